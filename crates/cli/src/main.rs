@@ -1,0 +1,3 @@
+//! The `nofault` command: glue between the command line and the libraries.
+
+fn main() {}

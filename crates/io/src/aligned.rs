@@ -1,0 +1,282 @@
+//! Memory that a device may read and write: aligned, pinned in place, owned by exactly one holder at a time.
+//!
+//! A [`Region`] is one allocation; an [`IoBuf`] is a piece of one that nobody else holds. Pieces can be split and joined,
+//! so a buffer pool takes one large region in huge pages and cuts its frames out of it, and a striped disk cuts one
+//! request into several. Moving an `IoBuf` moves no bytes, which is how an operation in flight owns its memory.
+//!
+//! Huge pages matter: direct reads of 256 KiB and more into scattered 4 KiB pages are split by the block layer
+//! (a request has a limited number of segments) and cost a multiple in CPU.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Every region starts at a multiple of this, which no Linux device in use exceeds for direct I/O.
+pub const ALIGN_BYTES: usize = 4096;
+/// Size of a huge page on x86-64 and most arm64 kernels.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// What the memory of a region is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PageKind {
+    /// Ordinary pages.
+    #[default]
+    Small,
+    /// Asks for transparent huge pages (`MADV_HUGEPAGE`); ordinary ones where the kernel has none to give.
+    Huge,
+}
+
+/// One allocation, shared by the buffers cut from it. Freed when the last of them is gone.
+#[derive(Clone)]
+pub struct Region(Arc<Mapping>);
+
+struct Mapping {
+    base: NonNull<u8>,
+    len_bytes: usize,
+    id: u64,
+}
+
+// SAFETY: a `Mapping` is an address range; access to its bytes goes through `IoBuf`s, which are disjoint.
+unsafe impl Send for Mapping {}
+// SAFETY: as above: no method of `Mapping` touches the bytes.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: `base` and `len_bytes` are what mmap returned, and no `IoBuf` is left: each holds an `Arc` of this.
+        // An munmap of a whole mapping that exists cannot fail.
+        unsafe {
+            let _ = rustix::mm::munmap(self.base.as_ptr().cast(), self.len_bytes);
+        }
+    }
+}
+
+impl Region {
+    /// A number no other region of this process has or had: the key of registered buffers.
+    pub fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    /// Where it starts. For registration with the kernel only; the bytes belong to the holders of the buffers.
+    pub fn base(&self) -> *const u8 {
+        self.0.base.as_ptr()
+    }
+
+    /// Its size in bytes, a multiple of the page size.
+    pub fn len_bytes(&self) -> usize {
+        self.0.len_bytes
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Region({}, {} bytes)", self.id(), self.len_bytes())
+    }
+}
+
+/// An owned, aligned piece of memory. `Deref`s to its bytes.
+pub struct IoBuf {
+    start: NonNull<u8>,
+    len_bytes: usize,
+    region: Region,
+}
+
+// SAFETY: an `IoBuf` is the only holder of its bytes, as a `Box<[u8]>` is.
+unsafe impl Send for IoBuf {}
+// SAFETY: shared access only reads, as with a `Box<[u8]>`.
+unsafe impl Sync for IoBuf {}
+
+impl IoBuf {
+    /// Allocates `len_bytes` of zeroed memory in a region of its own. One `mmap`; pages come on first touch.
+    ///
+    /// # Errors
+    /// `InvalidCall` for zero bytes, `NoSpace` when the system has no memory.
+    pub fn zeroed(len_bytes: usize, pages: PageKind) -> Result<Self> {
+        static NEXT_REGION: AtomicU64 = AtomicU64::new(1);
+        if len_bytes == 0 {
+            return Err(Error::new(ErrorKind::InvalidCall, "allocate a buffer", "zero bytes"));
+        }
+        let unit = match pages {
+            PageKind::Small => ALIGN_BYTES,
+            PageKind::Huge => HUGE_PAGE_BYTES,
+        };
+        let rounded = len_bytes
+            .checked_next_multiple_of(unit)
+            .filter(|len| *len <= isize::MAX as usize / 2)
+            .ok_or_else(|| Error::new(ErrorKind::InvalidCall, "allocate a buffer", format!("{len_bytes} bytes")))?;
+        let base = map_aligned(rounded, unit)?;
+        if pages == PageKind::Huge {
+            // Advice only: where transparent huge pages are off, ordinary ones serve.
+            // SAFETY: the range was mapped just above and is ours alone.
+            unsafe {
+                let _ = rustix::mm::madvise(base.as_ptr().cast(), rounded, rustix::mm::Advice::LinuxHugepage);
+            }
+        }
+        let id = NEXT_REGION.fetch_add(1, Ordering::Relaxed);
+        let region = Region(Arc::new(Mapping { base, len_bytes: rounded, id }));
+        Ok(Self { start: base, len_bytes, region })
+    }
+
+    /// The region it is a piece of.
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Where its bytes are. Stable while it lives, also when it is moved.
+    pub fn address(&self) -> *const u8 {
+        self.start.as_ptr()
+    }
+
+    /// Where its bytes are, for the kernel to write to.
+    pub fn address_mut(&mut self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// Cuts it in two: the first `at_bytes` bytes, and the rest.
+    ///
+    /// # Panics
+    /// When `at_bytes` exceeds its length: a caller's mistake, as with `split_at` of a slice.
+    pub fn split_at(self, at_bytes: usize) -> (Self, Self) {
+        assert!(at_bytes <= self.len_bytes, "split at {at_bytes} of {} bytes", self.len_bytes);
+        // SAFETY: `at_bytes` is within the piece, so the sum stays within (or one past) the same mapping.
+        let second = unsafe { self.start.add(at_bytes) };
+        let rest = Self { start: second, len_bytes: self.len_bytes - at_bytes, region: self.region.clone() };
+        (Self { start: self.start, len_bytes: at_bytes, region: self.region }, rest)
+    }
+
+    /// Puts two pieces back together. Gives them back unchanged when they are not neighbours of one region.
+    ///
+    /// # Errors
+    /// The two pieces, when `next` does not start where this one ends.
+    pub fn join(self, next: Self) -> std::result::Result<Self, (Self, Self)> {
+        let end = self.start.as_ptr().wrapping_add(self.len_bytes);
+        if self.region.id() != next.region.id() || end != next.start.as_ptr() {
+            return Err((self, next));
+        }
+        Ok(Self { start: self.start, len_bytes: self.len_bytes + next.len_bytes, region: self.region })
+    }
+
+    /// Cuts it into pieces of `piece_bytes`; what does not fill a piece is dropped (it stays part of the region).
+    ///
+    /// # Panics
+    /// When `piece_bytes` is zero.
+    pub fn pieces(self, piece_bytes: usize) -> Vec<Self> {
+        assert!(piece_bytes > 0, "pieces of zero bytes");
+        let mut pieces = Vec::with_capacity(self.len_bytes / piece_bytes);
+        let mut rest = self;
+        while rest.len_bytes >= piece_bytes {
+            let (piece, tail) = rest.split_at(piece_bytes);
+            pieces.push(piece);
+            rest = tail;
+        }
+        pieces
+    }
+}
+
+impl Deref for IoBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the range lies in the region that `self.region` keeps mapped, is initialised (mmap gives zeroes), and
+        // no other `IoBuf` covers it.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len_bytes) }
+    }
+}
+
+impl DerefMut for IoBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len_bytes) }
+    }
+}
+
+impl fmt::Debug for IoBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IoBuf({} bytes of region {})", self.len_bytes, self.region.id())
+    }
+}
+
+/// Bytes that stay where they are, unchanged, for as long as the value lives: what a write may be started from
+/// while others read them.
+///
+/// # Safety
+/// `bytes` must return the same address, length and content on every call until the value is dropped, whatever
+/// other threads do, and moving the value must not move the bytes.
+pub unsafe trait StableBytes: Send + Sync + 'static {
+    /// The bytes.
+    fn bytes(&self) -> &[u8];
+}
+
+// SAFETY: the bytes live in the region, so moving the `IoBuf` leaves them in place; behind a shared reference nobody
+// can change them.
+unsafe impl StableBytes for IoBuf {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+/// Maps `len_bytes` of anonymous memory whose start is a multiple of `align_bytes` (a power of two, at least a page).
+fn map_aligned(len_bytes: usize, align_bytes: usize) -> Result<NonNull<u8>> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    let span = len_bytes + align_bytes - ALIGN_BYTES;
+    // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that exists.
+    let whole =
+        unsafe { mmap_anonymous(std::ptr::null_mut(), span, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }
+            .map_err(|error| Error::from_rustix(format!("allocate {len_bytes} bytes"), error))?;
+    let head = whole.align_offset(align_bytes);
+    let tail = span - head - len_bytes;
+    let start = whole.cast::<u8>().wrapping_add(head);
+    // SAFETY: both ranges are unused ends of the mapping made above; `start .. start + len_bytes` stays.
+    unsafe {
+        if head > 0 {
+            let _ = munmap(whole, head);
+        }
+        if tail > 0 {
+            let _ = munmap(start.wrapping_add(len_bytes).cast(), tail);
+        }
+    }
+    NonNull::new(start).ok_or_else(|| Error::new(ErrorKind::NoSpace, "allocate a buffer", "mapped at address zero"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_zeroed_and_split_and_join_without_moving() {
+        let mut buffer = IoBuf::zeroed(3 * 4096, PageKind::Small).unwrap();
+        assert_eq!(buffer.address().align_offset(ALIGN_BYTES), 0);
+        assert!(buffer.iter().all(|byte| *byte == 0));
+        buffer[4096] = 7;
+        let address = buffer.address();
+        let (first, second) = buffer.split_at(4096);
+        assert_eq!((first.len(), second[0]), (4096, 7));
+        let (second, first) = second.join(first).unwrap_err();
+        let joined = first.join(second).unwrap();
+        assert_eq!((joined.address(), joined.len(), joined[4096]), (address, 3 * 4096, 7));
+    }
+
+    #[test]
+    fn huge_regions_start_at_a_huge_page() {
+        let buffer = IoBuf::zeroed(5 << 20, PageKind::Huge).unwrap();
+        assert_eq!(buffer.address().align_offset(HUGE_PAGE_BYTES), 0);
+        assert_eq!(buffer.pieces(1 << 20).len(), 5);
+    }
+
+    #[test]
+    fn a_buffer_of_no_bytes_or_of_too_many_is_refused() {
+        assert_eq!(IoBuf::zeroed(0, PageKind::Small).unwrap_err().kind(), ErrorKind::InvalidCall);
+        assert_eq!(IoBuf::zeroed(usize::MAX, PageKind::Huge).unwrap_err().kind(), ErrorKind::InvalidCall);
+    }
+
+    #[test]
+    fn a_piece_keeps_its_region_alive() {
+        let (first, rest) = IoBuf::zeroed(8192, PageKind::Small).unwrap().split_at(4096);
+        drop(rest);
+        assert_eq!(first[4095], 0);
+    }
+}

@@ -1,0 +1,229 @@
+//! The contracts of storage: a [`Disk`] of bytes, the [`Queue`]s through which it is used, and a [`Directory`] of disks.
+//!
+//! A disk is shared; a queue has one owner. Each consumer opens a queue of its own, because two kinds of consumer on one
+//! completion queue end up taking each other's completions. On a ring a queue *is* a ring.
+//!
+//! What every implementation must keep (one test body in `tests/disk_contract.rs` runs over all of them):
+//! 1. Each pushed operation comes back exactly once, whole, with its buffer; in any order.
+//! 2. `Ok(n)` means `n` is the full length. Short transfers and EINTR are repeated inside; a read past the end is `Short`.
+//! 3. An operation that cannot be accepted is given back at once ([`Refused`]) and was not started.
+//! 4. Dropping a queue with operations in flight is safe: their memory stays alive until the kernel is done with it.
+//! 5. A waiting `reap` parks the thread; nothing spins.
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::aligned::Region;
+use crate::completion::{Completion, Op};
+use crate::error::{Error, ErrorKind, Result};
+
+/// A file, a block device, a stripe set or a simulation of one: an array of bytes with durable writes.
+pub trait Disk: Send + Sync + fmt::Debug {
+    /// What it is and how it works, for statistics and reports.
+    fn info(&self) -> DiskInfo;
+
+    /// Its length in bytes now. One system call.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    fn len_bytes(&self) -> Result<u64>;
+
+    /// Opens a queue of its own for one consumer.
+    ///
+    /// # Errors
+    /// `Unsupported`, `NoPermission` or `NoSpace` when the kernel refuses a ring or its registrations; the message says
+    /// which and what to do.
+    fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>>;
+}
+
+/// Submission and completion of operations on one disk, for one owner.
+pub trait Queue: Send {
+    /// Accepts an operation. It may start at once or wait for `submit`; submitting many together is what makes it cheap.
+    ///
+    /// # Errors
+    /// `InvalidCall` for misaligned or empty operations, `Busy` when `depth_max` operations are in flight, `Stopped` after
+    /// the disk has stopped. The operation comes back with the error.
+    fn push(&mut self, op: Op) -> std::result::Result<(), Refused>;
+
+    /// Sends everything pushed so far to the device. Never waits for an operation to finish.
+    ///
+    /// # Errors
+    /// When the kernel refuses the submission; nothing is lost, what was pushed is still queued.
+    fn submit(&mut self) -> Result<()>;
+
+    /// Submits, waits until at least `wait_for` operations have completed, and appends all completed ones to `into`.
+    /// With zero it only looks. Waits for fewer when fewer are in flight.
+    ///
+    /// # Errors
+    /// When the kernel refuses to wait. Failures of single operations are in their completions.
+    fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> Result<()>;
+
+    /// Operations pushed and not yet reaped.
+    fn in_flight(&self) -> usize;
+
+    /// A descriptor that polls readable when `reap(0)` would yield something: for a runtime's poller. `None` where the
+    /// disk has none.
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>>;
+}
+
+/// An operation that was not accepted, and why.
+#[derive(Debug)]
+pub struct Refused {
+    /// As it was pushed.
+    pub op: Op,
+    /// Why.
+    pub error: Error,
+}
+
+/// How a queue is set up.
+#[derive(Debug, Clone)]
+pub struct QueueOptions {
+    /// Most operations in flight at a time.
+    pub depth_max: usize,
+    /// The queue is used from the thread that opens it only. Lets a ring take `SINGLE_ISSUER` and `DEFER_TASKRUN`.
+    pub single_thread: bool,
+    /// Memory whose buffers the kernel should keep pinned and mapped (registered buffers). Operations on other memory
+    /// work as well, at a little more cost.
+    pub registered: Vec<Region>,
+}
+
+impl Default for QueueOptions {
+    fn default() -> Self {
+        Self { depth_max: 128, single_thread: false, registered: Vec::new() }
+    }
+}
+
+/// What a disk is and how it works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskInfo {
+    /// `io_uring`, `psync`, `sim` or `striped`.
+    pub kind: &'static str,
+    /// The file or device, where there is one.
+    pub path: Option<PathBuf>,
+    /// Whether reads and writes bypass the page cache.
+    pub direct: bool,
+    /// Offsets, lengths and addresses must be multiples of this; 1 where nothing is asked.
+    pub align_bytes: usize,
+    /// What is in use, and each thing that is not with its reason, in words for a person.
+    pub notes: Vec<String>,
+}
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileOptions {
+    /// Bypass the page cache.
+    pub direct: DirectIo,
+    /// Open for writing as well.
+    pub write: bool,
+    /// Create it; it is an error if it exists.
+    pub create: bool,
+}
+
+impl Default for FileOptions {
+    fn default() -> Self {
+        Self { direct: DirectIo::Prefer, write: true, create: false }
+    }
+}
+
+/// Whether to bypass the page cache (O_DIRECT).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DirectIo {
+    /// Fail where the file system refuses it.
+    Require,
+    /// Fall back to buffered I/O where the file system refuses it, and say so in [`DiskInfo::notes`].
+    Prefer,
+    /// Buffered.
+    Never,
+}
+
+/// A folder of disks: what creates, finds, renames and removes them, and makes those changes durable.
+///
+/// A new name, a rename or a removal is durable only after `sync`: until then a power cut may undo it.
+pub trait Directory: Send + Sync + fmt::Debug {
+    /// Creates a disk of zero bytes.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `NoPermission`, `NoSpace`.
+    fn create(&self, name: &str) -> Result<Arc<dyn Disk>>;
+
+    /// Opens one that exists.
+    ///
+    /// # Errors
+    /// `NotFound`, `NoPermission`.
+    fn open(&self, name: &str) -> Result<Arc<dyn Disk>>;
+
+    /// Renames, replacing what has the new name.
+    ///
+    /// # Errors
+    /// `NotFound`, or what the system says.
+    fn rename(&self, from: &str, to: &str) -> Result<()>;
+
+    /// Removes a name.
+    ///
+    /// # Errors
+    /// `NotFound`, or what the system says.
+    fn remove(&self, name: &str) -> Result<()>;
+
+    /// The names in it, sorted.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn list(&self) -> Result<Vec<String>>;
+
+    /// Makes every change of names so far durable. Blocks.
+    ///
+    /// # Errors
+    /// What the system says; afterwards nothing is known about the names changed since the last success.
+    fn sync(&self) -> Result<()>;
+}
+
+/// Checks what every disk asks of an operation before it is accepted: bytes to move, and alignment.
+///
+/// # Errors
+/// `InvalidCall`, saying which rule was broken.
+pub fn check_op(op: &Op, info: &DiskInfo) -> Result<()> {
+    use crate::completion::OpKind;
+    let align = info.align_bytes as u64;
+    let invalid = |why: String| Error::new(ErrorKind::InvalidCall, describe_op(op), why);
+    let check_part = |part: &[u8]| {
+        let misaligned = part.as_ptr() as usize % info.align_bytes != 0 || part.len() as u64 % align != 0;
+        if misaligned { Err(invalid(format!("direct I/O wants memory in multiples of {align} bytes"))) } else { Ok(()) }
+    };
+    match &op.kind {
+        OpKind::Sync => return Ok(()),
+        OpKind::Allocate { len_bytes: 0 } => return Err(invalid("zero bytes".into())),
+        OpKind::Allocate { .. } => {}
+        kind if kind.len_bytes() == 0 => return Err(invalid("zero bytes".into())),
+        OpKind::Read(buffer) => check_part(buffer)?,
+        OpKind::Write { data, .. } => data.parts().try_for_each(check_part)?,
+    }
+    if op.offset_bytes % align != 0 {
+        return Err(invalid(format!("direct I/O wants positions in multiples of {align} bytes")));
+    }
+    let len = match &op.kind {
+        OpKind::Allocate { len_bytes } => *len_bytes,
+        kind => kind.len_bytes() as u64,
+    };
+    match op.offset_bytes.checked_add(len) {
+        Some(end) if end <= i64::MAX as u64 => Ok(()),
+        _ => Err(invalid("ends beyond the largest position of a file".into())),
+    }
+}
+
+fn op_name(kind: &crate::completion::OpKind) -> String {
+    use crate::completion::OpKind;
+    match kind {
+        OpKind::Read(buffer) => format!("read {} bytes", buffer.len()),
+        OpKind::Write { data, durable: false } => format!("write {} bytes", data.len_bytes()),
+        OpKind::Write { data, durable: true } => format!("write {} bytes durably", data.len_bytes()),
+        OpKind::Sync => "sync".into(),
+        OpKind::Allocate { len_bytes } => format!("allocate {len_bytes} bytes"),
+    }
+}
+
+/// Names an operation in an error message: what, how much, where.
+pub fn describe_op(op: &Op) -> String {
+    format!("{} at {}", op_name(&op.kind), op.offset_bytes)
+}

@@ -1,0 +1,151 @@
+//! The one error of this crate. [`ErrorKind`] answers "what can I do?"; the message says what, where and why.
+//!
+//! Errors are `Clone` and comparable because one failed read is reported to every task that waits for it, and because
+//! a simulated history must fail the same way twice.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Result of everything in this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What the caller can do about an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The call itself is wrong (misaligned, out of range, too long): fix the call.
+    InvalidCall,
+    /// This kernel, file system or device cannot do it: take the other way, see [`crate::probe`].
+    Unsupported,
+    /// Rights are missing: change them, or run as another user.
+    NoPermission,
+    /// The thing is not there.
+    NotFound,
+    /// The thing is there already.
+    AlreadyExists,
+    /// Somebody else holds it (a lock, a mount): let go of it there first.
+    Busy,
+    /// No space, quota or memory left: free some, then repeat.
+    NoSpace,
+    /// Fewer bytes than asked exist, or could be moved. The file is shorter than its user believes.
+    Short,
+    /// The device or its driver failed (EIO). What the last sync did not cover may be gone.
+    Device,
+    /// The disk has stopped for good (simulated power cut, or a queue that was shut down): reopen.
+    Stopped,
+    /// Anything else the system said.
+    Other,
+}
+
+/// An error: a kind, what was being done to what, and the system's own number where there is one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    kind: ErrorKind,
+    action: String,
+    path: Option<PathBuf>,
+    errno: Option<i32>,
+    detail: String,
+}
+
+impl Error {
+    /// An error that did not come from the system.
+    pub fn new(kind: ErrorKind, action: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { kind, action: action.into(), path: None, errno: None, detail: detail.into() }
+    }
+
+    /// An error the system reported, by its (positive) errno.
+    pub fn from_errno(action: impl Into<String>, errno: i32) -> Self {
+        Self { kind: kind_of(errno), action: action.into(), path: None, errno: Some(errno), detail: String::new() }
+    }
+
+    /// An error the system reported.
+    pub fn from_io(action: impl Into<String>, error: &std::io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(errno) => Self::from_errno(action, errno),
+            None => Self::new(ErrorKind::Other, action, error.to_string()),
+        }
+    }
+
+    /// An error of a `rustix` call.
+    pub fn from_rustix(action: impl Into<String>, error: rustix::io::Errno) -> Self {
+        Self::from_errno(action, error.raw_os_error())
+    }
+
+    /// Names the file or device it happened to.
+    #[must_use]
+    pub fn at(mut self, path: &Path) -> Self {
+        self.path = Some(path.to_path_buf());
+        self
+    }
+
+    /// Adds a sentence that helps the next step.
+    #[must_use]
+    pub fn hint(mut self, detail: impl Into<String>) -> Self {
+        self.detail = detail.into();
+        self
+    }
+
+    /// What the caller can do.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The system's number, positive, where the system reported it.
+    pub fn errno(&self) -> Option<i32> {
+        self.errno
+    }
+
+    /// The file or device, where one is known.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.action)?;
+        if let Some(path) = &self.path {
+            write!(f, " ({})", path.display())?;
+        }
+        if let Some(errno) = self.errno {
+            write!(f, ": {}", std::io::Error::from_raw_os_error(errno))?;
+        }
+        if !self.detail.is_empty() {
+            write!(f, ": {}", self.detail)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}
+
+fn kind_of(errno: i32) -> ErrorKind {
+    match errno {
+        libc::EINVAL | libc::EFAULT | libc::EBADF | libc::ERANGE | libc::EISDIR | libc::ENOTDIR => {
+            ErrorKind::InvalidCall
+        }
+        libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY => ErrorKind::Unsupported,
+        libc::EPERM | libc::EACCES | libc::EROFS => ErrorKind::NoPermission,
+        libc::ENOENT | libc::ENODEV | libc::ENXIO => ErrorKind::NotFound,
+        libc::EEXIST => ErrorKind::AlreadyExists,
+        libc::EBUSY | libc::EWOULDBLOCK | libc::ETXTBSY => ErrorKind::Busy,
+        libc::ENOSPC | libc::EDQUOT | libc::ENOMEM | libc::EFBIG | libc::EMFILE | libc::ENFILE => ErrorKind::NoSpace,
+        libc::EIO | libc::EREMOTEIO | libc::EBADMSG | libc::EUCLEAN => ErrorKind::Device,
+        _ => ErrorKind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_names_action_place_reason_and_next_step() {
+        let error =
+            Error::from_errno("read 4,096 bytes at 8,192", libc::EIO).at(Path::new("/data/x")).hint("try the backup");
+        assert_eq!(error.kind(), ErrorKind::Device);
+        let text = error.to_string();
+        assert!(text.starts_with("read 4,096 bytes at 8,192 (/data/x): Input/output error"), "{text}");
+        assert!(text.ends_with("try the backup"), "{text}");
+    }
+}

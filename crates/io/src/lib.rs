@@ -1,0 +1,44 @@
+//! The I/O layer under nofault: disks with queues, aligned buffers, memory maps and kernel counters.
+//!
+//! It knows nothing of pages, trees or experiments. Almost all `unsafe` of the project lives here, in small functions.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`aligned`] | memory that a device may read and write while nobody else does |
+//! | [`completion`] | one operation on its way to a disk, and what came back |
+//! | [`disk`] | the contracts: a [`disk::Disk`] and its [`disk::Queue`]s, a [`disk::Directory`] of disks |
+//! | [`uring`], [`psync`], [`sim`] | the disks: rings, a thread pool, and a simulated one with faults and power cuts |
+//! | [`striped`] | one disk over several |
+//! | [`mapped`] | memory-mapped files, with SIGBUS turned into an error |
+//! | [`counters`] | what the kernel counts: faults, shootdowns, reclaim, device traffic |
+//! | [`probe`] | what this kernel, file system and device allow, and why not |
+//!
+//! ```
+//! use nofault_io::{aligned::{IoBuf, PageKind}, completion::{Op, OpKind}, disk::{Disk, FileOptions, Queue, QueueOptions}, psync};
+//! # fn main() -> Result<(), nofault_io::error::Error> {
+//! let folder = tempfile::tempdir().unwrap();
+//! let path = folder.path().join("data");
+//! let disk = psync::PsyncDisk::open(&path, &FileOptions { create: true, ..FileOptions::default() }, 4)?;
+//! let mut queue = disk.queue(&QueueOptions::default())?;
+//! let mut page = IoBuf::zeroed(4096, PageKind::Small)?;
+//! page[..5].copy_from_slice(b"hello");
+//! queue.push(Op::new(1, 0, OpKind::write(page, true))).map_err(|refused| refused.error)?;
+//! queue.submit()?;
+//! let mut done = Vec::new();
+//! queue.reap(1, &mut done)?;
+//! assert_eq!(done[0].result, Ok(4096));
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod aligned;
+pub mod completion;
+pub mod counters;
+pub mod disk;
+pub mod error;
+pub mod mapped;
+pub mod probe;
+pub mod psync;
+pub mod sim;
+pub mod striped;
+pub mod uring;

@@ -1,0 +1,1 @@
+//! Measures what paging a database with mmap costs on this machine, and reports it.

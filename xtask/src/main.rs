@@ -1,0 +1,3 @@
+//! Checks of this repository, in one command: `cargo xtask check`.
+
+fn main() {}
