@@ -1,1 +1,4 @@
 //! Measures what paging a database with mmap costs on this machine, and reports it.
+
+pub mod config;
+pub mod record;
