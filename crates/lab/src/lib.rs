@@ -2,6 +2,11 @@
 
 pub mod config;
 pub mod error;
+pub mod findings;
+pub mod format;
 pub mod latency;
+pub mod literature;
 pub mod measure;
 pub mod record;
+pub mod report;
+pub mod summary;
