@@ -35,6 +35,20 @@ impl Unit {
     }
 }
 
+impl Unit {
+    /// A round number at an axis: as [`Unit::show`] without zeros that say nothing, and 0 as such.
+    pub fn tick(self, value: f64) -> String {
+        if value == 0.0 {
+            return "0".into();
+        }
+        let shown = self.show(value);
+        let (number, rest) =
+            shown.split_at(shown.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(shown.len()));
+        let number = if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number };
+        format!("{number}{rest}")
+    }
+}
+
 /// Three significant digits, no exponent: `0.0412`, `1.20`, `37.5`, `412`.
 pub fn digits(value: f64) -> String {
     if value == 0.0 {
@@ -138,6 +152,8 @@ mod tests {
         assert_eq!(Unit::Percent.show(0.0), "0 %");
         assert_eq!(Unit::Count.show(f64::NAN), "–");
         assert_eq!(Unit::Count.show(17.0), "17");
+        assert_eq!((Unit::Seconds.tick(1e-5), Unit::PerSecond.tick(0.0)), ("10 µs".into(), "0".into()));
+        assert_eq!((Unit::PerSecond.tick(2e4), Unit::Ratio.tick(0.5)), ("20 K/s".into(), "0.5×".into()));
         assert_eq!((bytes(4096), bytes(256 << 20), bytes(0)), ("4 KiB".into(), "256 MiB".into(), "0 B".into()));
         assert_eq!(
             (duration(3.25), duration(125.0), duration(3900.0)),

@@ -102,11 +102,7 @@ pub fn html(file: &RecordFile) -> Result<String> {
         })
         .collect();
     let warnings: Vec<&Finding> = findings.iter().filter(|finding| finding.kind == Kind::Warning).collect();
-    let headlines: Vec<&Finding> = findings
-        .iter()
-        .filter(|finding| finding.key_figure.is_some() && finding.kind == Kind::Difference)
-        .take(6)
-        .collect();
+    let headlines = headlines(&findings);
     let sections: Vec<Section> = ExperimentId::ALL
         .into_iter()
         .filter(|id| {
@@ -142,6 +138,17 @@ pub fn html(file: &RecordFile) -> Result<String> {
         settings: toml::to_string(&run.config).unwrap_or_else(|error| format!("# cannot be shown as TOML: {error}")),
     };
     template.render(Serde(&context)).map_err(failed)
+}
+
+/// The differences at the top: at most two of an experiment, five in all.
+fn headlines(findings: &[Finding]) -> Vec<&Finding> {
+    let mut chosen: Vec<&Finding> = Vec::new();
+    for finding in findings.iter().filter(|finding| finding.key_figure.is_some() && finding.kind == Kind::Difference) {
+        if chosen.iter().filter(|other| other.experiment == finding.experiment).count() < 2 && chosen.len() < 5 {
+            chosen.push(finding);
+        }
+    }
+    chosen
 }
 
 fn section(id: ExperimentId, file: &RecordFile, summary: &Summary<'_>, findings: &[Finding]) -> Section {

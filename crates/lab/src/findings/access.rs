@@ -139,7 +139,8 @@ fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &m
                 && group.spec.contender == open.spec.contender
                 && (a.threads, a.depth) == (b.threads, b.depth)
         };
-        let Some(closed) = summary.of_experiment(ExperimentId::Access).find(same) else { continue };
+        // Without a closed loop beside it: the same requests, timed from when they started.
+        let closed = summary.of_experiment(ExperimentId::Access).find(same).unwrap_or(open);
         let (Some(a), Some(b)) = (open.spread(Metric::Latency(name, 990)), closed.spread(Metric::Latency("op", 990)))
         else {
             continue;
