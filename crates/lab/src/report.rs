@@ -90,7 +90,11 @@ struct Page<'a> {
 /// `System` when the template cannot be filled, which would be a bug.
 pub fn html(file: &RecordFile) -> Result<String> {
     let summary = Summary::of(file);
-    let findings = findings(file, &summary);
+    let mut findings = findings(file, &summary);
+    for finding in &mut findings {
+        finding.text = format::glued(&finding.text);
+        finding.key_figure.iter_mut().for_each(|figure| figure.detail = format::glued(&figure.detail));
+    }
     let keyed: Vec<Key> = key_figures(&findings)
         .into_iter()
         .map(|(finding, figure)| Key {

@@ -392,7 +392,10 @@ pub fn parameters(params: &Params) -> String {
         parts.push(format!("depth {}", params.depth));
     }
     let telling = params.extra.iter().filter(|(name, _)| !SIZE_OF_WORK.contains(&name.as_str()));
-    parts.extend(telling.map(|(name, value)| format!("{} {value}", name.replace('_', " "))));
+    parts.extend(telling.map(|(name, value)| match name.as_str() {
+        "rate_per_s" => format!("at {value}/s"),
+        name => format!("{} {value}", name.replace('_', " ")),
+    }));
     parts.join(", ")
 }
 

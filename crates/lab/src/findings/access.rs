@@ -81,7 +81,7 @@ fn batching(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Fi
         ),
         cells: keys(&[batched, alone]),
         key_figure: Some(KeyFigure {
-            label: format!("batched io_uring against one request at a time, {}", work(variant)),
+            label: format!("{} in batches over one at a time, one thread", work(variant)),
             value: Unit::Ratio.show(comparison.ratio.median),
             detail: format!("{} against {}", shown(comparison.a, Unit::PerSecond), shown(comparison.b, Unit::PerSecond)),
         }),

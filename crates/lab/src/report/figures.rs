@@ -71,12 +71,16 @@ pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Fi
                 figures.extend(strips(&groups, &place));
                 figures.extend(lateness(&groups, &place));
             }
+            ExperimentId::Access if variant.contains("open") => {
+                // The rate is given: only the times can differ.
+                figures.extend(latencies(&groups, &place, "open_loop", "request, from when it was due"));
+                figures.extend(latencies(&groups, &place, "op", "request, from when it was started"));
+            }
             ExperimentId::Access => {
                 figures.extend(rates(&groups, &place, Metric::OpsPerS, "operations per second"));
                 figures.extend(sweeps(&groups, &place, Metric::OpsPerS, "operations per second"));
                 figures.extend(latencies(&groups, &place, "op", "operation"));
                 figures.extend(latencies(&groups, &place, "sync", "sync"));
-                figures.extend(latencies(&groups, &place, "open_loop", "request at a fixed rate"));
             }
         }
     }
@@ -433,7 +437,7 @@ fn latencies(groups: &[&Group<'_>], place: &str, name: &str, what: &str) -> Opti
         (1e5, "99.999 %"),
     ];
     let ticks = ticks.iter().filter(|(at, _)| *at <= to).map(|(at, text)| (*at, (*text).to_owned())).collect();
-    let title = format!("Latency of a {what}: {place}");
+    let title = format!("Latency of one {what}: {place}");
     let legend = legend_of(&series);
     let panels =
         vec![Panel { axis: format!("time of one {what} (logarithmic)"), unit: Unit::Seconds, log: true, series }];

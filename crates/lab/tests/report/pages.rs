@@ -80,6 +80,7 @@ fn every_odd_file_makes_a_well_formed_page_a_table_and_json() {
         let page = report::html(&file).unwrap();
         if let Ok(folder) = std::env::var("NOFAULT_KEEP_REPORTS") {
             std::fs::write(format!("{folder}/{name}.html"), &page).unwrap();
+            std::fs::write(format!("{folder}/{name}.txt"), summary_table(&file, 100)).unwrap();
         }
         assert_eq!(page, report::html(&file).unwrap(), "{name}: the same records give the same page");
         check_tags(name, &page);
