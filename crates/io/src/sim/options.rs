@@ -142,7 +142,8 @@ pub enum Effect {
     /// It fails with this errno: EIO, ENOSPC, or ETIMEDOUT for something transient of kind `Other`. Names stay as they
     /// were; a failed write may have written any of its sectors; a failed sync drops what it covered.
     Errno(i32),
-    /// It is acknowledged and does nothing: a lost write, a sync that lies, a directory sync that lies.
+    /// It is acknowledged and does nothing: a lost write, a sync or directory sync that lies, an
+    /// allocation of nothing. Other calls on names ignore it.
     Lost,
     /// The bytes of a read or write come from or go to another place of the same file; the right place when the file has
     /// no other.
