@@ -1,0 +1,376 @@
+//! What a run leaves behind: one JSON object a line, written as each cell ends. Reports, comparisons and verdicts are made
+//! from these records alone, so a record carries everything that is needed to read it: parameters, machine, seed,
+//! method and the raw histogram.
+//!
+//! A file is one [`Record::Run`] line, then cells, skips and notes in the order they happened, then one
+//! [`Record::End`]. A file without an `End` is an interrupted run and is read all the same. Unknown fields are ignored and
+//! a line of an unknown type is kept aside, so that a newer file can still be read for what is known.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+pub use crate::config::ExperimentId;
+
+/// Version of the lines below. It rises when a field changes its meaning; new fields do not raise it.
+pub const SCHEMA: u32 = 1;
+
+/// One line of a record file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Record {
+    /// How, where and with what the run was made. The first line.
+    Run(RunInfo),
+    /// One measured cell.
+    Cell(Cell),
+    /// A contender that could not be measured here, and why.
+    Skip(Skip),
+    /// Something a reader must know to judge the figures.
+    Note(Note),
+    /// How the run ended. The last line.
+    End(End),
+}
+
+/// How, where and with what a run was made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunInfo {
+    /// [`SCHEMA`] of the file.
+    pub schema: u32,
+    /// Version of the tool.
+    pub tool_version: String,
+    /// Start, in milliseconds since 1970 UTC.
+    pub started_unix_ms: u64,
+    /// The effective configuration: a record file is itself a runnable configuration.
+    pub config: Config,
+    /// The machine.
+    pub machine: MachineInfo,
+    /// Biases of this machine that were found, in words, each with what was done about it.
+    pub biases: Vec<String>,
+}
+
+/// The machine, as far as it decides the figures.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MachineInfo {
+    /// CPU model name.
+    pub cpu: String,
+    /// CPUs the process may use.
+    pub cpu_count: u32,
+    /// RAM in bytes.
+    pub memory_bytes: u64,
+    /// Kernel release.
+    pub kernel: String,
+    /// `none`, or the hypervisor's name where it can be told.
+    pub virtualization: String,
+    /// File system of the working directory.
+    pub file_system: String,
+    /// Block device under it.
+    pub device: String,
+    /// Read-ahead of that device in KiB.
+    pub read_ahead_kb: Option<u64>,
+    /// Whether the lab ran as root.
+    pub root: bool,
+    /// Anything else worth keeping, by name: scheduler, huge pages, fault cost, system-call cost.
+    pub facts: BTreeMap<String, String>,
+}
+
+/// What was to be measured. Complete: a child process gets this and nothing else.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CellSpec {
+    /// Which experiment.
+    pub experiment: ExperimentId,
+    /// Sub-question inside the experiment: `random-touch`, `overwrite`, `open-loop`; empty where there is only one.
+    #[serde(default)]
+    pub variant: String,
+    /// What it reads from.
+    pub target: Target,
+    /// Stable id of the contender: `mmap-random`, `pread-direct`, `uring-direct`, `fio-uring`.
+    pub contender: String,
+    /// Its parameters.
+    pub params: Params,
+    /// How often this cell was measured before in this run: 0, 1, 2, …
+    pub repeat: u32,
+    /// How long it measures, in seconds. Fixed work (`async`) ignores it.
+    pub duration_s: f64,
+    /// Memory for page cache and process, and how that is enforced.
+    pub memory: MemoryLimit,
+    /// State of the caches at the start.
+    pub cache: CacheState,
+    /// Seed of every random choice in the cell.
+    pub seed: u64,
+}
+
+impl CellSpec {
+    /// Names the cell without its repeat: what is compared across repeats and runs.
+    pub fn key(&self) -> String {
+        let mut key = format!("{}", self.experiment);
+        for part in [&self.variant, &self.target.label, &self.contender] {
+            if !part.is_empty() {
+                key.push('/');
+                key.push_str(part);
+            }
+        }
+        key.push_str(&format!("/{}/{}", self.params, self.cache));
+        key
+    }
+}
+
+/// What a cell reads from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// Name in tables: `file`, `ram` (a zram device), `device`, `striped-2`.
+    pub label: String,
+    /// The files or devices; several for a striped scan.
+    pub paths: Vec<String>,
+    /// Bytes of data in each of them, after the header block.
+    pub data_bytes: u64,
+    /// Seed of the content, by which readers verify it; `None` for a device whose content is unknown.
+    pub content_seed: Option<u64>,
+}
+
+/// Parameters of a contender.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Params {
+    /// Threads that work.
+    pub threads: u32,
+    /// Requests in flight for each thread; 1 for synchronous calls.
+    pub depth: u32,
+    /// Bytes of one request.
+    pub block_bytes: u64,
+    /// Anything else that distinguishes cells, by name: `buffers=small`, `rate_per_s=5000`, `flags=sqpoll`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub extra: BTreeMap<String, String>,
+}
+
+impl fmt::Display for Params {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{} {}B", self.threads, self.depth, self.block_bytes)?;
+        for (name, value) in &self.extra {
+            write!(f, " {name}={value}")?;
+        }
+        Ok(())
+    }
+}
+
+/// How the data was made larger than memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryLimit {
+    /// By what means.
+    pub method: MemoryMethod,
+    /// Bytes that process and page cache may use together; 0 without a limit.
+    pub bytes: u64,
+}
+
+/// Means to limit memory. Page cache counts in all of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryMethod {
+    /// No limit: the cell does not need one.
+    #[default]
+    None,
+    /// A memory cgroup, version 2. Reclaim happens in the faulting thread.
+    CgroupV2,
+    /// A memory cgroup, version 1. Reclaim happens in the faulting thread.
+    CgroupV1,
+    /// Locked memory that leaves only so much to everyone else. Reclaim is kswapd's.
+    Ballast,
+    /// The data is larger than RAM: nothing to enforce.
+    LargeFile,
+}
+
+/// State of the page cache when a cell starts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CacheState {
+    /// Nothing of the target is in memory.
+    #[default]
+    Cold,
+    /// All of the target that fits was read just before.
+    Warm,
+}
+
+impl fmt::Display for CacheState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cold => "cold",
+            Self::Warm => "warm",
+        })
+    }
+}
+
+/// A cell and what it gave.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// What was measured.
+    pub spec: CellSpec,
+    /// What came out.
+    pub outcome: Outcome,
+}
+
+/// What came out of a cell.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Outcome {
+    /// Start, in milliseconds since 1970 UTC.
+    pub started_unix_ms: u64,
+    /// Time over which the totals below were counted, in seconds.
+    pub elapsed_s: f64,
+    /// Operations finished.
+    pub ops: u64,
+    /// Bytes of data that the work asked for (not what the device moved: see `counters`).
+    pub bytes: u64,
+    /// Proof that the data was really read.
+    pub checks: Checks,
+    /// Latencies by name, in nanoseconds: `op`, and where it applies `sync`, `ticker`, `open_loop`.
+    pub latency: BTreeMap<String, Latency>,
+    /// Kernel counters over the whole cell, by name with unit: see [`nofault_io::counters`].
+    pub counters: BTreeMap<String, f64>,
+    /// The time series.
+    pub ticks: Vec<Tick>,
+    /// The part after memory was full; `None` where memory never filled or does not matter. Tables show this.
+    pub steady: Option<Window>,
+    /// When memory became full, in seconds after the start.
+    pub full_at_s: Option<f64>,
+    /// Bytes of the target in the page cache before and after, where the kernel tells.
+    pub resident_before_bytes: Option<u64>,
+    /// As above, after.
+    pub resident_after_bytes: Option<u64>,
+    /// How the cold (or warm) state was made and checked.
+    pub cache_method: String,
+    /// Figures special to an experiment, by name with unit.
+    pub figures: BTreeMap<String, f64>,
+    /// What makes this cell doubtful: another user of the device, CPU steal, too few ticks.
+    pub warnings: Vec<String>,
+    /// The cell was cut short; its figures cover what was done until then.
+    pub partial: bool,
+}
+
+impl Outcome {
+    /// Operations a second: of the steady window where there is one, else of the whole cell.
+    pub fn ops_per_s(&self) -> f64 {
+        match &self.steady {
+            Some(window) => window.ops as f64 / window.elapsed_s.max(1e-9),
+            None => self.ops as f64 / self.elapsed_s.max(1e-9),
+        }
+    }
+
+    /// Bytes a second, over the same span.
+    pub fn bytes_per_s(&self) -> f64 {
+        match &self.steady {
+            Some(window) => window.bytes as f64 / window.elapsed_s.max(1e-9),
+            None => self.bytes as f64 / self.elapsed_s.max(1e-9),
+        }
+    }
+
+    /// A counter over the same span as [`Self::ops_per_s`].
+    pub fn counter(&self, name: &str) -> Option<f64> {
+        match &self.steady {
+            Some(window) => window.counters.get(name).copied(),
+            None => self.counters.get(name).copied(),
+        }
+    }
+}
+
+/// One interval of the time series.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tick {
+    /// End of the interval, in seconds after the start.
+    pub at_s: f64,
+    /// Its length in seconds.
+    pub elapsed_s: f64,
+    /// Operations finished in it.
+    pub ops: u64,
+    /// Bytes of data asked for in it.
+    pub bytes: u64,
+    /// Kernel counters over it.
+    pub counters: BTreeMap<String, f64>,
+}
+
+/// Several ticks together.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Window {
+    /// Start, in seconds after the start of the cell.
+    pub from_s: f64,
+    /// Length in seconds.
+    pub elapsed_s: f64,
+    /// Operations finished in it.
+    pub ops: u64,
+    /// Bytes of data asked for in it.
+    pub bytes: u64,
+    /// Kernel counters over it.
+    pub counters: BTreeMap<String, f64>,
+}
+
+/// Proof that each contender really read the data.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Checks {
+    /// Blocks whose content was compared with what must be there.
+    pub verified: u64,
+    /// Blocks that were not as they must be. Anything but zero makes the cell worthless.
+    pub wrong: u64,
+    /// Operations that failed.
+    pub failed: u64,
+    /// Sum (wrapping) over the first blocks read, the same for every contender with the same seed; 0 where unused.
+    pub checksum: u64,
+}
+
+/// A latency distribution.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Latency {
+    /// Samples.
+    pub count: u64,
+    /// Mean in nanoseconds.
+    pub mean_ns: f64,
+    /// Percentiles in nanoseconds.
+    pub p50_ns: u64,
+    /// 90th percentile.
+    pub p90_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// 99.9th percentile.
+    pub p999_ns: u64,
+    /// The largest.
+    pub max_ns: u64,
+    /// The whole histogram: HdrHistogram V2, base64.
+    pub hdr: String,
+}
+
+/// A contender that could not be measured here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skip {
+    /// Which experiment.
+    pub experiment: ExperimentId,
+    /// Target's label; empty where the reason holds for all.
+    #[serde(default)]
+    pub target: String,
+    /// Which contender, or empty for the whole experiment on this target.
+    pub contender: String,
+    /// Why, and what would make it possible.
+    pub reason: String,
+}
+
+/// Something a reader must know to judge the figures.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// When, in milliseconds since 1970 UTC.
+    pub at_unix_ms: u64,
+    /// What.
+    pub text: String,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct End {
+    /// Whether every planned cell was measured.
+    pub complete: bool,
+    /// Why not: `interrupted`, or the error.
+    #[serde(default)]
+    pub reason: String,
+    /// Wall time of the run in seconds.
+    pub elapsed_s: f64,
+}
