@@ -78,6 +78,13 @@ impl Error {
         self
     }
 
+    /// Puts what was being done as a whole before what failed of it: `disk 2 of a striped disk: read 512 bytes at 0`.
+    #[must_use]
+    pub fn within(mut self, outer: impl fmt::Display) -> Self {
+        self.action = format!("{outer}: {}", self.action);
+        self
+    }
+
     /// Adds a sentence that helps the next step.
     #[must_use]
     pub fn hint(mut self, detail: impl Into<String>) -> Self {
