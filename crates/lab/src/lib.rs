@@ -1,5 +1,8 @@
 //! Measures what paging a database with mmap costs on this machine, and reports it.
 
 pub mod config;
+pub mod error;
+pub mod latency;
 pub mod machine;
+pub mod measure;
 pub mod record;

@@ -6,7 +6,6 @@
 //! | [`content`] | bytes that any reader can verify, and the header that marks a file or device as the lab's own |
 //! | [`data`] | files full of that content: made at device speed, reused, never somebody else's |
 //! | [`memory`] | less memory than data: cgroup, locked ballast, or a file larger than RAM |
-//! | [`error`] | what went wrong with the machine, and what to do next |
 //! | [`leftovers`] | what a killed lab left behind, for the next start to remove |
 //! | [`system`] | small readers of /proc and /sys that the others share |
 //!
@@ -15,7 +14,6 @@
 
 pub mod content;
 pub mod data;
-pub mod error;
 pub mod leftovers;
 pub mod memory;
 pub mod system;

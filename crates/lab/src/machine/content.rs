@@ -5,7 +5,7 @@
 //! The first and the last 8 bytes of a data block are its [`tag`]: two loads find a block from the wrong place, a torn one, or one
 //! that never arrived; [`check_block_fully`] compares every byte.
 
-use super::error::{Error, ErrorKind};
+use crate::error::{LabError, LabErrorKind, Result};
 
 /// Bytes of a block, header included.
 pub const BLOCK_BYTES: usize = 4096;
@@ -101,9 +101,9 @@ impl Header {
     /// Reads a header.
     ///
     /// # Errors
-    /// `NotOurs` when the marker is absent, damaged or of a version that this build does not know.
-    pub fn decode(block: &[u8]) -> Result<Self, Error> {
-        let not_ours = |why: &str| Err(Error::new(ErrorKind::NotOurs, why));
+    /// `Damaged` when the marker is absent, damaged or of a version that this build does not know.
+    pub fn decode(block: &[u8]) -> Result<Self> {
+        let not_ours = |why: &str| Err(LabError::new(LabErrorKind::Damaged, why));
         let Some(block) = block.first_chunk::<64>() else { return not_ours("too short for the lab's marker") };
         if block[..16] != MAGIC {
             return not_ours("does not carry the lab's marker");
@@ -182,10 +182,10 @@ mod tests {
         assert_eq!(Header::decode(&block), Ok(header));
         for position in 0..64 {
             block[position] ^= 0x10;
-            assert_eq!(Header::decode(&block).unwrap_err().kind(), ErrorKind::NotOurs, "byte {position}");
+            assert_eq!(Header::decode(&block).unwrap_err().kind(), LabErrorKind::Damaged, "byte {position}");
             block[position] ^= 0x10;
         }
-        assert_eq!(Header::decode(&[]).unwrap_err().kind(), ErrorKind::NotOurs);
-        assert_eq!(Header::decode(&[0; BLOCK_BYTES]).unwrap_err().kind(), ErrorKind::NotOurs);
+        assert_eq!(Header::decode(&[]).unwrap_err().kind(), LabErrorKind::Damaged);
+        assert_eq!(Header::decode(&[0; BLOCK_BYTES]).unwrap_err().kind(), LabErrorKind::Damaged);
     }
 }

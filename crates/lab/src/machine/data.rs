@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use nofault_io::aligned::{IoBuf, PageKind};
 
 use super::content::{self, BLOCK_BYTES, Header};
-use super::error::{Error, ErrorKind, Result};
-use super::system::{human_bytes, unix_ms};
+use super::system::{fail, human_bytes, unix_ms};
+use crate::error::{LabError, LabErrorKind, Result};
 use crate::record::Target;
 
 /// Bytes of one write while a file is made.
@@ -44,11 +44,11 @@ impl Wanted {
         if self.data_bytes == 0 || !self.data_bytes.is_multiple_of(BLOCK_BYTES as u64) {
             let message =
                 format!("{} bytes of data: must be a multiple of {BLOCK_BYTES}, and not zero", self.data_bytes);
-            return Err(Error::new(ErrorKind::InvalidRequest, message));
+            return Err(LabError::new(LabErrorKind::Usage, message));
         }
         match self.data_bytes.checked_add(BLOCK_BYTES as u64) {
             Some(total) if i64::try_from(total).is_ok() => Ok(()),
-            _ => Err(Error::new(ErrorKind::InvalidRequest, "more data than a file can hold")),
+            _ => Err(LabError::new(LabErrorKind::Usage, "more data than a file can hold")),
         }
     }
 }
@@ -57,8 +57,8 @@ impl Wanted {
 /// some blocks are verified, then only what is missing is written.
 ///
 /// # Errors
-/// `NotOurs` for a file without the lab's marker, `NoSpace` when less than a tenth of the disk would stay free or the disk
-/// fills up meanwhile, `Cancelled`; after the last two the file is gone. `NoPermission`, or what the system says.
+/// `Damaged` for a file without the lab's marker, `NoSpace` when less than a tenth of the disk would stay free or the disk
+/// fills up meanwhile, `Interrupted`; after the last two the file is gone. `NoPermission`, or what the system says.
 pub fn ensure_file(path: &Path, wanted: Wanted, progress: &Progress<'_>, cancel: &AtomicBool) -> Result<Target> {
     wanted.check()?;
     let old = inspect(path)?;
@@ -119,45 +119,45 @@ pub fn target(label: &str, paths: &[&Path], wanted: Wanted) -> Target {
 /// What the file says it holds; `None` when there is no file.
 ///
 /// # Errors
-/// `NotOurs` when something without the lab's marker is there, or what the system says.
+/// `Damaged` when something without the lab's marker is there, or what the system says.
 pub fn inspect(path: &Path) -> Result<Option<Header>> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::io("look at", path, &error)),
+        Err(error) => return Err(fail("look at", path, &error)),
     };
     let not_ours = |why: &dyn std::fmt::Display| {
         let message = format!("{} {why}: it is left alone; move it away or choose another folder", path.display());
-        Error::new(ErrorKind::NotOurs, message)
+        LabError::new(LabErrorKind::Damaged, message)
     };
     if !meta.is_file() {
         return Err(not_ours(&"is not a file of the lab"));
     }
-    let file = File::open(path).map_err(|error| Error::io("open", path, &error))?;
+    let file = File::open(path).map_err(|error| fail("open", path, &error))?;
     let mut header = read_header(&file, path)?.map_err(|error| not_ours(&error))?;
     header.complete &= meta.len() == header.data_bytes.saturating_add(BLOCK_BYTES as u64);
     Ok(Some(header))
 }
 
 /// Reads the header of an open file or device: outside what the system says, inside whether it is ours.
-pub(super) fn read_header(file: &File, path: &Path) -> Result<std::result::Result<Header, Error>> {
+pub(super) fn read_header(file: &File, path: &Path) -> Result<std::result::Result<Header, LabError>> {
     // Through an aligned buffer, as the file may be open with O_DIRECT.
     let mut block = buffer(BLOCK_BYTES)?;
     match file.read_exact_at(&mut block, 0) {
         Ok(()) => Ok(Header::decode(&block)),
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(Header::decode(&[])),
-        Err(error) => Err(Error::io("read", path, &error)),
+        Err(error) => Err(fail("read", path, &error)),
     }
 }
 
 /// Removes a file of the lab; true when there was one.
 ///
 /// # Errors
-/// `NotOurs` for a file without the marker, or what the system says.
+/// `Damaged` for a file without the marker, or what the system says.
 pub fn remove_file(path: &Path) -> Result<bool> {
     match inspect(path)? {
         None => Ok(false),
-        Some(_) => fs::remove_file(path).map(|()| true).map_err(|error| Error::io("remove", path, &error)),
+        Some(_) => fs::remove_file(path).map(|()| true).map_err(|error| fail("remove", path, &error)),
     }
 }
 
@@ -166,7 +166,7 @@ pub fn remove_file(path: &Path) -> Result<bool> {
 /// # Errors
 /// What the system says; a short file is `Ok(false)`.
 pub fn verify_samples(path: &Path, header: Header) -> Result<bool> {
-    let file = File::open(path).map_err(|error| Error::io("open", path, &error))?;
+    let file = File::open(path).map_err(|error| fail("open", path, &error))?;
     // Without this each sample would pull a whole read-ahead window into the cache.
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
     let block_count = header.data_bytes / BLOCK_BYTES as u64;
@@ -182,7 +182,7 @@ pub fn verify_samples(path: &Path, header: Header) -> Result<bool> {
             Ok(()) if content::check_block_fully(&block, header.seed, index) => {}
             Ok(()) => return Ok(false),
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(false),
-            Err(error) => return Err(Error::io("read", path, &error)),
+            Err(error) => return Err(fail("read", path, &error)),
         }
     }
     Ok(true)
@@ -206,7 +206,7 @@ pub fn check_space(path: &Path, data_bytes: u64) -> Result<()> {
         folder.display(),
         human_bytes(usable)
     );
-    Err(Error::new(ErrorKind::NoSpace, message))
+    Err(LabError::new(LabErrorKind::NoSpace, message))
 }
 
 /// Bytes that the lab may use on the file system of `folder`: free ones, less a tenth of the whole.
@@ -214,7 +214,7 @@ pub fn check_space(path: &Path, data_bytes: u64) -> Result<()> {
 /// # Errors
 /// What the system says.
 pub fn usable_bytes(folder: &Path) -> Result<u64> {
-    let stat = rustix::fs::statvfs(folder).map_err(|error| Error::errno("look at", folder, error))?;
+    let stat = rustix::fs::statvfs(folder).map_err(|error| fail("look at", folder, &error.into()))?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     Ok(free.saturating_sub(stat.f_blocks.saturating_mul(stat.f_frsize) / 10))
 }
@@ -231,7 +231,7 @@ fn open_marked(path: &Path, create: bool, wanted: Wanted) -> Result<File> {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(0, create && !path.exists()),
         other => other,
     };
-    let file = file.map_err(|error| Error::io("write", path, &error))?;
+    let file = file.map_err(|error| fail("write", path, &error))?;
     if let Err(error) = write_header(&file, path, wanted, false) {
         if create {
             let _ = fs::remove_file(path);
@@ -244,10 +244,10 @@ fn open_marked(path: &Path, create: bool, wanted: Wanted) -> Result<File> {
 /// Gives the file its length and its place on the disk, so that writers do not wait for each other to grow it.
 fn reserve(file: &File, path: &Path, data_bytes: u64) -> Result<()> {
     let total = data_bytes + BLOCK_BYTES as u64;
-    file.set_len(total).map_err(|error| Error::io("resize", path, &error))?;
+    file.set_len(total).map_err(|error| fail("resize", path, &error))?;
     match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, total) {
         Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
-        Err(error) => Err(Error::errno("reserve space for", path, error)),
+        Err(error) => Err(fail("reserve space for", path, &error.into())),
     }
 }
 
@@ -255,14 +255,14 @@ fn write_header(file: &File, path: &Path, wanted: Wanted, complete: bool) -> Res
     let header = Header { seed: wanted.seed, data_bytes: wanted.data_bytes, created_unix_ms: unix_ms(), complete };
     let mut block = buffer(BLOCK_BYTES)?;
     block.copy_from_slice(&header.encode());
-    file.write_all_at(&block, 0).map_err(|error| Error::io("write", path, &error))?;
-    file.sync_data().map_err(|error| Error::io("sync", path, &error))
+    file.write_all_at(&block, 0).map_err(|error| fail("write", path, &error))?;
+    file.sync_data().map_err(|error| fail("sync", path, &error))
 }
 
 /// Fills an open file or device, whose header is ours and incomplete, from data byte `from_bytes` on, and marks it complete.
 ///
 /// # Errors
-/// `Cancelled`, `NoSpace`, or what the system says. The header then still says incomplete.
+/// `Interrupted`, `NoSpace`, or what the system says. The header then still says incomplete.
 pub(super) fn write_content(
     file: &File,
     path: &Path,
@@ -279,7 +279,10 @@ pub(super) fn write_content(
         let mut chunk = buffer(CHUNK_BYTES.min(wanted.data_bytes) as usize)?;
         while !failed.load(Ordering::Relaxed) {
             if cancel.load(Ordering::Relaxed) {
-                return Err(Error::new(ErrorKind::Cancelled, format!("stopped while writing {}", path.display())));
+                return Err(LabError::new(
+                    LabErrorKind::Interrupted,
+                    format!("stopped while writing {}", path.display()),
+                ));
             }
             let at = next.fetch_add(CHUNK_BYTES, Ordering::Relaxed);
             if at >= wanted.data_bytes {
@@ -290,7 +293,7 @@ pub(super) fn write_content(
             for (number, block) in bytes.chunks_exact_mut(BLOCK_BYTES).enumerate() {
                 content::fill_block(block, wanted.seed, first + number as u64);
             }
-            file.write_all_at(bytes, content::block_offset(first)).map_err(|error| Error::io("write", path, &error))?;
+            file.write_all_at(bytes, content::block_offset(first)).map_err(|error| fail("write", path, &error))?;
             progress(done.fetch_add(bytes.len() as u64, Ordering::Relaxed) + bytes.len() as u64, total);
         }
         Ok(())
@@ -312,7 +315,7 @@ pub(super) fn write_content(
         return Err(error);
     }
     // Data before the word that it is complete: a power cut in between leaves a file that is made anew.
-    file.sync_all().map_err(|error| Error::io("sync", path, &error))?;
+    file.sync_all().map_err(|error| fail("sync", path, &error))?;
     write_header(file, path, wanted, true)?;
     // Where the writes were buffered, they would leave a warm cache behind.
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
@@ -321,7 +324,7 @@ pub(super) fn write_content(
 
 fn buffer(len_bytes: usize) -> Result<IoBuf> {
     let pages = if len_bytes >= 2 << 20 { PageKind::Huge } else { PageKind::Small };
-    IoBuf::zeroed(len_bytes, pages).map_err(|error| Error::disk(&error))
+    IoBuf::zeroed(len_bytes, pages).map_err(|error| LabError::from(error))
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::error::{Error, ErrorKind, Result};
-use super::system;
+use super::system::{self, fail};
+use crate::error::{LabError, LabErrorKind, Result};
 
 /// The entry of one thing. [`Entry::forget`] it once the thing is gone; dropped otherwise it stays for the next start.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Entry {
         let mut options = fs::OpenOptions::new();
         let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
         let written = file.and_then(|mut file| file.write_all(content.as_bytes()));
-        written.map_err(|error| Error::io("write", &path, &error))?;
+        written.map_err(|error| fail("write", &path, &error))?;
         Ok(Self { path })
     }
 
@@ -49,7 +49,7 @@ impl Entry {
 /// When the folder cannot be read.
 pub fn sweep(kind: &str, mut remove: impl FnMut(&str) -> Result<()>) -> Result<Vec<String>> {
     let folder = folder()?;
-    let entries = fs::read_dir(&folder).map_err(|error| Error::io("list", &folder, &error))?;
+    let entries = fs::read_dir(&folder).map_err(|error| fail("list", &folder, &error))?;
     let mut told = Vec::new();
     for path in entries.flatten().map(|entry| entry.path()) {
         let Some(maker) = path.file_name().and_then(|name| maker_of(name.to_str()?, kind)) else { continue };
@@ -86,12 +86,12 @@ fn folder() -> Result<PathBuf> {
     match fs::DirBuilder::new().mode(0o700).create(&folder) {
         Ok(()) => {}
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(Error::io("create", &folder, &error)),
+        Err(error) => return Err(fail("create", &folder, &error)),
     }
-    let meta = fs::symlink_metadata(&folder).map_err(|error| Error::io("look at", &folder, &error))?;
+    let meta = fs::symlink_metadata(&folder).map_err(|error| fail("look at", &folder, &error))?;
     if !meta.is_dir() || meta.uid() != user.as_raw() || meta.mode() & 0o022 != 0 {
         let message = format!("{} is not a folder that only this user may write: remove it", folder.display());
-        return Err(Error::new(ErrorKind::NotOurs, message));
+        return Err(LabError::new(LabErrorKind::Damaged, message));
     }
     Ok(folder)
 }
@@ -113,7 +113,7 @@ mod tests {
         let kind = format!("test{}", std::process::id());
         let mine = Entry::record(&kind, "mine").unwrap();
         let dead = record_as(&kind, &format!("{}-1", std::process::id()), "left");
-        let told = sweep(&kind, |_| Err(Error::new(ErrorKind::InUse, "busy"))).unwrap();
+        let told = sweep(&kind, |_| Err(LabError::new(LabErrorKind::Busy, "busy"))).unwrap();
         assert!(told[0].contains("could not remove left") && told[0].contains("busy"), "{told:?}");
         assert!(dead.exists(), "kept for another try");
         let mut seen = Vec::new();

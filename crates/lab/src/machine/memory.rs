@@ -10,9 +10,9 @@ mod cgroup;
 pub use ballast::Ballast;
 pub use cgroup::{CgroupGuard, Usage, remove_leftovers};
 
-use super::error::{Error, ErrorKind, Result};
 use super::system::{human_bytes, meminfo_bytes};
 use crate::config::MemoryChoice;
+use crate::error::{LabError, LabErrorKind, Result};
 use crate::record::{MemoryLimit, MemoryMethod};
 
 /// Less than this and a process has no room for its own stacks and buffers.
@@ -31,10 +31,10 @@ pub struct Plan {
 /// removes it again), looks only for the others.
 ///
 /// # Errors
-/// `InvalidRequest` when the data would fit in the memory or the memory is more than the machine has; `NoPermission` when no
+/// `Usage` when the data would fit in the memory or the memory is more than the machine has; `NoPermission` when no
 /// means is possible, with the reason for each and what would make it possible.
 pub fn choose(choice: MemoryChoice, wanted_bytes: u64, data_bytes: u64) -> Result<Plan> {
-    let invalid = |message: String| Err(Error::new(ErrorKind::InvalidRequest, message));
+    let invalid = |message: String| Err(LabError::new(LabErrorKind::Usage, message));
     if wanted_bytes < LIMIT_BYTES_MIN {
         let least = human_bytes(LIMIT_BYTES_MIN);
         return invalid(format!(
@@ -68,7 +68,7 @@ pub fn choose(choice: MemoryChoice, wanted_bytes: u64, data_bytes: u64) -> Resul
         }
     }
     let message = format!("memory cannot be limited here: {}", notes.join("; "));
-    Err(Error::new(ErrorKind::NoPermission, message))
+    Err(LabError::new(LabErrorKind::NoPermission, message))
 }
 
 fn try_cgroup(bytes: u64) -> Result<MemoryLimit> {
@@ -94,7 +94,7 @@ fn try_large_file(data_bytes: u64) -> Result<MemoryLimit> {
         human_bytes(data_bytes),
         human_bytes(total)
     );
-    Err(Error::new(ErrorKind::InvalidRequest, message))
+    Err(LabError::new(LabErrorKind::Usage, message))
 }
 
 /// The memory available now, which must be more than what is to be left.
@@ -108,7 +108,7 @@ fn check_available(bytes: u64) -> Result<u64> {
         human_bytes(available),
         human_bytes(bytes)
     );
-    Err(Error::new(ErrorKind::InvalidRequest, message))
+    Err(LabError::new(LabErrorKind::Usage, message))
 }
 
 impl Plan {

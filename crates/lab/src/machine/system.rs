@@ -5,6 +5,19 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use crate::error::LabError;
+
+/// What the system said while doing `action` to `path`, with the next step where there is one.
+pub(super) fn fail(action: &str, path: &Path, error: &std::io::Error) -> LabError {
+    let next = match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM | libc::EROFS) => "; run as a user who may, or choose another place",
+        Some(libc::ENOSPC | libc::EDQUOT) => "; free some space, or ask for less data",
+        _ => "",
+    };
+    let plain = LabError::system(format!("cannot {action} {}", path.display()), error);
+    LabError::new(plain.kind(), format!("{plain}{next}"))
+}
+
 /// Whether the process runs as root (effective user 0).
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()

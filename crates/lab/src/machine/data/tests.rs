@@ -76,14 +76,14 @@ fn what_is_not_the_labs_is_neither_written_nor_removed() {
     for content in [&b""[..], b"short", &[7; 3 * BLOCK_BYTES]] {
         fs::write(&path, content).unwrap();
         for error in [ensure(&path, 1, MIB).unwrap_err(), remove_file(&path).unwrap_err()] {
-            assert_eq!(error.kind(), ErrorKind::NotOurs, "{error}");
+            assert_eq!(error.kind(), LabErrorKind::Damaged, "{error}");
             assert!(error.to_string().contains("choose another folder"), "{error}");
         }
         assert_eq!(fs::read(&path).unwrap(), content);
     }
     std::os::unix::fs::symlink(&path, &link).unwrap();
-    assert_eq!(ensure(&link, 1, MIB).unwrap_err().kind(), ErrorKind::NotOurs);
-    assert_eq!(ensure(folder.path(), 1, MIB).unwrap_err().kind(), ErrorKind::NotOurs);
+    assert_eq!(ensure(&link, 1, MIB).unwrap_err().kind(), LabErrorKind::Damaged);
+    assert_eq!(ensure(folder.path(), 1, MIB).unwrap_err().kind(), LabErrorKind::Damaged);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_cancelled_file_is_gone() {
     let cancel = AtomicBool::new(false);
     let wanted = Wanted { seed: 1, data_bytes: 64 * MIB };
     let error = ensure_file(&path, wanted, &|_, _| cancel.store(true, Ordering::Relaxed), &cancel).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Cancelled);
+    assert_eq!(error.kind(), LabErrorKind::Interrupted);
     assert!(!path.exists());
 }
 
@@ -102,12 +102,12 @@ fn more_than_the_disk_holds_is_refused_before_anything_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("data");
     let error = ensure(&path, 1, 1 << 50).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    assert_eq!(error.kind(), LabErrorKind::NoSpace);
     assert!(error.to_string().contains("a tenth of the disk"), "{error}");
     assert!(!path.exists());
-    assert_eq!(ensure(&path, 1, 100).unwrap_err().kind(), ErrorKind::InvalidRequest);
-    assert_eq!(ensure(&path, 1, 0).unwrap_err().kind(), ErrorKind::InvalidRequest);
-    assert_eq!(ensure(&path, 1, u64::MAX - 4095).unwrap_err().kind(), ErrorKind::InvalidRequest);
+    assert_eq!(ensure(&path, 1, 100).unwrap_err().kind(), LabErrorKind::Usage);
+    assert_eq!(ensure(&path, 1, 0).unwrap_err().kind(), LabErrorKind::Usage);
+    assert_eq!(ensure(&path, 1, u64::MAX - 4095).unwrap_err().kind(), LabErrorKind::Usage);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
-use crate::machine::error::{Error, ErrorKind, Result};
+use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::system::{human_bytes, meminfo_bytes};
 
 /// Locked at a time; a multiple of a huge page.
@@ -29,7 +29,7 @@ impl Ballast {
     /// for 10 GB, much longer where a hypervisor hands memory out lazily.
     ///
     /// # Errors
-    /// `InvalidRequest` when less than `bytes` are available already, `NoPermission` or `NoSpace` when the kernel refuses to lock.
+    /// `Usage` when less than `bytes` are available already, `NoPermission` or `NoSpace` when the kernel refuses to lock.
     pub fn leaving(bytes: u64) -> Result<Self> {
         let mut ballast = Self::start()?;
         loop {
@@ -43,7 +43,7 @@ impl Ballast {
         }
         if ballast.locked_bytes == 0 {
             let message = format!("less than {} of memory are available already; ask for less", human_bytes(bytes));
-            return Err(Error::new(ErrorKind::InvalidRequest, message));
+            return Err(LabError::new(LabErrorKind::Usage, message));
         }
         Ok(ballast)
     }
@@ -62,7 +62,7 @@ impl Ballast {
             human_bytes(bytes),
             human_bytes(limit)
         );
-        Err(Error::new(ErrorKind::NoPermission, message))
+        Err(LabError::new(LabErrorKind::NoPermission, message))
     }
 
     /// Bytes locked.
@@ -77,7 +77,7 @@ impl Ballast {
 
     fn start() -> Result<Self> {
         let failed =
-            |error: std::io::Error| Error::new(ErrorKind::System, format!("cannot start the ballast: {error}"));
+            |error: std::io::Error| LabError::new(LabErrorKind::System, format!("cannot start the ballast: {error}"));
         // Both ends close on exec: a cell process started later must not keep the holder alive.
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         let (ours_fd, theirs_fd) = (ours.as_raw_fd(), theirs.as_raw_fd());
@@ -99,7 +99,7 @@ impl Ballast {
                 human_bytes(bytes),
                 human_bytes(self.locked_bytes)
             );
-            Error::new(kind, message)
+            LabError::new(kind, message)
         };
         let ask = |mut pipe: &UnixStream| {
             let mut answer = [0; 8];
@@ -119,12 +119,12 @@ impl Ballast {
             Ok(errno) => {
                 let error = std::io::Error::from_raw_os_error(i32::try_from(errno).unwrap_or(libc::EIO));
                 let kind = match error.raw_os_error() {
-                    Some(libc::EPERM) => ErrorKind::NoPermission,
-                    _ => ErrorKind::NoSpace,
+                    Some(libc::EPERM) => LabErrorKind::NoPermission,
+                    _ => LabErrorKind::NoSpace,
                 };
                 Err(refused(kind, &error))
             }
-            Err(_) => Err(refused(ErrorKind::NoSpace, &"the kernel ended the process that held it (out of memory)")),
+            Err(_) => Err(refused(LabErrorKind::NoSpace, &"the kernel ended the process that held it (out of memory)")),
         }
     }
 }
@@ -230,6 +230,6 @@ mod tests {
     #[test]
     fn leaving_more_than_there_is_locks_nothing() {
         let total = meminfo_bytes("MemTotal").unwrap();
-        assert_eq!(Ballast::leaving(2 * total).unwrap_err().kind(), ErrorKind::InvalidRequest);
+        assert_eq!(Ballast::leaving(2 * total).unwrap_err().kind(), LabErrorKind::Usage);
     }
 }

@@ -8,9 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::machine::error::{Error, ErrorKind, Result};
+use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::leftovers::{self, Entry};
-use crate::machine::system::{self, Mount, human_bytes, meminfo_bytes, read_number, read_text};
+use crate::machine::system::{self, Mount, fail, human_bytes, meminfo_bytes, read_number, read_text};
 use crate::record::{MemoryLimit, MemoryMethod};
 
 const PREFIX: &str = "nofault-lab-";
@@ -59,7 +59,7 @@ impl CgroupGuard {
         let places = places(&own, &system::mounts());
         if places.is_empty() {
             let message = "the kernel has no memory controller mounted (cgroup v2 or v1); mount one, or use ballast";
-            return Err(Error::new(ErrorKind::Unsupported, message));
+            return Err(LabError::new(LabErrorKind::Unsupported, message));
         }
         let mut refusals = Vec::new();
         for place in places {
@@ -72,7 +72,7 @@ impl CgroupGuard {
             "no memory cgroup may be made ({}); run as root, or inside `systemd-run --user --scope -p Delegate=yes`",
             refusals.join("; ")
         );
-        Err(Error::new(ErrorKind::NoPermission, message))
+        Err(LabError::new(LabErrorKind::NoPermission, message))
     }
 
     fn create_in(place: &Place, bytes: u64) -> Result<Self> {
@@ -85,7 +85,7 @@ impl CgroupGuard {
         let entry = Entry::record("cgroup", &path.display().to_string())?;
         if let Err(error) = fs::create_dir(&path) {
             entry.forget();
-            return Err(Error::io("create", &path, &error));
+            return Err(fail("create", &path, &error));
         }
         // From here on dropping the guard removes the group.
         let limit = MemoryLimit { method: place.method, bytes };
@@ -121,7 +121,7 @@ impl CgroupGuard {
                     self.path.display(),
                     human_bytes(bytes)
                 );
-                Err(Error::new(ErrorKind::Unsupported, message))
+                Err(LabError::new(LabErrorKind::Unsupported, message))
             }
         }
     }
@@ -151,7 +151,7 @@ impl CgroupGuard {
     pub fn usage(&self) -> Result<Usage> {
         let text = |file: &str| {
             let path = self.path.join(file);
-            fs::read_to_string(&path).map_err(|error| Error::io("read", &path, &error))
+            fs::read_to_string(&path).map_err(|error| fail("read", &path, &error))
         };
         let number = |text: &str| text.trim().parse().unwrap_or(0);
         let stat = text("memory.stat")?;
@@ -182,7 +182,7 @@ impl CgroupGuard {
 
     fn write(&self, file: &str, value: &str) -> Result<()> {
         let path = self.path.join(file);
-        fs::write(&path, value).map_err(|error| Error::io("write", &path, &error))
+        fs::write(&path, value).map_err(|error| fail("write", &path, &error))
     }
 }
 
@@ -211,7 +211,7 @@ pub fn remove_leftovers() -> Result<Vec<String>> {
         let ours = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
         match ours && path.starts_with("/sys/fs/cgroup") || !path.exists() {
             true => remove_group(path),
-            false => Err(Error::new(ErrorKind::NotOurs, "does not look like a group of the lab")),
+            false => Err(LabError::new(LabErrorKind::Damaged, "does not look like a group of the lab")),
         }
     })
 }
@@ -229,10 +229,10 @@ fn remove_group(path: &Path) -> Result<()> {
             Ok(()) => return Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
-            Err(error) => return Err(Error::io("remove", path, &error)),
+            Err(error) => return Err(fail("remove", path, &error)),
         }
     }
-    Err(Error::new(ErrorKind::InUse, format!("{} still has processes in it", path.display())))
+    Err(LabError::new(LabErrorKind::Busy, format!("{} still has processes in it", path.display())))
 }
 
 /// Makes sure that children of a version 2 group get the memory controller.
@@ -242,15 +242,15 @@ fn hand_memory_down(parent: &Path) -> Result<()> {
     };
     if !has("cgroup.controllers") {
         let message = format!("{} has no memory controller", parent.display());
-        return Err(Error::new(ErrorKind::Unsupported, message));
+        return Err(LabError::new(LabErrorKind::Unsupported, message));
     }
     // To move a process, one must be allowed to write the ancestor that both groups share.
     let procs = parent.join("cgroup.procs");
-    fs::OpenOptions::new().write(true).open(&procs).map_err(|error| Error::io("write", &procs, &error))?;
+    fs::OpenOptions::new().write(true).open(&procs).map_err(|error| fail("write", &procs, &error))?;
     let control = parent.join("cgroup.subtree_control");
     match has("cgroup.subtree_control") {
         true => Ok(()),
-        false => fs::write(&control, "+memory").map_err(|error| Error::io("write", &control, &error)),
+        false => fs::write(&control, "+memory").map_err(|error| fail("write", &control, &error)),
     }
 }
 
