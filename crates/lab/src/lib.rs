@@ -3,5 +3,6 @@
 pub mod config;
 pub mod error;
 pub mod latency;
+pub mod machine;
 pub mod measure;
 pub mod record;

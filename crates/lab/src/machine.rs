@@ -1,0 +1,19 @@
+//! Knows the machine and prepares it: what it is and how it distorts figures, memory that is really limited, caches that
+//! are really cold, data that can be verified, devices of RAM. Measures no experiment.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`content`] | bytes that any reader can verify, and the header that marks a file or device as the lab's own |
+//! | [`data`] | files full of that content: made at device speed, reused, never somebody else's |
+//! | [`memory`] | less memory than data: cgroup, locked ballast, or a file larger than RAM |
+//! | [`leftovers`] | what a killed lab left behind, for the next start to remove |
+//! | [`system`] | small readers of /proc and /sys that the others share |
+//!
+//! Kept true by all of it: nothing is written, resized or removed unless it carries the lab's marker, and whatever was made
+//! is removed when its guard is dropped, or else by the next start.
+
+pub mod content;
+pub mod data;
+pub mod leftovers;
+pub mod memory;
+pub mod system;
