@@ -9,6 +9,7 @@ mod ring;
 mod tests;
 
 use std::fmt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use crate::counters::device::{BlockDevice, mount_of};
@@ -59,7 +60,7 @@ pub struct Probe {
     pub kernel: String,
     /// The sign of a container, if there is one. A virtual machine made from a container image may show it too.
     pub container: Option<String>,
-    /// File system type, as `ext4`; `None` for a path that is not there.
+    /// File system type, as `ext4`; `None` for a block device, and for a path that is not there.
     pub file_system: Option<String>,
     /// The block device beneath, or why there is none.
     pub device: std::result::Result<DeviceFacts, String>,
@@ -186,7 +187,7 @@ impl Probe {
                 "container",
                 self.container.as_ref().map_or_else(|| "no sign of one".into(), |sign| format!("probably: {sign}")),
             ),
-            ("file_system", self.file_system.clone().unwrap_or_else(unknown)),
+            ("file_system", self.file_system.clone().unwrap_or_else(|| "none".into())),
         ];
         match &self.device {
             Ok(facts) => named.extend(facts.named()),
@@ -282,6 +283,10 @@ fn chosen(text: &str) -> String {
 
 /// The type by the mount table, which tells ext4 from ext2; by `statfs` where that is not to be had.
 fn file_system(path: &Path) -> Option<String> {
+    // The file system that holds the node of a device says nothing about the device.
+    if std::fs::metadata(path).ok()?.file_type().is_block_device() {
+        return None;
+    }
     if let Some((kind, _)) = mount_of(path) {
         return Some(kind);
     }

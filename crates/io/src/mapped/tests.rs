@@ -252,6 +252,49 @@ fn guards_nest_and_a_panic_takes_them_down() {
     assert_eq!(map.guarded(0..page(), sum).unwrap(), page() as u64);
 }
 
+/// A block device over `file`, which the kernel takes down by itself when the last descriptor is closed. `None`, with a
+/// word why, where that needs more rights or tools than there are.
+fn loop_device_over(file: &tempfile::NamedTempFile) -> Option<(PathBuf, File)> {
+    let losetup = |arguments: &[&std::ffi::OsStr]| std::process::Command::new("losetup").args(arguments).output();
+    let output = match losetup(&["--find".as_ref(), "--show".as_ref(), file.path().as_os_str()]) {
+        Ok(output) if output.status.success() => output,
+        other => {
+            eprintln!("not run: losetup: {other:?}");
+            return None;
+        }
+    };
+    let path = PathBuf::from(String::from_utf8(output.stdout).unwrap().trim());
+    let device = OpenOptions::new().read(true).write(true).open(&path);
+    losetup(&["--detach".as_ref(), path.as_os_str()]).unwrap();
+    Some((path, device.unwrap()))
+}
+
+#[test]
+fn a_device_that_fails_a_read_is_an_error_naming_the_place() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&vec![5; 64 * page()]).unwrap();
+    file.as_file().sync_all().unwrap();
+    let Some((path, device)) = loop_device_over(&file) else { return };
+    // SAFETY: a device made for this test alone.
+    let map = unsafe { MappedFile::map(&device, Protection::ReadOnly, 0..64 * page() as u64) }.unwrap();
+    map.advise(Advice::Random, 0..64 * page()).unwrap();
+    assert_eq!(map.guarded(0..page(), sum).unwrap(), 5 * page() as u64);
+    // The device keeps its length, but has nothing behind the cut any more: the kernel's reads fail with EIO.
+    file.as_file().set_len(32 * page() as u64).unwrap();
+    let error = map.guarded(39 * page()..42 * page(), sum).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Device, "{error}");
+    assert!(error.to_string().contains(&format!("SIGBUS at {}", 39 * page())), "{error}");
+    assert!(error.path().is_some_and(|found| found == path), "{error}");
+    assert_eq!(map.populate(48 * page()..49 * page()).unwrap_err().kind(), ErrorKind::Device);
+    assert_eq!(map.guarded(31 * page()..32 * page(), sum).unwrap(), 5 * page() as u64);
+    // The device is one for the counters and the probe too.
+    let watch = counters::Watch::new().device_of(&path).unwrap();
+    assert_eq!(watch.devices().next().unwrap().name(), path.file_name().unwrap().to_str().unwrap());
+    let probe = crate::probe::Probe::of(&path);
+    assert!(probe.durable_write.is_yes() && probe.direct_io.is_yes() && probe.device.is_ok(), "{probe}");
+    assert_eq!(probe.file_system, None, "the folder of device nodes is not its file system");
+}
+
 /// Runs the test of this name again in a process of its own, with `NOFAULT_TEST_CHILD` set to `role`.
 fn status_of_child(test: &str, role: &str) -> std::process::ExitStatus {
     std::process::Command::new(std::env::current_exe().unwrap())
@@ -265,12 +308,26 @@ fn status_of_child(test: &str, role: &str) -> std::process::ExitStatus {
 
 #[test]
 fn a_sigbus_that_is_not_ours_still_kills() {
+    extern "C" fn earlier_handler(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+        // SAFETY: the kernel passes a valid `info`.
+        unsafe { libc::_exit(if (*info).si_code == libc::BUS_ADRERR { 42 } else { 43 }) }
+    }
     if let Ok(role) = std::env::var("NOFAULT_TEST_CHILD") {
+        if role.starts_with("earlier") {
+            // SAFETY: installs a handler that only ends the process.
+            unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = earlier_handler as extern "C" fn(_, _, _) as usize;
+                action.sa_flags = libc::SA_SIGINFO;
+                assert_eq!(libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()), 0);
+            }
+        }
         let file = file_of_pages(4);
         let map = map(&file, Protection::ReadOnly);
         file.set_len(page() as u64).unwrap();
         match role.as_str() {
-            "unguarded" => eprintln!("{}", map.bytes()[page()]),
+            "earlier handler, guarded" => assert!(map.guarded(0..4 * page(), sum).is_err()),
+            "unguarded" | "earlier handler" => eprintln!("{}", map.bytes()[page()]),
             "beside" => eprintln!("{:?}", map.guarded(page()..2 * page(), |_| map.bytes()[3 * page()])),
             "other thread" => eprintln!(
                 "{:?}",
@@ -278,20 +335,28 @@ fn a_sigbus_that_is_not_ours_still_kills() {
                     scope.spawn(|| bytes[0]).join().unwrap()
                 }))
             ),
-            // SAFETY: raises a signal; what it does is the point of the test.
-            "default" => unsafe {
-                libc::signal(libc::SIGBUS, libc::SIG_DFL);
-                libc::raise(libc::SIGBUS);
-            },
+            "sent" => {
+                // Even inside a guard: it is about no page of ours. The handler that Rust installs at start only turns
+                // itself off on the first such signal, so that the second kills.
+                let _ = map.guarded(0..page(), |_| {
+                    for _ in 0..2 {
+                        // SAFETY: raises a signal; what it does is the point of the test.
+                        unsafe { libc::raise(libc::SIGBUS) };
+                    }
+                });
+            }
             "guarded" => assert!(map.guarded(0..4 * page(), sum).is_err()),
             _ => unreachable!("{role}"),
         }
         return;
     }
     let name = "mapped::tests::a_sigbus_that_is_not_ours_still_kills";
-    for role in ["unguarded", "beside", "other thread", "default"] {
+    for role in ["unguarded", "beside", "other thread", "sent"] {
         let status = status_of_child(name, role);
         assert_eq!(status.signal(), Some(libc::SIGBUS), "{role}: {status}");
     }
     assert!(status_of_child(name, "guarded").success());
+    // A handler that was there before us gets what is not ours, and only that.
+    assert_eq!(status_of_child(name, "earlier handler").code(), Some(42));
+    assert!(status_of_child(name, "earlier handler, guarded").success());
 }

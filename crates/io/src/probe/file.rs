@@ -272,6 +272,10 @@ fn try_direct(
 }
 
 fn in_memory_only(file: &File) -> bool {
+    // The node of a device lies in such a file system, its bytes do not.
+    if !file.metadata().is_ok_and(|meta| meta.is_file()) {
+        return false;
+    }
     const TMPFS: u64 = 0x0102_1994;
     const RAMFS: u64 = 0x8584_58f6;
     let kind = rustix::fs::fstatfs(file).ok().and_then(|stat| u64::try_from(stat.f_type).ok());

@@ -324,7 +324,7 @@ pub(super) fn write_content(
 
 fn buffer(len_bytes: usize) -> Result<IoBuf> {
     let pages = if len_bytes >= 2 << 20 { PageKind::Huge } else { PageKind::Small };
-    IoBuf::zeroed(len_bytes, pages).map_err(|error| LabError::from(error))
+    IoBuf::zeroed(len_bytes, pages).map_err(LabError::from)
 }
 
 #[cfg(test)]
