@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Instant;
 
 use nofault_io::aligned::{IoBuf, PageKind};
@@ -66,8 +65,9 @@ async fn read_all(mut job: Job, notes: &Notes, reactor: &Reactor) -> Result<()> 
 
 /// A ring and those who wait for it, all on one thread.
 struct Reactor {
-    queue: RefCell<Box<dyn Queue>>,
+    // Before the queue, so that the poller forgets the descriptor before it is closed.
     ready: AsyncFd<Descriptor>,
+    queue: RefCell<Box<dyn Queue>>,
     waiting: RefCell<HashMap<u64, oneshot::Sender<Completion>>>,
     next_token: Cell<u64>,
     flush_planned: Cell<bool>,
@@ -96,20 +96,19 @@ impl Reactor {
         let ready = AsyncFd::with_interest(descriptor, Interest::READABLE)
             .map_err(|error| LabError::system("watch a ring", &error))?;
         let reactor = Rc::new(Self {
-            queue: RefCell::new(queue),
             ready,
+            queue: RefCell::new(queue),
             waiting: RefCell::default(),
             next_token: Cell::new(0),
             flush_planned: Cell::new(false),
         });
-        // Holds no strong reference across a wait, so that the ring closes with its last reader.
-        let weak = Rc::downgrade(&reactor);
+        // Ends with the executor, which drops its tasks.
+        let own = Rc::clone(&reactor);
         tokio::task::spawn_local(async move {
-            while let Some(reactor) = weak.upgrade() {
-                let Ok(mut ready) = reactor.ready.readable().await else { return };
+            while let Ok(mut ready) = own.ready.readable().await {
                 ready.clear_ready();
                 drop(ready);
-                reactor.reap();
+                own.reap();
             }
         });
         Ok(reactor)

@@ -39,6 +39,7 @@ pub(super) struct Job {
     next: usize,
     source: Option<Source>,
     prefetch: bool,
+    buffer: Vec<u8>,
 }
 
 /// What must be read where.
@@ -114,7 +115,8 @@ impl Job {
             let content = Content { seed: spec.target.content_seed, first_block };
             let source = means.map(|means| Source::open(&path, means, spec, &order, content, blocks)).transpose()?;
             let prefetch = spec.params.extra.get("prefetch").is_some_and(|kind| kind == "cpu");
-            Ok(Self { path, content, order: order.clone(), next: 0, source, prefetch })
+            let buffer = vec![0; STRETCH_BYTES as usize];
+            Ok(Self { path, content, order: order.clone(), next: 0, source, prefetch, buffer })
         });
         jobs.collect()
     }
@@ -127,16 +129,16 @@ impl Job {
             self.prefetch_ahead();
         }
         let first = range.start;
+        let bytes = self.position(first) as usize..self.position(range.end) as usize;
+        let position = self.position(first);
         let done = match self.source.as_ref() {
             Some(Source::Map(map)) => {
-                let bytes = self.position(first) as usize..self.position(range.end) as usize;
                 map.guarded(bytes, |bytes| self.content.check(bytes, first, &self.order))?
             }
             Some(Source::Read(file)) => {
-                let mut buffer = [0; STRETCH_BYTES as usize];
-                let len = ((range.end - first) as usize) * BLOCK_BYTES;
-                read_exact(file, &mut buffer[..len], self.position(first), &self.path)?;
-                self.content.check(&buffer[..len], first, &self.order)
+                let buffer = &mut self.buffer[..bytes.len()];
+                read_exact(file, buffer, position, &self.path)?;
+                self.content.check(buffer, first, &self.order)
             }
             None => return Err(LabError::new(LabErrorKind::Usage, "async: the file was not opened")),
         };
