@@ -91,9 +91,10 @@ pub fn plan(config: &Config, available: &Available) -> Plan {
             experiment: ExperimentId::Async,
             target: available.async_files.label.clone(),
             contender: String::new(),
-            reason: "the source's open questions (madvise options, read-ahead, prefetch instructions, device kinds) are \
+            reason:
+                "the source's open questions (madvise options, read-ahead, prefetch instructions, device kinds) are \
                      measured from --preset standard on, or with async.open_questions = true"
-                .into(),
+                    .into(),
         });
     }
     plan
@@ -127,7 +128,8 @@ fn plan_open_questions(config: &Config, available: &Available, plan: &mut Plan) 
             experiment: ExperimentId::Async,
             target: "ram".into(),
             contender: String::new(),
-            reason: "no RAM-backed device here (root and zram make one): the question of device kinds stays open".into(),
+            reason: "no RAM-backed device here (root and zram make one): the question of device kinds stays open"
+                .into(),
         }),
     }
 }
@@ -174,12 +176,14 @@ fn spread_of(contender: &str) -> Option<(Spread, Means)> {
 /// # Errors
 /// `Usage` for an unknown contender or option; what opening, mapping or reading the files says.
 pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
-    let (spread, means) = spread_of(&spec.contender).ok_or_else(|| {
-        LabError::new(LabErrorKind::Usage, format!("async: unknown contender '{}'", spec.contender))
-    })?;
+    let (spread, means) = spread_of(&spec.contender)
+        .ok_or_else(|| LabError::new(LabErrorKind::Usage, format!("async: unknown contender '{}'", spec.contender)))?;
     let jobs = Job::of(spec, if spread == Spread::Ring { None } else { Some(means) })?;
     let works: Vec<Work<'_>> = match spread {
-        Spread::Threads => jobs.into_iter().map(|job| Box::new(move |worker: &mut Worker<'_>| one_after_another(worker, vec![job])) as Work<'_>).collect(),
+        Spread::Threads => jobs
+            .into_iter()
+            .map(|job| Box::new(move |worker: &mut Worker<'_>| one_after_another(worker, vec![job])) as Work<'_>)
+            .collect(),
         Spread::Single => vec![Box::new(move |worker| one_after_another(worker, jobs))],
         Spread::Tasks { yields } => vec![Box::new(move |worker| tasks::run(worker, jobs, means, yields))],
         Spread::Ring => vec![Box::new(move |worker| ring::run(worker, jobs))],

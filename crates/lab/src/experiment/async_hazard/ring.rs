@@ -4,7 +4,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Instant;
@@ -13,7 +13,6 @@ use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::completion::{Completion, Op, OpKind};
 use nofault_io::disk::{DirectIo, Disk, FileOptions, Queue, QueueOptions};
 use nofault_io::uring::UringDisk;
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 
@@ -65,21 +64,11 @@ async fn read_all(mut job: Job, notes: &Notes, reactor: &Reactor) -> Result<()> 
 
 /// A ring and those who wait for it, all on one thread.
 struct Reactor {
-    // Before the queue, so that the poller forgets the descriptor before it is closed.
-    ready: AsyncFd<Descriptor>,
+    ready: AsyncFd<OwnedFd>,
     queue: RefCell<Box<dyn Queue>>,
     waiting: RefCell<HashMap<u64, oneshot::Sender<Completion>>>,
     next_token: Cell<u64>,
     flush_planned: Cell<bool>,
-}
-
-/// The ring's descriptor, borrowed for the poller; the queue beside it owns it.
-struct Descriptor(RawFd);
-
-impl AsRawFd for Descriptor {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0
-    }
 }
 
 impl Reactor {
@@ -91,10 +80,10 @@ impl Reactor {
         let queue = disk.queue(&QueueOptions::default())?;
         let descriptor = queue
             .ready_fd()
-            .map(|fd| Descriptor(fd.as_raw_fd()))
-            .ok_or_else(|| LabError::new(LabErrorKind::Unsupported, "this ring cannot be polled"))?;
-        let ready = AsyncFd::with_interest(descriptor, Interest::READABLE)
+            .ok_or_else(|| LabError::new(LabErrorKind::Unsupported, "this ring cannot be polled"))?
+            .try_clone_to_owned()
             .map_err(|error| LabError::system("watch a ring", &error))?;
+        let ready = super::tasks::watch(descriptor)?;
         let reactor = Rc::new(Self {
             ready,
             queue: RefCell::new(queue),
@@ -135,7 +124,9 @@ impl Reactor {
         let completion =
             receiver.await.map_err(|_| LabError::new(LabErrorKind::System, "the ring closed under a read"))?;
         completion.result.clone()?;
-        completion.into_buffer().ok_or_else(|| LabError::new(LabErrorKind::System, "a read came back without its buffer"))
+        completion
+            .into_buffer()
+            .ok_or_else(|| LabError::new(LabErrorKind::System, "a read came back without its buffer"))
     }
 
     fn reap(&self) {

@@ -7,9 +7,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncReadExt, AsyncSeekExt};
+use tokio::io::{AsyncReadExt, AsyncSeekExt, Interest};
 use tokio::task::LocalSet;
 
 use super::work::{Done, Job, Means, Order, STRETCH_BYTES};
@@ -66,7 +68,7 @@ pub(super) fn on_executor<T: Future<Output = Result<()>> + 'static, I: Iterator<
         .map_err(|error| LabError::system("start an executor", &error))?;
     let notes = Rc::new(Notes::default());
     let local = LocalSet::new();
-    let result = local.block_on(&runtime, async {
+    let ticker = local.block_on(&runtime, async {
         let ticker = Rc::new(Ticker::prepare()?);
         let tasks: Vec<_> = make(Rc::clone(&notes)).collect();
         worker.start();
@@ -86,10 +88,17 @@ pub(super) fn on_executor<T: Future<Output = Result<()>> + 'static, I: Iterator<
         // What was due before the end counts even if it never had its turn.
         ticker.collect();
         ticking.abort();
-        Ok(ticker)
+        Ok::<_, LabError>(ticker)
     })?;
-    result.late.borrow().iter().for_each(|late| worker.latency("ticker", *late));
+    ticker.late.borrow().iter().for_each(|late| worker.latency("ticker", *late));
     Ok(())
+}
+
+/// Puts a descriptor under the executor's poller.
+pub(super) fn watch(descriptor: OwnedFd) -> Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` names the same open descriptor until it is dropped, and the `AsyncFd` owns it.
+    unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }
+        .map_err(|error| LabError::system("watch a descriptor", &error.into()))
 }
 
 /// The source's "async mmap": the touch blocks, whatever stands before it.
@@ -139,7 +148,9 @@ async fn read_stream(mut job: Job, notes: &Notes) -> Result<()> {
     while let Some(range) = job.next_range() {
         let started = Instant::now();
         let len = (range.end - range.start) as usize * BLOCK_BYTES;
-        file.read_exact(&mut buffer[..len]).await.map_err(|error| LabError::system(format!("read {}", job.path.display()), &error))?;
+        file.read_exact(&mut buffer[..len])
+            .await
+            .map_err(|error| LabError::system(format!("read {}", job.path.display()), &error))?;
         notes.keep(Done { elapsed: started.elapsed(), ..job.content.check(&buffer[..len], range.start, &job.order) });
         if notes.stopped() {
             break;
@@ -161,7 +172,7 @@ impl Ticker {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)
             .map_err(|error| LabError::system("make a timer", &error.into()))?;
-        let timer = AsyncFd::new(timer).map_err(|error| LabError::system("watch a timer", &error))?;
+        let timer = watch(timer)?;
         let late = RefCell::new(Vec::with_capacity(100_000));
         Ok(Self { timer, started: Cell::new(Instant::now()), fired: Cell::new(0), late })
     }

@@ -132,9 +132,7 @@ impl Job {
         let bytes = self.position(first) as usize..self.position(range.end) as usize;
         let position = self.position(first);
         let done = match self.source.as_ref() {
-            Some(Source::Map(map)) => {
-                map.guarded(bytes, |bytes| self.content.check(bytes, first, &self.order))?
-            }
+            Some(Source::Map(map)) => map.guarded(bytes, |bytes| self.content.check(bytes, first, &self.order))?,
             Some(Source::Read(file)) => {
                 let buffer = &mut self.buffer[..bytes.len()];
                 read_exact(file, buffer, position, &self.path)?;
@@ -187,7 +185,8 @@ impl Job {
 impl Content {
     /// Checks blocks that were read, and adds up what the variant adds up.
     pub(super) fn check(&self, bytes: &[u8], first: u64, order: &Order) -> Done {
-        let mut done = Done { ops: 1, bytes: bytes.len() as u64, verified: 0, wrong: 0, sum: 0, elapsed: Duration::ZERO };
+        let mut done =
+            Done { ops: 1, bytes: bytes.len() as u64, verified: 0, wrong: 0, sum: 0, elapsed: Duration::ZERO };
         for (block, index) in bytes.chunks_exact(BLOCK_BYTES).zip(self.first_block + first..) {
             if let Some(seed) = self.seed {
                 let expected = content::tag(seed, index).to_le_bytes();
@@ -205,7 +204,14 @@ impl Content {
 }
 
 impl Source {
-    fn open(path: &PathBuf, means: Means, spec: &CellSpec, order: &Order, content: Content, blocks: u64) -> Result<Self> {
+    fn open(
+        path: &PathBuf,
+        means: Means,
+        spec: &CellSpec,
+        order: &Order,
+        content: Content,
+        blocks: u64,
+    ) -> Result<Self> {
         let file = File::open(path).map_err(|error| LabError::system(format!("open {}", path.display()), &error))?;
         if means == Means::Read {
             return Ok(Self::Read(Arc::new(file)));
