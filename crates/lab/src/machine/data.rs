@@ -332,7 +332,7 @@ pub(super) fn write_content(
 /// Memory for direct reads and writes.
 pub(super) fn buffer(len_bytes: usize) -> Result<IoBuf> {
     let pages = if len_bytes >= 2 << 20 { PageKind::Huge } else { PageKind::Small };
-    IoBuf::zeroed(len_bytes, pages).map_err(|error| LabError::from(error))
+    IoBuf::zeroed(len_bytes, pages).map_err(LabError::from)
 }
 
 #[cfg(test)]
