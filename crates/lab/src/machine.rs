@@ -3,6 +3,7 @@
 //!
 //! | module | what it is for |
 //! |---|---|
+//! | [`survey`], [`calibrate`] | what the machine is, how it distorts figures, what its primitives cost |
 //! | [`content`] | bytes that any reader can verify, and the header that marks a file or device as the lab's own |
 //! | [`data`] | files full of that content: made at device speed, reused, never somebody else's |
 //! | [`ram`], [`device`] | block devices: of RAM, made and removed by the lab, and real ones, read only |
@@ -16,11 +17,13 @@
 //! is removed when its guard is dropped, or else by the next start.
 
 pub mod cache;
+pub mod calibrate;
 pub mod content;
 pub mod data;
 pub mod device;
 pub mod leftovers;
 pub mod memory;
 pub mod ram;
+pub mod survey;
 pub mod system;
 pub mod workdir;
