@@ -24,6 +24,7 @@ pub mod device;
 pub mod leftovers;
 pub mod memory;
 pub mod ram;
+pub mod read_ahead;
 pub mod survey;
 pub mod system;
 pub mod workdir;
