@@ -11,8 +11,8 @@ use crate::experiment::Available;
 use crate::format;
 use crate::machine::data::{self, Wanted};
 use crate::machine::ram::{self, RamDevice};
-use crate::machine::workdir::WorkDir;
 use crate::machine::survey::{self, Survey};
+use crate::machine::workdir::WorkDir;
 use crate::machine::{device, memory, read_ahead, system};
 use crate::progress::Progress;
 
@@ -277,7 +277,8 @@ fn fio_version(config: &Config) -> Result<Option<String>> {
     if config.fio == Choice::Off {
         return Ok(None);
     }
-    let found = std::process::Command::new("fio").arg("--version").output().ok().filter(|output| output.status.success());
+    let found =
+        std::process::Command::new("fio").arg("--version").output().ok().filter(|output| output.status.success());
     match found.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()) {
         None if config.fio == Choice::Require => {
             let message = "fio is not installed; install it (Debian: apt-get install fio) or leave out --fio require";
