@@ -3,6 +3,7 @@
 //!
 //! | module | what it is for |
 //! |---|---|
+//! | [`doctor`] | what this machine allows, and what to do where it does not |
 //! | [`survey`], [`calibrate`] | what the machine is, how it distorts figures, what its primitives cost |
 //! | [`content`] | bytes that any reader can verify, and the header that marks a file or device as the lab's own |
 //! | [`data`] | files full of that content: made at device speed, reused, never somebody else's |
@@ -21,6 +22,7 @@ pub mod calibrate;
 pub mod content;
 pub mod data;
 pub mod device;
+pub mod doctor;
 pub mod leftovers;
 pub mod memory;
 pub mod ram;

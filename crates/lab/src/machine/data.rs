@@ -228,6 +228,18 @@ pub fn usable_bytes(folder: &Path) -> Result<u64> {
 
 /// Opens for writing, direct where the file system allows, with an incomplete marker in place.
 fn open_marked(path: &Path, create: bool, wanted: Wanted) -> Result<File> {
+    let file = open_direct(path, create)?;
+    if let Err(error) = write_header(&file, path, wanted, false) {
+        if create {
+            let _ = fs::remove_file(path);
+        }
+        return Err(error);
+    }
+    Ok(file)
+}
+
+/// Opens for reading and writing, past the page cache where the file system allows.
+pub(super) fn open_direct(path: &Path, create: bool) -> Result<File> {
     let open = |flags: i32, create: bool| {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(create).custom_flags(flags | libc::O_NOFOLLOW | libc::O_CLOEXEC);
@@ -238,14 +250,7 @@ fn open_marked(path: &Path, create: bool, wanted: Wanted) -> Result<File> {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(0, create && !path.exists()),
         other => other,
     };
-    let file = file.map_err(|error| fail("write", path, &error))?;
-    if let Err(error) = write_header(&file, path, wanted, false) {
-        if create {
-            let _ = fs::remove_file(path);
-        }
-        return Err(error);
-    }
-    Ok(file)
+    file.map_err(|error| fail("write", path, &error))
 }
 
 /// Gives the file its length and its place on the disk, so that writers do not wait for each other to grow it.
