@@ -29,3 +29,10 @@ pub mod ram;
 pub mod survey;
 pub mod system;
 pub mod workdir;
+
+/// Removes what killed labs of this user left behind: cgroups and devices of RAM. To be called at every start; answers what
+/// was done and what could not be, in words.
+pub fn remove_leftovers() -> Vec<String> {
+    let told = [memory::remove_leftovers(), ram::remove_leftovers()];
+    told.into_iter().flat_map(|told| told.unwrap_or_else(|error| vec![error.to_string()])).collect()
+}

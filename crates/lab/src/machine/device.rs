@@ -167,7 +167,7 @@ fn signature(file: &File, path: &Path, size_bytes: u64) -> Result<Option<&'stati
         file.read_exact_at(&mut bytes, at).map_err(|error| fail("read", path, &error))?;
         Ok(bytes)
     };
-    Ok(signature_of(&*read(0)?, &*read(tail_at)?))
+    Ok(signature_of(&read(0)?, &read(tail_at)?))
 }
 
 /// Looks for signatures at the start of a device and, for those that live at the end, in its last bytes.

@@ -155,7 +155,7 @@ impl Seen {
         let mut biases = Vec::new();
         let mut say = |text: String| biases.push(text);
         if let Some(kb) = self.read_ahead_kb
-            && (kb > 2 * READ_AHEAD_KB_USUAL || kb < READ_AHEAD_KB_USUAL / 2)
+            && !(READ_AHEAD_KB_USUAL / 2..=2 * READ_AHEAD_KB_USUAL).contains(&kb)
         {
             let effect =
                 if kb > READ_AHEAD_KB_USUAL { "helps mapped scans and ruins" } else { "slows mapped scans and helps" };
@@ -283,11 +283,28 @@ fn hypervisor() -> Option<String> {
     });
     let known = ["QEMU", "KVM", "VMware", "VirtualBox", "Virtual Machine", "Amazon EC2", "Google Compute", "Xen"];
     match (is_virtual, product.is_empty()) {
-        (true, true) => Some("unnamed hypervisor".into()),
+        (true, true) => Some(cpuid_name().unwrap_or_else(|| "unnamed hypervisor".into())),
         (true, false) => Some(product),
         // arm64 has no such flag; the maker's name tells.
         (false, _) => known.iter().any(|name| product.contains(name)).then_some(product),
     }
+}
+
+/// What the hypervisor calls itself: `KVMKVMKVM`, `Microsoft Hv`, `VMwareVMware`.
+#[cfg(target_arch = "x86_64")]
+fn cpuid_name() -> Option<String> {
+    /// Leaf at which hypervisors introduce themselves.
+    const HYPERVISOR_LEAF: u32 = 0x4000_0000;
+    let answer = std::arch::x86_64::__cpuid(HYPERVISOR_LEAF);
+    let bytes: Vec<u8> = [answer.ebx, answer.ecx, answer.edx].into_iter().flat_map(u32::to_le_bytes).collect();
+    let name = String::from_utf8(bytes).ok()?.trim_end_matches('\0').trim().to_owned();
+    Some(name).filter(|name| !name.is_empty() && name.chars().all(|letter| letter.is_ascii_graphic() || letter == ' '))
+}
+
+/// Other processors have no such way to ask.
+#[cfg(not(target_arch = "x86_64"))]
+fn cpuid_name() -> Option<String> {
+    None
 }
 
 /// The DAMON daemons that are on and page memory out, by name.
