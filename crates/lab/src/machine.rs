@@ -36,3 +36,6 @@ pub fn remove_leftovers() -> Vec<String> {
     let told = [memory::remove_leftovers(), ram::remove_leftovers()];
     told.into_iter().flat_map(|told| told.unwrap_or_else(|error| vec![error.to_string()])).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -67,7 +67,8 @@ pub fn choose(choice: MemoryChoice, wanted_bytes: u64, data_bytes: u64) -> Resul
             Err(error) => notes.push(format!("{name} is not possible: {error}")),
         }
     }
-    let message = format!("memory cannot be limited here: {}", notes.join("; "));
+    let message =
+        format!("memory cannot be limited here: {}; run as root, or with data larger than RAM", notes.join("; "));
     Err(LabError::new(LabErrorKind::NoPermission, message))
 }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use nofault_io::counters::device::BlockDevice;
+use nofault_io::counters::{Watch, device::BlockDevice};
 use nofault_io::probe::{DeviceFacts, Probe};
 
 use super::calibrate::Costs;
@@ -167,7 +167,7 @@ impl Seen {
         }
         for daemon in &self.damon_pageout {
             say(format!(
-                "A DAMON daemon ({daemon}) pages out idle memory: page cache that is not mapped shrinks while it waits, which favours \
+                "A DAMON daemon ({daemon}) may page out idle memory: page cache that is not mapped shrinks while it waits, which favours \
                  mmap over buffered reads. Left on, as it belongs to the system; gaps are kept short and residency is recorded."
             ));
         }
@@ -307,8 +307,12 @@ fn cpuid_name() -> Option<String> {
     None
 }
 
-/// The DAMON daemons that are on and page memory out, by name.
+/// The DAMON daemons that are on and page memory out, by name; for others than root, that there is one.
 fn damon_pageout(folder: &Path) -> Vec<String> {
+    if fs::read_dir(folder).is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied) {
+        let runs = Watch::new().has_kdamond();
+        return runs.then(|| "kdamond, whose action only root may see".to_owned()).into_iter().collect();
+    }
     let children = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
     let pages_out = |daemon: &PathBuf| {
         children(daemon.join("contexts"))

@@ -85,7 +85,7 @@ impl CgroupGuard {
         let entry = Entry::record("cgroup", &path.display().to_string())?;
         if let Err(error) = fs::create_dir(&path) {
             entry.forget();
-            return Err(fail("create", &path, &error));
+            return Err(LabError::system(format!("cannot create {}", path.display()), &error));
         }
         // From here on dropping the guard removes the group.
         let limit = MemoryLimit { method: place.method, bytes };
