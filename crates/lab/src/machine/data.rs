@@ -77,18 +77,27 @@ pub fn ensure_file(path: &Path, wanted: Wanted, progress: &Progress<'_>, cancel:
     };
     if old.is_none_or(|header| header.data_bytes != wanted.data_bytes || keep_bytes != wanted.data_bytes) {
         check_space(path, wanted.data_bytes)?;
-        let file = open_marked(path, old.is_none(), wanted)?;
-        let made = (|| {
-            reserve(&file, path, wanted.data_bytes)?;
-            write_content(&file, path, wanted, keep_bytes, progress, cancel)
-        })();
-        if let Err(error) = made {
-            // Half a file helps nobody and may be what filled the disk. It carries the marker: it was opened above.
-            let _ = fs::remove_file(path);
-            return Err(error);
-        }
+        make(path, old.is_none(), wanted, keep_bytes, progress, cancel)?;
     }
     Ok(target("file", &[path], wanted))
+}
+
+/// Writes the file from data byte `keep_bytes` on. When that fails the file is gone.
+fn make(
+    path: &Path,
+    is_new: bool,
+    wanted: Wanted,
+    keep_bytes: u64,
+    progress: &Progress<'_>,
+    cancel: &AtomicBool,
+) -> Result<()> {
+    let file = open_marked(path, is_new, wanted)?;
+    let made = reserve(&file, path, wanted.data_bytes)
+        .and_then(|()| write_content(&file, path, wanted, keep_bytes, progress, cancel));
+    made.inspect_err(|_| {
+        // Half a file helps nobody and may be what filled the disk. It carries the marker: it was opened above.
+        let _ = fs::remove_file(path);
+    })
 }
 
 /// Makes sure of several files `name-0.data`, `name-1.data`, … in a folder, all with the same content: one target over all of them.

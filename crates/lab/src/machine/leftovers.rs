@@ -55,8 +55,6 @@ impl Entry {
 pub fn sweep(kind: &str, mut remove: impl FnMut(&str) -> Result<()>) -> Result<Vec<String>> {
     let folder = folder()?;
     let entries: Vec<_> = fs::read_dir(&folder).into_iter().flatten().flatten().collect();
-    // A folder that was made only to look into it goes again.
-    let _ = fs::remove_dir(&folder);
     let mut told = Vec::new();
     for path in entries.into_iter().map(|entry| entry.path()) {
         let Some(maker) = path.file_name().and_then(|name| maker_of(name.to_str()?, kind)) else { continue };
@@ -74,6 +72,8 @@ pub fn sweep(kind: &str, mut remove: impl FnMut(&str) -> Result<()>) -> Result<V
             }
         }
     }
+    // A folder that was made only to look into it goes again; one with entries stays.
+    let _ = fs::remove_dir(&folder);
     Ok(told)
 }
 
