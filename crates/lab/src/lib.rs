@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod error;
+pub mod experiment;
 pub mod latency;
 pub mod machine;
 pub mod measure;

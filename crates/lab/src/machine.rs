@@ -26,14 +26,15 @@ pub mod doctor;
 pub mod leftovers;
 pub mod memory;
 pub mod ram;
+pub mod read_ahead;
 pub mod survey;
 pub mod system;
 pub mod workdir;
 
-/// Removes what killed labs of this user left behind: cgroups and devices of RAM. To be called at every start; answers what
+/// Removes what killed labs of this user left behind: cgroups, devices of RAM, a changed read-ahead. To be called at every start; answers what
 /// was done and what could not be, in words.
 pub fn remove_leftovers() -> Vec<String> {
-    let told = [memory::remove_leftovers(), ram::remove_leftovers()];
+    let told = [memory::remove_leftovers(), ram::remove_leftovers(), read_ahead::restore_leftovers()];
     told.into_iter().flat_map(|told| told.unwrap_or_else(|error| vec![error.to_string()])).collect()
 }
 

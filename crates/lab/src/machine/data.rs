@@ -100,6 +100,11 @@ fn make(
     })
 }
 
+/// The paths of several files of one name: `name-0.data`, `name-1.data`, …
+pub fn file_names(folder: &Path, name: &str, count: u32) -> Vec<PathBuf> {
+    (0..count).map(|number| folder.join(format!("{name}-{number}.{EXTENSION}"))).collect()
+}
+
 /// Makes sure of several files `name-0.data`, `name-1.data`, … in a folder, all with the same content: one target over all of them.
 ///
 /// # Errors
@@ -112,7 +117,7 @@ pub fn ensure_files(
     progress: &Progress<'_>,
     cancel: &AtomicBool,
 ) -> Result<Target> {
-    let paths: Vec<PathBuf> = (0..count).map(|number| folder.join(format!("{name}-{number}.{EXTENSION}"))).collect();
+    let paths = file_names(folder, name, count);
     let total = wanted.data_bytes.saturating_mul(u64::from(count));
     for (number, path) in paths.iter().enumerate() {
         let before = wanted.data_bytes.saturating_mul(number as u64);
