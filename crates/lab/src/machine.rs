@@ -1,5 +1,5 @@
-//! Knows the machine and prepares it: what it is and how it distorts figures, memory that is really limited, caches that
-//! are really cold, data that can be verified, devices of RAM. Measures no experiment.
+//! Knows the machine and prepares it: what it is and how it distorts figures, memory that is really limited, caches
+//! that are really cold, data that can be verified, devices of RAM. Measures no experiment.
 //!
 //! | module | what it is for |
 //! |---|---|
@@ -14,8 +14,8 @@
 //! | [`leftovers`] | what a killed lab left behind, for the next start to remove |
 //! | [`system`] | small readers of /proc and /sys that the others share |
 //!
-//! Kept true by all of it: nothing is written, resized or removed unless it carries the lab's marker, and whatever was made
-//! is removed when its guard is dropped, or else by the next start.
+//! Kept true by all of it: nothing is written, resized or removed unless it carries the lab's marker, and whatever was
+//! made is removed when its guard is dropped, or else by the next start.
 
 pub mod cache;
 pub mod calibrate;
@@ -31,8 +31,8 @@ pub mod survey;
 pub mod system;
 pub mod workdir;
 
-/// Removes what killed labs of this user left behind: cgroups, devices of RAM, a changed read-ahead. To be called at every start; answers what
-/// was done and what could not be, in words.
+/// Removes what killed labs of this user left behind: cgroups, devices of RAM, a changed read-ahead. To be called at
+/// every start; answers what was done and what could not be, in words.
 pub fn remove_leftovers() -> Vec<String> {
     let told = [memory::remove_leftovers(), ram::remove_leftovers(), read_ahead::restore_leftovers()];
     told.into_iter().flat_map(|told| told.unwrap_or_else(|error| vec![error.to_string()])).collect()

@@ -1,8 +1,9 @@
-//! Files full of verifiable content: made with large direct writes by a few threads, reused when they already hold what is wanted,
-//! grown or cut when only the size differs.
+//! Files full of verifiable content: made with large direct writes by a few threads, reused when they already hold what
+//! is wanted, grown or cut when only the size differs.
 //!
 //! Kept true by:
-//! 1. A file without the lab's marker is never written, cut or removed. A new one is created exclusively and marked first.
+//! 1. A file without the lab's marker is never written, cut or removed. A new one is created exclusively and marked
+//!    first.
 //! 2. The marker says `complete` only after all data was written and synced; an incomplete file is made anew.
 //! 3. Every byte was really written: space that is only reserved (unwritten extents) would be read without a device.
 //! 4. A tenth of the disk stays free.
@@ -60,12 +61,13 @@ impl Wanted {
     }
 }
 
-/// Makes sure that `path` is a file with the wanted content, and answers the target that reads it. Reuses what is there: the header and
-/// some blocks are verified, then only what is missing is written.
+/// Makes sure that `path` is a file with the wanted content, and answers the target that reads it. Reuses what is
+/// there: the header and some blocks are verified, then only what is missing is written.
 ///
 /// # Errors
-/// `Damaged` for a file without the lab's marker, `NoSpace` when less than a tenth of the disk would stay free or the disk
-/// fills up meanwhile, `Interrupted`; after the last two the file is gone. `NoPermission`, or what the system says.
+/// `Damaged` for a file without the lab's marker, `NoSpace` when less than a tenth of the disk would stay free or the
+/// disk fills up meanwhile, `Interrupted`; after the last two the file is gone. `NoPermission`, or what the system
+/// says.
 pub fn ensure_file(path: &Path, wanted: Wanted, progress: &Progress<'_>, cancel: &AtomicBool) -> Result<Target> {
     wanted.check()?;
     let old = inspect(path)?;
@@ -105,7 +107,8 @@ pub fn file_names(folder: &Path, name: &str, count: u32) -> Vec<PathBuf> {
     (0..count).map(|number| folder.join(format!("{name}-{number}.{EXTENSION}"))).collect()
 }
 
-/// Makes sure of several files `name-0.data`, `name-1.data`, … in a folder, all with the same content: one target over all of them.
+/// Makes sure of several files `name-0.data`, `name-1.data`, … in a folder, all with the same content: one target over
+/// all of them.
 ///
 /// # Errors
 /// As [`ensure_file`].
@@ -209,7 +212,8 @@ pub fn verify_samples(path: &Path, header: Header) -> Result<bool> {
     Ok(true)
 }
 
-/// Refuses when the file would leave less than a tenth of the disk free. What the file occupies already counts as there.
+/// Refuses when the file would leave less than a tenth of the disk free. What the file occupies already counts as
+/// there.
 ///
 /// # Errors
 /// `NoSpace` with the figures, or what the system says.
@@ -285,7 +289,8 @@ fn write_header(file: &File, path: &Path, wanted: Wanted, complete: bool) -> Res
     file.sync_data().map_err(|error| fail("sync", path, &error))
 }
 
-/// Fills an open file or device, whose header is ours and incomplete, from data byte `from_bytes` on, and marks it complete.
+/// Fills an open file or device, whose header is ours and incomplete, from data byte `from_bytes` on, and marks it
+/// complete.
 ///
 /// # Errors
 /// `Interrupted`, `NoSpace`, or what the system says. The header then still says incomplete.

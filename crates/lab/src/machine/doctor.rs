@@ -1,5 +1,5 @@
-//! `nofault lab doctor`: what this machine allows, a line each with a verdict and what to do about it. Takes some seconds, uses a
-//! quarter of a gigabyte in the folder, leaves nothing behind.
+//! `nofault lab doctor`: what this machine allows, a line each with a verdict and what to do about it. Takes some
+//! seconds, uses a quarter of a gigabyte in the folder, leaves nothing behind.
 //!
 //! The figures are a first look with short samples. What a run measures is in its records.
 

@@ -1,5 +1,5 @@
-//! Remembers what outlives a crash (cgroups, devices of RAM), so that the next start removes it: one small file for each
-//! thing in a folder of this user alone, named after the process that made it.
+//! Remembers what outlives a crash (cgroups, devices of RAM), so that the next start removes it: one small file for
+//! each thing in a folder of this user alone, named after the process that made it.
 //!
 //! Kept true by: the entry is written before the thing is made and removed after the thing is gone; entries of living
 //! processes are never touched.

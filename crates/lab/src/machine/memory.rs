@@ -1,5 +1,5 @@
-//! Makes "larger than memory" true, by the best means that the rights allow: a memory cgroup, locked ballast, or a file larger than
-//! RAM. Page cache counts in all three.
+//! Makes "larger than memory" true, by the best means that the rights allow: a memory cgroup, locked ballast, or a file
+//! larger than RAM. Page cache counts in all three.
 //!
 //! [`choose`] decides and explains; [`Plan::enforce`] does it and gives a guard. Each cell runs in a child process that
 //! [`Limit::add_pid`] puts under the limit before it works.

@@ -1,5 +1,5 @@
-//! What this machine is ([`describe`]) and how it distorts figures by itself ([`Survey::biases`]): each bias in plain words, with
-//! what the lab does about it. Looked at once, at the start of a run; about a second.
+//! What this machine is ([`describe`]) and how it distorts figures by itself ([`Survey::biases`]): each bias in plain
+//! words, with what the lab does about it. Looked at once, at the start of a run; about a second.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,8 +32,8 @@ pub fn describe(path: &Path) -> MachineInfo {
     survey(path).machine
 }
 
-/// The machine and its biases, seen from the folder (or device) that is to be measured. Never fails: what the kernel does not tell is
-/// left empty.
+/// The machine and its biases, seen from the folder (or device) that is to be measured. Never fails: what the kernel
+/// does not tell is left empty.
 pub fn survey(path: &Path) -> Survey {
     let seen = Seen::look(path);
     Survey { machine: seen.machine(), biases: seen.biases() }
@@ -239,7 +239,8 @@ impl Seen {
     }
 }
 
-/// Watches the machine for a moment: percent of CPU time stolen, and the traffic on the device, while the lab does nothing.
+/// Watches the machine for a moment: percent of CPU time stolen, and the traffic on the device, while the lab does
+/// nothing.
 fn watch(device: Option<&BlockDevice>) -> (Option<f64>, Option<f64>) {
     let sectors = || -> Option<u64> {
         let stat = read_text(device?.sysfs().join("stat"))?;

@@ -1,7 +1,8 @@
 //! Locked memory that leaves only so much to everyone else, so that kswapd has to reclaim, as on the paper's machine.
 //!
-//! The memory is held by a small process of its own: when memory runs out after all the kernel takes that one (it raises its
-//! oom_score_adj), and when the lab dies in whatever way, the process sees the end of its pipe and goes, and the memory with it.
+//! The memory is held by a small process of its own: when memory runs out after all the kernel takes that one (it
+//! raises its oom_score_adj), and when the lab dies in whatever way, the process sees the end of its pipe and goes, and
+//! the memory with it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -25,11 +26,12 @@ pub struct Ballast {
 }
 
 impl Ballast {
-    /// Locks memory until only `bytes` are available to everyone else, give or take a few steps of 64 MiB. Takes about a second
-    /// for 10 GB, much longer where a hypervisor hands memory out lazily.
+    /// Locks memory until only `bytes` are available to everyone else, give or take a few steps of 64 MiB. Takes about
+    /// a second for 10 GB, much longer where a hypervisor hands memory out lazily.
     ///
     /// # Errors
-    /// `Usage` when less than `bytes` are available already, `NoPermission` or `NoSpace` when the kernel refuses to lock.
+    /// `Usage` when less than `bytes` are available already, `NoPermission` or `NoSpace` when the kernel refuses to
+    /// lock.
     pub fn leaving(bytes: u64) -> Result<Self> {
         let mut ballast = Self::start()?;
         loop {
@@ -81,8 +83,8 @@ impl Ballast {
         // Both ends close on exec: a cell process started later must not keep the holder alive.
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         let theirs_fd = theirs.as_raw_fd();
-        // SAFETY: the child calls `hold`, which only makes system calls on its own stack (async-signal-safe: another thread may
-        // hold the allocator's lock at this moment) and never returns.
+        // SAFETY: the child calls `hold`, which only makes system calls on its own stack (async-signal-safe: another
+        // thread may hold the allocator's lock at this moment) and never returns.
         let pid = unsafe { libc::fork() };
         match pid {
             -1 => Err(failed(std::io::Error::last_os_error())),
@@ -131,8 +133,8 @@ impl Ballast {
 
 impl Drop for Ballast {
     fn drop(&mut self) {
-        // The holder reads the end of the pipe and exits. Shut down, not only closed: a process forked at this very moment may
-        // have a copy.
+        // The holder reads the end of the pipe and exits. Shut down, not only closed: a process forked at this very
+        // moment may have a copy.
         if let Some(pipe) = self.pipe.take() {
             let _ = pipe.shutdown(std::net::Shutdown::Both);
         }
@@ -151,8 +153,8 @@ impl Drop for Ballast {
 unsafe fn hold(pipe: libc::c_int) -> ! {
     // SAFETY: plain system calls on this function's own variables and on descriptors and mappings that it owns.
     unsafe {
-        // Everything else that was inherited must go: a copy of the lab's end (of this pipe or of another holder's) would
-        // keep it open for ever, one of the folder's lock would keep the folder.
+        // Everything else that was inherited must go: a copy of the lab's end (of this pipe or of another holder's)
+        // would keep it open for ever, one of the folder's lock would keep the folder.
         libc::dup2(pipe, 0);
         let pipe = 0;
         if libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0) != 0 {
