@@ -246,13 +246,10 @@ impl Runner<'_> {
             None => None,
         };
         let resident = cache::prepare(spec.cache, &paths, spec.memory.bytes)?;
-        let own_limit;
-        let limit = if spec.memory.method == MemoryMethod::Ballast {
-            self.ballast(spec.memory)?
-        } else {
-            self.ballast = None;
-            own_limit = MemoryPlan { limit: spec.memory, notes: Vec::new() }.enforce()?;
-            &own_limit
+        let limit = match self.ballast.take() {
+            Some((held, limit)) if held == spec.memory => limit,
+            // The old one is dropped first: both at once would not fit.
+            _ => MemoryPlan { limit: spec.memory, notes: Vec::new() }.enforce()?,
         };
         let cgroup = limit.cgroup().map(|guard| guard.path().to_path_buf());
         let progress = &mut *self.progress;
@@ -263,6 +260,9 @@ impl Runner<'_> {
             self.cancel,
             &mut |tick| progress.tick(spec, tick),
         )?;
+        if spec.memory.method == MemoryMethod::Ballast {
+            self.ballast = Some((spec.memory, limit));
+        }
         outcome.cache_method = resident.method;
         outcome.resident_before_bytes = resident.resident_bytes;
         outcome.resident_after_bytes = paths.iter().map(|path| cache::residency(path)).sum();
@@ -272,19 +272,6 @@ impl Runner<'_> {
             outcome.warnings.push(format!("the cache was not cold: {left} of the target were still in it"));
         }
         Ok(outcome)
-    }
-
-    fn ballast(&mut self, wanted: MemoryLimit) -> Result<&Limit> {
-        if self.ballast.as_ref().is_none_or(|(limit, _)| *limit != wanted) {
-            // The old one first: both at once would not fit.
-            self.ballast = None;
-            let limit = MemoryPlan { limit: wanted, notes: Vec::new() }.enforce()?;
-            self.ballast = Some((wanted, limit));
-        }
-        match &self.ballast {
-            Some((_, limit)) => Ok(limit),
-            None => Err(LabError::new(LabErrorKind::System, "the ballast vanished")),
-        }
     }
 
     fn note(&mut self, text: String) -> Result<()> {

@@ -13,7 +13,7 @@ use crate::machine::data::{self, Wanted};
 use crate::machine::ram::{self, RamDevice};
 use crate::machine::survey::{self, Survey};
 use crate::machine::workdir::WorkDir;
-use crate::machine::{device, memory, read_ahead, system};
+use crate::machine::{self, device, memory, system};
 use crate::progress::Progress;
 
 /// Speed at which data files are reckoned to be made, in bytes a second.
@@ -61,11 +61,7 @@ impl Prepared {
     /// What makes the run impossible: a folder that cannot be used, a device that is in use, no way to limit memory,
     /// something required that is not there.
     pub(super) fn look(config: &Config, keep_data: bool) -> Result<Self> {
-        let mut notes = Vec::new();
-        for swept in [memory::remove_leftovers(), ram::remove_leftovers(), read_ahead::restore_leftovers()] {
-            // Entries of another user cannot be read: they are that user's to sweep.
-            notes.extend(swept.unwrap_or_default());
-        }
+        let mut notes = machine::remove_leftovers();
         let dir = WorkDir::open(&config.dir, keep_data)?;
         notes.extend(dir.cleaned().iter().cloned());
         let runs = |id| config.experiments.contains(&id);
@@ -189,7 +185,9 @@ impl Prepared {
     pub(super) fn close(self) -> Result<()> {
         let Self { ram_devices, dirs, .. } = self;
         drop(ram_devices);
-        dirs.into_iter().map(WorkDir::close).fold(Ok(()), |all, one| all.and(one))
+        // All of them, also when one fails.
+        let closed: Vec<Result<()>> = dirs.into_iter().map(WorkDir::close).collect();
+        closed.into_iter().collect()
     }
 
     pub(super) fn available(&self) -> &Available {
