@@ -254,6 +254,28 @@ fn a_queue_that_wanders_between_threads_never_waits_for_its_submitter() {
     assert!(queue.notes()[0].contains("COOP_TASKRUN"), "had, or not had with a reason: {:?}", queue.notes());
 }
 
+/// The kernel cancels some kinds of work when the thread that submitted it ends; what this crate submits must not be one.
+#[test]
+fn operations_outlive_the_thread_that_submitted_them() {
+    let folder = scratch();
+    let Some(_) = ring_disk(folder.path()) else { return };
+    let options = FileOptions { direct: DirectIo::Never, create: true, write: true };
+    let disk = UringDisk::open(&folder.path().join("buffered"), &options).expect("a disk");
+    for _ in 0..5 {
+        let mut queue = disk.queue(&QueueOptions::default()).expect("a queue");
+        on_another_thread(|| {
+            for token in 0..60 {
+                push(&mut *queue, token, token * 4096, OpKind::write(zeroed(4096), false));
+                push(&mut *queue, token, 0, OpKind::Sync);
+            }
+            queue.submit().expect("submit");
+        });
+        for completion in reap_all(&mut *queue) {
+            assert_eq!(completion.result, Ok(completion.op.kind.len_bytes()), "{:?}", completion.op);
+        }
+    }
+}
+
 /// A ring set up in one particular way.
 #[derive(Debug)]
 struct Tuned(UringDisk, UringOptions);
