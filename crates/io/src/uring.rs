@@ -81,9 +81,16 @@ impl UringDisk {
     /// `AlreadyExists`, `NoSpace` as the system says.
     pub fn open(path: &Path, options: &FileOptions) -> Result<Self> {
         // First, so that nothing is created where it cannot be used.
-        IoUring::new(1).map_err(|error| explain_setup(&error).at(path))?;
+        if let Some(refused) = Self::ring_refused() {
+            return Err(refused.at(path));
+        }
         let file = Arc::new(DiskFile::open("io_uring", path, options)?);
         Ok(Self { file, queue_notes: Mutex::default() })
+    }
+
+    /// Why this process can have no ring; `None` when it can. Sets one up and closes it, some 50 us.
+    pub fn ring_refused() -> Option<Error> {
+        IoUring::new(1).map_err(|error| explain_setup(&error)).and_then(checked).err()
     }
 
     /// Opens a queue on a ring that is set up as told.

@@ -2,6 +2,8 @@
 
 pub mod config;
 pub mod error;
+pub mod experiment;
 pub mod latency;
+pub mod machine;
 pub mod measure;
 pub mod record;
