@@ -1,6 +1,6 @@
 //! `nofault lab`: runs it, and its commands that read results.
 
-use std::io::{IsTerminal, Write};
+use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,9 +8,10 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use nofault_lab::error::{LabError, LabErrorKind};
+use nofault_lab::record::file::RecordFile;
 use nofault_lab::progress::{Progress, Show};
 use nofault_lab::run::{Launcher, RunOptions};
-use nofault_lab::{compare, listing, machine, report, run};
+use nofault_lab::{compare, listing, machine, run, table};
 
 use crate::lab_args::{LabArguments, LabCommand, RunArguments};
 
@@ -27,13 +28,13 @@ pub(crate) fn run(arguments: LabArguments, cancel: &Arc<AtomicBool>) -> Result<E
             compare_results(&before, &after, threshold, json)
         }
         Some(LabCommand::Doctor { dir, json }) => {
-            let doctor = machine::doctor(&dir)?;
+            let doctor = machine::doctor::doctor(&dir);
             print(&if json { serde_text(&doctor)? } else { doctor.to_string() })?;
             Ok(ExitCode::SUCCESS)
         }
         Some(LabCommand::List { dir, json }) => {
-            let results = listing::list(&dir)?;
-            print(&if json { serde_text(&results)? } else { listing::table(&results, width()) })?;
+            let results = listing::results(&dir)?;
+            print(&if json { serde_text(&results)? } else { listing::text(&results) })?;
             Ok(ExitCode::SUCCESS)
         }
         Some(LabCommand::PrepareDevice { device, erase, size }) => {
@@ -60,28 +61,26 @@ fn measure(arguments: &RunArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCod
     };
     let mut progress = Progress::new(show(arguments.quiet));
     let Some(result) = run::run(&options, &mut progress, cancel)? else { return Ok(ExitCode::SUCCESS) };
-    let text = if arguments.json {
-        report::summary_json(&result.records)
-    } else {
-        report::summary_table(&result.records, width())
-    };
-    print(&text)?;
+    print_summary(&result.records, arguments.json)?;
     eprintln!("records: {}", result.folder.join(run::RECORDS_NAME).display());
     eprintln!("report:  {}", result.folder.join(run::REPORT_NAME).display());
-    match result.interrupted {
+    match result.trouble {
         Some(error) => Err(error.into()),
         None => Ok(ExitCode::SUCCESS),
     }
 }
 
 fn remake_report(result: &Path, out: Option<PathBuf>, json: bool) -> Result<ExitCode> {
-    let path = run::records_path(result);
-    let records = run::read(&path)?;
-    let out = out.unwrap_or_else(|| path.with_file_name(run::REPORT_NAME));
+    let records = run::read(result)?;
+    let out = out.unwrap_or_else(|| records.path.with_file_name(run::REPORT_NAME));
     run::write_report(&records, &out)?;
-    print(&if json { report::summary_json(&records) } else { report::summary_table(&records, width()) })?;
+    print_summary(&records, json)?;
     eprintln!("report: {}", out.display());
     Ok(ExitCode::SUCCESS)
+}
+
+fn print_summary(records: &RecordFile, json: bool) -> Result<()> {
+    print(&if json { table::summary_json(records)? } else { table::summary_table(records, width()) })
 }
 
 fn compare_results(before: &Path, after: &Path, threshold: f64, json: bool) -> Result<ExitCode> {
@@ -89,10 +88,10 @@ fn compare_results(before: &Path, after: &Path, threshold: f64, json: bool) -> R
         let message = format!("--threshold {threshold}: a share such as 0.05 is needed");
         return Err(LabError::new(LabErrorKind::Usage, message).into());
     }
-    let read = |path: &Path| run::read(&run::records_path(path));
+    let read = run::read;
     let comparison = compare::compare(&read(before)?, &read(after)?, threshold);
-    print(&if json { serde_text(&comparison)? } else { compare::table(&comparison, width()) })?;
-    Ok(ExitCode::from(u8::from(comparison.has_regression())))
+    print(&if json { serde_text(&comparison)? } else { table::comparison_table(&comparison, width()) })?;
+    Ok(ExitCode::from(comparison.exit_code()))
 }
 
 /// Standard output; a reader that has gone (`| head`) is no error.
@@ -118,10 +117,6 @@ fn show(quiet: bool) -> Show {
 
 /// Columns of the terminal; a width that reads well where there is none.
 fn width() -> u16 {
-    comfy_width().unwrap_or(120)
-}
-
-fn comfy_width() -> Option<u16> {
-    let columns = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?.ws_col;
-    (columns >= 40).then_some(columns)
+    let columns = rustix::termios::tcgetwinsize(std::io::stdout()).map(|size| size.ws_col);
+    columns.ok().filter(|columns| *columns >= 40).unwrap_or(120)
 }

@@ -30,7 +30,9 @@ use crate::machine::read_ahead::ReadAhead;
 use crate::measure::unix_ms;
 use crate::progress::Progress;
 use crate::record::file::{RecordFile, RecordWriter, read_records};
-use crate::record::{Cell, CellSpec, End, MemoryLimit, MemoryMethod, Note, Outcome, Record, RunInfo, SCHEMA, Skip};
+use crate::record::{
+    CacheState, Cell, CellSpec, End, MemoryLimit, MemoryMethod, Note, Outcome, Record, RunInfo, SCHEMA, Skip,
+};
 use crate::report;
 
 use prepare::Prepared;
@@ -75,7 +77,8 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
     let config = &options.config;
     config.validate()?;
     if let Some(out) = options.out.as_ref().filter(|out| out.exists()) {
-        let message = format!("{} exists: results are never overwritten; choose another folder with --out", out.display());
+        let message =
+            format!("{} exists: results are never overwritten; choose another folder with --out", out.display());
         return Err(LabError::new(LabErrorKind::Usage, message));
     }
     let started = Instant::now();
@@ -100,7 +103,7 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
     };
     let mut writer = RecordWriter::create(&folder.join(RECORDS_NAME), &run_info).map_err(LabError::from)?;
     let mut runner = Runner { options, progress, cancel, writer: &mut writer, ballast: None, wrong: 0, failed: 0 };
-    let result = runner.all(&mut prepared, schedule);
+    let result = runner.all(&mut prepared);
     drop(runner);
     progress.finish();
     let trouble = finish(&mut writer, result, started)?;
@@ -187,14 +190,16 @@ struct Runner<'a> {
 
 impl Runner<'_> {
     /// Prepares and measures everything. An error ends the run; trouble with single cells does not.
-    fn all(&mut self, prepared: &mut Prepared, schedule: Schedule) -> Result<Option<LabError>> {
-        for skip in &schedule.skips {
-            self.writer.append(&Record::Skip(skip.clone()))?;
-        }
+    fn all(&mut self, prepared: &mut Prepared) -> Result<Option<LabError>> {
         for note in prepared.notes().to_vec() {
             self.note(note)?;
         }
         prepared.make(self.progress, self.cancel)?;
+        // Once more: only now have the devices their names.
+        let schedule = Schedule::of(&self.options.config, prepared.available());
+        for skip in &schedule.skips {
+            self.writer.append(&Record::Skip(skip.clone()))?;
+        }
         self.progress.begin_cells(schedule.time());
         let count = schedule.cells.len();
         for (index, spec) in schedule.cells.iter().enumerate() {
@@ -202,7 +207,7 @@ impl Runner<'_> {
                 return Ok(Some(interrupted(index, count)));
             }
             self.progress.begin_cell(index, count, spec);
-            match self.one(spec, prepared) {
+            match self.one(spec) {
                 Ok(outcome) => {
                     self.wrong += outcome.checks.wrong;
                     let partial = outcome.partial;
@@ -234,20 +239,17 @@ impl Runner<'_> {
         Ok(())
     }
 
-    fn one(&mut self, spec: &CellSpec, prepared: &Prepared) -> Result<Outcome> {
+    fn one(&mut self, spec: &CellSpec) -> Result<Outcome> {
         let paths: Vec<&Path> = spec.target.paths.iter().map(Path::new).collect();
         let _read_ahead = match spec.params.extra.get("read_ahead_kb") {
             Some(kib) => Some(ReadAhead::set(&paths, kib.parse().unwrap_or(0))?),
             None => None,
         };
         let resident = cache::prepare(spec.cache, &paths, spec.memory.bytes)?;
-        let own_limit;
-        let limit = if spec.memory.method == MemoryMethod::Ballast {
-            self.ballast(spec.memory)?
-        } else {
-            self.ballast = None;
-            own_limit = MemoryPlan { limit: spec.memory, notes: Vec::new() }.enforce()?;
-            &own_limit
+        let limit = match self.ballast.take() {
+            Some((held, limit)) if held == spec.memory => limit,
+            // The old one is dropped first: both at once would not fit.
+            _ => MemoryPlan { limit: spec.memory, notes: Vec::new() }.enforce()?,
         };
         let cgroup = limit.cgroup().map(|guard| guard.path().to_path_buf());
         let progress = &mut *self.progress;
@@ -258,24 +260,18 @@ impl Runner<'_> {
             self.cancel,
             &mut |tick| progress.tick(spec, tick),
         )?;
+        if spec.memory.method == MemoryMethod::Ballast {
+            self.ballast = Some((spec.memory, limit));
+        }
         outcome.cache_method = resident.method;
         outcome.resident_before_bytes = resident.resident_bytes;
         outcome.resident_after_bytes = paths.iter().map(|path| cache::residency(path)).sum();
-        outcome.warnings.extend(prepared.warnings(spec, &outcome));
+        let left = outcome.resident_before_bytes.unwrap_or(0);
+        if spec.cache == CacheState::Cold && left > spec.target.data_bytes / 100 {
+            let left = format::bytes(left);
+            outcome.warnings.push(format!("the cache was not cold: {left} of the target were still in it"));
+        }
         Ok(outcome)
-    }
-
-    fn ballast(&mut self, wanted: MemoryLimit) -> Result<&Limit> {
-        if self.ballast.as_ref().is_none_or(|(limit, _)| *limit != wanted) {
-            // The old one first: both at once would not fit.
-            self.ballast = None;
-            let limit = MemoryPlan { limit: wanted, notes: Vec::new() }.enforce()?;
-            self.ballast = Some((wanted, limit));
-        }
-        match &self.ballast {
-            Some((_, limit)) => Ok(limit),
-            None => Err(LabError::new(LabErrorKind::System, "the ballast vanished")),
-        }
     }
 
     fn note(&mut self, text: String) -> Result<()> {
@@ -295,7 +291,10 @@ impl Runner<'_> {
 }
 
 fn interrupted(done: usize, count: usize) -> LabError {
-    LabError::new(LabErrorKind::Interrupted, format!("interrupted after {done} of {count} cells; what was measured is kept"))
+    LabError::new(
+        LabErrorKind::Interrupted,
+        format!("interrupted after {done} of {count} cells; what was measured is kept"),
+    )
 }
 
 /// The memory a plan of `available` will limit, for people.

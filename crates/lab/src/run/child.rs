@@ -90,10 +90,13 @@ pub fn serve(input: impl Read, output: impl Write + Send, cancel: &AtomicBool) -
             cancel.store(true, Ordering::Relaxed);
         }
     });
-    say(&mut output, &match result {
-        Ok(outcome) => Message::Outcome(Box::new(outcome)),
-        Err(error) => Message::Failed { kind: kind_name(error.kind()).into(), message: error.to_string() },
-    })
+    say(
+        &mut output,
+        &match result {
+            Ok(outcome) => Message::Outcome(Box::new(outcome)),
+            Err(error) => Message::Failed { kind: kind_name(error.kind()).into(), message: error.to_string() },
+        },
+    )
 }
 
 fn say(output: &mut impl Write, message: &Message) -> Result<()> {
@@ -156,7 +159,8 @@ impl Running {
         let mut line = serde_json::to_string(order)
             .map_err(|error| LabError::new(LabErrorKind::System, format!("a cell's order: {error}")))?;
         line.push('\n');
-        let mut input = self.0.stdin.take().ok_or_else(|| LabError::new(LabErrorKind::System, "no pipe to the cell"))?;
+        let mut input =
+            self.0.stdin.take().ok_or_else(|| LabError::new(LabErrorKind::System, "no pipe to the cell"))?;
         input.write_all(line.as_bytes()).map_err(|error| LabError::system("send the cell its order", &error))
     }
 
@@ -201,7 +205,9 @@ impl Running {
         let status = self.0.wait();
         let how = match &status {
             Ok(status) => match status.signal() {
-                Some(9) => "the cell was killed: most likely out of memory under its limit; give it more (--memory)".into(),
+                Some(9) => {
+                    "the cell was killed: most likely out of memory under its limit; give it more (--memory)".into()
+                }
                 Some(7) => "the cell died of SIGBUS: the file shrank or a read failed under its map".into(),
                 _ => format!("the cell ended without a result ({status})"),
             },

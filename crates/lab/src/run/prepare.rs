@@ -11,9 +11,9 @@ use crate::experiment::Available;
 use crate::format;
 use crate::machine::data::{self, Wanted};
 use crate::machine::ram::{self, RamDevice};
-use crate::machine::workdir::WorkDir;
 use crate::machine::survey::{self, Survey};
-use crate::machine::{device, memory, read_ahead, system};
+use crate::machine::workdir::WorkDir;
+use crate::machine::{self, device, memory, system};
 use crate::progress::Progress;
 
 /// Speed at which data files are reckoned to be made, in bytes a second.
@@ -61,11 +61,7 @@ impl Prepared {
     /// What makes the run impossible: a folder that cannot be used, a device that is in use, no way to limit memory,
     /// something required that is not there.
     pub(super) fn look(config: &Config, keep_data: bool) -> Result<Self> {
-        let mut notes = Vec::new();
-        for swept in [memory::remove_leftovers(), ram::remove_leftovers(), read_ahead::restore_leftovers()] {
-            // Entries of another user cannot be read: they are that user's to sweep.
-            notes.extend(swept.unwrap_or_default());
-        }
+        let mut notes = machine::remove_leftovers();
         let dir = WorkDir::open(&config.dir, keep_data)?;
         notes.extend(dir.cleaned().iter().cloned());
         let runs = |id| config.experiments.contains(&id);
@@ -189,7 +185,9 @@ impl Prepared {
     pub(super) fn close(self) -> Result<()> {
         let Self { ram_devices, dirs, .. } = self;
         drop(ram_devices);
-        dirs.into_iter().map(WorkDir::close).fold(Ok(()), |all, one| all.and(one))
+        // All of them, also when one fails.
+        let closed: Vec<Result<()>> = dirs.into_iter().map(WorkDir::close).collect();
+        closed.into_iter().collect()
     }
 
     pub(super) fn available(&self) -> &Available {
@@ -277,7 +275,8 @@ fn fio_version(config: &Config) -> Result<Option<String>> {
     if config.fio == Choice::Off {
         return Ok(None);
     }
-    let found = std::process::Command::new("fio").arg("--version").output().ok().filter(|output| output.status.success());
+    let found =
+        std::process::Command::new("fio").arg("--version").output().ok().filter(|output| output.status.success());
     match found.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()) {
         None if config.fio == Choice::Require => {
             let message = "fio is not installed; install it (Debian: apt-get install fio) or leave out --fio require";

@@ -53,7 +53,8 @@ impl Schedule {
         };
         for id in &config.experiments {
             let cells = self.cells.iter().filter(|spec| spec.experiment == *id);
-            let (count, time) = cells.fold((0, Duration::ZERO), |(count, time), spec| (count + 1, time + time_of(spec)));
+            let (count, time) =
+                cells.fold((0, Duration::ZERO), |(count, time), spec| (count + 1, time + time_of(spec)));
             line(id.name(), format!("{count} cells, {}", format::duration(time.as_secs_f64())));
         }
         let total = self.time() + seconds(prepared.making_s(config));
