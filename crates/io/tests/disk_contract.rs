@@ -1,14 +1,16 @@
-//! One body of checks over every kind of disk: ring and thread pool, direct and buffered, on a file system with a
-//! device and on one in memory, queues bound to a thread and free ones, memory registered and not.
+//! One body of checks over every kind of disk on files: ring and thread pool, alone and striped, direct and buffered, on a
+//! file system with a device and on one in memory, queues bound to a thread and free ones, memory registered and not.
 
 mod common;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use common::keeps_the_contract;
 use nofault_io::disk::{DirectIo, Disk, FileOptions, QueueOptions};
 use nofault_io::error::{ErrorKind, Result};
 use nofault_io::psync::PsyncDisk;
+use nofault_io::striped::StripedDisk;
 use nofault_io::uring::UringDisk;
 
 /// Runs the body over disks that `open` makes, on a device and in memory, direct and buffered.
@@ -52,4 +54,27 @@ fn a_pool_of_threads_keeps_the_contract_everywhere() {
 #[test]
 fn a_pool_of_one_thread_keeps_the_contract() {
     keeps_the_contract_everywhere(|path, options| PsyncDisk::open(path, options, 1));
+}
+
+/// Three disks that `open` makes, side by side.
+fn striped<D: Disk + 'static>(
+    path: &Path,
+    options: &FileOptions,
+    open: fn(&Path, &FileOptions) -> Result<D>,
+) -> Result<StripedDisk> {
+    let child =
+        |index: u8| open(&path.with_extension(index.to_string()), options).map(|disk| Arc::new(disk) as Arc<dyn Disk>);
+    StripedDisk::new((0..3).map(child).collect::<Result<_>>()?, 64 << 10)
+}
+
+#[test]
+fn a_striped_disk_keeps_the_contract_over_rings() {
+    keeps_the_contract_everywhere(|path, options| striped(path, options, UringDisk::open));
+}
+
+#[test]
+fn a_striped_disk_keeps_the_contract_over_pools() {
+    keeps_the_contract_everywhere(|path, options| {
+        striped(path, options, |path, options| PsyncDisk::open(path, options, 2))
+    });
 }
