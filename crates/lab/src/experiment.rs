@@ -5,6 +5,8 @@
 //! [`CellSpec`] and nothing else. Preparing the machine (limits, cold caches, devices, read-ahead) is the runner's work.
 
 pub mod async_hazard;
+pub mod random;
+mod reads;
 
 use std::sync::atomic::AtomicBool;
 
@@ -61,6 +63,7 @@ pub struct Context<'a> {
 /// Plans one experiment.
 pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
     match id {
+        ExperimentId::Random => random::plan(config, available),
         ExperimentId::Async => async_hazard::plan(config, available),
         _ => Plan::default(),
     }
@@ -72,6 +75,7 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
 /// When files cannot be opened or the system refuses the contender's way of reading.
 pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     match spec.experiment {
+        ExperimentId::Random => random::execute(spec, context),
         ExperimentId::Async => async_hazard::execute(spec, context),
         _ => unreachable!(),
     }
