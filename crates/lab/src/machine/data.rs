@@ -20,6 +20,9 @@ use super::system::{fail, human_bytes, unix_ms};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::record::Target;
 
+/// Data files end in this, so that their folder can be tidied.
+pub const EXTENSION: &str = "data";
+
 /// Bytes of one write while a file is made.
 const CHUNK_BYTES: u64 = 4 << 20;
 /// Threads that fill and write: two keep a device busy while one of them makes the next bytes.
@@ -40,7 +43,11 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    fn check(self) -> Result<()> {
+    /// Whether this can be made at all.
+    ///
+    /// # Errors
+    /// `Usage` when it cannot.
+    pub(super) fn check(self) -> Result<()> {
         if self.data_bytes == 0 || !self.data_bytes.is_multiple_of(BLOCK_BYTES as u64) {
             let message =
                 format!("{} bytes of data: must be a multiple of {BLOCK_BYTES}, and not zero", self.data_bytes);
@@ -84,7 +91,7 @@ pub fn ensure_file(path: &Path, wanted: Wanted, progress: &Progress<'_>, cancel:
     Ok(target("file", &[path], wanted))
 }
 
-/// Makes sure of several files `name-0`, `name-1`, … in a folder, all with the same content: one target over all of them.
+/// Makes sure of several files `name-0.data`, `name-1.data`, … in a folder, all with the same content: one target over all of them.
 ///
 /// # Errors
 /// As [`ensure_file`].
@@ -96,7 +103,7 @@ pub fn ensure_files(
     progress: &Progress<'_>,
     cancel: &AtomicBool,
 ) -> Result<Target> {
-    let paths: Vec<PathBuf> = (0..count).map(|number| folder.join(format!("{name}-{number}"))).collect();
+    let paths: Vec<PathBuf> = (0..count).map(|number| folder.join(format!("{name}-{number}.{EXTENSION}"))).collect();
     let total = wanted.data_bytes.saturating_mul(u64::from(count));
     for (number, path) in paths.iter().enumerate() {
         let before = wanted.data_bytes.saturating_mul(number as u64);
@@ -322,7 +329,8 @@ pub(super) fn write_content(
     Ok(())
 }
 
-fn buffer(len_bytes: usize) -> Result<IoBuf> {
+/// Memory for direct reads and writes.
+pub(super) fn buffer(len_bytes: usize) -> Result<IoBuf> {
     let pages = if len_bytes >= 2 << 20 { PageKind::Huge } else { PageKind::Small };
     IoBuf::zeroed(len_bytes, pages).map_err(LabError::from)
 }
