@@ -4,6 +4,7 @@
 //! limit, with cold page tables, so that no cell inherits anything from the one before. The child gets a
 //! [`CellSpec`] and nothing else. Preparing the machine (limits, cold caches, devices, read-ahead) is the runner's work.
 
+pub mod access;
 pub mod async_hazard;
 
 use std::sync::atomic::AtomicBool;
@@ -62,6 +63,7 @@ pub struct Context<'a> {
 pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
     match id {
         ExperimentId::Async => async_hazard::plan(config, available),
+        ExperimentId::Access => access::plan(config, available),
         _ => Plan::default(),
     }
 }
@@ -73,6 +75,7 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
 pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     match spec.experiment {
         ExperimentId::Async => async_hazard::execute(spec, context),
+        ExperimentId::Access => access::execute(spec, context),
         _ => unreachable!(),
     }
 }
