@@ -16,7 +16,7 @@ use crate::measure::Worker;
 /// Blocks looked at before anything is overwritten.
 const BLOCKS_BEFORE: u32 = 64;
 
-/// Whether to go on: while the cell lasts, and after it until the proof's blocks are through, unless the user stops it.
+/// Whether readers go on: while the cell lasts, and after it until the proof's blocks are through, unless the user stops it.
 pub(super) struct Go<'a> {
     pub(super) cancel: &'a AtomicBool,
 }
@@ -112,7 +112,7 @@ pub(super) fn overwrite(
     let mut target = Blocking::open(&place, how.way, true)?;
     worker.start();
     let mut written = 0;
-    while go.on(worker, written) {
+    while worker.running() {
         let index = place.next();
         target.prepare(index, content_seed);
         let began = Instant::now();
@@ -134,7 +134,7 @@ pub(super) fn overwrite(
         history.note(index);
     }
     target.sync(None)?;
-    history.read_back(worker)?;
+    history.read_back(worker, &mut place, go)?;
     Ok(written)
 }
 
@@ -155,7 +155,7 @@ pub(super) fn overwrite_batches(
     let mut batch = vec![0; depth as usize];
     worker.start();
     let (mut written, mut synced) = (0, 0);
-    while go.on(worker, written) {
+    while worker.running() {
         batch.fill_with(|| place.next());
         let elapsed = ring.write(&batch, content_seed, how.durable)?;
         for index in &batch {
@@ -172,7 +172,7 @@ pub(super) fn overwrite_batches(
         worker.done(u64::from(depth), u64::from(depth) * BLOCK_BYTES as u64);
     }
     ring.sync()?;
-    history.read_back(worker)?;
+    history.read_back(worker, &mut place, go)?;
     Ok((written, ring.missing()))
 }
 
@@ -238,7 +238,15 @@ impl History {
         self.noted += 1;
     }
 
-    fn read_back(&mut self, worker: &mut Worker<'_>) -> Result<()> {
+    /// Compares what was written, and sums up the first blocks of the order; where a slow device did not get so far, the rest of
+    /// them are only read.
+    fn read_back(&mut self, worker: &mut Worker<'_>, place: &mut Place, go: &Go<'_>) -> Result<()> {
+        if go.cancelled() {
+            return Ok(());
+        }
+        while self.first.len() < PROOF_BLOCKS as usize {
+            self.first.push(place.next());
+        }
         for (place, index) in self.first.iter().chain(&self.latest).enumerate() {
             let block = self.reader.fetch(*index)?;
             worker.verified(content::check_block_fully(block, self.content_seed, *index));
