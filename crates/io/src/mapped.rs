@@ -2,7 +2,7 @@
 //!
 //! A map cannot say "not here yet": a read of an absent page stalls the thread, and a read of a page that the file no
 //! longer has, or that the device fails to deliver, is a SIGBUS. [`MappedFile::guarded`] turns that signal into an error
-//! ([`sigbus`] tells how); [`MappedFile::bytes`] is the raw map, where it ends the process, as in most programs.
+//! (the private module `sigbus` tells how); [`MappedFile::bytes`] is the raw map, where it ends the process, as in most programs.
 //!
 //! Kept true by: a page that faulted is marked before anything stands in for it, and stays marked until the file is
 //! mapped anew. So nobody who goes through a guard ever takes the zeroes of the stand-in for data.
@@ -46,7 +46,8 @@ pub enum Advice {
     Sequential,
     /// Start reading it now; does not wait.
     WillNeed,
-    /// Take the pages out of this map. They stay in the page cache; private copies are *lost*.
+    /// Take the pages out of this map. They stay in the page cache. On a private map it would drop changes, and is refused:
+    /// see [`MappedFile::discard`].
     DontNeed,
     /// Read it in and map it; waits (Linux 5.14).
     PopulateRead,
@@ -244,8 +245,7 @@ impl MappedFile {
     /// Tells the kernel how `range` will be used. One system call; the range is widened to whole pages.
     ///
     /// # Errors
-    /// `InvalidCall` for a range outside the map, or when `DontNeed` on a private map would take bytes beside the range
-    /// with it; `Unsupported` where this kernel does not know the advice; for the populating ones also `Short`,
+    /// `InvalidCall` for a range outside the map, or `DontNeed` on a private map; `Unsupported` where this kernel does not know the advice; for the populating ones also `Short`,
     /// `Device`, `NoSpace` when a page cannot be had.
     pub fn advise(&self, advice: Advice, range: Range<usize>) -> Result<()> {
         use rustix::mm::Advice as Kernel;
@@ -265,14 +265,11 @@ impl MappedFile {
         let what = format!("advise {advice:?} for");
         let (start, len) = self.whole_pages(&what, &range)?;
         if advice == Advice::DontNeed && self.protection == Protection::Private {
-            let whole = range.start.is_multiple_of(page_bytes())
-                && (range.end.is_multiple_of(page_bytes()) || range.end == self.len_bytes);
-            if !whole {
-                return Err(self.error(ErrorKind::InvalidCall, &what, &range, "on a private map it takes whole pages"));
-            }
+            let why = "on a private map that drops changes under those who read them: use `discard`";
+            return Err(self.error(ErrorKind::InvalidCall, &what, &range, why));
         }
-        // SAFETY: the pages belong to this map. Of the advices only `DontNeed` on a private map changes bytes (back to the
-        // file's), which is what its caller asks for; the bytes behind a live slice are then the file's, still valid.
+        // SAFETY: the pages belong to this map, and with `DontNeed` on private maps refused none of the advices changes the
+        // bytes that are seen through it.
         match unsafe { rustix::mm::madvise(start.cast(), len, kernel) } {
             Ok(()) => Ok(()),
             Err(rustix::io::Errno::INVAL) => Err(self.error(
@@ -287,6 +284,24 @@ impl MappedFile {
             }
             Err(errno) => Err(Error::from_rustix(self.action(&what, &range), errno).at(&self.path)),
         }
+    }
+
+    /// Drops the private copies of whole pages in `range`: they show the file again, as it is now. Also gives back the
+    /// memory of the copies. On other maps it is [`Advice::DontNeed`].
+    ///
+    /// # Errors
+    /// `InvalidCall` for a range outside the map, or one that would take bytes beside it along: it must begin at a page,
+    /// and end at one or at the end of the map.
+    pub fn discard(&mut self, range: Range<usize>) -> Result<()> {
+        let (start, len) = self.whole_pages("discard", &range)?;
+        let ends_whole = range.end.is_multiple_of(page_bytes()) || range.end == self.len_bytes;
+        if !range.start.is_multiple_of(page_bytes()) || !ends_whole {
+            let why = format!("it takes whole pages of {} bytes", page_bytes());
+            return Err(self.error(ErrorKind::InvalidCall, "discard", &range, &why));
+        }
+        // SAFETY: whole pages of this map. Their bytes may change, which `&mut self` makes sure nobody looks at.
+        unsafe { rustix::mm::madvise(start.cast(), len, rustix::mm::Advice::LinuxDontNeed) }
+            .map_err(|errno| Error::from_rustix(self.action("discard", &range), errno).at(&self.path))
     }
 
     /// Reads `range` in and maps it; waits for it.
@@ -446,9 +461,16 @@ impl MappedFile {
 /// is not in memory, or merely not mapped, it does nothing, which is what the lab shows. A no-op except on x86-64.
 pub fn prefetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
-    for line in bytes.chunks(64) {
-        // SAFETY: a prefetch touches nothing the program can observe, whatever the address.
-        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.as_ptr().cast()) };
+    {
+        const LINE_BYTES: usize = 64;
+        let before = bytes.as_ptr() as usize % LINE_BYTES;
+        let first = bytes.as_ptr().wrapping_sub(before);
+        for line in (0..before + bytes.len()).step_by(LINE_BYTES) {
+            // SAFETY: a prefetch touches nothing the program can observe, whatever the address.
+            unsafe {
+                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(first.wrapping_add(line).cast());
+            }
+        }
     }
     // The arm64 instruction has no stable intrinsic.
     #[cfg(not(target_arch = "x86_64"))]

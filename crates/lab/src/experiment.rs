@@ -6,6 +6,8 @@
 
 pub mod access;
 pub mod async_hazard;
+pub mod random;
+mod reads;
 
 use std::sync::atomic::AtomicBool;
 
@@ -62,6 +64,7 @@ pub struct Context<'a> {
 /// Plans one experiment.
 pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
     match id {
+        ExperimentId::Random => random::plan(config, available),
         ExperimentId::Async => async_hazard::plan(config, available),
         ExperimentId::Access => access::plan(config, available),
         _ => Plan::default(),
@@ -74,6 +77,7 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
 /// When files cannot be opened or the system refuses the contender's way of reading.
 pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     match spec.experiment {
+        ExperimentId::Random => random::execute(spec, context),
         ExperimentId::Async => async_hazard::execute(spec, context),
         ExperimentId::Access => access::execute(spec, context),
         _ => unreachable!(),

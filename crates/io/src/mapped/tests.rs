@@ -86,9 +86,11 @@ fn writes_reach_the_file_from_a_shared_map_and_never_from_a_private_one() {
     assert_eq!(&private.bytes()[..6], b"xxxxef");
     file.read_exact_at(&mut on_disk, 0).unwrap();
     assert_eq!(&on_disk, b"abcdef");
-    let beside = private.advise(Advice::DontNeed, 0..10).unwrap_err();
+    let refused = private.advise(Advice::DontNeed, 0..page()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidCall, "{refused}");
+    let beside = private.discard(0..10).unwrap_err();
     assert_eq!(beside.kind(), ErrorKind::InvalidCall, "{beside}");
-    private.advise(Advice::DontNeed, 0..page()).unwrap();
+    private.discard(0..page()).unwrap();
     assert_eq!(&private.bytes()[..6], b"abcdef", "the private copy is dropped");
 }
 
