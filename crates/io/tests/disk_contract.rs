@@ -87,7 +87,7 @@ fn a_block_device_has_a_length_an_alignment_and_refuses_writes_when_opened_for_r
     let options = FileOptions { direct: DirectIo::Require, write: false, create: false };
     let devices = std::fs::read_dir("/sys/class/block").into_iter().flatten().flatten();
     let disk = devices.map(|entry| Path::new("/dev").join(entry.file_name())).find_map(|path| {
-        let disk = open_disk(&path, &options, Backend::Auto).ok()?;
+        let disk = open_disk(&path, &options, Backend::Auto).inspect_err(|error| eprintln!("{error}")).ok()?;
         (disk.len_bytes().ok()? >= 1 << 20).then_some(disk)
     });
     let Some(disk) = disk else { return eprintln!("not checked: no block device that this user may read") };
