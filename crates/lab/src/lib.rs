@@ -4,6 +4,7 @@
 
 pub mod compare;
 pub mod config;
+pub mod contender;
 pub mod error;
 pub mod experiment;
 pub mod findings;
@@ -19,3 +20,4 @@ pub mod report;
 pub mod run;
 pub mod summary;
 pub mod table;
+pub mod workload;
