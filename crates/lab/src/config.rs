@@ -275,8 +275,8 @@ impl Config {
                 open_questions: false,
             },
             access: AccessConfig {
-                cell_s: 1.0,
-                batches: vec![1, 8, 64],
+                cell_s: 0.9,
+                batches: vec![8, 64],
                 writes_per_sync: 64,
                 open_loop_shares: vec![0.5],
                 ring_setups: false,
@@ -311,6 +311,8 @@ impl Config {
         self.access.batches = vec![1, 2, 4, 8, 16, 32, 64, 128];
         self.access.open_loop_shares = vec![0.5, 0.8];
         self.access.ring_setups = true;
+        // Linux's own default, beside whatever this machine has.
+        self.read_ahead_kb = vec![128];
         self
     }
 

@@ -4,6 +4,7 @@
 //! limit, with cold page tables, so that no cell inherits anything from the one before. The child gets a
 //! [`CellSpec`] and nothing else. Preparing the machine (limits, cold caches, devices, read-ahead) is the runner's work.
 
+pub mod access;
 pub mod async_hazard;
 pub mod random;
 mod reads;
@@ -67,6 +68,7 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
         ExperimentId::Random => random::plan(config, available),
         ExperimentId::Scan => scan::plan(config, available),
         ExperimentId::Async => async_hazard::plan(config, available),
+        ExperimentId::Access => access::plan(config, available),
         _ => Plan::default(),
     }
 }
@@ -80,6 +82,7 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
         ExperimentId::Random => random::execute(spec, context),
         ExperimentId::Scan => scan::execute(spec, context),
         ExperimentId::Async => async_hazard::execute(spec, context),
+        ExperimentId::Access => access::execute(spec, context),
         _ => unreachable!(),
     }
 }

@@ -1,8 +1,7 @@
-//! Small readers of /proc and /sys that the machine's modules share. All of them answer `None` where the kernel does not
-//! tell: absence is an answer here, not an error.
+//! Small readers of /proc and /sys that the machine's modules share. All of them answer `None` where the kernel does
+//! not tell: absence is an answer here, not an error.
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::LabError;
@@ -41,8 +40,8 @@ pub fn meminfo_bytes(name: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// When a process started, in clock ticks after boot: with its id, a name that is never used twice. `None` when there is no
-/// such process (or only its zombie).
+/// When a process started, in clock ticks after boot: with its id, a name that is never used twice. `None` when there
+/// is no such process (or only its zombie).
 pub fn process_start(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The command may hold anything, also spaces and parentheses: fields are counted from the last one.
@@ -67,16 +66,6 @@ pub fn is_alive(name: &str) -> bool {
         (Ok(pid), Ok(start)) => process_start(pid) == Some(start),
         _ => true,
     }
-}
-
-/// The name under /sys/block of the device that holds a file (or is the file), partitions answered by their disk.
-pub fn block_device_of(path: &Path) -> Option<String> {
-    let meta = fs::metadata(path).ok()?;
-    let number = if meta.file_type().is_block_device() { meta.rdev() } else { meta.dev() };
-    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    let link = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
-    let disk = if link.join("partition").exists() { link.parent()?.to_path_buf() } else { link };
-    Some(disk.file_name()?.to_str()?.to_owned())
 }
 
 /// One mount, from /proc/self/mountinfo.
