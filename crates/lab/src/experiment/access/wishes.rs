@@ -6,8 +6,9 @@ use nofault_io::probe::{Ability, Probe};
 
 use super::batches::{SETUPS, Setup};
 use super::blocking::Way;
-use super::{CONTENDERS, FDATASYNC_CLEAN, OPEN_LOOP, OVERWRITE, READ, RING_SETUP, SYNC_COST, contender};
+use super::{CONTENDERS, FDATASYNC_CLEAN, OPEN_LOOP, OVERWRITE, READ, RING_SETUP, SYNC_COST, way_of};
 use crate::config::Config;
+use crate::contender::sync::Means;
 
 /// Batches at which ring set-ups are compared.
 const SETUP_BATCHES: [u32; 3] = [1, 32, 128];
@@ -36,9 +37,9 @@ impl Wish {
 
     /// Why it cannot be measured here.
     pub(super) fn refusal(&self, probe: &Probe) -> Option<String> {
-        let (way, durable) = contender(self.variant, self.contender)?;
+        let (way, durable) = way_of(self.variant, self.contender)?;
         let mut needs: Vec<&Ability> = Vec::new();
-        if matches!(way, Way::Direct | Way::Ring) {
+        if matches!(way, Way::Calls(Means::Direct) | Way::Ring) {
             needs.push(&probe.direct_io);
         }
         if durable {
