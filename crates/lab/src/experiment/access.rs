@@ -34,7 +34,7 @@ use crate::experiment::reads::doubts;
 use crate::experiment::{Available, Context, Plan};
 use crate::machine::content::BLOCK_BYTES;
 use crate::measure::{self, Measurement, Work, Worker};
-use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+use crate::record::{CacheState, CellSpec, Checks, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
 use crate::workload::Layout;
 
 use batches::Setup;
@@ -184,7 +184,8 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
         OPEN_LOOP => open_loop(spec, context, &layout, way)?,
         _ => reads(spec, context, &layout, way)?,
     };
-    doubts(spec, spec.variant != OVERWRITE && matches!(way, DIRECT | Way::Ring), &mut outcome);
+    let writes = [OVERWRITE, SYNC_COST].contains(&&*spec.variant);
+    doubts(spec, !writes && matches!(way, DIRECT | Way::Ring), &mut outcome);
     add_spread(&mut outcome);
     Ok(outcome)
 }
@@ -247,9 +248,14 @@ fn open_loop(spec: &CellSpec, context: &mut Context<'_>, layout: &Layout, way: W
     let mut quiet = Context { watch: context.watch, cancel: context.cancel, on_tick: &mut |_| {} };
     let calibration = reads(&calibration, &mut quiet, layout, way)?;
     let closed_loop = calibration.ops as f64 / calibration.elapsed_s.max(1e-9);
-    if calibration.partial || calibration.ops == 0 {
-        let why = Some("it ended before the closed-loop rate was known".to_owned());
-        return Ok(with_warning(Outcome { partial: true, ..calibration }, why));
+    if calibration.partial {
+        let checks = Checks { checksum: 0, ..calibration.checks };
+        let stopped = Some("stopped before the closed-loop rate was known".to_owned());
+        return Ok(with_warning(Outcome { checks, ..calibration }, stopped));
+    }
+    if calibration.ops == 0 {
+        let message = format!("access: not one read in {:.2} s: take a longer access.cell_s", calibration.elapsed_s);
+        return Err(LabError::new(LabErrorKind::System, message));
     }
     let rate = closed_loop * share;
     let rest = CellSpec { duration_s: spec.duration_s * (1.0 - CALIBRATION_SHARE), ..spec.clone() };
