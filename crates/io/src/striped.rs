@@ -85,8 +85,12 @@ impl Disk for StripedDisk {
     }
 
     fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>> {
+        // Waiting for several rings is a poll of their descriptors, and that of a ring with DEFER_TASKRUN, which
+        // `single_thread` brings, does not wake a sleeping poll when a completion becomes due (seen on Linux 6.18).
+        let single_thread = options.single_thread && self.children.len() == 1;
+        let child_options = QueueOptions { single_thread, ..options.clone() };
         let open = |(index, child): (usize, &Arc<dyn Disk>)| {
-            let queue = child.queue(options).map_err(|error| name_child(error, index, "open a queue"))?;
+            let queue = child.queue(&child_options).map_err(|error| name_child(error, index, "open a queue"))?;
             Ok(Child { queue, backlog: VecDeque::new() })
         };
         Ok(Box::new(StripedQueue {
@@ -114,7 +118,7 @@ fn align_of(children: &[Arc<dyn Disk>]) -> usize {
 }
 
 fn name_child(error: Error, index: usize, action: &str) -> Error {
-    error.within(format!("{action} of a striped disk, disk {index}"))
+    error.within(format!("{action} of a striped disk: disk {index}"))
 }
 
 /// Where bytes lie.
@@ -213,8 +217,8 @@ struct Parent {
     offset: u64,
     whole: Whole,
     parts_left: usize,
-    /// Of the first part, in order, that failed.
-    error: Option<(u32, Error)>,
+    /// The first part, in order, that failed: its number, its child and why.
+    error: Option<(u32, usize, Error)>,
 }
 
 impl Parent {
@@ -353,9 +357,9 @@ impl StripedQueue {
         let Some(parent) = place else { return };
         parent.take_back(part, completion.op.kind);
         if let Err(error) = completion.result
-            && parent.error.as_ref().is_none_or(|(first, _)| part < *first)
+            && parent.error.as_ref().is_none_or(|(first, ..)| part < *first)
         {
-            parent.error = Some((part, error.within(format!("disk {child} of a striped disk"))));
+            parent.error = Some((part, child, error));
         }
         parent.parts_left -= 1;
         if parent.parts_left == 0
@@ -364,7 +368,10 @@ impl StripedQueue {
             self.free.push(slot as u32);
             let error = parent.error.take();
             let op = parent.into_op();
-            let result = error.map_or(Ok(op.kind.len_bytes()), |(_, error)| Err(error));
+            let result = match error {
+                None => Ok(op.kind.len_bytes()),
+                Some((_, child, error)) => Err(name_child(error, child, &describe_op(&op))),
+            };
             self.done.push(Completion { op, result });
         }
     }

@@ -13,12 +13,13 @@
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::Arc;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
 
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{CancelBuilder, Fd};
 use io_uring::{IoUring, opcode};
+use rustix::event::EventfdFlags;
 
 use super::UringOptions;
 use crate::aligned::Region;
@@ -41,6 +42,8 @@ const ENTER_GETEVENTS: u32 = 1;
 pub struct UringQueue {
     ring: IoUring,
     file: Arc<DiskFile>,
+    /// Completions wait for an enter of the owner's thread (DEFER_TASKRUN).
+    deferred: bool,
     file_registered: bool,
     registered: Vec<Registered>,
     /// Kept alive while registered, so that an address in one of the ranges is memory of that region.
@@ -51,6 +54,9 @@ pub struct UringQueue {
     held: usize,
     in_flight: usize,
     depth_max: usize,
+    /// With DEFER_TASKRUN: what `ready_fd` gives out, once somebody asks. The ring's own descriptor is not enough there,
+    /// a poll that has begun to wait on it is not woken by deferred completions.
+    event: OnceLock<Option<OwnedFd>>,
     notes: Vec<String>,
 }
 
@@ -70,9 +76,11 @@ impl UringQueue {
         ring_options: &UringOptions,
         notes: Vec<String>,
     ) -> Self {
+        let deferred = ring.params().is_setup_single_issuer();
         let mut queue = Self {
             ring,
             file,
+            deferred,
             file_registered: false,
             registered: Vec::new(),
             regions: Vec::new(),
@@ -82,6 +90,7 @@ impl UringQueue {
             held: 0,
             in_flight: 0,
             depth_max: options.depth_max,
+            event: OnceLock::new(),
             notes,
         };
         if ring_options.register_file {
@@ -254,6 +263,21 @@ impl UringQueue {
         }
     }
 
+    /// An eventfd that the kernel writes to with each completion, from now on.
+    fn register_event(&self) -> Option<OwnedFd> {
+        let event = rustix::event::eventfd(1, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).ok()?;
+        self.ring.submitter().register_eventfd(event.as_raw_fd()).ok()?;
+        Some(event)
+    }
+
+    /// Before completions are taken: whatever comes after that makes the descriptor readable again.
+    fn silence_event(&self) {
+        if let Some(Some(event)) = self.event.get() {
+            // Fails only when the counter is zero, and then there is nothing to silence.
+            let _ = rustix::io::read(event, &mut [0_u8; 8]);
+        }
+    }
+
     /// Whether the kernel keeps completions that only an enter brings out: task work of this thread, or entries that
     /// did not fit.
     fn kernel_keeps_completions(&mut self) -> bool {
@@ -300,12 +324,18 @@ impl Queue for UringQueue {
 
     fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> Result<()> {
         let wanted = into.len() + wait_for.min(self.in_flight);
+        let mut taken_before = None;
         loop {
+            self.silence_event();
             self.take_completions(|completion| into.push(completion));
             let missing = wanted.saturating_sub(into.len());
-            if missing == 0 && !self.unsent() && !self.kernel_keeps_completions() {
+            // The kernel sets its "there is task work" flag after queueing the work: a thread that ran the work in
+            // between sees a flag that stays. So one enter that brings nothing is the last.
+            let fruitless = taken_before == Some(into.len());
+            if missing == 0 && !self.unsent() && (fruitless || !self.kernel_keeps_completions()) {
                 return Ok(());
             }
+            taken_before = Some(into.len());
             match self.enter(missing.min(self.ring.params().cq_entries() as usize)) {
                 // Nobody has to wait: what could not be sent is sent by the next call.
                 Err(error) if missing == 0 && !matches!(error.kind(), ErrorKind::Busy | ErrorKind::NoSpace) => {
@@ -322,6 +352,10 @@ impl Queue for UringQueue {
     }
 
     fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        if self.deferred {
+            // Starts readable: there may be completions from before it was registered.
+            return self.event.get_or_init(|| self.register_event()).as_ref().map(AsFd::as_fd);
+        }
         // SAFETY: the ring is open for as long as `self` lives, which the result borrows.
         Some(unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) })
     }

@@ -146,12 +146,18 @@ fn an_error_of_one_disk_is_the_error_of_the_whole_and_names_the_disk() {
     let disk = striped(&world, 3, 4096);
     let mut queue = disk.queue(&QueueOptions::default()).unwrap();
     write(&mut *queue, 0, 1, 6 * BLOCK).unwrap();
-    for (call, kind) in [(Call::Read, OpKind::Read(buffer(4 * BLOCK, 0))), (Call::Sync, OpKind::Sync)] {
+    let read_all = OpKind::Read(buffer(4 * BLOCK, 0));
+    for (call, kind, action) in
+        [(Call::Read, read_all, "read 16384 bytes at 0"), (Call::Sync, OpKind::Sync, "sync at 0")]
+    {
         world.inject(Fault::new(call, Effect::Errno(libc::EIO)).on("disk1"));
         let error = run(&mut *queue, 0, kind).unwrap_err();
         assert_eq!((error.kind(), error.errno()), (ErrorKind::Device, Some(libc::EIO)));
         let text = error.to_string();
-        assert!(text.starts_with("disk 1 of a striped disk: ") && text.contains("(disk1)"), "{text}");
+        assert!(
+            text.starts_with(&format!("{action} of a striped disk: disk 1: ")) && text.contains("(disk1)"),
+            "{text}"
+        );
     }
     assert_eq!(read(&mut *queue, 0, 6 * BLOCK).unwrap(), [1; 6 * BLOCK]);
 }

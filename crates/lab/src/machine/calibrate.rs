@@ -1,7 +1,9 @@
-//! What the primitives cost here: the clock, a system call, a page fault, a first touch, a flush of another CPU's TLB. They
-//! stand beside the results, because virtual machines differ in them by an order of magnitude. Half a second in all.
+//! What the primitives cost here: the clock, a system call, a page fault, a first touch, a flush of another CPU's TLB.
+//! They stand beside the results, because virtual machines differ in them by an order of magnitude. Half a second in
+//! all.
 //!
-//! Each figure is a median or the best of several rounds: the machine may be busy, and the primitive is what is asked for.
+//! Each figure is a median or the best of several rounds: the machine may be busy, and the primitive is what is asked
+//! for.
 
 use std::hint::black_box;
 use std::ptr::NonNull;

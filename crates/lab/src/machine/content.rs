@@ -2,8 +2,8 @@
 //! whether it got the block it asked for. Block 0 of a file or device is a [`Header`], the lab's marker; data block `i`
 //! follows at [`block_offset`]`(i)`.
 //!
-//! The first and the last 8 bytes of a data block are its [`tag`]: two loads find a block from the wrong place, a torn one, or one
-//! that never arrived; [`check_block_fully`] compares every byte.
+//! The first and the last 8 bytes of a data block are its [`tag`]: two loads find a block from the wrong place, a torn
+//! one, or one that never arrived; [`check_block_fully`] compares every byte.
 
 use crate::error::{LabError, LabErrorKind, Result};
 

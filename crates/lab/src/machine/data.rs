@@ -1,8 +1,9 @@
-//! Files full of verifiable content: made with large direct writes by a few threads, reused when they already hold what is wanted,
-//! grown or cut when only the size differs.
+//! Files full of verifiable content: made with large direct writes by a few threads, reused when they already hold what
+//! is wanted, grown or cut when only the size differs.
 //!
 //! Kept true by:
-//! 1. A file without the lab's marker is never written, cut or removed. A new one is created exclusively and marked first.
+//! 1. A file without the lab's marker is never written, cut or removed. A new one is created exclusively and marked
+//!    first.
 //! 2. The marker says `complete` only after all data was written and synced; an incomplete file is made anew.
 //! 3. Every byte was really written: space that is only reserved (unwritten extents) would be read without a device.
 //! 4. A tenth of the disk stays free.
@@ -60,12 +61,13 @@ impl Wanted {
     }
 }
 
-/// Makes sure that `path` is a file with the wanted content, and answers the target that reads it. Reuses what is there: the header and
-/// some blocks are verified, then only what is missing is written.
+/// Makes sure that `path` is a file with the wanted content, and answers the target that reads it. Reuses what is
+/// there: the header and some blocks are verified, then only what is missing is written.
 ///
 /// # Errors
-/// `Damaged` for a file without the lab's marker, `NoSpace` when less than a tenth of the disk would stay free or the disk
-/// fills up meanwhile, `Interrupted`; after the last two the file is gone. `NoPermission`, or what the system says.
+/// `Damaged` for a file without the lab's marker, `NoSpace` when less than a tenth of the disk would stay free or the
+/// disk fills up meanwhile, `Interrupted`; after the last two the file is gone. `NoPermission`, or what the system
+/// says.
 pub fn ensure_file(path: &Path, wanted: Wanted, progress: &Progress<'_>, cancel: &AtomicBool) -> Result<Target> {
     wanted.check()?;
     let old = inspect(path)?;
@@ -77,21 +79,36 @@ pub fn ensure_file(path: &Path, wanted: Wanted, progress: &Progress<'_>, cancel:
     };
     if old.is_none_or(|header| header.data_bytes != wanted.data_bytes || keep_bytes != wanted.data_bytes) {
         check_space(path, wanted.data_bytes)?;
-        let file = open_marked(path, old.is_none(), wanted)?;
-        let made = (|| {
-            reserve(&file, path, wanted.data_bytes)?;
-            write_content(&file, path, wanted, keep_bytes, progress, cancel)
-        })();
-        if let Err(error) = made {
-            // Half a file helps nobody and may be what filled the disk. It carries the marker: it was opened above.
-            let _ = fs::remove_file(path);
-            return Err(error);
-        }
+        make(path, old.is_none(), wanted, keep_bytes, progress, cancel)?;
     }
     Ok(target("file", &[path], wanted))
 }
 
-/// Makes sure of several files `name-0.data`, `name-1.data`, … in a folder, all with the same content: one target over all of them.
+/// Writes the file from data byte `keep_bytes` on. When that fails the file is gone.
+fn make(
+    path: &Path,
+    is_new: bool,
+    wanted: Wanted,
+    keep_bytes: u64,
+    progress: &Progress<'_>,
+    cancel: &AtomicBool,
+) -> Result<()> {
+    let file = open_marked(path, is_new, wanted)?;
+    let made = reserve(&file, path, wanted.data_bytes)
+        .and_then(|()| write_content(&file, path, wanted, keep_bytes, progress, cancel));
+    made.inspect_err(|_| {
+        // Half a file helps nobody and may be what filled the disk. It carries the marker: it was opened above.
+        let _ = fs::remove_file(path);
+    })
+}
+
+/// The paths of several files of one name: `name-0.data`, `name-1.data`, …
+pub fn file_names(folder: &Path, name: &str, count: u32) -> Vec<PathBuf> {
+    (0..count).map(|number| folder.join(format!("{name}-{number}.{EXTENSION}"))).collect()
+}
+
+/// Makes sure of several files `name-0.data`, `name-1.data`, … in a folder, all with the same content: one target over
+/// all of them.
 ///
 /// # Errors
 /// As [`ensure_file`].
@@ -103,7 +120,7 @@ pub fn ensure_files(
     progress: &Progress<'_>,
     cancel: &AtomicBool,
 ) -> Result<Target> {
-    let paths: Vec<PathBuf> = (0..count).map(|number| folder.join(format!("{name}-{number}.{EXTENSION}"))).collect();
+    let paths = file_names(folder, name, count);
     let total = wanted.data_bytes.saturating_mul(u64::from(count));
     for (number, path) in paths.iter().enumerate() {
         let before = wanted.data_bytes.saturating_mul(number as u64);
@@ -195,7 +212,8 @@ pub fn verify_samples(path: &Path, header: Header) -> Result<bool> {
     Ok(true)
 }
 
-/// Refuses when the file would leave less than a tenth of the disk free. What the file occupies already counts as there.
+/// Refuses when the file would leave less than a tenth of the disk free. What the file occupies already counts as
+/// there.
 ///
 /// # Errors
 /// `NoSpace` with the figures, or what the system says.
@@ -228,6 +246,18 @@ pub fn usable_bytes(folder: &Path) -> Result<u64> {
 
 /// Opens for writing, direct where the file system allows, with an incomplete marker in place.
 fn open_marked(path: &Path, create: bool, wanted: Wanted) -> Result<File> {
+    let file = open_direct(path, create)?;
+    if let Err(error) = write_header(&file, path, wanted, false) {
+        if create {
+            let _ = fs::remove_file(path);
+        }
+        return Err(error);
+    }
+    Ok(file)
+}
+
+/// Opens for reading and writing, past the page cache where the file system allows.
+pub(super) fn open_direct(path: &Path, create: bool) -> Result<File> {
     let open = |flags: i32, create: bool| {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(create).custom_flags(flags | libc::O_NOFOLLOW | libc::O_CLOEXEC);
@@ -238,14 +268,7 @@ fn open_marked(path: &Path, create: bool, wanted: Wanted) -> Result<File> {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(0, create && !path.exists()),
         other => other,
     };
-    let file = file.map_err(|error| fail("write", path, &error))?;
-    if let Err(error) = write_header(&file, path, wanted, false) {
-        if create {
-            let _ = fs::remove_file(path);
-        }
-        return Err(error);
-    }
-    Ok(file)
+    file.map_err(|error| fail("write", path, &error))
 }
 
 /// Gives the file its length and its place on the disk, so that writers do not wait for each other to grow it.
@@ -266,7 +289,8 @@ fn write_header(file: &File, path: &Path, wanted: Wanted, complete: bool) -> Res
     file.sync_data().map_err(|error| fail("sync", path, &error))
 }
 
-/// Fills an open file or device, whose header is ours and incomplete, from data byte `from_bytes` on, and marks it complete.
+/// Fills an open file or device, whose header is ours and incomplete, from data byte `from_bytes` on, and marks it
+/// complete.
 ///
 /// # Errors
 /// `Interrupted`, `NoSpace`, or what the system says. The header then still says incomplete.

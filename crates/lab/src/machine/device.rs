@@ -1,8 +1,8 @@
-//! Raw block devices: read when they carry the lab's marker (or the caller insists), written only to put the marker and the content there,
-//! after the caller has repeated the path.
+//! Raw block devices: read when they carry the lab's marker (or the caller insists), written only to put the marker and
+//! the content there, after the caller has repeated the path.
 //!
-//! Kept true by: a device that is mounted, swapped to, held by another device or opened exclusively is refused; one with a
-//! known signature is never written.
+//! Kept true by: a device that is mounted, swapped to, held by another device or opened exclusively is refused; one
+//! with a known signature is never written.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -99,12 +99,12 @@ pub fn target(path: &Path, unmarked: bool) -> Result<Target> {
     Ok(Target { label: "device".into(), paths, data_bytes, content_seed })
 }
 
-/// Fills a device with the lab's marker and content. Everything on it is lost, so the caller repeats the path in `confirm`.
-/// Zero `data_bytes` fill the whole device.
+/// Fills a device with the lab's marker and content. Everything on it is lost, so the caller repeats the path in
+/// `confirm`. Zero `data_bytes` fill the whole device.
 ///
 /// # Errors
-/// As [`check_unused`]; `Usage` when `confirm` is not the path or the data does not fit, `Busy` when the device carries a
-/// known signature and not the marker; `Interrupted`, after which the device carries an unfinished marker.
+/// As [`check_unused`]; `Usage` when `confirm` is not the path or the data does not fit, `Busy` when the device carries
+/// a known signature and not the marker; `Interrupted`, after which the device carries an unfinished marker.
 pub fn prepare_device(
     path: &Path,
     confirm: &str,
@@ -167,7 +167,7 @@ fn signature(file: &File, path: &Path, size_bytes: u64) -> Result<Option<&'stati
         file.read_exact_at(&mut bytes, at).map_err(|error| fail("read", path, &error))?;
         Ok(bytes)
     };
-    Ok(signature_of(&*read(0)?, &*read(tail_at)?))
+    Ok(signature_of(&read(0)?, &read(tail_at)?))
 }
 
 /// Looks for signatures at the start of a device and, for those that live at the end, in its last bytes.

@@ -1,5 +1,5 @@
-//! Remembers what outlives a crash (cgroups, devices of RAM), so that the next start removes it: one small file for each
-//! thing in a folder of this user alone, named after the process that made it.
+//! Remembers what outlives a crash (cgroups, devices of RAM), so that the next start removes it: one small file for
+//! each thing in a folder of this user alone, named after the process that made it.
 //!
 //! Kept true by: the entry is written before the thing is made and removed after the thing is gone; entries of living
 //! processes are never touched.
@@ -26,14 +26,19 @@ impl Entry {
     /// When the folder for entries cannot be written.
     pub fn record(kind: &str, content: &str) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let folder = folder()?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = folder.join(format!("{kind}.{}.{number}", system::process_name()));
-        let mut options = fs::OpenOptions::new();
-        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
-        let written = file.and_then(|mut file| file.write_all(content.as_bytes()));
-        written.map_err(|error| fail("write", &path, &error))?;
-        Ok(Self { path })
+        let mut tries = 0;
+        loop {
+            let path = folder()?.join(format!("{kind}.{}.{number}", system::process_name()));
+            let mut options = fs::OpenOptions::new();
+            let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
+            match file.and_then(|mut file| file.write_all(content.as_bytes())) {
+                Ok(()) => return Ok(Self { path }),
+                // Another lab has just removed the empty folder.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound && tries < 10 => tries += 1,
+                Err(error) => return Err(fail("write", &path, &error)),
+            }
+        }
     }
 
     /// The thing is gone.
@@ -46,12 +51,12 @@ impl Entry {
 /// Answers what was removed, and what could not be, in words.
 ///
 /// # Errors
-/// When the folder cannot be read.
+/// When the folder is not one that only this user may write.
 pub fn sweep(kind: &str, mut remove: impl FnMut(&str) -> Result<()>) -> Result<Vec<String>> {
     let folder = folder()?;
-    let entries = fs::read_dir(&folder).map_err(|error| fail("list", &folder, &error))?;
+    let entries: Vec<_> = fs::read_dir(&folder).into_iter().flatten().flatten().collect();
     let mut told = Vec::new();
-    for path in entries.flatten().map(|entry| entry.path()) {
+    for path in entries.into_iter().map(|entry| entry.path()) {
         let Some(maker) = path.file_name().and_then(|name| maker_of(name.to_str()?, kind)) else { continue };
         if system::is_alive(maker) {
             continue;
@@ -59,7 +64,7 @@ pub fn sweep(kind: &str, mut remove: impl FnMut(&str) -> Result<()>) -> Result<V
         let Some(content) = system::read_text(&path) else { continue };
         match remove(&content) {
             Ok(()) => {
-                let _ = fs::remove_file(&path);
+                Entry { path }.forget();
                 told.push(format!("removed {content}, left behind by a lab that was killed"));
             }
             Err(error) => {
@@ -67,6 +72,8 @@ pub fn sweep(kind: &str, mut remove: impl FnMut(&str) -> Result<()>) -> Result<V
             }
         }
     }
+    // A folder that was made only to look into it goes again; one with entries stays.
+    let _ = fs::remove_dir(&folder);
     Ok(told)
 }
 

@@ -1,5 +1,5 @@
-//! Makes "larger than memory" true, by the best means that the rights allow: a memory cgroup, locked ballast, or a file larger than
-//! RAM. Page cache counts in all three.
+//! Makes "larger than memory" true, by the best means that the rights allow: a memory cgroup, locked ballast, or a file
+//! larger than RAM. Page cache counts in all three.
 //!
 //! [`choose`] decides and explains; [`Plan::enforce`] does it and gives a guard. Each cell runs in a child process that
 //! [`Limit::add_pid`] puts under the limit before it works.
@@ -67,7 +67,8 @@ pub fn choose(choice: MemoryChoice, wanted_bytes: u64, data_bytes: u64) -> Resul
             Err(error) => notes.push(format!("{name} is not possible: {error}")),
         }
     }
-    let message = format!("memory cannot be limited here: {}", notes.join("; "));
+    let message =
+        format!("memory cannot be limited here: {}; run as root, or with data larger than RAM", notes.join("; "));
     Err(LabError::new(LabErrorKind::NoPermission, message))
 }
 

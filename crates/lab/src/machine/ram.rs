@@ -1,8 +1,8 @@
-//! Block devices of RAM (zram), which the lab makes, fills and removes itself: the software's ceiling shows on them even where the
-//! disk is slow. The content is incompressible, so each takes as much memory as it holds.
+//! Block devices of RAM (zram), which the lab makes, fills and removes itself: the software's ceiling shows on them
+//! even where the disk is slow. The content is incompressible, so each takes as much memory as it holds.
 //!
-//! Kept true by: only devices that this process made are removed, or, after a crash, those that [`leftovers`] noted down: same
-//! name and same `diskseq`, which the kernel gives to a device once and never again.
+//! Kept true by: only devices that this process made are removed, or, after a crash, those that [`leftovers`] noted
+//! down: same name and same `diskseq`, which the kernel gives to a device once and never again.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -107,7 +107,8 @@ impl RamDevice {
                 LabError::new(LabErrorKind::System, "the kernel did not answer the number of a new zram device")
             })?;
         let name = format!("zram{number}");
-        // From here on dropping removes it. Until its size is set it holds no memory: a crash before the entry loses nothing.
+        // From here on dropping removes it. Until its size is set it holds no memory: a crash before the entry loses
+        // nothing.
         let mut device = Self { entry: None, wanted, name };
         device.entry = Some(Entry::record("zram", &identity(&device.name))?);
         let size = format!("/sys/block/{}/disksize", device.name);

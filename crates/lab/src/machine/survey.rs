@@ -1,12 +1,12 @@
-//! What this machine is ([`describe`]) and how it distorts figures by itself ([`Survey::biases`]): each bias in plain words, with
-//! what the lab does about it. Looked at once, at the start of a run; about a second.
+//! What this machine is ([`describe`]) and how it distorts figures by itself ([`Survey::biases`]): each bias in plain
+//! words, with what the lab does about it. Looked at once, at the start of a run; about a second.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use nofault_io::counters::device::BlockDevice;
+use nofault_io::counters::{Watch, device::BlockDevice};
 use nofault_io::probe::{DeviceFacts, Probe};
 
 use super::calibrate::Costs;
@@ -32,8 +32,8 @@ pub fn describe(path: &Path) -> MachineInfo {
     survey(path).machine
 }
 
-/// The machine and its biases, seen from the folder (or device) that is to be measured. Never fails: what the kernel does not tell is
-/// left empty.
+/// The machine and its biases, seen from the folder (or device) that is to be measured. Never fails: what the kernel
+/// does not tell is left empty.
 pub fn survey(path: &Path) -> Survey {
     let seen = Seen::look(path);
     Survey { machine: seen.machine(), biases: seen.biases() }
@@ -155,7 +155,7 @@ impl Seen {
         let mut biases = Vec::new();
         let mut say = |text: String| biases.push(text);
         if let Some(kb) = self.read_ahead_kb
-            && (kb > 2 * READ_AHEAD_KB_USUAL || kb < READ_AHEAD_KB_USUAL / 2)
+            && !(READ_AHEAD_KB_USUAL / 2..=2 * READ_AHEAD_KB_USUAL).contains(&kb)
         {
             let effect =
                 if kb > READ_AHEAD_KB_USUAL { "helps mapped scans and ruins" } else { "slows mapped scans and helps" };
@@ -167,7 +167,7 @@ impl Seen {
         }
         for daemon in &self.damon_pageout {
             say(format!(
-                "A DAMON daemon ({daemon}) pages out idle memory: page cache that is not mapped shrinks while it waits, which favours \
+                "A DAMON daemon ({daemon}) may page out idle memory: page cache that is not mapped shrinks while it waits, which favours \
                  mmap over buffered reads. Left on, as it belongs to the system; gaps are kept short and residency is recorded."
             ));
         }
@@ -239,7 +239,8 @@ impl Seen {
     }
 }
 
-/// Watches the machine for a moment: percent of CPU time stolen, and the traffic on the device, while the lab does nothing.
+/// Watches the machine for a moment: percent of CPU time stolen, and the traffic on the device, while the lab does
+/// nothing.
 fn watch(device: Option<&BlockDevice>) -> (Option<f64>, Option<f64>) {
     let sectors = || -> Option<u64> {
         let stat = read_text(device?.sysfs().join("stat"))?;
@@ -283,15 +284,36 @@ fn hypervisor() -> Option<String> {
     });
     let known = ["QEMU", "KVM", "VMware", "VirtualBox", "Virtual Machine", "Amazon EC2", "Google Compute", "Xen"];
     match (is_virtual, product.is_empty()) {
-        (true, true) => Some("unnamed hypervisor".into()),
+        (true, true) => Some(cpuid_name().unwrap_or_else(|| "unnamed hypervisor".into())),
         (true, false) => Some(product),
         // arm64 has no such flag; the maker's name tells.
         (false, _) => known.iter().any(|name| product.contains(name)).then_some(product),
     }
 }
 
-/// The DAMON daemons that are on and page memory out, by name.
+/// What the hypervisor calls itself: `KVMKVMKVM`, `Microsoft Hv`, `VMwareVMware`.
+#[cfg(target_arch = "x86_64")]
+fn cpuid_name() -> Option<String> {
+    /// Leaf at which hypervisors introduce themselves.
+    const HYPERVISOR_LEAF: u32 = 0x4000_0000;
+    let answer = std::arch::x86_64::__cpuid(HYPERVISOR_LEAF);
+    let bytes: Vec<u8> = [answer.ebx, answer.ecx, answer.edx].into_iter().flat_map(u32::to_le_bytes).collect();
+    let name = String::from_utf8(bytes).ok()?.trim_end_matches('\0').trim().to_owned();
+    Some(name).filter(|name| !name.is_empty() && name.chars().all(|letter| letter.is_ascii_graphic() || letter == ' '))
+}
+
+/// Other processors have no such way to ask.
+#[cfg(not(target_arch = "x86_64"))]
+fn cpuid_name() -> Option<String> {
+    None
+}
+
+/// The DAMON daemons that are on and page memory out, by name; for others than root, that there is one.
 fn damon_pageout(folder: &Path) -> Vec<String> {
+    if fs::read_dir(folder).is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied) {
+        let runs = Watch::new().has_kdamond();
+        return runs.then(|| "kdamond, whose action only root may see".to_owned()).into_iter().collect();
+    }
     let children = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
     let pages_out = |daemon: &PathBuf| {
         children(daemon.join("contexts"))

@@ -1,5 +1,5 @@
-//! Small readers of /proc and /sys that the machine's modules share. All of them answer `None` where the kernel does not
-//! tell: absence is an answer here, not an error.
+//! Small readers of /proc and /sys that the machine's modules share. All of them answer `None` where the kernel does
+//! not tell: absence is an answer here, not an error.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,8 +40,8 @@ pub fn meminfo_bytes(name: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// When a process started, in clock ticks after boot: with its id, a name that is never used twice. `None` when there is no
-/// such process (or only its zombie).
+/// When a process started, in clock ticks after boot: with its id, a name that is never used twice. `None` when there
+/// is no such process (or only its zombie).
 pub fn process_start(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The command may hold anything, also spaces and parentheses: fields are counted from the last one.

@@ -1,7 +1,7 @@
 //! The lab's one folder: taken for one lab at a time, written to only under the lab's own names, left as it was found.
 //!
-//! Kept true by: the lock is the kernel's (flock), so it ends with the process, however that ends; only files named `*.data` that
-//! carry the lab's marker are removed, and the folder itself only when the lab made it and it is empty.
+//! Kept true by: the lock is the kernel's (flock), so it ends with the process, however that ends; only files named
+//! `*.data` that carry the lab's marker are removed, and the folder itself only when the lab made it and it is empty.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
@@ -30,8 +30,8 @@ impl WorkDir {
     /// With `keep` the data files stay when the folder is let go, for the next run.
     ///
     /// # Errors
-    /// `Busy` when another lab works there (its process is named), `NoPermission` when it cannot be written, `Damaged` when a
-    /// foreign file has the name of the lock.
+    /// `Busy` when another lab works there (its process is named), `NoPermission` when it cannot be written, `Damaged`
+    /// when a foreign file has the name of the lock.
     pub fn open(path: &Path, keep: bool) -> Result<Self> {
         let made = !path.exists();
         fs::create_dir_all(path)

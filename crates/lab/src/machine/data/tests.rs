@@ -136,3 +136,35 @@ fn a_made_file_has_no_unwritten_extents() {
         _ => eprintln!("skipped: filefrag (e2fsprogs) is not here or cannot read this file system"),
     }
 }
+
+const SMALL_DISK: &str = "NOFAULT_TEST_SMALL_DISK";
+
+/// Not a test of its own: what the test below runs on a disk of 4 MiB.
+#[test]
+fn fills_the_disk_that_it_is_given() {
+    let Ok(folder) = std::env::var(SMALL_DISK) else { return };
+    let path = Path::new(&folder).join("data");
+    let wanted = Wanted { seed: 1, data_bytes: 64 * MIB };
+    let error = make(&path, true, wanted, 0, &|_, _| (), &AtomicBool::new(false)).unwrap_err();
+    assert_eq!(error.kind(), LabErrorKind::NoSpace, "{error}");
+    assert!(!path.exists());
+    println!("refused: {error}");
+}
+
+#[test]
+fn a_disk_that_fills_up_meanwhile_keeps_no_half_file() {
+    let folder = tempfile::tempdir().unwrap();
+    // In a mount namespace of its own, which goes with the process.
+    let script = "mount -t tmpfs -o size=4m none \"$0\" && exec \"$1\" --exact \
+                  machine::data::tests::fills_the_disk_that_it_is_given --nocapture";
+    let test = std::env::current_exe().unwrap();
+    let mut command = std::process::Command::new("unshare");
+    command.args(["-m", "sh", "-c", script]).arg(folder.path()).arg(test).env(SMALL_DISK, folder.path());
+    match command.output() {
+        Ok(out) if String::from_utf8_lossy(&out.stdout).contains("running 1 test") => {
+            let text = String::from_utf8_lossy(&out.stdout).into_owned();
+            assert!(out.status.success() && text.contains("refused: "), "{text}");
+        }
+        _ => eprintln!("skipped: a small disk (tmpfs in a mount namespace) needs root"),
+    }
+}

@@ -1,7 +1,8 @@
 //! Locked memory that leaves only so much to everyone else, so that kswapd has to reclaim, as on the paper's machine.
 //!
-//! The memory is held by a small process of its own: when memory runs out after all the kernel takes that one (it raises its
-//! oom_score_adj), and when the lab dies in whatever way, the process sees the end of its pipe and goes, and the memory with it.
+//! The memory is held by a small process of its own: when memory runs out after all the kernel takes that one (it
+//! raises its oom_score_adj), and when the lab dies in whatever way, the process sees the end of its pipe and goes, and
+//! the memory with it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -25,11 +26,12 @@ pub struct Ballast {
 }
 
 impl Ballast {
-    /// Locks memory until only `bytes` are available to everyone else, give or take a few steps of 64 MiB. Takes about a second
-    /// for 10 GB, much longer where a hypervisor hands memory out lazily.
+    /// Locks memory until only `bytes` are available to everyone else, give or take a few steps of 64 MiB. Takes about
+    /// a second for 10 GB, much longer where a hypervisor hands memory out lazily.
     ///
     /// # Errors
-    /// `Usage` when less than `bytes` are available already, `NoPermission` or `NoSpace` when the kernel refuses to lock.
+    /// `Usage` when less than `bytes` are available already, `NoPermission` or `NoSpace` when the kernel refuses to
+    /// lock.
     pub fn leaving(bytes: u64) -> Result<Self> {
         let mut ballast = Self::start()?;
         loop {
@@ -80,14 +82,14 @@ impl Ballast {
             |error: std::io::Error| LabError::new(LabErrorKind::System, format!("cannot start the ballast: {error}"));
         // Both ends close on exec: a cell process started later must not keep the holder alive.
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
-        let (ours_fd, theirs_fd) = (ours.as_raw_fd(), theirs.as_raw_fd());
-        // SAFETY: the child calls `hold`, which only makes system calls on its own stack (async-signal-safe: another thread may
-        // hold the allocator's lock at this moment) and never returns.
+        let theirs_fd = theirs.as_raw_fd();
+        // SAFETY: the child calls `hold`, which only makes system calls on its own stack (async-signal-safe: another
+        // thread may hold the allocator's lock at this moment) and never returns.
         let pid = unsafe { libc::fork() };
         match pid {
             -1 => Err(failed(std::io::Error::last_os_error())),
-            // SAFETY: this is the forked child, which has one thread; the descriptors are open in it.
-            0 => unsafe { hold(ours_fd, theirs_fd) },
+            // SAFETY: this is the forked child, which has one thread; the descriptor is open in it.
+            0 => unsafe { hold(theirs_fd) },
             _ => Ok(Self { pipe: Some(ours), holder: pid, locked_bytes: 0 }),
         }
     }
@@ -131,8 +133,11 @@ impl Ballast {
 
 impl Drop for Ballast {
     fn drop(&mut self) {
-        // The holder reads the end of the pipe and exits.
-        self.pipe = None;
+        // The holder reads the end of the pipe and exits. Shut down, not only closed: a process forked at this very
+        // moment may have a copy.
+        if let Some(pipe) = self.pipe.take() {
+            let _ = pipe.shutdown(std::net::Shutdown::Both);
+        }
         let mut status = 0;
         // SAFETY: `holder` is our child and is waited for only here; `status` outlives the call.
         while unsafe { libc::waitpid(self.holder, &raw mut status, 0) } == -1
@@ -144,14 +149,24 @@ impl Drop for Ballast {
 /// The holder's life: locks as much as each message asks, answers an errno, ends with the pipe.
 ///
 /// # Safety
-/// Only in a freshly forked child, with both descriptors open. Nothing here may allocate, lock or panic.
-unsafe fn hold(other_end: libc::c_int, pipe: libc::c_int) -> ! {
+/// Only in a freshly forked child, with the descriptor open. Nothing here may allocate, lock or panic.
+unsafe fn hold(pipe: libc::c_int) -> ! {
     // SAFETY: plain system calls on this function's own variables and on descriptors and mappings that it owns.
     unsafe {
-        // Its own copy of the lab's end would keep the pipe open for ever.
-        libc::close(other_end);
-        // A Ctrl-C on the terminal goes to the lab, which decides what ends when.
+        // Everything else that was inherited must go: a copy of the lab's end (of this pipe or of another holder's)
+        // would keep it open for ever, one of the folder's lock would keep the folder.
+        libc::dup2(pipe, 0);
+        let pipe = 0;
+        if libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0) != 0 {
+            // Linux before 5.9.
+            for other in 1..1024 {
+                libc::close(other);
+            }
+        }
+        // A Ctrl-C on the terminal goes to the lab, which decides what ends when; the lab's handlers are not for here.
         libc::signal(libc::SIGINT, libc::SIG_IGN);
+        libc::signal(libc::SIGTERM, libc::SIG_DFL);
+        libc::signal(libc::SIGHUP, libc::SIG_DFL);
         let adj = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
         if adj >= 0 {
             libc::write(adj, c"1000".as_ptr().cast(), 4);
@@ -218,6 +233,30 @@ mod tests {
         assert_eq!(read_text(format!("/proc/{holder}/oom_score_adj")).as_deref(), Some("1000"));
         drop(ballast);
         assert_eq!(process_start(holder), None);
+    }
+
+    #[test]
+    fn only_so_much_is_left_as_was_asked() {
+        let available = || meminfo_bytes("MemAvailable").unwrap();
+        let wanted = available() - (320 << 20);
+        if let Err(error) = Ballast::check_rights(512 << 20) {
+            eprintln!("skipped: {error}");
+            return;
+        }
+        match Ballast::leaving(wanted) {
+            // Others use memory meanwhile, so how much had to be locked varies.
+            Ok(ballast) => assert!(ballast.locked_bytes() > 0 && ballast.locked_bytes() <= 2 << 30),
+            Err(error) => assert_eq!(error.kind(), LabErrorKind::Usage, "{error}"),
+        }
+    }
+
+    #[test]
+    fn holders_end_in_any_order() {
+        let (first, second) = (Ballast::start().unwrap(), Ballast::start().unwrap());
+        let holders = [first.holder(), second.holder()];
+        drop(first);
+        drop(second);
+        assert_eq!(holders.map(process_start), [None, None]);
     }
 
     #[test]

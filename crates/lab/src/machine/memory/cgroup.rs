@@ -1,8 +1,8 @@
-//! A memory cgroup of the lab's own, version 2 or 1, below the group this process is in (or the nearest ancestor that lets
-//! it): so every limit that holds for the lab holds for its cells too.
+//! A memory cgroup of the lab's own, version 2 or 1, below the group this process is in (or the nearest ancestor that
+//! lets it): so every limit that holds for the lab holds for its cells too.
 //!
-//! Version 2 lets a group with processes of its own hand no memory controller down, so there the new group usually goes below
-//! an ancestor; that works for root, and for users in a subtree delegated to them (a systemd user session).
+//! Version 2 lets a group with processes of its own hand no memory controller down, so there the new group usually goes
+//! below an ancestor; that works for root, and for users in a subtree delegated to them (a systemd user session).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,8 @@ impl CgroupGuard {
     /// Makes a group that may use `bytes`, and no swap.
     ///
     /// # Errors
-    /// `Unsupported` where there is no memory controller, `NoPermission` where no group may be made, with each place tried.
+    /// `Unsupported` where there is no memory controller, `NoPermission` where no group may be made, with each place
+    /// tried.
     pub fn create(bytes: u64) -> Result<Self> {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let places = places(&own, &system::mounts());
@@ -85,7 +86,7 @@ impl CgroupGuard {
         let entry = Entry::record("cgroup", &path.display().to_string())?;
         if let Err(error) = fs::create_dir(&path) {
             entry.forget();
-            return Err(fail("create", &path, &error));
+            return Err(LabError::system(format!("cannot create {}", path.display()), &error));
         }
         // From here on dropping the guard removes the group.
         let limit = MemoryLimit { method: place.method, bytes };
@@ -100,8 +101,8 @@ impl CgroupGuard {
             _ => "memory.limit_in_bytes",
         };
         self.write(file, &bytes.to_string())?;
-        // Swapping the process out would measure the swap device. Where swap is not accounted for the files are absent, and
-        // the attempt is all that can be done.
+        // Swapping the process out would measure the swap device. Where swap is not accounted for the files are absent,
+        // and the attempt is all that can be done.
         match self.limit.method {
             MemoryMethod::CgroupV2 => drop(self.write("memory.swap.max", "0")),
             _ => {
