@@ -185,6 +185,14 @@ pub(super) fn execute(
         }
         Way::Fio(engine) => fio::run(&plan, spec, layout, pattern, engine, on_tick)?,
     };
+    if matches!(way, Way::Ring | Way::Fio(Engine::Uring)) && spec.target.paths.iter().any(|path| path.contains("/zram"))
+    {
+        outcome.warnings.push(
+            "zram has no asynchronous reads: the kernel hands them to worker threads; judge io_uring on a real device, and \
+             mmap on this one against pread"
+                .into(),
+        );
+    }
     doubts(spec, way.is_direct(), &mut outcome);
     Ok(outcome)
 }
