@@ -328,7 +328,8 @@ fn tick_table(panels: &[Panel]) -> Table {
 
 /// Rate over threads or depth, where at least three values of one were measured.
 fn sweeps(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Vec<Figure> {
-    let parameters: [(&str, fn(&Group<'_>) -> u32); 2] = [
+    type Parameter = fn(&Group<'_>) -> u32;
+    let parameters: [(&str, Parameter); 2] = [
         ("threads", |group| group.spec.params.threads),
         ("requests in flight for each thread", |group| group.spec.params.depth),
     ];
