@@ -375,7 +375,7 @@ pub fn contender_title(id: &str) -> String {
 }
 
 /// Parameters that say how much work there is: the same for all contenders, so no part of a name.
-const SIZE_OF_WORK: [&str; 2] = ["files", "touches"];
+const SIZE_OF_WORK: [&str; 4] = ["files", "touches", "part_bytes", "stripe_bytes"];
 
 /// Whether nothing but the size of the work is set besides threads, depth and block.
 pub fn is_plain(params: &Params) -> bool {
