@@ -86,6 +86,11 @@ impl ExperimentId {
         }
     }
 
+    /// Whether its cells read data that must not fit in memory.
+    pub fn needs_limit(self) -> bool {
+        self != Self::Async
+    }
+
     /// The question it answers, in one line.
     pub fn question(self) -> &'static str {
         match self {

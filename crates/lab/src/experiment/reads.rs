@@ -206,7 +206,7 @@ const STEAL_MAX: f64 = 0.02;
 const OTHER_LOAD_MAX: f64 = 0.20;
 
 /// Adds a warning for each sign that the figures are not this contender's alone.
-fn doubts(spec: &CellSpec, direct: bool, outcome: &mut Outcome) {
+pub(super) fn doubts(spec: &CellSpec, direct: bool, outcome: &mut Outcome) {
     let foreign = if direct { foreign_ticks(spec, outcome) } else { 0 };
     if foreign > 0 {
         outcome.warnings.push(format!(
