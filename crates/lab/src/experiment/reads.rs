@@ -40,8 +40,8 @@ const WAYS: [(&str, Way); 9] = [
     ("pread-buffered-random", Way::Sync(Means::BufferedRandom)),
     ("pread-direct", Way::Sync(Means::Direct)),
     ("uring-direct", Way::Ring),
-    ("fio-psync-direct", Way::Fio(Engine::Psync)),
-    ("fio-uring-direct", Way::Fio(Engine::Uring)),
+    ("fio-psync", Way::Fio(Engine::Psync)),
+    ("fio-uring", Way::Fio(Engine::Uring)),
 ];
 
 impl Way {

@@ -83,7 +83,7 @@ fn plan_one(config: &Config, available: &Available, target: &Target, memory: Mem
     planner.add("mmap-sequential", scan.map_threads.iter().map(|threads| touch(*threads)));
     planner.add("pread-direct", scan.map_threads.iter().map(|threads| read(*threads)));
     planner.add("uring-direct", scan.depths.iter().map(|depth| deep(*depth)));
-    planner.add("fio-uring-direct", scan.depths.iter().map(|depth| deep(*depth)));
+    planner.add("fio-uring", scan.depths.iter().map(|depth| deep(*depth)));
     if lean {
         for contender in ["mmap-random", "pread-buffered"] {
             planner.skip(contender, "on the RAM-backed device from --preset standard on".into());
@@ -93,7 +93,7 @@ fn plan_one(config: &Config, available: &Available, target: &Target, memory: Mem
     planner.add("mmap-random", most.map(touch));
     planner.add("pread-buffered", scan.map_threads.iter().map(|threads| read(*threads)));
     planner.add("uring-direct", small());
-    planner.add("fio-uring-direct", small());
+    planner.add("fio-uring", small());
 }
 
 fn plan_striped(
@@ -124,7 +124,7 @@ fn plan_striped(
         planner.add("mmap-normal", touch());
         planner.add("mmap-sequential", touch());
         planner.add("uring-direct", scan.depths.iter().map(|depth| striped(params(1, *depth, scan.block_bytes))));
-        planner.skip("fio-uring-direct", "fio has no stripes of its own: it is the baseline on one device".into());
+        planner.skip("fio-uring", "fio has no stripes of its own: it is the baseline on one device".into());
     }
 }
 

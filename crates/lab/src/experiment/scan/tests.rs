@@ -102,7 +102,7 @@ fn a_single_device_says_why_there_is_no_striped_scan() {
     let one = plan(&config(), &available);
     assert!(one.skips.iter().any(|skip| skip.target == "striped" && skip.reason.contains("stripe_over")));
     assert!(one.skips.iter().any(|skip| skip.target == "ram"));
-    let fio = one.skips.iter().find(|skip| skip.contender == "fio-uring-direct").unwrap();
+    let fio = one.skips.iter().find(|skip| skip.contender == "fio-uring").unwrap();
     assert!(fio.reason.contains("apt install fio"));
 
     available.ram = vec![Target { label: "ram".into(), ..available.file.clone() }; 3];
