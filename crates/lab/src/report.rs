@@ -15,7 +15,7 @@ use minijinja::value::Serde;
 use serde::Serialize;
 
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::findings::{Finding, Kind, findings, key_figures};
+use crate::findings::{Finding, Kind, findings, headlines, key_figures};
 use crate::format;
 use crate::literature;
 use crate::record::file::RecordFile;
@@ -142,17 +142,6 @@ pub fn html(file: &RecordFile) -> Result<String> {
         settings: toml::to_string(&run.config).unwrap_or_else(|error| format!("# cannot be shown as TOML: {error}")),
     };
     template.render(Serde(&context)).map_err(failed)
-}
-
-/// The differences at the top: at most two of an experiment, five in all.
-fn headlines(findings: &[Finding]) -> Vec<&Finding> {
-    let mut chosen: Vec<&Finding> = Vec::new();
-    for finding in findings.iter().filter(|finding| finding.key_figure.is_some() && finding.kind == Kind::Difference) {
-        if chosen.iter().filter(|other| other.experiment == finding.experiment).count() < 2 && chosen.len() < 5 {
-            chosen.push(finding);
-        }
-    }
-    chosen
 }
 
 fn section(id: ExperimentId, file: &RecordFile, summary: &Summary<'_>, findings: &[Finding]) -> Section {
