@@ -83,9 +83,11 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
     }
     let started = Instant::now();
     let mut prepared = Prepared::look(config, options.keep_data)?;
-    prepared.notes().iter().for_each(|note| progress.say(note));
+    prepared.notes().iter().for_each(|note| progress.say_wrapped("note: ", note));
     let schedule = Schedule::of(config, prepared.available(), prepared.no_limit());
-    progress.say(&schedule.show(config, &prepared)?);
+    for (what, value) in schedule.show(config, &prepared)? {
+        progress.say_wrapped(&format!("{what:<11}"), &value);
+    }
     if schedule.cells.is_empty() {
         let (kind, reason) = match prepared.no_limit() {
             Some(reason) => (LabErrorKind::NoPermission, reason),
@@ -98,7 +100,7 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
     }
 
     let survey = prepared.survey();
-    survey.biases.iter().for_each(|bias| progress.say(&format!("note: {bias}")));
+    survey.biases.iter().for_each(|bias| progress.say_wrapped("note: ", bias));
     let folder = make_folder(options, prepared.folder())?;
     let run_info = RunInfo {
         schema: SCHEMA,
@@ -129,16 +131,30 @@ pub fn config_from_file(path: &Path) -> Result<Config> {
     if path.is_dir() || path.extension().is_some_and(|end| end == "ndjson") {
         return Ok(read(path)?.run.config);
     }
-    let text =
-        std::fs::read_to_string(path).map_err(|error| LabError::system(format!("read {}", path.display()), &error))?;
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let message =
+                format!("there is no {}; 'nofault lab --print-config' prints a file to start from", path.display());
+            return Err(LabError::new(LabErrorKind::Usage, message));
+        }
+        Err(error) => return Err(LabError::system(format!("read {}", path.display()), &error)),
+    };
     Config::from_toml(&text)
 }
 
 /// Reads a result: its folder, or its record file.
 ///
 /// # Errors
-/// `Damaged` with line and column; `System` when it cannot be read.
+/// `Usage` when there is none; `Damaged` with line and column; `System` when it cannot be read.
 pub fn read(path: &Path) -> Result<RecordFile> {
+    if !path.exists() || path.is_dir() && !path.join(RECORDS_NAME).exists() {
+        let message = format!(
+            "there is no result in {}: name a result folder or its {RECORDS_NAME} ('nofault lab list' shows them)",
+            path.display()
+        );
+        return Err(LabError::new(LabErrorKind::Usage, message));
+    }
     Ok(read_records(path)?)
 }
 
@@ -236,7 +252,7 @@ impl Runner<'_> {
     fn could_not(&mut self, spec: &CellSpec, error: &LabError) -> Result<()> {
         self.failed += u64::from(error.kind() != LabErrorKind::Unsupported);
         self.progress.skip(schedule::time_of(spec));
-        self.progress.say(&format!("  {}: {error}", crate::progress::describe(spec)));
+        self.progress.say_wrapped("not measured: ", &format!("{}: {error}", crate::progress::describe(spec)));
         self.writer.append(&Record::Skip(Skip {
             experiment: spec.experiment,
             target: spec.target.label.clone(),
@@ -322,7 +338,7 @@ fn interrupted(done: usize, count: usize) -> LabError {
 fn show_limit(limit: &MemoryLimit) -> String {
     let bytes = format::bytes(limit.bytes);
     match limit.method {
-        MemoryMethod::None => "unlimited".into(),
+        MemoryMethod::None => "not limited: nothing here needs it".into(),
         MemoryMethod::CgroupV2 => format!("{bytes} by a memory cgroup (version 2)"),
         MemoryMethod::CgroupV1 => format!("{bytes} by a memory cgroup (version 1)"),
         MemoryMethod::Ballast => format!("{bytes} left to all processes by ballast"),
