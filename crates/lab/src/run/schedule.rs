@@ -33,7 +33,12 @@ impl Schedule {
                 continue;
             }
             let plan = experiment::plan(*id, config, available);
-            schedule.skips.extend(plan.skips);
+            // Once each, however many targets a plan has of one name.
+            for skip in plan.skips {
+                if !schedule.skips.contains(&skip) {
+                    schedule.skips.push(skip);
+                }
+            }
             for repeat in 0..plan.repeats.unwrap_or(config.repeats) {
                 schedule.cells.extend(plan.cells.iter().map(|spec| CellSpec { repeat, ..spec.clone() }));
             }
