@@ -157,6 +157,10 @@ fn a_user_without_rights_gets_a_run() {
     let ended = outcome(&mut command);
     assert_eq!(ended.code, 0, "{}", ended.told);
     assert!(lab.only_result().join("report.html").exists());
+    if !is_root() {
+        eprintln!("skipped: this user may have a cgroup of its own, so what follows is not known");
+        return;
+    }
     // No cgroup, and the data is too small for a ballast: what needs a limit is left out with the reason, the rest runs.
     let Some(mut command) = lab.as_nobody(&["access", "async"]) else { return };
     let ended = outcome(&mut command);
@@ -184,6 +188,7 @@ fn a_foreign_file_in_the_way_is_left_alone() {
     let told = refused(&lab, &[], 6);
     assert!(told.contains("async-0.data"), "{told}");
     assert_eq!(fs::read_to_string(&foreign).unwrap(), "precious");
+    assert_eq!(lab.names(), ["async-0.data"], "no result of nothing, no lock");
 }
 
 #[test]

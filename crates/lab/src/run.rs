@@ -111,11 +111,21 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
         biases: survey.biases,
     };
     let mut writer = RecordWriter::create(&folder.join(RECORDS_NAME), &run_info).map_err(LabError::from)?;
-    let mut runner = Runner { options, progress, cancel, writer: &mut writer, ballast: None, wrong: 0, failed: 0 };
+    let mut runner =
+        Runner { options, progress, cancel, writer: &mut writer, ballast: None, tried: 0, wrong: 0, failed: 0 };
     let result = runner.all(&mut prepared);
+    let tried = runner.tried;
     drop(runner);
     progress.finish();
-    let trouble = finish(&mut writer, result, started)?;
+    let trouble = match result {
+        // Before the first cell there is nothing to keep.
+        Err(error) if tried == 0 => {
+            drop(writer);
+            let _ = std::fs::remove_file(folder.join(RECORDS_NAME)).and_then(|()| std::fs::remove_dir(&folder));
+            return Err(error);
+        }
+        result => finish(&mut writer, result, started)?,
+    };
     // The devices and files are taken away before the report is made: a Ctrl-C from here on leaves nothing behind.
     prepared.close()?;
     let records = read_records(&folder.join(RECORDS_NAME)).map_err(LabError::from)?;
@@ -207,6 +217,8 @@ struct Runner<'a> {
     writer: &'a mut RecordWriter,
     /// Locking memory takes seconds, so ballast stays from cell to cell of one limit.
     ballast: Option<(MemoryLimit, Limit)>,
+    /// Cells that were begun.
+    tried: u64,
     wrong: u64,
     failed: u64,
 }
@@ -230,6 +242,7 @@ impl Runner<'_> {
                 return Ok(Some(interrupted(index, count)));
             }
             self.progress.begin_cell(index, count, spec);
+            self.tried += 1;
             match self.one(spec) {
                 Ok(outcome) => {
                     self.wrong += outcome.checks.wrong;
