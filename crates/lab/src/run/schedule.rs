@@ -11,7 +11,7 @@ use crate::format;
 use crate::record::{CellSpec, Skip};
 
 /// What a cell costs besides its own time: a process, cold caches, a memory limit.
-const OVERHEAD_S: f64 = 0.3;
+const OVERHEAD_S: f64 = 0.15;
 
 /// All cells of a run, in order, and what is left out.
 #[derive(Debug)]
