@@ -155,7 +155,7 @@ pub enum MemoryChoice {
     Auto,
     /// A memory cgroup (version 2 or 1).
     Cgroup,
-    /// Locked memory: kswapd reclaims, as in the paper.
+    /// Memory held by a process of the lab (locked, or touched where there is no swap): kswapd reclaims, as in the paper.
     Ballast,
     /// Data larger than RAM.
     LargeFile,
