@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::format::bytes;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -154,7 +155,7 @@ pub enum MemoryChoice {
     Auto,
     /// A memory cgroup (version 2 or 1).
     Cgroup,
-    /// Locked memory: kswapd reclaims, as in the paper.
+    /// Memory held by a process of the lab (locked, or touched where there is no swap): kswapd reclaims, as in the paper.
     Ballast,
     /// Data larger than RAM.
     LargeFile,
@@ -388,10 +389,13 @@ impl Config {
             if fine {
                 Ok(())
             } else {
-                Err(format!("{name}: {data} bytes of data must be at least twice the {memory} of memory"))
+                let (data, memory) = (bytes(data), bytes(memory));
+                Err(format!("{name}: {data} of data must be at least twice the {memory} of memory"))
             }
         };
+        let again = self.experiments.iter().enumerate().find(|(at, id)| self.experiments[..*at].contains(id));
         let checks = [
+            again.map_or(Ok(()), |(_, id)| Err(format!("experiments: {id} is named twice"))),
             if self.experiments.is_empty() { Err("experiments: at least one is needed".to_owned()) } else { Ok(()) },
             counts("repeats", &[self.repeats], 1000),
             at_least("data_bytes", self.data_bytes, 64 * MIB),

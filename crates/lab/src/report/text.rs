@@ -62,7 +62,7 @@ fn limit(method: MemoryMethod, bytes: u64) -> String {
         MemoryMethod::CgroupV1 => {
             format!("{bytes} for process and page cache by a cgroup (v1): the faulting thread reclaims")
         }
-        MemoryMethod::Ballast => format!("{bytes} left to everyone by a locked ballast: kswapd reclaims"),
+        MemoryMethod::Ballast => format!("{bytes} left to everyone by a ballast: kswapd reclaims"),
         MemoryMethod::LargeFile => "data larger than RAM: kswapd reclaims".into(),
     }
 }
