@@ -26,6 +26,8 @@ pub struct LiteratureTable {
     pub experiment: ExperimentId,
     /// The variant they belong to; empty for all.
     pub variant: &'static str,
+    /// How many devices were used at once.
+    pub devices: u32,
     /// What was measured.
     pub title: &'static str,
     /// Unit of the values.
@@ -94,6 +96,7 @@ static TABLES: &[LiteratureTable] = &[
         source: &PAPER,
         experiment: ExperimentId::Random,
         variant: "",
+        devices: 1,
         title: "Random 4 KiB reads, 100 threads, memory full",
         unit: Unit::PerSecond,
         columns: &["reads per second"],
@@ -111,6 +114,7 @@ static TABLES: &[LiteratureTable] = &[
         source: &PAPER,
         experiment: ExperimentId::Scan,
         variant: "",
+        devices: 1,
         title: "Sequential scan of one SSD, 20 threads, memory full",
         unit: Unit::BytesPerSecond,
         columns: &["bytes per second"],
@@ -126,6 +130,7 @@ static TABLES: &[LiteratureTable] = &[
         source: &PAPER,
         experiment: ExperimentId::Scan,
         variant: "",
+        devices: 10,
         title: "Sequential scan of ten SSDs (RAID 0), 20 threads, memory full",
         unit: Unit::BytesPerSecond,
         columns: &["bytes per second"],
@@ -143,6 +148,7 @@ static TABLES: &[LiteratureTable] = &[
         source: &HAZARD,
         experiment: ExperimentId::Async,
         variant: "sequential",
+        devices: 1,
         title: "Time for eight files",
         unit: Unit::Seconds,
         columns: &["cold", "warm"],
@@ -163,6 +169,7 @@ static TABLES: &[LiteratureTable] = &[
         source: &NVME,
         experiment: ExperimentId::Access,
         variant: "read",
+        devices: 1,
         title: "Random 4 KiB reads, one thread",
         unit: Unit::PerSecond,
         columns: &["reads per second"],
@@ -183,6 +190,7 @@ static TABLES: &[LiteratureTable] = &[
         source: &NVME,
         experiment: ExperimentId::Access,
         variant: "overwrite",
+        devices: 1,
         title: "Random 4 KiB overwrites, one thread",
         unit: Unit::PerSecond,
         columns: &["overwrites per second"],

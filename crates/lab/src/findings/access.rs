@@ -89,7 +89,7 @@ fn batching(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Fi
         ),
         cells: keys(&[batched, alone]),
         key_figure: Some(KeyFigure {
-            label: format!("{} in batches over one at a time, one thread", work(variant)),
+            label: format!("{} of one thread, in batches ÷ one at a time", work(variant)),
             value: Unit::Ratio.show(comparison.ratio.median),
             detail: format!("{} against {}", shown(comparison.a, Unit::PerSecond), shown(comparison.b, Unit::PerSecond)),
         }),
@@ -168,7 +168,7 @@ fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &m
             ),
             cells: keys(&[open, closed]),
             key_figure: Some(KeyFigure {
-                label: format!("p99 that users feel over what a closed loop reports, {}", open.label()),
+                label: format!("p99 at a fixed rate ÷ what a closed loop reports, {}", open.label()),
                 value: Unit::Ratio.show(comparison.ratio.median),
                 detail: format!(
                     "{} against {}",

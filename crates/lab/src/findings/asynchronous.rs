@@ -69,7 +69,7 @@ fn hazard(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
             "time of the async tasks over a mapping over that of the same tasks with awaited reads",
             read,
             &|a, b, ratio| format!("the same async tasks take {a} over a mapping and {b} with awaited reads: {ratio}."),
-            key("time of async tasks over mmap over that with awaited reads"),
+            key("time of async tasks, mmap ÷ awaited reads"),
         );
     }
     if let Some(one) = one {

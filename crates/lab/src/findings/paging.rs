@@ -47,8 +47,8 @@ fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metric: Metric, 
     let Some(comparison) = compare(map, direct, metric) else { return };
     let experiment = map.spec.experiment;
     let work = if experiment == ExperimentId::Scan { "scans at" } else { "reaches" };
-    let rate = if experiment == ExperimentId::Scan { "scan rate" } else { "random read rate" };
-    let place = if target == "file" { String::new() } else { format!(", {}", target_title(target)) };
+    let rate = if experiment == ExperimentId::Scan { "scan rate" } else { "random reads per second" };
+    let place = format!(", {}", target_title(target));
     all.push(Finding {
         rule: "mapped-against-explicit",
         rule_text: "median rate of the fastest mapped contender over that of the fastest of the lab's own O_DIRECT \
@@ -67,7 +67,7 @@ fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metric: Metric, 
         ),
         cells: keys(&[map, direct]),
         key_figure: Some(KeyFigure {
-            label: format!("{rate} through mmap over explicit I/O's{place}"),
+            label: format!("{rate}, mmap ÷ explicit I/O{place}"),
             value: Unit::Ratio.show(comparison.ratio.median),
             detail: format!(
                 "{} against {}",
@@ -103,7 +103,7 @@ fn cpu(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Findin
         ),
         cells: keys(&[map, direct]),
         key_figure: Some(KeyFigure {
-            label: format!("CPU for a {of_what} through mmap over explicit I/O's, {}", target_title(target)),
+            label: format!("CPU per {of_what}, mmap ÷ explicit I/O, {}", target_title(target)),
             value: Unit::Ratio.show(comparison.ratio.median),
             detail: format!("{} against {}", shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds)),
         }),
