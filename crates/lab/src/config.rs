@@ -127,7 +127,7 @@ pub enum Preset {
     /// A first honest answer in about two minutes.
     #[default]
     Quick,
-    /// Sweeps, longer cells, more repeats: some twenty minutes.
+    /// Sweeps, longer cells, more repeats: most of an hour.
     Standard,
     /// The sizes and durations of the paper: hours, and space to match.
     Paper,
@@ -297,23 +297,23 @@ impl Config {
 
     fn standard(mut self) -> Self {
         self.repeats = 3;
-        self.data_bytes = 16 * GIB;
-        self.memory_bytes = GIB;
+        self.data_bytes = 8 * GIB;
+        self.memory_bytes = 512 * MIB;
         self.ram_data_bytes = 3 * GIB;
         self.ram_memory_bytes = 512 * MIB;
         self.random.cell_s = 10.0;
         self.random.ram_cell_s = 6.0;
         self.random.threads = vec![1, 16, 100];
-        self.random.depths = vec![1, 32, 64, 128];
+        self.random.depths = vec![1, 32, 128];
         self.random.ram_threads = vec![1, 2, 16];
-        self.scan.cell_s = 6.0;
+        self.scan.cell_s = 4.0;
         self.scan.map_threads = vec![1, 20];
         self.scan.depths = vec![4, 32];
         self.async_.file_bytes = 256 * MIB;
         self.async_.touches = 2048;
         self.async_.runs = 10;
         self.async_.open_questions = true;
-        self.access.cell_s = 4.0;
+        self.access.cell_s = 2.0;
         self.access.batches = vec![1, 2, 4, 8, 16, 32, 64, 128];
         self.access.open_loop_shares = vec![0.5, 0.8];
         self.access.ring_setups = true;
