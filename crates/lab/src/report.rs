@@ -192,7 +192,7 @@ fn section(id: ExperimentId, file: &RecordFile, summary: &Summary<'_>, findings:
 
 fn skips(id: ExperimentId, file: &RecordFile) -> Vec<(String, String)> {
     let own = file.skips.iter().filter(|skip| skip.experiment == id);
-    own.map(|skip| {
+    let named = own.map(|skip| {
         let who = if skip.contender.is_empty() {
             "everything".into()
         } else {
@@ -203,9 +203,17 @@ fn skips(id: ExperimentId, file: &RecordFile) -> Vec<(String, String)> {
         } else {
             format!(" on {}", crate::summary::target_title(&skip.target))
         };
-        (format!("{who}{target}"), skip.reason.clone())
-    })
-    .collect()
+        (format!("{who}{target}"), skip.reason.replace("--", "\u{2011}\u{2011}"))
+    });
+    // What is left out for one reason is said once.
+    let mut grouped: Vec<(String, String)> = Vec::new();
+    for (who, reason) in named {
+        match grouped.iter_mut().find(|(_, other)| *other == reason) {
+            Some((all, _)) => *all += &format!(", {who}"),
+            None => grouped.push((who, reason)),
+        }
+    }
+    grouped
 }
 
 /// A sentence up to its first colon, semicolon or full stop.

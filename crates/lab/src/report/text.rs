@@ -98,20 +98,31 @@ fn limit(method: MemoryMethod, bytes: u64) -> String {
 fn in_general(id: ExperimentId) -> &'static str {
     match id {
         ExperimentId::Random => {
-            "Threads read blocks at random offsets from data larger than the memory they may use, from a cold start until well \
-             after memory is full. Every block is checked against what must be there."
+            "Threads read blocks at seeded random offsets, the same for every contender, from data larger than the memory they may use, \
+             from a cold start on; rates are those after memory was full. The map loads one word of each page, as the paper's \
+             benchmark loads one byte; read calls and the ring fetch the whole block. A word of each page is checked against what must \
+             be there, while timed; fio checks nothing. The ring keeps its depth filled from one thread, with registered buffers in huge \
+             pages."
         }
         ExperimentId::Scan => {
-            "The data is read from front to back: mapped contenders with several threads, each on a stripe of its own, explicit \
-             ones with few threads and deep queues. Every block is checked."
+            "The data is read from front to back, again from the front until the time is over: maps and read calls by several threads, \
+             each on a part of its own (128 MiB, as the paper's benchmark does), the ring and fio by one thread with large blocks and \
+             many in flight. The ring and fio run with buffers in huge pages and in 4 KiB pages, as scattered pages split large requests. \
+             Striped: consecutive stripes lie on consecutive files or devices. A word of each page is checked; fio checks nothing."
         }
         ExperimentId::Async => {
-            "Several files, one task each, on a single-threaded executor, on threads, or one after another; over a mapping or with read calls. A \
-             1 ms ticker runs beside them. Answers are checked by their sums."
+            "Eight files (or as many as set), a fixed amount of work: tasks on one single-threaded executor, a thread a file, or one \
+             thread after another; over a map, with read calls (the executor hands them to its thread pool), or with direct reads \
+             on a ring that the executor polls. A cell is one run; a dot each. `random-touch` makes seeded 4 KiB touches, the same in every file; \
+             `sequential`, the source's, sums every 512th byte. A kernel timer of 1 ms on the executor's thread counts how late it is \
+             served; a tick that never got its turn counts as late as it was. Sums are checked."
         }
         ExperimentId::Access => {
-            "One thread. Closed loops ask again after each answer; open loops ask at a fixed rate and time from when a \
-             request was due. Overwrites are followed by syncs, which are timed on their own."
+            "One thread, random 4 KiB blocks, data larger than memory. Reads: a map and buffered calls, both told that access is random, \
+             direct calls, and a ring that submits a batch and waits for it. Overwrites: whole blocks, with what stands there already, and a sync \
+             every so many writes (the settings below), or each write durable by itself. Sync-cost: one block made durable each time. \
+             Open-loop: each contender first finds its closed-loop rate in the cell's first quarter, then is asked at a share of it, timed from when \
+             each read was due."
         }
     }
 }
