@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{ContentArrangement, Table, presets};
 
+use crate::compare::Verdict;
 use crate::findings::{Finding, Kind, findings, headlines};
 use crate::format::Unit;
 use crate::record::file::RecordFile;
@@ -116,14 +117,15 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// A comparison for a terminal, no line wider than `width` columns (at least 40).
+/// A comparison for a terminal: what changed or may have, and how many cells did not; no line wider than `width` columns (at least 40).
 pub fn comparison_table(comparison: &crate::compare::Comparison, width: u16) -> String {
     let width = width.max(40);
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
     table.set_header(["cell", "before", "after", "after/before", "verdict"]);
-    for row in &comparison.rows {
+    let is_same = |row: &&crate::compare::Row| row.verdict == Verdict::Same;
+    for row in comparison.rows.iter().filter(|row| !is_same(row)) {
         table.add_row([
             row.key.clone(),
             row.unit.show(row.before.median),
@@ -132,7 +134,10 @@ pub fn comparison_table(comparison: &crate::compare::Comparison, width: u16) -> 
             row.verdict.name().to_owned(),
         ]);
     }
-    let mut text = format!("{table}\n");
+    let same = comparison.rows.iter().filter(is_same).count();
+    let threshold = Unit::Percent.show(comparison.threshold * 100.0);
+    let mut text = if same < comparison.rows.len() { format!("{table}\n\n") } else { String::new() };
+    let _ = writeln!(text, "{same} of {} cells are the same within {threshold}.", comparison.rows.len());
     let lists = [
         ("only before", &comparison.only_before),
         ("only after", &comparison.only_after),
