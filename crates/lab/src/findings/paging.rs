@@ -52,7 +52,7 @@ fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metric: Metric, 
     all.push(Finding {
         rule: "mapped-against-explicit",
         rule_text: "median rate of the fastest mapped contender over that of the fastest of the lab's own O_DIRECT \
-            contenders on the same target, whatever their threads and depths; conclusive when the ranges of their repeats do not overlap",
+            contenders on the same target, whatever their threads and depths; conclusive when the ranges of their repeats do not overlap, or by a rank test from five repeats on",
         experiment: Some(experiment),
         kind: comparison.kind,
         text: format!(

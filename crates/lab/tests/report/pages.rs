@@ -268,3 +268,30 @@ fn cold_and_warm_are_cells_of_their_own() {
     };
     assert!(mmap(CacheState::Cold).min > 10.0 * mmap(CacheState::Warm).max);
 }
+
+#[test]
+fn an_open_loop_that_lost_its_rate_is_a_doubt_and_no_finding() {
+    let mut file = synthetic::full(8);
+    let open = file.cells.iter_mut().filter(|cell| cell.spec.variant == "open-loop");
+    for cell in open.filter(|cell| cell.spec.contender == "mmap-random") {
+        cell.outcome.figures.extend([("reads_scheduled".into(), 5229.0), ("reads_started".into(), 4406.0)]);
+    }
+    let all = all_findings(&file);
+    assert!(by_rule(&all, "open-loop-disturbed", "mmap RANDOM").text.contains("rate not kept in 3 of 3 runs"));
+    let others: Vec<_> = all.iter().filter(|finding| finding.rule == "coordinated-omission").collect();
+    assert!(!others.is_empty() && others.iter().all(|finding| !finding.text.contains("mmap")), "{others:#?}");
+}
+
+#[test]
+fn a_doubt_of_many_cells_is_said_once_with_its_range() {
+    let mut file = synthetic::full(8);
+    let random = file.cells.iter_mut().filter(|cell| cell.spec.experiment == ExperimentId::Random);
+    for (index, cell) in random.take(9).enumerate() {
+        cell.outcome.warnings = vec![format!("others used {} % of the CPU time", 40 + index)];
+    }
+    let all = all_findings(&file);
+    let said: Vec<_> = all.iter().filter(|finding| finding.text.contains("others used")).collect();
+    assert!(said.len() == 1 && said[0].text.contains("others used 40 to 48 % of the CPU time"), "{said:#?}");
+    let lines = summary_table(&file, 120).lines().count();
+    assert!(lines < 90, "{lines} lines");
+}
