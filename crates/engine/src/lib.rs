@@ -1,4 +1,16 @@
-//! The nofault engine: an embedded, transactional key-value store on its own buffer pool.
+//! The nofault engine: an embedded, transactional, ordered key-value store on its own buffer pool.
 //!
-//! Nothing can be stored yet. This crate holds the place so that the layers below it (`nofault-io`) and beside it
-//! (`nofault-lab`) are built against the workspace they will live in.
+//! Under construction: so far the contracts between its parts stand, and nothing can be stored yet.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | `pages` | the contract between those who use pages and those who keep them |
+//! | `format` | what is on disk, as types |
+//! | [`error`] | the one error |
+
+pub mod error;
+mod format;
+mod pages;
+
+pub use format::{BlockId, CommitSeq, PageId, TableId};
+pub use pages::Durability;

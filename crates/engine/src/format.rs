@@ -1,0 +1,9 @@
+//! What is on disk, as types: ids, and the bytes each structure takes. No I/O, no memory management.
+//!
+//! Every number on disk is little-endian. Decoding never trusts: each accessor checks bounds and answers with an error.
+
+mod ids;
+mod page;
+
+pub use ids::{BlockId, CommitSeq, PageId, TableId};
+pub(crate) use page::{HEADER_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN};
