@@ -3,6 +3,8 @@
 //! Every number on disk is little-endian. Decoding never trusts: each accessor checks bounds and answers with an error.
 
 mod ids;
+pub(crate) mod node;
+pub(crate) mod node_mut;
 mod page;
 
 pub use ids::{BlockId, CommitSeq, PageId, TableId};

@@ -11,6 +11,8 @@
 pub mod error;
 mod format;
 mod pages;
+pub mod settings;
+mod tree;
 
 pub use format::{BlockId, CommitSeq, PageId, TableId};
 pub use pages::Durability;
