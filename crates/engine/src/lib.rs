@@ -8,11 +8,14 @@
 //! | `format` | what is on disk, as types |
 //! | [`error`] | the one error |
 
+pub mod db;
 pub mod error;
 mod format;
+mod gate;
 mod pages;
 pub mod settings;
 mod tree;
+mod txn;
 
 pub use format::{BlockId, CommitSeq, PageId, TableId};
 pub use pages::Durability;
