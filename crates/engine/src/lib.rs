@@ -11,6 +11,7 @@
 pub mod error;
 mod format;
 mod pages;
+mod space;
 
 pub use format::{BlockId, CommitSeq, PageId, TableId};
 pub use pages::Durability;
