@@ -10,6 +10,7 @@
 
 pub mod error;
 mod format;
+mod pager;
 mod pages;
 mod space;
 

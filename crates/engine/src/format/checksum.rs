@@ -25,6 +25,11 @@ impl Tag {
         Self((checksum.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - TAG_BITS)) as u32)
     }
 
+    /// The tag of a page that was sealed.
+    pub(crate) fn of_page(sealed: &[u8]) -> Self {
+        Self::of(super::superblock::u64_at(sealed, 0))
+    }
+
     /// The tag with these bits; the rest is ignored.
     pub(crate) fn from_bits(bits: u64) -> Self {
         Self(bits as u32 & ((1 << TAG_BITS) - 1))
