@@ -7,6 +7,8 @@ mod checksum;
 mod ids;
 mod location;
 mod log_group;
+pub(crate) mod node;
+pub(crate) mod node_mut;
 mod page;
 mod superblock;
 mod table_node;

@@ -13,6 +13,8 @@ mod format;
 mod pager;
 mod pages;
 mod space;
+pub mod settings;
+mod tree;
 
 pub use format::{BlockId, CommitSeq, PageId, TableId};
 pub use pages::Durability;

@@ -326,6 +326,15 @@ impl Store for Pager {
         View::new(&self.0, || snapshot.seq(), Some(&snapshot.too_old))
     }
 
+    fn edit_frames_max(&self) -> usize {
+        self.0.edit_frames_max()
+    }
+
+    fn pins_max(&self) -> usize {
+        // What the writers' reserve and the private copies leave, less a few frames for prefetched pages to pass through.
+        self.0.frames.count() - self.0.frames.reserve() - self.0.edit_frames_max() - 2
+    }
+
     fn edits(&self) -> Edits<'_> {
         Edits::new(&self.0)
     }

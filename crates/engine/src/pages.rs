@@ -19,6 +19,9 @@
 //!    [`Snapshot`]s are what lives long, and are registered.
 //! 6. An error goes to everyone who waits, once, and is not remembered: the next request reads again.
 
+#[cfg(test)]
+pub(crate) mod memory;
+
 use std::ops::Deref;
 use std::task::{Poll, Waker};
 
@@ -138,6 +141,13 @@ pub(crate) trait Store: Send + Sync + 'static {
 
     /// The pages of a snapshot. `page` answers `Failed(SnapshotTooOld)` once the store had to give the snapshot up.
     fn view<'a>(&'a self, snapshot: &'a Self::Snapshot) -> Self::View<'a>;
+
+    /// Most frames that one `Edits` may ever hold: a commit that needs more publishes in chunks.
+    fn edit_frames_max(&self) -> usize;
+
+    /// Most pages that all tickets together may pin: whoever waits for pages takes its share of these first, so that nobody
+    /// waits for a frame that another waiter holds.
+    fn pins_max(&self) -> usize;
 
     /// Begins private edits. The caller is in the commit section.
     fn edits(&self) -> Self::Edits<'_>;
