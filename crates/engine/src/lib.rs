@@ -12,8 +12,8 @@ pub mod error;
 mod format;
 mod pager;
 mod pages;
-mod space;
 pub mod settings;
+mod space;
 mod tree;
 
 pub use format::{BlockId, CommitSeq, PageId, TableId};
