@@ -1,3 +1,76 @@
-//! Checks of this repository, in one command: `cargo xtask check`.
+//! Checks of this repository, in one command: `cargo xtask check`. The same words locally and in CI.
 
-fn main() {}
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+const HELP: &str = "\
+cargo xtask <command>
+
+  check   everything a change must pass: format, clippy, tidy, tests, docs
+  tidy    the house rules only: direction of imports, dead files, file length, paths that do not belong here
+";
+
+fn main() -> ExitCode {
+    let command = std::env::args().nth(1).unwrap_or_default();
+    let result = match command.as_str() {
+        "check" => check(),
+        "tidy" => tidy::run(&root()),
+        "" | "help" | "-h" | "--help" => {
+            print!("{HELP}");
+            Ok(())
+        }
+        other => Err(anyhow::anyhow!("unknown command '{other}'\n\n{HELP}")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Format first, as it is the quickest to mend; tests before docs, as they say more.
+fn check() -> Result<()> {
+    cargo(&["fmt", "--all", "--check"], &[])?;
+    cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"], &[])?;
+    step("tidy", || tidy::run(&root()))?;
+    cargo(&["test"], &[])?;
+    cargo(&["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])?;
+    println!("xtask: all checks passed");
+    Ok(())
+}
+
+fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
+    step(&format!("cargo {}", arguments.join(" ")), || {
+        let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let status = Command::new(program)
+            .args(arguments)
+            .envs(environment.iter().copied())
+            .current_dir(root())
+            .status()
+            .context("cargo could not be started")?;
+        if !status.success() {
+            bail!("cargo {} failed", arguments.join(" "));
+        }
+        Ok(())
+    })
+}
+
+fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    println!("xtask: {name}");
+    let started = Instant::now();
+    work()?;
+    println!("xtask: {name}: {:.0} s", started.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}

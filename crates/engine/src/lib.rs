@@ -12,8 +12,10 @@ pub mod db;
 pub mod error;
 mod format;
 mod gate;
+mod pager;
 mod pages;
 pub mod settings;
+mod space;
 mod tree;
 mod txn;
 

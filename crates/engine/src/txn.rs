@@ -36,6 +36,23 @@ use crate::tree::{Found, Tree};
 /// The tree of the table of tables.
 pub(crate) const CATALOG: Tree = Tree { root: PageId::CATALOG_ROOT, table: TableId::CATALOG };
 
+/// Makes the catalog, the first page of a new and empty store, as part of commit 0.
+///
+/// # Errors
+/// `Bug` when the store is not new.
+pub(crate) fn create_catalog<S: Store>(store: &S) -> Result<()> {
+    let mut edits = store.edits();
+    match Tree::create(&mut edits, CATALOG.table, CATALOG.root) {
+        Ok(tree) if tree == CATALOG => {
+            store.publish(edits, CommitSeq(0));
+            Ok(())
+        }
+        Ok(tree) => Err(Error::new(ErrorKind::Bug, format!("the first page of a new database is page {}", tree.root))),
+        Err(Wait::Failed(error)) => Err(error),
+        Err(wait) => Err(Error::new(ErrorKind::Bug, format!("a new database met {wait:?}"))),
+    }
+}
+
 /// One change of a commit.
 #[derive(Debug, Clone)]
 pub(crate) enum Op {

@@ -188,7 +188,8 @@ pub fn check_op(op: &Op, info: &DiskInfo) -> Result<()> {
     let align = info.align_bytes as u64;
     let invalid = |why: String| Error::new(ErrorKind::InvalidCall, describe_op(op), why);
     let check_part = |part: &[u8]| {
-        let misaligned = part.as_ptr() as usize % info.align_bytes != 0 || part.len() as u64 % align != 0;
+        let misaligned =
+            !(part.as_ptr() as usize).is_multiple_of(info.align_bytes) || !part.len().is_multiple_of(info.align_bytes);
         if misaligned { Err(invalid(format!("direct I/O wants memory in multiples of {align} bytes"))) } else { Ok(()) }
     };
     match &op.kind {
@@ -199,7 +200,7 @@ pub fn check_op(op: &Op, info: &DiskInfo) -> Result<()> {
         OpKind::Read(buffer) => check_part(buffer)?,
         OpKind::Write { data, .. } => data.parts().try_for_each(check_part)?,
     }
-    if op.offset_bytes % align != 0 {
+    if !op.offset_bytes.is_multiple_of(align) {
         return Err(invalid(format!("direct I/O wants positions in multiples of {align} bytes")));
     }
     let len = match &op.kind {

@@ -1,18 +1,18 @@
 //! What a run does: three presets, every parameter of which a TOML file or a flag can change. The effective set is stored
 //! in the record, and `nofault lab --config records.ndjson` runs it again.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::ExperimentId;
+use crate::error::{LabError, LabErrorKind, Result};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 /// Every parameter of a run. Sizes in bytes, times in seconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The preset that the other values started from.
     pub preset: Preset,
@@ -58,6 +58,62 @@ pub struct Config {
     pub access: AccessConfig,
 }
 
+/// The experiments, by the names of the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExperimentId {
+    /// Random reads from data larger than memory.
+    Random,
+    /// Sequential scan, one device and several.
+    Scan,
+    /// Does `await` help when the file is mapped?
+    Async,
+    /// One thread, random reads and overwrites, syncs.
+    Access,
+}
+
+impl ExperimentId {
+    /// All of them, in the order they run and are reported.
+    pub const ALL: [Self; 4] = [Self::Random, Self::Scan, Self::Async, Self::Access];
+
+    /// The name on the command line and in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::Scan => "scan",
+            Self::Async => "async",
+            Self::Access => "access",
+        }
+    }
+
+    /// The question it answers, in one line.
+    pub fn question(self) -> &'static str {
+        match self {
+            Self::Random => "What do random 4 KiB reads cost when the data is larger than memory?",
+            Self::Scan => "How fast can a file be scanned, from one device and from several?",
+            Self::Async => "Does `await` help when the file is mapped?",
+            Self::Access => "What does one thread get from each way to read, overwrite and sync?",
+        }
+    }
+}
+
+impl fmt::Display for ExperimentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for ExperimentId {
+    type Err = String;
+
+    fn from_str(name: &str) -> std::result::Result<Self, String> {
+        Self::ALL.into_iter().find(|id| id.name() == name).ok_or_else(|| {
+            let known: Vec<_> = Self::ALL.iter().map(|id| id.name()).collect();
+            format!("unknown experiment '{name}'; the experiments are {}", known.join(", "))
+        })
+    }
+}
+
 /// How thorough a run is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -101,7 +157,6 @@ pub enum MemoryChoice {
 
 /// Parameters of `random`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
 pub struct RandomConfig {
     /// Length of a cell.
     pub cell_s: f64,
@@ -119,7 +174,6 @@ pub struct RandomConfig {
 
 /// Parameters of `scan`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
 pub struct ScanConfig {
     /// Length of a cell.
     pub cell_s: f64,
@@ -139,7 +193,6 @@ pub struct ScanConfig {
 
 /// Parameters of `async`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
 pub struct AsyncConfig {
     /// Files, each read by one task.
     pub files: u32,
@@ -157,7 +210,6 @@ pub struct AsyncConfig {
 
 /// Parameters of `access`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
 pub struct AccessConfig {
     /// Length of a cell.
     pub cell_s: f64,
@@ -174,30 +226,6 @@ pub struct AccessConfig {
 impl Default for Config {
     fn default() -> Self {
         Self::preset(Preset::Quick)
-    }
-}
-
-impl Default for RandomConfig {
-    fn default() -> Self {
-        Config::default().random
-    }
-}
-
-impl Default for ScanConfig {
-    fn default() -> Self {
-        Config::default().scan
-    }
-}
-
-impl Default for AsyncConfig {
-    fn default() -> Self {
-        Config::default().async_
-    }
-}
-
-impl Default for AccessConfig {
-    fn default() -> Self {
-        Config::default().access
     }
 }
 
@@ -298,5 +326,175 @@ impl Config {
         self.async_.runs = 100;
         self.access.cell_s = 60.0;
         self
+    }
+
+    /// Reads a TOML file's text. What it does not say comes from the preset it names (`quick` where it names none).
+    ///
+    /// # Errors
+    /// `Usage` with line and reason for bad TOML, unknown names and values of the wrong type.
+    pub fn from_toml(text: &str) -> Result<Self> {
+        let usage = |error: &dyn fmt::Display| LabError::new(LabErrorKind::Usage, format!("configuration: {error}"));
+        let given: toml::Table = text.parse().map_err(|error| usage(&error))?;
+        let preset = match given.get("preset") {
+            Some(name) => name.clone().try_into().map_err(|error| usage(&error))?,
+            None => Preset::Quick,
+        };
+        let mut all = toml::Table::try_from(Self::preset(preset)).map_err(|error| usage(&error))?;
+        merge(&mut all, given, "")?;
+        all.try_into().map_err(|error| usage(&error))
+    }
+
+    /// The whole set as TOML, ready to be edited and given back.
+    ///
+    /// # Errors
+    /// `Usage` when a value has no TOML form (an integer beyond 2^63).
+    pub fn to_toml(&self) -> Result<String> {
+        toml::to_string(self).map_err(|error| LabError::new(LabErrorKind::Usage, format!("configuration: {error}")))
+    }
+
+    /// Checks what types cannot: sizes, counts and lengths that make sense together.
+    ///
+    /// # Errors
+    /// `Usage`, naming the first value that makes no sense and what it may be.
+    pub fn validate(&self) -> Result<()> {
+        let positive =
+            |name: &str, values: &[f64]| match values.iter().find(|value| !(**value > 0.0 && value.is_finite())) {
+                Some(value) => Err(format!("{name} = {value}: must be more than zero")),
+                None => Ok(()),
+            };
+        let counts =
+            |name: &str, values: &[u32], max: u32| match values.iter().find(|value| !(1..=max).contains(*value)) {
+                Some(value) => Err(format!("{name} = {value}: must be 1 to {max}")),
+                None if values.is_empty() => Err(format!("{name}: at least one is needed")),
+                None => Ok(()),
+            };
+        let block = |name: &str, bytes: u64| {
+            let fine = bytes.is_power_of_two() && (4096..=64 * MIB).contains(&bytes);
+            if fine { Ok(()) } else { Err(format!("{name} = {bytes}: must be a power of two from 4096 to 64 MiB")) }
+        };
+        let at_least = |name: &str, bytes: u64, least: u64| {
+            let fine = (least..=1 << 50).contains(&bytes);
+            if fine { Ok(()) } else { Err(format!("{name} = {bytes}: must be {least} to 2^50 bytes")) }
+        };
+        let larger = |name: &str, data: u64, memory: u64| {
+            let fine = data >= memory.saturating_mul(2);
+            if fine {
+                Ok(())
+            } else {
+                Err(format!("{name}: {data} bytes of data must be at least twice the {memory} of memory"))
+            }
+        };
+        let checks = [
+            if self.experiments.is_empty() { Err("experiments: at least one is needed".to_owned()) } else { Ok(()) },
+            counts("repeats", &[self.repeats], 1000),
+            at_least("data_bytes", self.data_bytes, 64 * MIB),
+            at_least("memory_bytes", self.memory_bytes, 32 * MIB),
+            larger("data_bytes", self.data_bytes, self.memory_bytes),
+            at_least("ram_data_bytes", self.ram_data_bytes, 64 * MIB),
+            at_least("ram_memory_bytes", self.ram_memory_bytes, 32 * MIB),
+            larger("ram_data_bytes", self.ram_data_bytes, self.ram_memory_bytes),
+            positive("random.cell_s", &[self.random.cell_s, self.random.ram_cell_s]),
+            counts("random.threads", &self.random.threads, 4096),
+            counts("random.ram_threads", &self.random.ram_threads, 4096),
+            counts("random.depths", &self.random.depths, 4096),
+            block("random.block_bytes", self.random.block_bytes),
+            positive("scan.cell_s", &[self.scan.cell_s]),
+            counts("scan.map_threads", &self.scan.map_threads, 4096),
+            counts("scan.depths", &self.scan.depths, 4096),
+            block("scan.block_bytes", self.scan.block_bytes),
+            block("scan.raid_stripe_bytes", self.scan.raid_stripe_bytes),
+            at_least("scan.map_stripe_bytes", self.scan.map_stripe_bytes, MIB),
+            counts("async.files", &[self.async_.files], 1024),
+            counts("async.runs", &[self.async_.runs], 10_000),
+            counts("async.touches", &[self.async_.touches], 1 << 24),
+            at_least("async.file_bytes", self.async_.file_bytes, MIB),
+            positive("access.cell_s", &[self.access.cell_s]),
+            counts("access.batches", &self.access.batches, 4096),
+            counts("access.writes_per_sync", &[self.access.writes_per_sync], 1 << 20),
+            positive("access.open_loop_shares", &self.access.open_loop_shares),
+        ];
+        match checks.into_iter().find_map(std::result::Result::err) {
+            Some(wrong) => Err(LabError::new(LabErrorKind::Usage, format!("configuration: {wrong}"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Puts `given` over `base`, table by table. A name that `base` does not have is a mistake of the writer's.
+fn merge(base: &mut toml::Table, given: toml::Table, inside: &str) -> Result<()> {
+    for (name, value) in given {
+        match (base.get_mut(&name), value) {
+            (Some(toml::Value::Table(inner)), toml::Value::Table(value)) => merge(inner, value, &format!("{name}."))?,
+            (Some(old), value) => *old = value,
+            (None, _) => {
+                let known: Vec<&str> = base.keys().map(String::as_str).collect();
+                let message = format!("configuration: unknown name '{inside}{name}'; known: {}", known.join(", "));
+                return Err(LabError::new(LabErrorKind::Usage, message));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads a size for people: `4096`, `512M`, `4GiB`, `1.5g`. Units are powers of 1024.
+///
+/// # Errors
+/// A sentence that says what a size looks like.
+pub fn parse_bytes(text: &str) -> std::result::Result<u64, String> {
+    let wrong = || format!("'{text}' is not a size; write a number with K, M, G or T, as in 512M or 4GiB");
+    let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let number: f64 = text[..digits].parse().map_err(|_| wrong())?;
+    let shift = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err(wrong()),
+    };
+    let bytes = number * (1_u64 << shift) as f64;
+    if bytes.is_finite() && bytes < (1_u64 << 60) as f64 { Ok(bytes as u64) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_is_valid_and_survives_toml() {
+        for preset in [Preset::Quick, Preset::Standard, Preset::Paper] {
+            let config = Config::preset(preset);
+            config.validate().unwrap();
+            assert_eq!(Config::from_toml(&config.to_toml().unwrap()).unwrap(), config);
+        }
+    }
+
+    #[test]
+    fn a_file_changes_only_what_it_names() {
+        let config = Config::from_toml("preset = 'standard'\n[random]\nthreads = [7]\n").unwrap();
+        let mut expected = Config::preset(Preset::Standard);
+        expected.random.threads = vec![7];
+        assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_name() {
+        let refused =
+            |text: &str| Config::from_toml(text).and_then(|config| config.validate()).unwrap_err().to_string();
+        assert!(refused("[random]\nthread = [7]").contains("thread"));
+        assert!(refused("experiments = ['nothing']").contains("nothing"));
+        assert!(refused("[random]\ncell_s = -1.0").contains("random.cell_s"));
+        assert!(refused("memory_bytes = 4294967296").contains("data_bytes"));
+        assert!(refused("[scan]\nblock_bytes = 5000").contains("scan.block_bytes"));
+        assert!(refused("this is not toml").contains("configuration"));
+    }
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        assert_eq!(parse_bytes("4096"), Ok(4096));
+        assert_eq!(parse_bytes("1.5GiB"), Ok(3 << 29));
+        assert_eq!(parse_bytes("512m"), Ok(512 << 20));
+        assert!(parse_bytes("ten").is_err() && parse_bytes("5 parsecs").is_err() && parse_bytes("").is_err());
+        assert!(parse_bytes("99999999T").is_err() && parse_bytes("1.2.3G").is_err());
     }
 }

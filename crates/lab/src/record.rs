@@ -12,6 +12,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
+pub use crate::config::ExperimentId;
 
 /// Version of the lines below. It rises when a field changes its meaning; new fields do not raise it.
 pub const SCHEMA: u32 = 1;
@@ -113,62 +114,6 @@ impl CellSpec {
         }
         key.push_str(&format!("/{}/{}", self.params, self.cache));
         key
-    }
-}
-
-/// The experiments, by the names of the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ExperimentId {
-    /// Random reads from data larger than memory.
-    Random,
-    /// Sequential scan, one device and several.
-    Scan,
-    /// Does `await` help when the file is mapped?
-    Async,
-    /// One thread, random reads and overwrites, syncs.
-    Access,
-}
-
-impl ExperimentId {
-    /// All of them, in the order they run and are reported.
-    pub const ALL: [Self; 4] = [Self::Random, Self::Scan, Self::Async, Self::Access];
-
-    /// The name on the command line and in records.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Random => "random",
-            Self::Scan => "scan",
-            Self::Async => "async",
-            Self::Access => "access",
-        }
-    }
-
-    /// The question it answers, in one line.
-    pub fn question(self) -> &'static str {
-        match self {
-            Self::Random => "What do random 4 KiB reads cost when the data is larger than memory?",
-            Self::Scan => "How fast can a file be scanned, from one device and from several?",
-            Self::Async => "Does `await` help when the file is mapped?",
-            Self::Access => "What does one thread get from each way to read, overwrite and sync?",
-        }
-    }
-}
-
-impl fmt::Display for ExperimentId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl std::str::FromStr for ExperimentId {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|id| id.name() == name).ok_or_else(|| {
-            let known: Vec<_> = Self::ALL.iter().map(|id| id.name()).collect();
-            format!("unknown experiment '{name}'; the experiments are {}", known.join(", "))
-        })
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use super::wait::{Admission, Held, Mode, attempt, load};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::OverflowRef;
-use crate::format::{CommitSeq, HEADER_BYTES, PageId};
-use crate::pages::{CommitLog, Edits, Missing, Pages, Snapshot, Store, Wait};
+use crate::format::{CommitSeq, PageId};
+use crate::pages::{CommitLog, Missing, Pages, Snapshot, Store, Wait};
 use crate::tree::overflow::Reader;
 use crate::tree::{Found, Tree};
 use crate::txn::{CATALOG, Commits, table_of};
@@ -190,21 +190,5 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     pub(super) fn prefetch(&self, pages: &[PageId], at: CommitSeq) {
         let missing: Vec<_> = pages.iter().map(|page| Missing { page: *page, at }).collect();
         self.store.prefetch(&missing);
-    }
-
-    /// Makes the catalog of a new, empty store. Its pages become durable with the first checkpoint.
-    pub(crate) fn create_catalog(store: &S) -> Result<()> {
-        let mut edits = store.edits();
-        let created = Tree::create(&mut edits, CATALOG.table, CATALOG.root);
-        match created {
-            Ok(tree) if tree == CATALOG => {
-                debug_assert_eq!(edits.page_bytes() - HEADER_BYTES, store.page_bytes() - HEADER_BYTES);
-                store.publish(edits, CommitSeq(0));
-                Ok(())
-            }
-            Ok(tree) => Err(Error::new(ErrorKind::Bug, format!("the first page of a database is {}", tree.root))),
-            Err(Wait::Failed(error)) => Err(error),
-            Err(wait) => Err(Error::new(ErrorKind::Bug, format!("an empty database met {wait:?}"))),
-        }
     }
 }

@@ -19,7 +19,7 @@ use crate::pages::memory::{MemoryLog, MemorySnapshot, MemoryStore, Residency};
 use crate::pages::{Durability, Store};
 use crate::tree::{Direction, KeyRange, Tree};
 use crate::txn::visibility::Visibility;
-use crate::txn::{CATALOG, Commit, Commits, Op, decode};
+use crate::txn::{CATALOG, Commit, Commits, Op, create_catalog, decode};
 
 type TestCore = Arc<Core<MemoryStore, MemoryLog>>;
 
@@ -51,7 +51,7 @@ fn hardships() -> impl Strategy<Value = Hardship> {
 
 fn new_core(hardship: Hardship) -> TestCore {
     let store = Arc::new(MemoryStore::new(hardship.page_bytes, hardship.frames_max, hardship.residency));
-    Core::<_, MemoryLog>::create_catalog(&*store).unwrap();
+    create_catalog(&*store).unwrap();
     let visibility = Arc::new(Visibility::new(store.clone(), CommitSeq(0)));
     let hook = visibility.clone();
     let log = MemoryLog::new(700, hardship.stingy_log, Box::new(move |seq| hook.durable(seq)));

@@ -1,0 +1,150 @@
+//! Parsers of what the kernel prints. Pure functions over text; whatever they are given, they return, and sums saturate.
+
+/// Interrupts between CPUs, each summed over all CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Interrupts {
+    /// Line `TLB:` (x86 only).
+    pub tlb: Option<u64>,
+    /// Line `CAL:`, or the one described so.
+    pub function_call: Option<u64>,
+    /// Line `RES:`, or the one described so.
+    pub rescheduling: Option<u64>,
+}
+
+/// The first line of `/proc/stat`, in clock ticks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuTicks {
+    /// User, nice, system, interrupts and soft interrupts. Guests are within user.
+    pub busy: u64,
+    /// Idle with I/O outstanding.
+    pub iowait: u64,
+    /// Given to other guests by the hypervisor.
+    pub steal: Option<u64>,
+}
+
+/// A device's `stat` file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Device {
+    /// Reads completed.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Writes completed.
+    pub writes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Time with at least one request, in ms.
+    pub busy_ms: u64,
+    /// Time of all requests added up, in ms.
+    pub queue_ms: u64,
+    /// Cache flushes completed (since 5.5; whole disks only).
+    pub flushes: Option<u64>,
+}
+
+/// A `/proc/<pid>/stat` file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Thread<'a> {
+    /// Its short name.
+    pub name: &'a str,
+    /// Whether the kernel runs it (`PF_KTHREAD`).
+    pub is_kernel: bool,
+    /// User and system time.
+    pub cpu_ticks: u64,
+}
+
+/// `/proc/interrupts`. Finds the lines by label (x86) or by description (arm64, RISC-V).
+pub fn interrupts(text: &str) -> Interrupts {
+    let mut found = Interrupts::default();
+    for line in text.lines() {
+        let Some((label, rest)) = line.split_once(':') else { continue };
+        // Interrupts of devices are numbered; a device's name must not be taken for a description.
+        let label = label.trim();
+        if label.bytes().all(|byte| byte.is_ascii_digit()) {
+            continue;
+        }
+        let place = match label {
+            "TLB" => &mut found.tlb,
+            "CAL" => &mut found.function_call,
+            "RES" => &mut found.rescheduling,
+            _ if rest.ends_with("Function call interrupts") => &mut found.function_call,
+            _ if rest.ends_with("Rescheduling interrupts") => &mut found.rescheduling,
+            _ => continue,
+        };
+        let mut counts = rest.split_ascii_whitespace().map_while(|word| word.parse::<u64>().ok()).peekable();
+        if counts.peek().is_some() {
+            *place = Some(counts.fold(0, u64::saturating_add));
+        }
+    }
+    found
+}
+
+/// Lines of a name and a number (`/proc/vmstat`, `memory.stat`); other lines are passed over.
+pub fn pairs(text: &str) -> impl Iterator<Item = (&str, u64)> {
+    text.lines().filter_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        Some((words.next()?, words.next()?.parse().ok()?))
+    })
+}
+
+/// The number after `name` at the start of a line (`/proc/meminfo`, `/proc/self/io`, `memory.stat`).
+pub fn field(text: &str, name: &str) -> Option<u64> {
+    pairs(text).find(|(found, _)| *found == name).map(|(_, value)| value)
+}
+
+/// A number alone.
+pub fn number(text: &str) -> Option<u64> {
+    text.trim().parse().ok()
+}
+
+/// The sum over all CPUs in `/proc/stat`.
+pub fn cpu_ticks(text: &str) -> Option<CpuTicks> {
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let mut ticks = line.split_ascii_whitespace().map_while(|word| word.parse::<u64>().ok());
+    let mut next = || ticks.next();
+    let (user, nice, system, _idle, iowait) = (next()?, next()?, next()?, next()?, next()?);
+    let (irq, softirq) = (next().unwrap_or(0), next().unwrap_or(0));
+    let busy = [user, nice, system, irq, softirq].into_iter().fold(0, u64::saturating_add);
+    Some(CpuTicks { busy, iowait, steal: next() })
+}
+
+/// `/sys/block/…/stat`: eleven numbers at least, sizes in sectors of 512 bytes whatever the device's own.
+pub fn device(text: &str) -> Option<Device> {
+    let mut numbers = text.split_ascii_whitespace().map_while(|word| word.parse::<u64>().ok());
+    let mut next = || numbers.next();
+    let (reads, _merged, read_sectors, _ms) = (next()?, next()?, next()?, next()?);
+    let (writes, _merged, write_sectors, _ms) = (next()?, next()?, next()?, next()?);
+    let (_in_flight, busy_ms, queue_ms) = (next()?, next()?, next()?);
+    let bytes = |sectors: u64| sectors.saturating_mul(512);
+    // Four of discards come first.
+    let flushes = numbers.nth(4);
+    Some(Device {
+        reads,
+        read_bytes: bytes(read_sectors),
+        writes,
+        write_bytes: bytes(write_sectors),
+        busy_ms,
+        queue_ms,
+        flushes,
+    })
+}
+
+/// Totals of a pressure file in microseconds: (some, full).
+pub fn pressure(text: &str) -> (Option<u64>, Option<u64>) {
+    let total = |kind: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(kind)?.strip_prefix(' '))?;
+        line.split_ascii_whitespace().find_map(|word| word.strip_prefix("total="))?.parse().ok()
+    };
+    (total("some"), total("full"))
+}
+
+/// `/proc/<pid>/stat`. The name stands in brackets and may itself contain brackets and spaces.
+pub fn thread(text: &str) -> Option<Thread<'_>> {
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    let (before, after) = text.rsplit_once(')')?;
+    let (_, name) = before.split_once('(')?;
+    let mut words = after.split_ascii_whitespace();
+    let flags: u64 = words.nth(6)?.parse().ok()?;
+    let user: u64 = words.nth(4)?.parse().ok()?;
+    let system: u64 = words.next()?.parse().ok()?;
+    Some(Thread { name, is_kernel: flags & PF_KTHREAD != 0, cpu_ticks: user.saturating_add(system) })
+}

@@ -1,0 +1,210 @@
+//! What a simulated world does to its user: the dials, and the single faults a test places by hand.
+
+use crate::disk::DiskInfo;
+
+/// When completions come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Defer {
+    /// Every operation is done by the time `submit` returns, in the order pushed.
+    Immediate,
+    /// Any number of operations finish at each look, in any order.
+    Reordered,
+    /// Most looks find nothing, late operations overtake early ones, a `reap` yields little more than it asks for, and
+    /// a read that overlaps a write in flight sees any mix of old and new sectors.
+    Adversarial,
+}
+
+/// Chances, from 0 to 1 per operation, of trouble that nobody announced. All zero by default.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Rates {
+    /// A read fails with EIO.
+    pub read_error: f64,
+    /// A write fails with EIO; any of its sectors may have been written.
+    pub write_error: f64,
+    /// A sync fails with EIO, and what it covered is dropped (see [`super`]).
+    pub sync_error: f64,
+    /// A write is acknowledged and never stored: the old bytes stay.
+    pub lost_write: f64,
+    /// A write goes to another place of the same file.
+    pub misdirected_write: f64,
+    /// A read returns the bytes of another place of the same file.
+    pub misdirected_read: f64,
+    /// One bit of a write is stored inverted.
+    pub flipped_write: f64,
+    /// One bit of a read is returned inverted; what is stored stays good.
+    pub flipped_read: f64,
+    /// One sector of a write is stored as zeroes.
+    pub zeroed_write: f64,
+    /// One sector of a write is stored as garbage.
+    pub garbage_write: f64,
+    /// The driver moves only a part at first and has to repeat the rest. Invisible, but other operations run in between.
+    pub split_transfer: f64,
+}
+
+/// How a world behaves. `Debug` prints it in one line, as code that makes it again.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SimOptions {
+    /// When completions come.
+    pub defer: Defer,
+    /// What is written at once or not at all, in bytes: a power of two from 64 to 4096.
+    pub sector_bytes: usize,
+    /// What offsets, lengths and addresses must be multiples of; 1 for no rule.
+    pub align_bytes: usize,
+    /// A power cut may also leave the first bytes of one version of a sector and the rest of another.
+    pub torn_sectors: bool,
+    /// Space by which a file grew without a sync may hold garbage after a power cut, not only zeroes.
+    pub garbage_growth: bool,
+    /// Bytes that all files together may take, counted in pages of 4096 bytes; then ENOSPC.
+    pub capacity_bytes: Option<u64>,
+    /// Trouble at random.
+    pub rates: Rates,
+}
+
+impl SimOptions {
+    /// Completions at once and in order; power cuts lose, keep and reorder whole sectors.
+    pub fn calm() -> Self {
+        Self {
+            defer: Defer::Immediate,
+            sector_bytes: 512,
+            align_bytes: 512,
+            torn_sectors: false,
+            garbage_growth: false,
+            capacity_bytes: None,
+            rates: Rates::default(),
+        }
+    }
+
+    /// Everything a correct device and file system may do, at its worst. No errors and no silent damage.
+    pub fn adversarial() -> Self {
+        Self {
+            defer: Defer::Adversarial,
+            torn_sectors: true,
+            garbage_growth: true,
+            rates: Rates { split_transfer: 0.1, ..Rates::default() },
+            ..Self::calm()
+        }
+    }
+
+    /// # Panics
+    /// When a value is out of its range: a mistake in a test.
+    pub(super) fn check(&self) {
+        let sector = self.sector_bytes;
+        assert!(sector.is_power_of_two() && (64..=4096).contains(&sector), "sector_bytes is {sector}");
+        assert!(self.align_bytes.is_power_of_two() && self.align_bytes <= 4096, "align_bytes is {}", self.align_bytes);
+    }
+
+    pub(super) fn info(&self, name: &str) -> DiskInfo {
+        DiskInfo {
+            kind: "sim",
+            path: Some(name.into()),
+            direct: true,
+            align_bytes: self.align_bytes,
+            notes: vec!["simulated: bytes live in memory".into()],
+        }
+    }
+}
+
+impl Default for SimOptions {
+    /// [`SimOptions::calm`] with completions deferred and reordered.
+    fn default() -> Self {
+        Self { defer: Defer::Reordered, ..Self::calm() }
+    }
+}
+
+/// Calls that a [`Fault`] can meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Call {
+    /// `Directory::create`.
+    Create,
+    /// `Directory::open`.
+    Open,
+    /// `Directory::rename`, by its old name.
+    Rename,
+    /// `Directory::remove`.
+    Remove,
+    /// `Directory::list`.
+    List,
+    /// `Directory::sync`.
+    SyncDirectory,
+    /// A read.
+    Read,
+    /// A write, durable or not.
+    Write,
+    /// A sync of a disk.
+    Sync,
+    /// An allocation.
+    Allocate,
+}
+
+/// What happens to the call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// It fails with this errno: EIO, ENOSPC, or ETIMEDOUT for something transient of kind `Other`. Names stay as they
+    /// were; a failed write may have written any of its sectors; a failed sync drops what it covered.
+    Errno(i32),
+    /// It is acknowledged and does nothing: a lost write, a sync or directory sync that lies, an
+    /// allocation of nothing. Other calls on names ignore it.
+    Lost,
+    /// The bytes of a read or write come from or go to another place of the same file; the right place when the file has
+    /// no other.
+    Misdirected,
+    /// One bit of the bytes is inverted: returned so by a read, stored so by a write.
+    FlippedBit,
+    /// One sector of the bytes becomes zeroes.
+    ZeroedSector,
+    /// One sector of the bytes becomes garbage.
+    GarbageSector,
+}
+
+/// Trouble for certain calls, counted in the order they are made (for disks: pushed).
+#[derive(Debug, Clone)]
+pub struct Fault {
+    pub(super) call: Call,
+    pub(super) effect: Effect,
+    pub(super) name: Option<String>,
+    pub(super) skip: u64,
+    pub(super) times: u64,
+}
+
+impl Fault {
+    /// Hits the next such call, once, on any file.
+    pub fn new(call: Call, effect: Effect) -> Self {
+        Self { call, effect, name: None, skip: 0, times: 1 }
+    }
+
+    /// Counts and hits only calls on the file that was opened, created, renamed or removed under this name.
+    #[must_use]
+    pub fn on(mut self, name: &str) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Lets `count` calls pass first.
+    #[must_use]
+    pub fn after(mut self, count: u64) -> Self {
+        self.skip = count;
+        self
+    }
+
+    /// Hits `count` calls in a row; `u64::MAX` for all from there on.
+    #[must_use]
+    pub fn times(mut self, count: u64) -> Self {
+        self.times = count;
+        self
+    }
+
+    /// Whether it hits this call; counts it when it could have.
+    pub(super) fn hits(&mut self, call: Call, name: &str) -> bool {
+        if self.call != call || self.name.as_deref().is_some_and(|wanted| wanted != name) || self.times == 0 {
+            return false;
+        }
+        if self.skip > 0 {
+            self.skip -= 1;
+            return false;
+        }
+        if self.times != u64::MAX {
+            self.times -= 1;
+        }
+        true
+    }
+}

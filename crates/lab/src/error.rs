@@ -1,0 +1,103 @@
+//! The lab's error: what kind (which decides the exit code), and a message that says what to do next.
+
+use std::fmt;
+
+/// Result of everything in the lab that can fail.
+pub type Result<T> = std::result::Result<T, LabError>;
+
+/// What went wrong, as far as the caller's next step differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LabErrorKind {
+    /// A flag, a configuration or a name is wrong: fix the call.
+    Usage,
+    /// Rights are missing.
+    NoPermission,
+    /// Not enough disk or memory for what was asked.
+    NoSpace,
+    /// Somebody else uses it: another lab, a mount.
+    Busy,
+    /// A file is not what it should be: no marker, damaged records, a newer schema.
+    Damaged,
+    /// This machine cannot do it.
+    Unsupported,
+    /// The user stopped it; what was measured is kept.
+    Interrupted,
+    /// A contender read something else than what was written: its figures would be worthless.
+    WrongData,
+    /// The system failed.
+    System,
+}
+
+/// An error: its kind and a message for a person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabError {
+    kind: LabErrorKind,
+    message: String,
+}
+
+impl LabError {
+    /// An error of `kind`; the message says what happened to what, and what to do next.
+    pub fn new(kind: LabErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+
+    /// The user stopped it.
+    pub fn interrupted() -> Self {
+        Self::new(LabErrorKind::Interrupted, "interrupted")
+    }
+
+    /// What the system said while doing `action`.
+    pub fn system(action: impl fmt::Display, error: &std::io::Error) -> Self {
+        let kind = match error.kind() {
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => LabErrorKind::NoPermission,
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => LabErrorKind::NoSpace,
+            std::io::ErrorKind::OutOfMemory => LabErrorKind::NoSpace,
+            std::io::ErrorKind::ResourceBusy => LabErrorKind::Busy,
+            _ => LabErrorKind::System,
+        };
+        Self::new(kind, format!("{action}: {error}"))
+    }
+
+    /// What went wrong.
+    pub fn kind(&self) -> LabErrorKind {
+        self.kind
+    }
+
+    /// The process's exit code for it. 1 is left to `compare` (a regression was found).
+    pub fn exit_code(&self) -> u8 {
+        match self.kind {
+            LabErrorKind::Usage => 2,
+            LabErrorKind::NoPermission => 3,
+            LabErrorKind::NoSpace => 4,
+            LabErrorKind::Busy => 5,
+            LabErrorKind::Damaged => 6,
+            LabErrorKind::Unsupported => 7,
+            LabErrorKind::WrongData => 8,
+            LabErrorKind::System => 9,
+            LabErrorKind::Interrupted => 130,
+        }
+    }
+}
+
+impl fmt::Display for LabError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for LabError {}
+
+impl From<nofault_io::error::Error> for LabError {
+    fn from(error: nofault_io::error::Error) -> Self {
+        use nofault_io::error::ErrorKind;
+        let kind = match error.kind() {
+            ErrorKind::NoPermission => LabErrorKind::NoPermission,
+            ErrorKind::NoSpace => LabErrorKind::NoSpace,
+            ErrorKind::Busy | ErrorKind::AlreadyExists => LabErrorKind::Busy,
+            ErrorKind::Unsupported => LabErrorKind::Unsupported,
+            _ => LabErrorKind::System,
+        };
+        Self::new(kind, error.to_string())
+    }
+}

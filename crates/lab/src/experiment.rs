@@ -1,0 +1,78 @@
+//! What an experiment is: it plans cells from the configuration and what this machine has, and executes one cell.
+//!
+//! Planning happens once, in the parent; executing happens in a child process of its own for each cell, inside the memory
+//! limit, with cold page tables, so that no cell inherits anything from the one before. The child gets a
+//! [`CellSpec`] and nothing else. Preparing the machine (limits, cold caches, devices, read-ahead) is the runner's work.
+
+use std::sync::atomic::AtomicBool;
+
+use nofault_io::counters::Watch;
+
+use crate::config::Config;
+use crate::error::Result;
+use crate::record::{CellSpec, ExperimentId, MemoryLimit, Outcome, Skip, Target, Tick};
+
+/// What this machine has for the experiments, made ready by the runner.
+#[derive(Debug, Clone, Default)]
+pub struct Available {
+    /// The data file on the file system of `Config::dir`.
+    pub file: Target,
+    /// RAM-backed devices; empty where there are none.
+    pub ram: Vec<Target>,
+    /// Raw devices that may be read.
+    pub devices: Vec<Target>,
+    /// Files or devices to stripe over on the user's storage; the first is the data file itself.
+    pub stripe: Vec<Target>,
+    /// The small files of `async`, all in one target.
+    pub async_files: Target,
+    /// Limit for cells on the file and on raw devices.
+    pub memory: MemoryLimit,
+    /// Limit for cells on RAM-backed devices.
+    pub ram_memory: MemoryLimit,
+    /// Version of fio where it is installed.
+    pub fio: Option<String>,
+    /// Whether the lab runs as root.
+    pub root: bool,
+}
+
+/// The cells of one repeat, in any order (the runner interleaves and repeats them), and what is left out with its reason.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// Cells, all with `repeat` 0.
+    pub cells: Vec<CellSpec>,
+    /// What cannot be measured here.
+    pub skips: Vec<Skip>,
+}
+
+/// What a cell is executed with.
+pub struct Context<'a> {
+    /// Counters to read, the target's devices and the cell's cgroup among them.
+    pub watch: &'a Watch,
+    /// Set when the user stops the run.
+    pub cancel: &'a AtomicBool,
+    /// Called with each tick as it ends, for live progress.
+    pub on_tick: &'a mut dyn FnMut(&Tick),
+}
+
+/// Plans one experiment.
+pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
+    match id {
+        ExperimentId::Random => random::plan(config, available),
+        ExperimentId::Scan => scan::plan(config, available),
+        ExperimentId::Async => async_hazard::plan(config, available),
+        ExperimentId::Access => access::plan(config, available),
+    }
+}
+
+/// Measures one cell, in this process. The caller has limited the memory and dropped the caches.
+///
+/// # Errors
+/// When files cannot be opened or the system refuses the contender's way of reading.
+pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    match spec.experiment {
+        ExperimentId::Random => random::execute(spec, context),
+        ExperimentId::Scan => scan::execute(spec, context),
+        ExperimentId::Async => async_hazard::execute(spec, context),
+        ExperimentId::Access => access::execute(spec, context),
+    }
+}

@@ -1,0 +1,407 @@
+//! The measuring loop of every cell that runs for a time: workers work, one thread watches, and what they did becomes an
+//! [`Outcome`]. It knows nothing of files or contenders.
+//!
+//! Why the figures can be trusted:
+//! 1. Workers open, map and allocate before the clock starts; all start at one barrier.
+//! 2. Each worker counts in a cache line of its own; the watcher only reads.
+//! 3. Kernel counters are taken at the tick's own time, so a late tick is a longer tick, not a faster one.
+//! 4. Rates shown in tables are those after memory was full (or after the first tick, where it does not fill).
+//! 5. Answers are checked by the workers while they are timed; one wrong block spoils the cell.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use hdrhistogram::Histogram;
+use nofault_io::counters::{Delta, Snapshot, Watch};
+
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::record::{Checks, Latency, Outcome, Tick, Window};
+
+/// How long, how often, and what to watch.
+#[derive(Debug)]
+pub struct Measurement<'a> {
+    /// Time to measure.
+    pub duration: Duration,
+    /// Length of a tick.
+    pub tick: Duration,
+    /// Counters to read at each tick.
+    pub watch: &'a Watch,
+    /// Memory that process and page cache may use, to tell when it is full; `None` where nothing limits it.
+    pub memory_bytes: Option<u64>,
+    /// Set from outside to stop early; the outcome is then partial.
+    pub cancel: &'a AtomicBool,
+}
+
+/// A worker's side: whether to go on, and where to write down what was done.
+pub struct Worker<'a> {
+    stop: &'a AtomicBool,
+    slot: &'a Slot,
+    barrier: &'a Barrier,
+    waited: bool,
+    started: Instant,
+    latency: BTreeMap<&'static str, Histogram<u64>>,
+    figures: BTreeMap<&'static str, f64>,
+    checks: Checks,
+}
+
+/// What one worker has done so far, on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Slot {
+    ops: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// A worker: prepares, calls [`Worker::start`] once, then works while [`Worker::running`].
+pub type Work<'a> = Box<dyn FnOnce(&mut Worker<'_>) -> Result<()> + Send + 'a>;
+
+impl Worker<'_> {
+    /// Waits until every worker is prepared; the clock starts here.
+    pub fn start(&mut self) {
+        self.waited = true;
+        self.barrier.wait();
+        self.started = Instant::now();
+    }
+
+    /// Whether to go on.
+    pub fn running(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed)
+    }
+
+    /// When this worker started.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Counts finished operations.
+    pub fn done(&mut self, ops: u64, bytes: u64) {
+        // Only this worker writes its slot, so load and store need not be one step.
+        self.slot.ops.store(self.slot.ops.load(Ordering::Relaxed) + ops, Ordering::Relaxed);
+        self.slot.bytes.store(self.slot.bytes.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
+    }
+
+    /// Notes a latency under `name` (`op` for the operation itself).
+    pub fn latency(&mut self, name: &'static str, elapsed: Duration) {
+        let ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        self.latency.entry(name).or_insert_with(new_histogram).saturating_record(ns.max(1));
+    }
+
+    /// Notes whether a block was what it must be.
+    pub fn verified(&mut self, right: bool) {
+        self.checks.verified += 1;
+        self.checks.wrong += u64::from(!right);
+    }
+
+    /// Notes an operation that failed.
+    pub fn failed(&mut self) {
+        self.checks.failed += 1;
+    }
+
+    /// Adds to the checksum over the first blocks.
+    pub fn checksum(&mut self, part: u64) {
+        self.checks.checksum = self.checks.checksum.wrapping_add(part);
+    }
+
+    /// Adds to a figure of the experiment's own; workers' values add up.
+    pub fn figure(&mut self, name: &'static str, value: f64) {
+        *self.figures.entry(name).or_insert(0.0) += value;
+    }
+}
+
+/// An empty latency histogram: 1 ns to 10 minutes at three significant digits.
+pub fn new_histogram() -> Histogram<u64> {
+    match Histogram::new_with_bounds(1, 600_000_000_000, 3) {
+        Ok(histogram) => histogram,
+        Err(_) => unreachable!("the bounds are constants that the histogram allows"),
+    }
+}
+
+/// Runs the workers for the time given and reports each tick as it ends.
+///
+/// Every worker must call [`Worker::start`] exactly once, or return an error before it; the others are then released.
+///
+/// # Errors
+/// The first worker's error. `WrongData` is not an error here: it is in the outcome's checks.
+pub fn run(plan: &Measurement<'_>, works: Vec<Work<'_>>, on_tick: &mut dyn FnMut(&Tick)) -> Result<Outcome> {
+    let slots: Vec<Slot> = works.iter().map(|_| Slot::default()).collect();
+    let stop = AtomicBool::new(false);
+    let barrier = Barrier::new(works.len() + 1);
+    let merged = Mutex::new(Merged::default());
+    let (ended, workers_ended) = mpsc::channel::<()>();
+    let mut outcome = Outcome { started_unix_ms: unix_ms(), ..Outcome::default() };
+
+    std::thread::scope(|scope| {
+        for (work, slot) in works.into_iter().zip(&slots) {
+            let (stop, barrier, merged, ended) = (&stop, &barrier, &merged, ended.clone());
+            scope.spawn(move || {
+                let mut worker = Worker {
+                    stop,
+                    slot,
+                    barrier,
+                    waited: false,
+                    started: Instant::now(),
+                    latency: BTreeMap::new(),
+                    figures: BTreeMap::new(),
+                    checks: Checks::default(),
+                };
+                let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&mut worker)))
+                    .unwrap_or_else(|_| Err(LabError::new(LabErrorKind::System, "a worker thread panicked")));
+                if result.is_err() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                if !worker.waited {
+                    barrier.wait();
+                }
+                merged.lock().unwrap_or_else(PoisonError::into_inner).take(worker, result);
+                drop(ended);
+            });
+        }
+        drop(ended);
+        barrier.wait();
+        watch_until_done(plan, &slots, &stop, &workers_ended, &mut outcome, on_tick);
+    });
+
+    let merged = merged.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if let Some(error) = merged.error {
+        return Err(error);
+    }
+    outcome.checks = merged.checks;
+    outcome.latency = merged.latency.iter().map(|(name, all)| ((*name).to_owned(), Latency::of(all))).collect();
+    outcome.figures = merged.figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    outcome.partial = plan.cancel.load(Ordering::Relaxed);
+    finish_windows(&mut outcome);
+    Ok(outcome)
+}
+
+/// What all workers wrote down, added up.
+#[derive(Default)]
+struct Merged {
+    latency: BTreeMap<&'static str, Histogram<u64>>,
+    figures: BTreeMap<&'static str, f64>,
+    checks: Checks,
+    error: Option<LabError>,
+}
+
+impl Merged {
+    fn take(&mut self, worker: Worker<'_>, result: Result<()>) {
+        for (name, histogram) in worker.latency {
+            let all = self.latency.entry(name).or_insert_with(new_histogram);
+            // Same bounds on both sides: adding cannot fail.
+            let _ = all.add(histogram);
+        }
+        for (name, value) in worker.figures {
+            *self.figures.entry(name).or_insert(0.0) += value;
+        }
+        self.checks.verified += worker.checks.verified;
+        self.checks.wrong += worker.checks.wrong;
+        self.checks.failed += worker.checks.failed;
+        self.checks.checksum = self.checks.checksum.wrapping_add(worker.checks.checksum);
+        if let (Err(error), None) = (result, &self.error) {
+            self.error = Some(error);
+        }
+    }
+}
+
+/// Ticks until the time is over, somebody cancels, or all workers have ended.
+fn watch_until_done(
+    plan: &Measurement<'_>,
+    slots: &[Slot],
+    stop: &AtomicBool,
+    workers_ended: &mpsc::Receiver<()>,
+    outcome: &mut Outcome,
+    on_tick: &mut dyn FnMut(&Tick),
+) {
+    let first = Snapshot::take(plan.watch);
+    let started = Instant::now();
+    let mut last = (first, started, 0, 0);
+    let mut done = false;
+    while !done {
+        let next_tick = last.1 + plan.tick;
+        done = wait_for_tick(next_tick.min(started + plan.duration), plan.cancel, workers_ended);
+        done |= stop.load(Ordering::Relaxed) || started.elapsed() >= plan.duration;
+        let (ops, bytes) = total(slots);
+        let (now, at) = (Snapshot::take(plan.watch), Instant::now());
+        let delta = now.since(&last.0);
+        let tick = Tick {
+            at_s: (at - started).as_secs_f64(),
+            elapsed_s: (at - last.1).as_secs_f64(),
+            ops: ops - last.2,
+            bytes: bytes - last.3,
+            counters: named(&delta),
+        };
+        if outcome.full_at_s.is_none() && memory_is_full(plan.memory_bytes, &delta) {
+            outcome.full_at_s = Some(tick.at_s);
+        }
+        last = (now, at, ops, bytes);
+        // A last tick of a few milliseconds says nothing: it only counts in the totals.
+        if tick.elapsed_s >= plan.tick.as_secs_f64() / 4.0 {
+            on_tick(&tick);
+            outcome.ticks.push(tick);
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    outcome.elapsed_s = (last.1 - started).as_secs_f64();
+    (outcome.ops, outcome.bytes) = (last.2, last.3);
+    outcome.counters = named(&last.0.since(&first));
+}
+
+/// Sleeps until `until`; true when the run is to end now.
+fn wait_for_tick(until: Instant, cancel: &AtomicBool, workers_ended: &mpsc::Receiver<()>) -> bool {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if cancel.load(Ordering::Relaxed) {
+            return true;
+        }
+        if left.is_zero() {
+            return false;
+        }
+        // Nothing is ever sent: the channel disconnects when the last worker has ended.
+        if workers_ended.recv_timeout(left.min(Duration::from_millis(100))) == Err(mpsc::RecvTimeoutError::Disconnected)
+        {
+            return true;
+        }
+    }
+}
+
+fn total(slots: &[Slot]) -> (u64, u64) {
+    slots.iter().fold((0, 0), |(ops, bytes), slot| {
+        (ops + slot.ops.load(Ordering::Relaxed), bytes + slot.bytes.load(Ordering::Relaxed))
+    })
+}
+
+fn named(delta: &Delta) -> BTreeMap<String, f64> {
+    delta.named().into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Memory is full once the limited group is at its limit, or, where no group is watched, once pages are being evicted.
+fn memory_is_full(limit_bytes: Option<u64>, tick: &Delta) -> bool {
+    let Some(limit) = limit_bytes else { return false };
+    match tick.cgroup_memory_bytes {
+        Some(used) => used as f64 >= limit as f64 * 0.97,
+        None => tick.pgsteal_file.unwrap_or(0) > 256,
+    }
+}
+
+/// Sums up the ticks that count: after memory was full, or after the first tick where it did not fill.
+fn finish_windows(outcome: &mut Outcome) {
+    let from_s = match outcome.full_at_s {
+        Some(full) => full,
+        None => outcome.ticks.first().map_or(0.0, |tick| tick.at_s),
+    };
+    let counted: Vec<&Tick> = outcome.ticks.iter().filter(|tick| tick.at_s > from_s).collect();
+    if counted.len() < 2 {
+        if outcome.full_at_s.is_some() {
+            outcome.warnings.push("memory filled too late: fewer than two ticks remained, whole cell shown".into());
+        }
+        return;
+    }
+    let mut window = Window { from_s, ..Window::default() };
+    for tick in counted {
+        window.elapsed_s += tick.elapsed_s;
+        window.ops += tick.ops;
+        window.bytes += tick.bytes;
+        for (name, value) in &tick.counters {
+            let sum = window.counters.entry(name.clone()).or_insert(0.0);
+            if is_level(name) { *sum = *value } else { *sum += value }
+        }
+    }
+    outcome.steady = Some(window);
+}
+
+/// Whether a counter is a level (bytes now), of which the last value counts, and not a sum over time.
+fn is_level(name: &str) -> bool {
+    matches!(
+        name,
+        "page_cache_bytes"
+            | "free_bytes"
+            | "available_bytes"
+            | "dirty_bytes"
+            | "page_tables_bytes"
+            | "cgroup_memory_bytes"
+            | "cgroup_page_cache_bytes"
+    )
+}
+
+/// Milliseconds since 1970 UTC.
+pub fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan<'a>(watch: &'a Watch, cancel: &'a AtomicBool, ms: u64) -> Measurement<'a> {
+        let tick = Duration::from_millis(10);
+        Measurement { duration: Duration::from_millis(ms), tick, watch, memory_bytes: None, cancel }
+    }
+
+    #[test]
+    fn ticks_add_up_to_the_whole_and_workers_are_summed() {
+        let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+        let work = || -> Work<'static> {
+            Box::new(|worker| {
+                worker.start();
+                while worker.running() {
+                    std::thread::sleep(Duration::from_millis(1));
+                    worker.done(1, 10);
+                    worker.latency("op", Duration::from_millis(1));
+                    worker.verified(true);
+                }
+                Ok(())
+            })
+        };
+        let mut seen = 0;
+        let outcome = run(&plan(&watch, &cancel, 100), vec![work(), work()], &mut |tick| seen += tick.ops).unwrap();
+        assert!(outcome.ops >= seen && seen > 0, "{} {seen}", outcome.ops);
+        assert_eq!(outcome.bytes, outcome.ops * 10);
+        assert!(outcome.checks.verified >= outcome.ops && outcome.checks.wrong == 0);
+        assert_eq!(outcome.latency["op"].count, outcome.checks.verified);
+        assert!(!outcome.partial);
+    }
+
+    #[test]
+    fn an_error_before_the_start_ends_the_cell_and_hangs_nobody() {
+        let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+        let good: Work<'_> = Box::new(|worker| {
+            worker.start();
+            while worker.running() {
+                std::thread::yield_now();
+            }
+            Ok(())
+        });
+        let bad: Work<'_> = Box::new(|_| Err(LabError::new(LabErrorKind::System, "no file")));
+        let error = run(&plan(&watch, &cancel, 60_000), vec![good, bad], &mut |_| {}).unwrap_err();
+        assert_eq!(error.to_string(), "no file");
+    }
+
+    #[test]
+    fn cancelling_keeps_what_was_measured_and_marks_it_partial() {
+        let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+        let work: Work<'_> = Box::new(|worker| {
+            worker.start();
+            worker.done(5, 5);
+            cancel.store(true, Ordering::Relaxed);
+            while worker.running() {
+                std::thread::yield_now();
+            }
+            Ok(())
+        });
+        let outcome = run(&plan(&watch, &cancel, 60_000), vec![work], &mut |_| {}).unwrap();
+        assert!(outcome.partial && outcome.ops == 5);
+    }
+
+    #[test]
+    fn workers_that_finish_early_end_the_cell() {
+        let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+        let work: Work<'_> = Box::new(|worker| {
+            worker.start();
+            worker.done(3, 3);
+            Ok(())
+        });
+        let outcome = run(&plan(&watch, &cancel, 60_000), vec![work], &mut |_| {}).unwrap();
+        assert!(outcome.ops == 3 && !outcome.partial);
+    }
+}

@@ -1,0 +1,340 @@
+//! The house rules that a compiler does not know, checked against ARCHITECTURE.md:
+//!
+//! 1. A module imports only modules on lower lines of its crate's list; every top-level module stands in the list.
+//! 2. A crate depends only on crates on lower lines.
+//! 3. Every source file is reached from a crate root: no dead files.
+//! 4. A file has at most [`LINES_MAX`] lines. Longer ones stand in `xtask/long-files.txt` with their length, which is a
+//!    ratchet: it may shrink, never grow.
+//! 5. Nothing in the repository names a path of somebody's machine.
+//!
+//! It reads text, not syntax: `crate::name`, `super::name` and `use crate::{…}` outside comments and tests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+const LINES_MAX: usize = 600;
+const LONG_FILES: &str = "xtask/long-files.txt";
+
+/// Runs every rule and reports all that is wrong at once.
+pub(crate) fn run(root: &Path) -> Result<()> {
+    let architecture = read(&root.join("ARCHITECTURE.md"))?;
+    let files = tracked_files(root)?;
+    let mut wrong = Vec::new();
+    for list in layer_lists(&architecture)? {
+        match &list.folder {
+            Some(folder) => check_modules(root, &list, folder, &mut wrong)?,
+            None => check_crates(root, &list, &mut wrong)?,
+        }
+    }
+    check_dead_files(root, &files, &mut wrong)?;
+    check_lengths(root, &files, &mut wrong)?;
+    check_paths(root, &files, &mut wrong)?;
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    bail!("{} house rules broken:\n  {}", wrong.len(), wrong.join("\n  "))
+}
+
+/// A fenced block of ARCHITECTURE.md: names with the number of their line, 0 at the top.
+struct Layers {
+    owner: String,
+    folder: Option<String>,
+    level: BTreeMap<String, usize>,
+}
+
+fn layer_lists(architecture: &str) -> Result<Vec<Layers>> {
+    let mut lists = Vec::new();
+    let mut lines = architecture.lines();
+    while let Some(line) = lines.next() {
+        let Some(header) = line.strip_prefix("```layers ") else { continue };
+        let mut words = header.split_whitespace().map(str::to_owned);
+        let owner = words.next().context("a ```layers block names its crate")?;
+        let mut list = Layers { owner, folder: words.next(), level: BTreeMap::new() };
+        for (level, names) in lines.by_ref().take_while(|line| !line.starts_with("```")).enumerate() {
+            list.level.extend(names.split_whitespace().map(|name| (name.to_owned(), level)));
+        }
+        lists.push(list);
+    }
+    if lists.is_empty() {
+        bail!("ARCHITECTURE.md has no ```layers block");
+    }
+    Ok(lists)
+}
+
+fn check_modules(root: &Path, list: &Layers, folder: &str, wrong: &mut Vec<String>) -> Result<()> {
+    let source = root.join(folder).join("src");
+    let mut seen = BTreeSet::new();
+    for path in rust_files(&source)? {
+        let inside: Vec<String> = module_path(&source, &path);
+        let Some(module) = inside.first() else { continue };
+        seen.insert(module.clone());
+        let Some(level) = list.level.get(module) else {
+            wrong.push(format!(
+                "{}: module `{module}` is not in ARCHITECTURE.md's list of {}",
+                show(root, &path),
+                list.owner
+            ));
+            continue;
+        };
+        if inside.iter().any(|part| part == "tests") {
+            continue;
+        }
+        for (number, name) in imports(&read(&path)?, inside.len()) {
+            match list.level.get(&name) {
+                Some(below) if below > level || name == *module => {}
+                Some(_) => wrong.push(format!(
+                    "{}:{number}: `{module}` uses `{name}`, which is not below it in ARCHITECTURE.md",
+                    show(root, &path)
+                )),
+                None => {}
+            }
+        }
+    }
+    for name in list.level.keys().filter(|name| !seen.contains(*name)) {
+        wrong.push(format!("ARCHITECTURE.md lists `{name}` in {}, which has no such module", list.owner));
+    }
+    Ok(())
+}
+
+fn check_crates(root: &Path, list: &Layers, wrong: &mut Vec<String>) -> Result<()> {
+    for entry in fs::read_dir(root.join("crates")).context("crates/")? {
+        let manifest = entry?.path().join("Cargo.toml");
+        let text = read(&manifest)?;
+        let name = text.lines().find_map(|line| line.strip_prefix("name = ")).unwrap_or("").trim_matches('"');
+        let Some(level) = list.level.get(name) else {
+            wrong.push(format!("crate `{name}` is not in ARCHITECTURE.md's list of crates"));
+            continue;
+        };
+        // Tests may look anywhere: only what comes before the development dependencies counts.
+        let used = text.split("[dev-dependencies]").next().unwrap_or("");
+        for other in used.lines().filter_map(|line| line.split(['.', ' ', '=']).next()) {
+            if list.level.get(other).is_some_and(|below| below <= level) && other != name {
+                wrong.push(format!("crate `{name}` depends on `{other}`, which is not below it"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The modules of its own crate that a file names, with line numbers. `depth` is how deep the file's module lies below
+/// the crate root: from depth 1, `super::x` is `crate::x`.
+fn imports(text: &str, depth: usize) -> Vec<(usize, String)> {
+    let up = "super::".repeat(depth);
+    let mut found = Vec::new();
+    let code = without_tests(text);
+    let mut number = 1;
+    let mut rest = code.as_str();
+    while let Some((at, len)) = next_import(rest, &up) {
+        number += rest[..at].matches('\n').count();
+        rest = &rest[at + len..];
+        for name in top_names(rest) {
+            found.push((number, name));
+        }
+    }
+    found
+}
+
+/// Where the next `crate::` or run of `super::` that reaches the crate root stands.
+fn next_import(text: &str, up: &str) -> Option<(usize, usize)> {
+    let boundary = |at: usize| !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '$' || c == ':');
+    let first =
+        |word: &str| text.match_indices(word).map(|(at, _)| at).find(|at| boundary(*at)).map(|at| (at, word.len()));
+    [first("crate::"), first(up)].into_iter().flatten().min()
+}
+
+/// The first path segments after `crate::`: one name, or those of a braced list.
+fn top_names(text: &str) -> Vec<String> {
+    let name = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    let Some(list) = text.strip_prefix('{') else { return vec![name(text)] };
+    let (mut depth, mut names, mut start) = (0, Vec::new(), true);
+    for (at, c) in list.char_indices() {
+        match c {
+            '}' if depth == 0 => break,
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => start = true,
+            c if start && !c.is_whitespace() => {
+                names.push(name(&list[at..]));
+                start = false;
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+/// The text with comments and everything after `#[cfg(test)]` blanked; line numbers stay.
+fn without_tests(text: &str) -> String {
+    let mut in_tests = false;
+    let mut code = String::with_capacity(text.len());
+    for line in text.lines() {
+        in_tests |= line.starts_with("#[cfg(test)]");
+        if !in_tests && !line.trim_start().starts_with("//") {
+            code.push_str(line);
+        }
+        code.push('\n');
+    }
+    code
+}
+
+/// `src/sim/files.rs` is `[sim, files]`; `lib.rs` and `main.rs` are the root.
+fn module_path(source: &Path, file: &Path) -> Vec<String> {
+    let inside = file.strip_prefix(source).unwrap_or(file).with_extension("");
+    let mut parts: Vec<String> = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    if matches!(parts.last().map(String::as_str), Some("lib" | "main" | "mod")) {
+        parts.pop();
+    }
+    parts
+}
+
+fn check_dead_files(root: &Path, files: &[PathBuf], wrong: &mut Vec<String>) -> Result<()> {
+    let sources = files.iter().filter(|path| path.extension().is_some_and(|end| end == "rs"));
+    for path in sources.filter(|path| path.components().any(|part| part.as_os_str() == "src")) {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        if matches!(&*stem, "lib" | "main") {
+            continue;
+        }
+        let folder = path.parent().unwrap_or(path);
+        let beside = folder.with_extension("rs");
+        let parents = [beside, folder.join("lib.rs"), folder.join("main.rs")];
+        let declared = parents.iter().filter_map(|parent| fs::read_to_string(root.join(parent)).ok()).any(|text| {
+            text.lines().any(|line| {
+                let line = line.trim();
+                line.ends_with(&format!("mod {stem};")) && !line.starts_with("//")
+            })
+        });
+        if !declared {
+            wrong.push(format!("{}: no module declares this file", path.display()));
+        }
+    }
+    Ok(())
+}
+
+fn check_lengths(root: &Path, files: &[PathBuf], wrong: &mut Vec<String>) -> Result<()> {
+    let mut allowed = BTreeMap::new();
+    for line in fs::read_to_string(root.join(LONG_FILES)).unwrap_or_default().lines() {
+        let Some((count, path)) = line.split_once(' ') else { continue };
+        allowed.insert(path.to_owned(), count.parse::<usize>().with_context(|| format!("{LONG_FILES}: {line}"))?);
+    }
+    for path in files.iter().filter(|path| path.extension().is_some_and(|end| end == "rs")) {
+        let lines = read(&root.join(path))?.lines().count();
+        let name = path.to_string_lossy().into_owned();
+        match allowed.remove(&name) {
+            Some(limit) if lines > limit => wrong.push(format!("{name}: {lines} lines, {LONG_FILES} allows {limit}")),
+            Some(_) if lines <= LINES_MAX => {
+                wrong.push(format!("{name}: short enough now, take it out of {LONG_FILES}"))
+            }
+            Some(limit) if lines < limit => {
+                wrong.push(format!("{name}: {lines} lines, tighten {LONG_FILES} from {limit}"))
+            }
+            Some(_) => {}
+            None if lines > LINES_MAX => {
+                wrong.push(format!(
+                    "{name}: {lines} lines; look for the seam, at most {LINES_MAX} (or see {LONG_FILES})"
+                ));
+            }
+            None => {}
+        }
+    }
+    wrong.extend(allowed.keys().map(|name| format!("{LONG_FILES} names {name}, which is gone")));
+    Ok(())
+}
+
+fn check_paths(root: &Path, files: &[PathBuf], wrong: &mut Vec<String>) -> Result<()> {
+    // Written in two halves, so that this file does not break its own rule.
+    let banned = [concat!("../sha", "red"), concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/")];
+    for path in files {
+        let Ok(text) = fs::read_to_string(root.join(path)) else { continue };
+        for (number, line) in text.lines().enumerate() {
+            if let Some(word) = banned.iter().find(|word| line.contains(**word)) {
+                wrong.push(format!("{}:{}: names `{word}`", path.display(), number + 1));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// What git tracks, and what it would: new files count before they are added.
+fn tracked_files(root: &Path) -> Result<Vec<PathBuf>> {
+    let output = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output()
+        .context("git could not be started")?;
+    if !output.status.success() {
+        bail!("git ls-files failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    let names = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(names.lines().map(PathBuf::from).filter(|path| root.join(path).is_file()).collect())
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| path.display().to_string())
+}
+
+fn show(root: &Path, path: &Path) -> String {
+    path.strip_prefix(root).unwrap_or(path).display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(text: &str, depth: usize) -> Vec<String> {
+        imports(text, depth).into_iter().map(|(_, name)| name).collect()
+    }
+
+    #[test]
+    fn imports_are_found_in_every_form() {
+        assert_eq!(names("use crate::disk::Disk;\nfn f() { crate::error::Error::new() }", 1), ["disk", "error"]);
+        assert_eq!(names("use crate::{disk::{Disk, Queue}, error};", 1), ["disk", "error"]);
+        assert_eq!(names("use super::disk;", 1), ["disk"]);
+        assert_eq!(names("use super::sibling; use super::super::disk;", 2), ["disk"]);
+    }
+
+    #[test]
+    fn comments_tests_and_other_crates_do_not_count() {
+        assert!(names("// use crate::disk;\n/// [`crate::disk`]\nuse other_crate::x;", 1).is_empty());
+        assert!(names("fn f() {}\n#[cfg(test)]\nmod tests { use crate::disk; }", 1).is_empty());
+    }
+
+    #[test]
+    fn an_import_upwards_is_reported_with_its_line() {
+        let found = imports("\n\nuse crate::disk;", 1);
+        assert_eq!(found, [(3, "disk".to_owned())]);
+    }
+
+    #[test]
+    fn layers_are_read_top_first() {
+        let lists = layer_lists("```layers a crates/a\nx y\nz\n```\n").unwrap();
+        assert_eq!((lists[0].level["x"], lists[0].level["y"], lists[0].level["z"]), (0, 0, 1));
+        assert!(layer_lists("nothing").is_err());
+    }
+
+    #[test]
+    fn this_repository_keeps_its_rules() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        run(root).unwrap();
+    }
+}
