@@ -234,7 +234,10 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         }
         section.check(commit)?;
         let seq = section.last.seq.next();
-        let frames = commit.ops.iter().map(|op| op.frames(self.store.page_bytes())).sum();
+        let frames: usize = commit.ops.iter().map(|op| op.frames(self.store.page_bytes())).sum();
+        if frames > self.store.edit_frames_max() {
+            return Err(Refused::TooLarge);
+        }
         let too_large = |wait: &Wait| matches!(wait, Wait::Full { frames } if *frames > self.store.edit_frames_max());
         let applied = || {
             let mut edits = self.store.edits();

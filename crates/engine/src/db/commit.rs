@@ -201,16 +201,20 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut rest = ops;
         let portion_max = (self.store.edit_frames_max() / 8).max(1);
         let mut portion = portion_max;
+        // Where the long value of the next op was written: once, however often its turn comes.
+        let mut at = None;
         while !rest.is_empty() {
-            let long = self.is_long(&rest[0]);
-            let at = if long { self.write_long(section, &rest[0]).await? } else { None };
+            if at.is_none() && self.is_long(&rest[0]) {
+                at = self.write_long(section, &rest[0]).await?;
+            }
             // A long value goes by itself; its pages are written already.
             let run = rest.iter().take(portion).take_while(|op| !self.is_long(op)).count();
-            let now = &rest[..if long { 1 } else { run }];
+            let now = &rest[..run.max(1)];
             self.gather(mode, now, replaced, &mut held).await?;
             match section.apply(now, at, replaced) {
                 Ok(()) => {
                     rest = &rest[now.len()..];
+                    at = None;
                     portion = (portion * 2).min(portion_max);
                     held = Held::default();
                 }
