@@ -8,6 +8,7 @@
 //! | `format` | what is on disk, as types |
 //! | [`error`] | the one error |
 
+mod bell;
 pub mod error;
 mod format;
 mod pager;
@@ -15,6 +16,7 @@ mod pages;
 pub mod settings;
 mod space;
 mod tree;
+mod wal;
 
 pub use format::{BlockId, CommitSeq, PageId, TableId};
 pub use pages::Durability;
