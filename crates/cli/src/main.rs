@@ -1,3 +1,51 @@
-//! The `nofault` command: glue between the command line and the libraries.
+//! The `nofault` command: glue between the command line and the libraries. What a command does stands in its own file;
+//! this one parses, handles Ctrl-C and turns errors into exit codes.
 
-fn main() {}
+mod lab;
+mod lab_args;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::{Parser, Subcommand};
+use nofault_lab::error::LabError;
+
+/// What paging a database with mmap costs on this machine, and the alternative.
+#[derive(Debug, Parser)]
+#[command(name = "nofault", version, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure on this machine what mmap costs against explicit I/O, and report it.
+    Lab(lab_args::LabArguments),
+}
+
+fn main() -> ExitCode {
+    let Arguments { command } = Arguments::parse();
+    let cancel = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&cancel);
+    let handler = ctrlc::set_handler(move || {
+        // The second time the user means it; cells die with this process, and what is left behind the next start removes.
+        if flag.swap(true, Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+    });
+    if let Err(error) = handler {
+        eprintln!("nofault: Ctrl-C cannot be handled ({error}): an interrupted run will clean up at the next start");
+    }
+    let result = match command {
+        Command::Lab(arguments) => lab::run(arguments, &cancel),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("nofault: {error:#}");
+            ExitCode::from(error.downcast_ref::<LabError>().map_or(1, LabError::exit_code))
+        }
+    }
+}

@@ -3,6 +3,7 @@
 //! Every number on disk is little-endian. Decoding never trusts: each accessor checks bounds and answers with an error.
 //! `docs/format.md` shows the same bytes as pictures.
 
+pub(crate) mod catalog;
 mod checksum;
 mod ids;
 mod location;
@@ -10,6 +11,7 @@ mod log_group;
 pub(crate) mod node;
 pub(crate) mod node_mut;
 mod page;
+pub(crate) mod record;
 mod superblock;
 mod table_node;
 

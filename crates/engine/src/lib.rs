@@ -9,14 +9,17 @@
 //! | [`error`] | the one error |
 
 mod bell;
+pub mod db;
 pub mod error;
 mod format;
+mod gate;
 mod pager;
 mod pages;
 pub mod settings;
 mod space;
 mod tree;
 mod wal;
+mod txn;
 
 pub use format::{BlockId, CommitSeq, PageId, TableId};
 pub use pages::Durability;

@@ -23,7 +23,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -83,7 +83,9 @@ struct LogCore {
     bell: Bell,
     /// Set when a ticket is polled: then nobody may hold the queue while waiting.
     async_seen: AtomicBool,
-    hook: DurableHook,
+    hook: OnceLock<DurableHook>,
+    /// Rung when it is time for a checkpoint.
+    pressure: Arc<Bell>,
     counts: Counts,
 }
 
@@ -135,8 +137,8 @@ struct LogState {
     appended: u64,
     durable: u64,
     durable_commit: CommitSeq,
-    /// A record has begun and has not ended: its pieces must not wait for a checkpoint.
-    inside_record: bool,
+    /// The commit whose record has begun and has not ended: its pieces must not wait for a checkpoint.
+    open_record: Option<CommitSeq>,
     poisoned: Option<Error>,
     /// Where the next group goes.
     position: u64,
@@ -161,7 +163,7 @@ impl Log {
     ///
     /// # Errors
     /// What the disk says to opening a queue, `NoSpace` without memory.
-    pub(crate) fn open(disk: &dyn Disk, options: LogOptions, recovered: Recovered, hook: DurableHook) -> Result<Self> {
+    pub(crate) fn open(disk: &dyn Disk, options: LogOptions, recovered: Recovered) -> Result<Self> {
         let failed = |error| Error::from_io("open a queue of the log", error);
         let small = QueueOptions { depth_max: 2 * GROUPS_IN_FLIGHT, ..QueueOptions::default() };
         let queue = disk.queue(&small).map_err(failed)?;
@@ -179,7 +181,7 @@ impl Log {
             appended: 0,
             durable: 0,
             durable_commit: recovered.commit,
-            inside_record: false,
+            open_record: None,
             poisoned: None,
             position: recovered.position,
             anchor: recovered.anchor,
@@ -197,9 +199,27 @@ impl Log {
             ready_fd,
             bell: Bell::new()?,
             async_seen: AtomicBool::new(false),
-            hook,
+            hook: OnceLock::new(),
+            pressure: Arc::new(Bell::new()?),
             counts: Counts::default(),
         })))
+    }
+
+    /// Sets what is called as commits become durable. Once, before the first commit.
+    pub(crate) fn set_hook(&self, hook: DurableHook) {
+        let set = self.0.hook.set(hook);
+        debug_assert!(set.is_ok(), "the log has one hook");
+    }
+
+    /// Rung whenever [`Log::wants_checkpoint`] may have become true.
+    pub(crate) fn pressure(&self) -> Arc<Bell> {
+        Arc::clone(&self.0.pressure)
+    }
+
+    /// Nothing becomes durable from now on: something that commits rely on has failed elsewhere.
+    pub(crate) fn poison(&self, cause: &Error) {
+        self.0.poison(cause);
+        self.0.wake_satisfied();
     }
 
     /// Makes everything appended so far durable. Blocks.
@@ -241,7 +261,7 @@ impl Log {
     /// Whether so much log has piled up that it is time for a checkpoint: half of what is allowed.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         let state = self.0.lock();
-        self.0.live_bytes(&state, 0) * 2 > self.0.options.log_bytes
+        state.poisoned.is_none() && self.0.live_bytes(&state, 0) * 2 > self.0.options.log_bytes
     }
 
     /// What it did and holds.
@@ -281,18 +301,24 @@ impl CommitLog for Log {
         if let Some(error) = &state.poisoned {
             return Err(Wait::Failed(error.clone()));
         }
+        // Another commit: the one before was given up, and its pieces will be ignored.
+        state.open_record = state.open_record.filter(|open| *open == seq);
         if !self.0.has_room(&state, len_bytes) {
             return Err(Wait::LogFull { len_bytes });
         }
         let mut bytes = Vec::with_capacity(len_bytes);
         piece.iter().for_each(|part| bytes.extend_from_slice(part));
-        let first = !state.inside_record;
-        state.inside_record = last.is_none();
+        let first = state.open_record.is_none();
+        state.open_record = last.is_none().then_some(seq);
         state.pending.push_back(Fragment { commit: seq, bytes, written: 0, first, last: last.is_some() });
         state.pending_bytes += len_bytes;
         state.appended += len_bytes as u64;
         let position = LogPosition(state.appended);
+        let pressed = self.0.live_bytes(&state, 0) * 2 > self.0.options.log_bytes;
         drop(state);
+        if pressed {
+            self.0.pressure.ring();
+        }
         if last == Some(Durability::Deferred) {
             self.0.bell.ring();
         }
@@ -329,7 +355,7 @@ impl LogCore {
     fn has_room(&self, state: &LogState, len_bytes: usize) -> bool {
         let in_memory = state.pending_bytes == 0 || state.pending_bytes + len_bytes <= self.options.buffer_bytes;
         // A record that has begun goes on whatever the size of the log: no checkpoint can pass it.
-        let in_log = state.inside_record || self.live_bytes(state, len_bytes) <= self.options.log_bytes;
+        let in_log = state.open_record.is_some() || self.live_bytes(state, len_bytes) <= self.options.log_bytes;
         in_memory && in_log
     }
 

@@ -63,8 +63,8 @@ pub trait Queue: Send {
     /// Operations pushed and not yet reaped.
     fn in_flight(&self) -> usize;
 
-    /// A descriptor that polls readable when `reap(0)` would yield something: for a runtime's poller. `None` where the
-    /// disk has none.
+    /// A descriptor that polls readable when `reap(0)` would yield something, and now and then when it would not: for a
+    /// runtime's poller. `None` where the disk has none.
     fn ready_fd(&self) -> Option<BorrowedFd<'_>>;
 }
 

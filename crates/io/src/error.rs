@@ -37,9 +37,13 @@ pub enum ErrorKind {
     Other,
 }
 
-/// An error: a kind, what was being done to what, and the system's own number where there is one.
+/// An error: a kind, what was being done to what, and the system's own number where there is one. One pointer wide, so that
+/// results stay small on the way of success.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Error {
+pub struct Error(Box<Parts>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Parts {
     kind: ErrorKind,
     action: String,
     path: Option<PathBuf>,
@@ -50,12 +54,13 @@ pub struct Error {
 impl Error {
     /// An error that did not come from the system.
     pub fn new(kind: ErrorKind, action: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { kind, action: action.into(), path: None, errno: None, detail: detail.into() }
+        Self(Box::new(Parts { kind, action: action.into(), path: None, errno: None, detail: detail.into() }))
     }
 
     /// An error the system reported, by its (positive) errno.
     pub fn from_errno(action: impl Into<String>, errno: i32) -> Self {
-        Self { kind: kind_of(errno), action: action.into(), path: None, errno: Some(errno), detail: String::new() }
+        let detail = String::new();
+        Self(Box::new(Parts { kind: kind_of(errno), action: action.into(), path: None, errno: Some(errno), detail }))
     }
 
     /// An error the system reported.
@@ -74,44 +79,51 @@ impl Error {
     /// Names the file or device it happened to.
     #[must_use]
     pub fn at(mut self, path: &Path) -> Self {
-        self.path = Some(path.to_path_buf());
+        self.0.path = Some(path.to_path_buf());
+        self
+    }
+
+    /// Puts what was being done as a whole before what failed of it: `disk 2 of a striped disk: read 512 bytes at 0`.
+    #[must_use]
+    pub fn within(mut self, outer: impl fmt::Display) -> Self {
+        self.0.action = format!("{outer}: {}", self.0.action);
         self
     }
 
     /// Adds a sentence that helps the next step.
     #[must_use]
     pub fn hint(mut self, detail: impl Into<String>) -> Self {
-        self.detail = detail.into();
+        self.0.detail = detail.into();
         self
     }
 
     /// What the caller can do.
     pub fn kind(&self) -> ErrorKind {
-        self.kind
+        self.0.kind
     }
 
     /// The system's number, positive, where the system reported it.
     pub fn errno(&self) -> Option<i32> {
-        self.errno
+        self.0.errno
     }
 
     /// The file or device, where one is known.
     pub fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
+        self.0.path.as_deref()
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.action)?;
-        if let Some(path) = &self.path {
+        f.write_str(&self.0.action)?;
+        if let Some(path) = &self.0.path {
             write!(f, " ({})", path.display())?;
         }
-        if let Some(errno) = self.errno {
+        if let Some(errno) = self.0.errno {
             write!(f, ": {}", std::io::Error::from_raw_os_error(errno))?;
         }
-        if !self.detail.is_empty() {
-            write!(f, ": {}", self.detail)?;
+        if !self.0.detail.is_empty() {
+            write!(f, ": {}", self.0.detail)?;
         }
         Ok(())
     }

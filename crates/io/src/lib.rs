@@ -8,6 +8,7 @@
 //! | [`completion`] | one operation on its way to a disk, and what came back |
 //! | [`disk`] | the contracts: a [`disk::Disk`] and its [`disk::Queue`]s, a [`disk::Directory`] of disks |
 //! | [`uring`], [`psync`], [`sim`] | the disks: rings, a thread pool, and a simulated one with faults and power cuts |
+//! | [`folder`] | a folder of real disks, and the choice between ring and threads |
 //! | [`striped`] | one disk over several |
 //! | [`mapped`] | memory-mapped files, with SIGBUS turned into an error |
 //! | [`counters`] | what the kernel counts: faults, shootdowns, reclaim, device traffic |
@@ -36,9 +37,12 @@ pub mod completion;
 pub mod counters;
 pub mod disk;
 pub mod error;
+mod file;
+pub mod folder;
 pub mod mapped;
 pub mod probe;
 pub mod psync;
 pub mod sim;
 pub mod striped;
+mod transfer;
 pub mod uring;

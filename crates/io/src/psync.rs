@@ -1,1 +1,378 @@
-//! To be written.
+//! A disk by plain system calls (pread, pwrite) on a pool of threads: for where a ring cannot be had, and to compare with.
+//!
+//! The pool belongs to the disk. Its threads start when there is work for one more, park when there is none, and are
+//! joined when the disk and its queues are gone. Each queue has its own list of completions, so that nobody takes
+//! another's.
+//!
+//! Kept true by: a worker owns the operation, memory included, until it hands it to the queue's list. A queue that is
+//! dropped takes back what no worker has begun; the rest ends in a list that nobody reads, and is freed with it.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use rustix::event::EventfdFlags;
+
+use crate::completion::{Completion, Op};
+use crate::disk::{Disk, DiskInfo, FileOptions, Queue, QueueOptions, Refused, describe_op};
+use crate::error::{Error, ErrorKind, Result};
+use crate::file::DiskFile;
+use crate::transfer::{Piece, Step, Transfer};
+
+/// Stack of a worker: it calls the kernel and nothing deep.
+const STACK_BYTES: usize = 128 << 10;
+
+/// A file or block device, used through system calls on a pool of threads.
+#[derive(Debug)]
+pub struct PsyncDisk {
+    pool: Arc<Pool>,
+    info: DiskInfo,
+}
+
+impl PsyncDisk {
+    /// Opens a file or block device; `threads` bounds how many operations are under way in the kernel at a time, over
+    /// all queues of the disk. Starts one thread; more start with the work.
+    ///
+    /// # Errors
+    /// `InvalidCall` for zero threads or what is neither file nor device, `Unsupported` when direct I/O is required and
+    /// refused, `NotFound`, `AlreadyExists`, `NoPermission`, `NoSpace` as the system says.
+    pub fn open(path: &Path, options: &FileOptions, threads: usize) -> Result<Self> {
+        if threads == 0 {
+            return Err(Error::new(ErrorKind::InvalidCall, "open", "a pool of zero threads").at(path));
+        }
+        let file = DiskFile::open("psync", path, options)?;
+        let mut info = file.info().clone();
+        info.notes.push(format!("system calls on up to {threads} threads"));
+        let pool = Pool::start(file, threads).map_err(|error| error.at(path))?;
+        Ok(Self { pool: Arc::new(pool), info })
+    }
+
+    /// Adds a sentence to its notes: why this way was taken, for one.
+    #[must_use]
+    pub(crate) fn with_note(mut self, note: String) -> Self {
+        self.info.notes.push(note);
+        self
+    }
+}
+
+impl Disk for PsyncDisk {
+    fn info(&self) -> DiskInfo {
+        self.info.clone()
+    }
+
+    fn len_bytes(&self) -> Result<u64> {
+        self.pool.shared.file.len_bytes()
+    }
+
+    fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>> {
+        if options.depth_max == 0 {
+            return Err(Error::new(ErrorKind::InvalidCall, "open a queue", "a depth of zero"));
+        }
+        let event = rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+            .map_err(|error| Error::from_rustix("create an eventfd", error))?;
+        let done = Done { list: Mutex::default(), arrived: Condvar::new(), event, watched: AtomicBool::new(false) };
+        Ok(Box::new(PsyncQueue {
+            pool: Arc::clone(&self.pool),
+            done: Arc::new(done),
+            unsent: Vec::new(),
+            in_flight: 0,
+            depth_max: options.depth_max,
+        }))
+    }
+}
+
+/// The threads of one disk; dropping it ends and joins them.
+#[derive(Debug)]
+struct Pool {
+    shared: Arc<PoolShared>,
+    threads_max: usize,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the threads see of the pool.
+#[derive(Debug)]
+struct PoolShared {
+    file: DiskFile,
+    work: Mutex<Work>,
+    more: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Work {
+    jobs: VecDeque<Job>,
+    idle_threads: usize,
+    closed: bool,
+}
+
+/// An operation, and the list its completion goes to.
+#[derive(Debug)]
+struct Job {
+    transfer: Transfer,
+    done: Arc<Done>,
+}
+
+impl Pool {
+    fn start(file: DiskFile, threads_max: usize) -> Result<Self> {
+        let shared = Arc::new(PoolShared { file, work: Mutex::default(), more: Condvar::new() });
+        let pool = Self { shared, threads_max, threads: Mutex::default() };
+        pool.add_thread(&mut lock(&pool.threads))?;
+        Ok(pool)
+    }
+
+    fn add_thread(&self, threads: &mut Vec<JoinHandle<()>>) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new()
+            .name("nofault-io".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || shared.serve())
+            .map_err(|error| Error::from_io("start an I/O thread", &error))?;
+        threads.push(thread);
+        Ok(())
+    }
+
+    fn send(&self, jobs: impl ExactSizeIterator<Item = Job>) {
+        let sent = jobs.len();
+        let mut work = lock(&self.shared.work);
+        work.jobs.extend(jobs);
+        let (waiting, idle) = (work.jobs.len(), work.idle_threads);
+        drop(work);
+        for _ in 0..sent.min(idle) {
+            self.shared.more.notify_one();
+        }
+        let mut threads = lock(&self.threads);
+        let missing = waiting.saturating_sub(idle).min(self.threads_max - threads.len());
+        for _ in 0..missing {
+            // One thread is there since the pool was opened: where the system has no more to give, it does the work.
+            if self.add_thread(&mut threads).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        lock(&self.shared.work).closed = true;
+        self.shared.more.notify_all();
+        for thread in lock(&self.threads).drain(..) {
+            // The memory of an abandoned operation may hold the last handle to this disk: then a worker ends up here,
+            // and cannot wait for itself.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl PoolShared {
+    /// The life of a worker.
+    fn serve(&self) {
+        let mut work = lock(&self.work);
+        loop {
+            if let Some(job) = work.jobs.pop_front() {
+                drop(work);
+                // `finish` calls the kernel, and drops the caller's memory when its queue is gone: a `Drop` of theirs
+                // that panics must not take the worker along, or whoever waits for the jobs behind it waits for ever.
+                let _ = std::panic::catch_unwind(AssertUnwindSafe(|| self.finish(job)));
+                work = lock(&self.work);
+            } else if work.closed {
+                return;
+            } else {
+                work.idle_threads += 1;
+                work = self.more.wait(work).unwrap_or_else(PoisonError::into_inner);
+                work.idle_threads -= 1;
+            }
+        }
+    }
+
+    fn finish(&self, job: Job) {
+        let Job { mut transfer, done } = job;
+        let result = loop {
+            let answer = self.call(&transfer);
+            if let Step::Done(result) = transfer.answered(answer, &self.file) {
+                break result;
+            }
+        };
+        done.arrive(Completion { op: transfer.into_op(), result });
+    }
+
+    /// Asks the kernel for the next piece: bytes moved, or a negative errno.
+    fn call(&self, transfer: &Transfer) -> i64 {
+        let fd = self.file.as_raw_fd();
+        let offset = transfer.offset_bytes() as libc::off_t;
+        let moved = match transfer.piece() {
+            // SAFETY: the memory belongs to the operation inside `transfer`, which outlives the call.
+            Piece::Read { start, len_bytes } => unsafe { libc::pread(fd, start.cast(), len_bytes as usize, offset) },
+            Piece::Write { start, len_bytes, durable: false } => {
+                // SAFETY: as above.
+                unsafe { libc::pwrite(fd, start.cast(), len_bytes as usize, offset) }
+            }
+            Piece::Write { start, len_bytes, durable: true } => {
+                let range = libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len_bytes as usize };
+                return self.write_gather(std::slice::from_ref(&range), offset, true);
+            }
+            Piece::WriteGather { iovecs, durable } => return self.write_gather(iovecs, offset, durable),
+            Piece::Sync => return answer_of(rustix::fs::fdatasync(&self.file)),
+            Piece::Allocate { .. } if self.file.is_block_device() => return 0,
+            Piece::Allocate { len_bytes } => {
+                let mode = rustix::fs::FallocateFlags::empty();
+                return answer_of(rustix::fs::fallocate(&self.file, mode, offset as u64, len_bytes));
+            }
+        };
+        if moved < 0 { -i64::from(last_errno()) } else { moved as i64 }
+    }
+
+    fn write_gather(&self, iovecs: &[libc::iovec], offset: libc::off_t, durable: bool) -> i64 {
+        let fd = self.file.as_raw_fd();
+        let flags = if durable { libc::RWF_DSYNC } else { 0 };
+        // SAFETY: the ranges belong to the operation being finished, which outlives the call; there are at most 1024.
+        let moved = unsafe { libc::pwritev2(fd, iovecs.as_ptr(), iovecs.len() as libc::c_int, offset, flags) };
+        if moved >= 0 {
+            return moved as i64;
+        }
+        let errno = last_errno();
+        if !matches!(errno, libc::EOPNOTSUPP | libc::ENOSYS) {
+            return -i64::from(errno);
+        }
+        // Kernels before 4.7, and those who imitate one, know no flags here: the same in two calls.
+        // SAFETY: as above.
+        let moved = unsafe { libc::pwritev(fd, iovecs.as_ptr(), iovecs.len() as libc::c_int, offset) };
+        if moved < 0 {
+            return -i64::from(last_errno());
+        }
+        if !durable {
+            return moved as i64;
+        }
+        match answer_of(rustix::fs::fdatasync(&self.file)) {
+            0 => moved as i64,
+            failed => failed,
+        }
+    }
+}
+
+fn answer_of(result: rustix::io::Result<()>) -> i64 {
+    result.map_or_else(|errno| -i64::from(errno.raw_os_error()), |()| 0)
+}
+
+fn last_errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// A panic elsewhere leaves these locks' content whole: each holder moves one value in or out.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The completions of one queue.
+#[derive(Debug)]
+struct Done {
+    list: Mutex<Vec<Completion>>,
+    arrived: Condvar,
+    /// Readable while `list` is not empty, from the moment `watched` is set.
+    event: OwnedFd,
+    /// Somebody polls `event`. Until then nobody pays for it.
+    watched: AtomicBool,
+}
+
+impl Done {
+    fn arrive(&self, completion: Completion) {
+        let mut list = lock(&self.list);
+        list.push(completion);
+        if list.len() == 1 {
+            self.signal();
+        }
+        drop(list);
+        self.arrived.notify_one();
+    }
+
+    /// With `list` locked, so that it cannot be emptied in between.
+    fn signal(&self) {
+        if self.watched.load(Ordering::Relaxed) {
+            // Fails only when the counter is full, and then it is readable already.
+            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// With `list` locked and about to be emptied.
+    fn unsignal(&self) {
+        if self.watched.load(Ordering::Relaxed) {
+            // Fails only when the counter is zero, and then it is not readable already.
+            let _ = rustix::io::read(&self.event, &mut [0_u8; 8]);
+        }
+    }
+}
+
+/// One consumer's queue.
+struct PsyncQueue {
+    pool: Arc<Pool>,
+    done: Arc<Done>,
+    unsent: Vec<Job>,
+    in_flight: usize,
+    depth_max: usize,
+}
+
+impl Queue for PsyncQueue {
+    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+        if self.in_flight >= self.depth_max {
+            let error = Error::new(ErrorKind::Busy, describe_op(&op), format!("{} in flight", self.in_flight));
+            return Err(Refused { op, error });
+        }
+        if let Err(error) = self.pool.shared.file.accept(&op) {
+            return Err(Refused { op, error });
+        }
+        self.unsent.push(Job { transfer: Transfer::new(op), done: Arc::clone(&self.done) });
+        self.in_flight += 1;
+        Ok(())
+    }
+
+    fn submit(&mut self) -> Result<()> {
+        if !self.unsent.is_empty() {
+            self.pool.send(self.unsent.drain(..));
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> Result<()> {
+        self.submit()?;
+        let wanted = wait_for.min(self.in_flight);
+        let mut list = lock(&self.done.list);
+        while list.len() < wanted {
+            list = self.done.arrived.wait(list).unwrap_or_else(PoisonError::into_inner);
+        }
+        if !list.is_empty() {
+            self.done.unsignal();
+        }
+        self.in_flight -= list.len();
+        into.append(&mut list);
+        Ok(())
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        let list = lock(&self.done.list);
+        let watched_before = self.done.watched.swap(true, Ordering::Relaxed);
+        if !watched_before && !list.is_empty() {
+            self.done.signal();
+        }
+        Some(self.done.event.as_fd())
+    }
+}
+
+impl Drop for PsyncQueue {
+    fn drop(&mut self) {
+        let mut work = lock(&self.pool.shared.work);
+        let (ours, others) = work.jobs.drain(..).partition(|job| Arc::ptr_eq(&job.done, &self.done));
+        work.jobs = others;
+        drop(work);
+        // Outside the lock: it frees the caller's memory, and that is the caller's code.
+        let ours: VecDeque<Job> = ours;
+        drop(ours);
+    }
+}

@@ -59,9 +59,9 @@
 //!
 //! # Time
 //!
-//! Simulated time passes when someone looks: in `submit`, `reap`. So `reap(0)` may find nothing and `reap(n)` never
-//! parks. A queue's `ready_fd` is readable as long as something submitted is not yet reaped, which is more often
-//! than the contract asks; whoever polls it then looks, and that is what makes the operation finish in the end.
+//! Simulated time passes when someone looks, in `submit` and `reap`. So `reap(0)` may find nothing, and `reap(n)` never
+//! parks. Once a queue has been asked for its `ready_fd`, one of the operations it has submitted is always ready, since
+//! nobody would look otherwise. Dropping a queue runs what it had submitted; what it had only pushed runs or not.
 //!
 //! The world's lock is never held while memory of an operation is dropped, so buffers may belong to anything.
 
@@ -174,14 +174,9 @@ impl SimWorld {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// Runs `body` under the lock; what is to be dropped is dropped after it.
+    /// Runs `body` under the lock. It must not drop memory of operations: see [`State::remove_queue`].
     fn with<T>(&self, body: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let answer = body(&mut state);
-        let orphans = std::mem::take(&mut state.orphans);
-        drop(state);
-        drop(orphans);
-        answer
+        body(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -1,1 +1,580 @@
-//! To be written.
+//! One disk over several, striped (RAID 0): consecutive stripes lie on consecutive disks, so that large requests and
+//! many small ones keep all of them busy. No redundancy: what one disk loses is lost.
+//!
+//! A request within one stripe is handed on as it is. A longer read becomes one read per stripe; a longer write becomes
+//! one gathered write per disk, because its stripes follow each other there. The whole fails when a part fails, with
+//! the disk named; other parts may have been done, as with any failed write.
+//!
+//! **Length.** The disk ends at the first byte that one of its parts lacks. With parts of equal length in whole stripes
+//! that is their sum; on unequal ones the surplus is not used. A write beyond the end that leaves a gap does not move the
+//! end until the gap is filled; `Allocate` fills gaps.
+//!
+//! Kept true by:
+//! 1. A parent lives in its slot until each of its parts has come back; a part's token is slot and number.
+//! 2. A part is in its child's queue, or in the backlog of a child whose queue is full; so a backlog means that there is
+//!    something to wait for.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
+
+use rustix::event::{PollFd, PollFlags, epoll, poll};
+
+use crate::aligned::{IoBuf, StableBytes};
+use crate::completion::{Completion, Op, OpKind, WriteData};
+use crate::disk::{Disk, DiskInfo, Queue, QueueOptions, Refused, check_op, describe_op};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Most pieces of memory in one gathered write. The kernel takes 1024.
+const PARTS_MAX: usize = 512;
+
+/// Several disks as one.
+#[derive(Clone)]
+pub struct StripedDisk {
+    children: Arc<[Arc<dyn Disk>]>,
+    layout: Layout,
+}
+
+impl StripedDisk {
+    /// Stripes `children`, in this order, in stripes of `stripe_bytes`. Order and stripe size are not stored anywhere:
+    /// opening the same disks otherwise gives other bytes.
+    ///
+    /// # Errors
+    /// `InvalidCall` without children, or when `stripe_bytes` is not a multiple of what each child asks of offsets.
+    pub fn new(children: Vec<Arc<dyn Disk>>, stripe_bytes: u64) -> Result<Self> {
+        let invalid = |why: String| Error::new(ErrorKind::InvalidCall, "stripe disks", why);
+        if children.is_empty() {
+            return Err(invalid("there are none".into()));
+        }
+        let align = align_of(&children) as u64;
+        if stripe_bytes == 0 || !stripe_bytes.is_multiple_of(align) || usize::try_from(stripe_bytes).is_err() {
+            return Err(invalid(format!("stripes of {stripe_bytes} bytes; they must be multiples of {align}")));
+        }
+        let layout = Layout { stripe: stripe_bytes, count: children.len() as u64 };
+        Ok(Self { children: children.into(), layout })
+    }
+}
+
+impl Disk for StripedDisk {
+    fn info(&self) -> DiskInfo {
+        let infos: Vec<DiskInfo> = self.children.iter().map(|child| child.info()).collect();
+        let mut notes = vec![format!("{} disks in stripes of {} bytes", infos.len(), self.layout.stripe)];
+        for (index, info) in infos.iter().enumerate() {
+            let path = info.path.as_ref().map(|path| format!(" {}", path.display())).unwrap_or_default();
+            notes.push(format!("disk {index}: {}{path}", info.kind));
+            notes.extend(info.notes.iter().map(|note| format!("disk {index}: {note}")));
+        }
+        DiskInfo {
+            kind: "striped",
+            path: None,
+            direct: infos.iter().all(|info| info.direct),
+            align_bytes: align_of(&self.children),
+            notes,
+        }
+    }
+
+    fn len_bytes(&self) -> Result<u64> {
+        let mut end = u64::MAX;
+        for (index, child) in self.children.iter().enumerate() {
+            let len = child.len_bytes().map_err(|error| name_child(error, index, "find the length"))?;
+            end = end.min(self.layout.first_missing(index as u64, len));
+        }
+        Ok(end)
+    }
+
+    fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>> {
+        let open = |(index, child): (usize, &Arc<dyn Disk>)| {
+            let queue = child.queue(options).map_err(|error| name_child(error, index, "open a queue"))?;
+            Ok(Child { queue, backlog: VecDeque::new() })
+        };
+        Ok(Box::new(StripedQueue {
+            children: self.children.iter().enumerate().map(open).collect::<Result<_>>()?,
+            disk: self.clone(),
+            info: self.info(),
+            depth_max: options.depth_max,
+            in_flight: 0,
+            parents: Vec::new(),
+            free: Vec::new(),
+            done: Vec::new(),
+            ready: OnceLock::new(),
+        }))
+    }
+}
+
+impl fmt::Debug for StripedDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StripedDisk({} bytes a stripe, {:?})", self.layout.stripe, self.children)
+    }
+}
+
+fn align_of(children: &[Arc<dyn Disk>]) -> usize {
+    children.iter().map(|child| child.info().align_bytes).max().unwrap_or(1)
+}
+
+fn name_child(error: Error, index: usize, action: &str) -> Error {
+    error.within(format!("{action} of a striped disk: disk {index}"))
+}
+
+/// Where bytes lie.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    stripe: u64,
+    count: u64,
+}
+
+/// The part of a request that lies in one stripe.
+struct Piece {
+    child: usize,
+    offset: u64,
+    /// Bytes of the request.
+    part: Range<usize>,
+}
+
+impl Layout {
+    fn place(self, offset: u64) -> (usize, u64) {
+        let stripe = offset / self.stripe;
+        ((stripe % self.count) as usize, stripe / self.count * self.stripe + offset % self.stripe)
+    }
+
+    fn pieces(self, offset: u64, len: usize) -> impl Iterator<Item = Piece> {
+        let mut done = 0;
+        std::iter::from_fn(move || {
+            (done < len).then(|| {
+                let at = offset + done as u64;
+                let (child, child_offset) = self.place(at);
+                let count = usize::try_from(self.stripe - at % self.stripe).unwrap_or(usize::MAX).min(len - done);
+                let part = done..done + count;
+                done += count;
+                Piece { child, offset: child_offset, part }
+            })
+        })
+    }
+
+    /// Bytes of the first `end` that lie on a child: how long it must be to hold them.
+    fn child_len(self, child: u64, end: u64) -> u64 {
+        let row = self.stripe.saturating_mul(self.count);
+        let rest = (end % row).saturating_sub(child * self.stripe).min(self.stripe);
+        end / row * self.stripe + rest
+    }
+
+    /// The first byte of the whole that a child of this length lacks.
+    fn first_missing(self, child: u64, len: u64) -> u64 {
+        let stripe = (len / self.stripe).saturating_mul(self.count).saturating_add(child);
+        stripe.saturating_mul(self.stripe).saturating_add(len % self.stripe)
+    }
+}
+
+struct Child {
+    queue: Box<dyn Queue>,
+    /// Parts that its queue had no room for.
+    backlog: VecDeque<Op>,
+}
+
+impl Child {
+    /// Takes a part, now or as soon as there is room.
+    fn start(&mut self, op: Op) -> std::result::Result<(), Box<Refused>> {
+        if !self.backlog.is_empty() {
+            self.backlog.push_back(op);
+            return Ok(());
+        }
+        match self.queue.push(op) {
+            Err(refused) if refused.error.kind() == ErrorKind::Busy && self.queue.in_flight() > 0 => {
+                self.backlog.push_back(refused.op);
+                Ok(())
+            }
+            other => other.map_err(Box::new),
+        }
+    }
+}
+
+/// What the parts of an operation are put together from again.
+enum Whole {
+    /// One part, which is the operation itself.
+    Passed(Option<OpKind>),
+    Read(Vec<Option<IoBuf>>),
+    Owned {
+        buffer: Arc<IoBuf>,
+        durable: bool,
+    },
+    Gathered {
+        parts: Vec<Arc<dyn StableBytes>>,
+        durable: bool,
+    },
+    Sync,
+    Allocate {
+        len_bytes: u64,
+    },
+}
+
+struct Parent {
+    token: u64,
+    offset: u64,
+    whole: Whole,
+    parts_left: usize,
+    /// The first part, in order, that failed: its number, its child and why.
+    error: Option<(u32, usize, Error)>,
+}
+
+impl Parent {
+    fn take_back(&mut self, part: u32, kind: OpKind) {
+        match (&mut self.whole, kind) {
+            (Whole::Passed(passed), kind) => *passed = Some(kind),
+            (Whole::Read(buffers), OpKind::Read(buffer)) => {
+                if let Some(place) = buffers.get_mut(part as usize) {
+                    *place = Some(buffer);
+                }
+            }
+            // Slices of what the parent holds itself.
+            _ => {}
+        }
+    }
+
+    /// The operation as it was pushed, once every part is back.
+    fn into_op(self) -> Op {
+        let kind = match self.whole {
+            Whole::Passed(kind) => kind.unwrap_or(OpKind::Sync),
+            Whole::Read(buffers) => joined(buffers),
+            Whole::Owned { buffer, durable } => {
+                let data = match Arc::try_unwrap(buffer) {
+                    Ok(buffer) => WriteData::Owned(buffer),
+                    // Somebody below still reads it: the bytes come back, shared.
+                    Err(shared) => WriteData::Gather(vec![shared]),
+                };
+                OpKind::Write { data, durable }
+            }
+            Whole::Gathered { parts, durable } => OpKind::Write { data: WriteData::Gather(parts), durable },
+            Whole::Sync => OpKind::Sync,
+            Whole::Allocate { len_bytes } => OpKind::Allocate { len_bytes },
+        };
+        Op::new(self.token, self.offset, kind)
+    }
+}
+
+/// Joins what was cut. The pieces are neighbours of one region, because contract 1 of a disk gives each back whole.
+fn joined(buffers: Vec<Option<IoBuf>>) -> OpKind {
+    let whole = buffers.into_iter().flatten().reduce(|whole, next| match whole.join(next) {
+        Ok(longer) => longer,
+        Err((whole, next)) => panic!("a disk gave back {next:?} as the neighbour of {whole:?}"),
+    });
+    whole.map_or(OpKind::Sync, OpKind::Read)
+}
+
+/// A part of stable bytes.
+struct Slice {
+    whole: Arc<dyn StableBytes>,
+    range: Range<usize>,
+}
+
+// SAFETY: a fixed range of bytes that are themselves stable, kept alive by the `Arc`.
+unsafe impl StableBytes for Slice {
+    fn bytes(&self) -> &[u8] {
+        &self.whole.bytes()[self.range.clone()]
+    }
+}
+
+struct StripedQueue {
+    children: Vec<Child>,
+    disk: StripedDisk,
+    info: DiskInfo,
+    depth_max: usize,
+    in_flight: usize,
+    parents: Vec<Option<Parent>>,
+    free: Vec<u32>,
+    /// Finished and not yet handed over.
+    done: Vec<Completion>,
+    /// An epoll descriptor over those of the children, made when first asked for.
+    ready: OnceLock<Option<OwnedFd>>,
+}
+
+impl StripedQueue {
+    /// Cuts an operation: what holds it together, and the parts with the number of their child.
+    fn cut(&self, offset: u64, kind: OpKind) -> Result<(Whole, Vec<(usize, Op)>)> {
+        let layout = self.disk.layout;
+        let len = kind.len_bytes();
+        let within_one = layout.count == 1 || offset % layout.stripe + len as u64 <= layout.stripe;
+        let part = |offset, kind| Op::new(0, offset, kind);
+        Ok(match kind {
+            OpKind::Sync => {
+                let each = (0..self.children.len()).map(|child| (child, part(0, OpKind::Sync))).collect();
+                (Whole::Sync, each)
+            }
+            OpKind::Allocate { len_bytes } => (Whole::Allocate { len_bytes }, self.allocations(offset, len_bytes)?),
+            kind if within_one => {
+                let (child, child_offset) = layout.place(offset);
+                (Whole::Passed(None), vec![(child, part(child_offset, kind))])
+            }
+            OpKind::Read(buffer) => {
+                let mut rest = Some(buffer);
+                let mut parts = Vec::new();
+                for piece in layout.pieces(offset, len) {
+                    let Some(buffer) = rest.take() else { break };
+                    let (buffer, tail) = buffer.split_at(piece.part.len());
+                    rest = Some(tail);
+                    parts.push((piece.child, part(piece.offset, OpKind::Read(buffer))));
+                }
+                (Whole::Read(parts.iter().map(|_| None).collect()), parts)
+            }
+            OpKind::Write { data: WriteData::Owned(buffer), durable } => {
+                let buffer = Arc::new(buffer);
+                let shared: Arc<dyn StableBytes> = buffer.clone();
+                let parts = gathers(layout, offset, &[shared], durable);
+                (Whole::Owned { buffer, durable }, parts)
+            }
+            OpKind::Write { data: WriteData::Gather(parts), durable } => {
+                let cut = gathers(layout, offset, &parts, durable);
+                (Whole::Gathered { parts, durable }, cut)
+            }
+        })
+    }
+
+    /// For each child what it must have so that no byte below the end of the range is missing.
+    fn allocations(&self, offset: u64, len: u64) -> Result<Vec<(usize, Op)>> {
+        let layout = self.disk.layout;
+        let mut parts = Vec::new();
+        for (index, child) in self.disk.children.iter().enumerate() {
+            let end = layout.child_len(index as u64, offset + len);
+            let child_len = child.len_bytes().map_err(|error| name_child(error, index, "allocate"))?;
+            // From its own end if that comes first, which leaves no gap.
+            let start = layout.child_len(index as u64, offset).min(child_len) / self.info.align_bytes as u64;
+            let start = start * self.info.align_bytes as u64;
+            if start < end {
+                parts.push((index, Op::new(0, start, OpKind::Allocate { len_bytes: end - start })));
+            }
+        }
+        Ok(parts)
+    }
+
+    /// A part has come back: takes its memory, and finishes the whole with the last one.
+    fn finish_part(&mut self, child: usize, completion: Completion) {
+        let (slot, part) = ((completion.op.token >> 32) as usize, completion.op.token as u32);
+        let Some(place) = self.parents.get_mut(slot) else { return };
+        let Some(parent) = place else { return };
+        parent.take_back(part, completion.op.kind);
+        if let Err(error) = completion.result
+            && parent.error.as_ref().is_none_or(|(first, ..)| part < *first)
+        {
+            parent.error = Some((part, child, error));
+        }
+        parent.parts_left -= 1;
+        if parent.parts_left == 0
+            && let Some(mut parent) = place.take()
+        {
+            self.free.push(slot as u32);
+            let error = parent.error.take();
+            let op = parent.into_op();
+            let result = match error {
+                None => Ok(op.kind.len_bytes()),
+                Some((_, child, error)) => Err(name_child(error, child, &describe_op(&op))),
+            };
+            self.done.push(Completion { op, result });
+        }
+    }
+
+    /// Takes what the children have finished, and gives them what waited for room.
+    fn collect(&mut self) -> Result<()> {
+        let mut finished = Vec::new();
+        for index in 0..self.children.len() {
+            let child = &mut self.children[index];
+            if child.queue.in_flight() == 0 {
+                continue;
+            }
+            let reaped = child.queue.reap(0, &mut finished).map_err(|error| name_child(error, index, "reap"));
+            let refilled = self.refill(index, &mut finished);
+            // Also when something went wrong: what has come back must not be lost.
+            for completion in finished.drain(..) {
+                self.finish_part(index, completion);
+            }
+            reaped.and(refilled)?;
+        }
+        Ok(())
+    }
+
+    /// Moves a child's backlog into its queue as far as there is room. What it refuses has failed.
+    fn refill(&mut self, index: usize, failed: &mut Vec<Completion>) -> Result<()> {
+        let child = &mut self.children[index];
+        let mut moved = false;
+        while let Some(op) = child.backlog.pop_front() {
+            match child.queue.push(op) {
+                Ok(()) => moved = true,
+                Err(refused) if refused.error.kind() == ErrorKind::Busy && child.queue.in_flight() > 0 => {
+                    child.backlog.push_front(refused.op);
+                    break;
+                }
+                Err(refused) => failed.push(Completion { op: refused.op, result: Err(refused.error) }),
+            }
+        }
+        if moved { submit(child, index) } else { Ok(()) }
+    }
+
+    /// Parks until a child has something.
+    fn wait(&mut self) -> Result<()> {
+        let mut busy: Vec<usize> = Vec::new();
+        busy.extend((0..self.children.len()).filter(|index| self.children[*index].queue.in_flight() > 0));
+        let without_fd = busy.iter().find(|index| self.children[**index].queue.ready_fd().is_none());
+        if let Some(index) = without_fd.or(if busy.len() == 1 { busy.first() } else { None }).copied() {
+            let mut finished = Vec::new();
+            let reaped = self.children[index].queue.reap(1, &mut finished);
+            for completion in finished {
+                self.finish_part(index, completion);
+            }
+            return reaped.map_err(|error| name_child(error, index, "reap"));
+        }
+        let fds = busy.iter().filter_map(|index| self.children[*index].queue.ready_fd());
+        let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        if fds.is_empty() {
+            return Err(Error::new(ErrorKind::Other, "wait on a striped disk", "no disk has anything in flight"));
+        }
+        match poll(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(Error::from_rustix("wait on a striped disk", error)),
+        }
+    }
+
+    fn epoll(&self) -> Option<OwnedFd> {
+        let whole = epoll::create(epoll::CreateFlags::CLOEXEC).ok()?;
+        for (index, child) in self.children.iter().enumerate() {
+            epoll::add(&whole, child.queue.ready_fd()?, epoll::EventData::new_u64(index as u64), epoll::EventFlags::IN)
+                .ok()?;
+        }
+        Some(whole)
+    }
+}
+
+impl Queue for StripedQueue {
+    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+        if let Err(error) = check_op(&op, &self.info) {
+            return Err(Refused { op, error });
+        }
+        if self.in_flight >= self.depth_max {
+            let why = format!("{} operations are in flight, as many as this queue takes", self.in_flight);
+            let error = Error::new(ErrorKind::Busy, describe_op(&op), why);
+            return Err(Refused { op, error });
+        }
+        let Op { token, offset_bytes: offset, kind } = op;
+        let allocation = if let OpKind::Allocate { len_bytes } = kind { Some(len_bytes) } else { None };
+        let (whole, parts) = match self.cut(offset, kind) {
+            Ok(cut) => cut,
+            Err(error) => {
+                // Only an allocation asks the disks something before it is cut.
+                let kind = OpKind::Allocate { len_bytes: allocation.unwrap_or_default() };
+                return Err(Refused { op: Op::new(token, offset, kind), error });
+            }
+        };
+        self.in_flight += 1;
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.parents.push(None);
+            (self.parents.len() - 1) as u32
+        });
+        self.parents[slot as usize] = Some(Parent { token, offset, whole, parts_left: parts.len(), error: None });
+        let mut accepted = 0;
+        for (part, (child, mut op)) in parts.into_iter().enumerate() {
+            op.token = u64::from(slot) << 32 | part as u64;
+            match self.children[child].start(op) {
+                Ok(()) => accepted += 1,
+                Err(refused) => {
+                    self.finish_part(child, Completion { op: refused.op, result: Err(refused.error) });
+                }
+            }
+        }
+        // Refused by every child: nothing was started, so it goes back.
+        if accepted == 0
+            && let Some(Completion { op, result: Err(error) }) = self.done.pop()
+        {
+            self.in_flight -= 1;
+            return Err(Refused { op, error });
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self) -> Result<()> {
+        self.children.iter_mut().enumerate().try_for_each(|(index, child)| submit(child, index))
+    }
+
+    fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> Result<()> {
+        let wait_for = wait_for.min(self.in_flight);
+        let mut outcome = self.collect();
+        while outcome.is_ok() && self.done.len() < wait_for {
+            outcome = self.wait().and_then(|()| self.collect());
+        }
+        self.in_flight -= self.done.len();
+        into.append(&mut self.done);
+        outcome
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.ready.get_or_init(|| self.epoll()).as_ref().map(AsFd::as_fd)
+    }
+}
+
+fn submit(child: &mut Child, index: usize) -> Result<()> {
+    child.queue.submit().map_err(|error| name_child(error, index, "submit"))
+}
+
+/// One gathered write per child (more when it would have too many pieces), from slices of `parts`.
+fn gathers(layout: Layout, offset: u64, parts: &[Arc<dyn StableBytes>], durable: bool) -> Vec<(usize, Op)> {
+    /// A write in the making; the stripes of one child follow each other there.
+    struct Gather {
+        child: usize,
+        offset: u64,
+        slices: Vec<Arc<dyn StableBytes>>,
+    }
+    let mut gathers: Vec<Gather> = Vec::new();
+    let mut open: Vec<Option<usize>> = vec![None; layout.count as usize];
+    let mut at = offset;
+    for whole in parts {
+        for piece in layout.pieces(at, whole.bytes().len()) {
+            let roomy = open[piece.child].filter(|index| gathers[*index].slices.len() < PARTS_MAX);
+            let index = roomy.unwrap_or_else(|| {
+                gathers.push(Gather { child: piece.child, offset: piece.offset, slices: Vec::new() });
+                gathers.len() - 1
+            });
+            open[piece.child] = Some(index);
+            gathers[index].slices.push(Arc::new(Slice { whole: whole.clone(), range: piece.part }));
+        }
+        at += whole.bytes().len() as u64;
+    }
+    let op = |gather: Gather| {
+        let data = WriteData::Gather(gather.slices);
+        (gather.child, Op::new(0, gather.offset, OpKind::Write { data, durable }))
+    };
+    gathers.into_iter().map(op).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_has_one_place_and_lengths_agree_with_it() {
+        let layout = Layout { stripe: 8, count: 3 };
+        let mut lens = [0; 3];
+        for at in 0..200 {
+            let (child, place) = layout.place(at);
+            assert_eq!(place, lens[child], "bytes of a child follow each other");
+            assert_eq!(layout.first_missing(child as u64, place), at);
+            lens[child] += 1;
+            assert_eq!([0, 1, 2].map(|child| layout.child_len(child, at + 1)), lens);
+        }
+        assert_eq!(layout.first_missing(2, u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn a_long_write_is_one_gathered_write_per_disk_until_it_has_too_many_pieces() {
+        let layout = Layout { stripe: 4096, count: 2 };
+        let buffer = IoBuf::zeroed(4096 * 4, crate::aligned::PageKind::Small).unwrap();
+        let whole: Arc<dyn StableBytes> = Arc::new(buffer);
+        let writes = gathers(layout, 4096, &[whole.clone(), whole.clone()], false);
+        let seen: Vec<_> = writes.iter().map(|(child, op)| (*child, op.offset_bytes, op.kind.len_bytes())).collect();
+        assert_eq!(seen, [(1, 0, 4 * 4096), (0, 4096, 4 * 4096)]);
+        let parts = vec![whole; PARTS_MAX];
+        let writes = gathers(layout, 0, &parts, false);
+        let seen: Vec<_> = writes.iter().map(|(child, op)| (*child, op.offset_bytes)).collect();
+        assert_eq!(seen, [(0, 0), (1, 0), (0, 512 * 4096), (1, 512 * 4096)]);
+    }
+}

@@ -1,1 +1,225 @@
-//! To be written.
+//! A disk through io_uring: one raw ring a queue, with file and memory registered where the kernel allows it.
+//!
+//! This file opens disks and decides how a ring is set up: `queue` is what runs on it. Every flag and registration
+//! that was wanted and could not be had is named, with the kernel's reason, in the notes of disk and queue.
+//!
+//! Kept true by: nothing here makes a promise to the kernel about memory; the queue does.
+
+mod queue;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use io_uring::{Builder, IoUring};
+
+pub use self::queue::UringQueue;
+use crate::disk::{Disk, DiskInfo, FileOptions, Queue, QueueOptions};
+use crate::error::{Error, ErrorKind, Result};
+use crate::file::DiskFile;
+
+/// Submission entries a ring is given at most; a deeper queue sends in several steps.
+const SUBMISSION_ENTRIES_MAX: usize = 4096;
+/// Completion entries a ring is given at most (the kernel's limit is 65,536). What does not fit is kept by the kernel
+/// until there is room (IORING_FEAT_NODROP).
+const COMPLETION_ENTRIES_MAX: usize = 65_536;
+
+/// A file or block device, used through io_uring.
+#[derive(Debug)]
+pub struct UringDisk {
+    file: Arc<DiskFile>,
+    /// What its queues could not have, each said once.
+    queue_notes: Mutex<Vec<String>>,
+}
+
+/// How a ring is set up, for those who compare. The default is what measures best without knowing the load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UringOptions {
+    /// Let a kernel thread poll for submissions, and sleep after this many idle milliseconds (SQPOLL). Costs a core
+    /// while it polls, and excludes the two flags below.
+    pub sqpoll_idle_ms: Option<u32>,
+    /// SINGLE_ISSUER and DEFER_TASKRUN. `Auto` takes them for queues with [`QueueOptions::single_thread`].
+    pub defer_taskrun: FlagChoice,
+    /// COOP_TASKRUN, where DEFER_TASKRUN is not taken: completions do not interrupt the thread that submitted them.
+    pub coop_taskrun: FlagChoice,
+    /// Register the file with the ring.
+    pub register_file: bool,
+    /// Register the memory in [`QueueOptions::registered`] with the ring.
+    pub register_buffers: bool,
+    /// Entries of both rings, instead of what fits [`QueueOptions::depth_max`]. Any number is right; a small one costs
+    /// system calls.
+    pub ring_entries: Option<u32>,
+}
+
+impl Default for UringOptions {
+    fn default() -> Self {
+        Self {
+            sqpoll_idle_ms: None,
+            defer_taskrun: FlagChoice::Auto,
+            coop_taskrun: FlagChoice::Auto,
+            register_file: true,
+            register_buffers: true,
+            ring_entries: None,
+        }
+    }
+}
+
+/// Whether a ring takes a flag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlagChoice {
+    /// Where it suits and the kernel has it.
+    Auto,
+    /// Never.
+    Off,
+}
+
+impl UringDisk {
+    /// Opens a file or block device, and makes sure that this process can have rings at all.
+    ///
+    /// # Errors
+    /// `Unsupported` or `NoPermission` when there is no io_uring for this process (the message says who forbids it), or
+    /// direct I/O is required and refused; `InvalidCall` for what is neither file nor device; `NotFound`,
+    /// `AlreadyExists`, `NoSpace` as the system says.
+    pub fn open(path: &Path, options: &FileOptions) -> Result<Self> {
+        // First, so that nothing is created where it cannot be used.
+        if let Some(refused) = Self::ring_refused() {
+            return Err(refused.at(path));
+        }
+        let file = Arc::new(DiskFile::open("io_uring", path, options)?);
+        Ok(Self { file, queue_notes: Mutex::default() })
+    }
+
+    /// Why this process can have no ring; `None` when it can. Sets one up and closes it, some 50 us.
+    pub fn ring_refused() -> Option<Error> {
+        IoUring::new(1).map_err(|error| explain_setup(&error)).and_then(checked).err()
+    }
+
+    /// Opens a queue on a ring that is set up as told.
+    ///
+    /// # Errors
+    /// As [`Disk::queue`].
+    pub fn queue_with(&self, options: &QueueOptions, ring_options: &UringOptions) -> Result<UringQueue> {
+        if options.depth_max == 0 {
+            return Err(Error::new(ErrorKind::InvalidCall, "open a queue", "a depth of zero"));
+        }
+        let mut notes = Vec::new();
+        let ring = build_ring(options, ring_options, &mut notes)?;
+        let queue = UringQueue::new(ring, Arc::clone(&self.file), options, ring_options, notes);
+        let mut said = self.queue_notes.lock().unwrap_or_else(PoisonError::into_inner);
+        for note in queue.notes() {
+            if !said.contains(note) {
+                said.push(note.clone());
+            }
+        }
+        Ok(queue)
+    }
+}
+
+impl Disk for UringDisk {
+    fn info(&self) -> DiskInfo {
+        let mut info = self.file.info().clone();
+        info.notes.extend(self.queue_notes.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned());
+        info
+    }
+
+    fn len_bytes(&self) -> Result<u64> {
+        self.file.len_bytes()
+    }
+
+    fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>> {
+        Ok(Box::new(self.queue_with(options, &UringOptions::default())?))
+    }
+}
+
+/// A set of flags to try, and its name in the notes.
+struct Flags {
+    name: &'static str,
+    set: fn(&mut Builder),
+}
+
+/// Newest first. TASKRUN_FLAG makes "is there work that only I can run" a look into memory instead of a system call.
+const DEFERRED: Flags = Flags {
+    name: "SINGLE_ISSUER and DEFER_TASKRUN",
+    set: |builder| {
+        builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+    },
+};
+const COOPERATIVE: Flags = Flags {
+    name: "COOP_TASKRUN",
+    set: |builder| {
+        builder.setup_coop_taskrun().setup_taskrun_flag();
+    },
+};
+
+fn build_ring(options: &QueueOptions, ring_options: &UringOptions, notes: &mut Vec<String>) -> Result<IoUring> {
+    let depth = options.depth_max;
+    let submission_entries =
+        ring_options.ring_entries.map_or(depth.min(SUBMISSION_ENTRIES_MAX), |entries| entries as usize);
+    let completion_entries = ring_options.ring_entries.map_or(depth.min(COMPLETION_ENTRIES_MAX), |n| n as usize);
+    let build = |set: &dyn Fn(&mut Builder)| {
+        let mut builder = IoUring::builder();
+        // The kernel wants at least as many completion entries as submission entries, both rounded up alike.
+        let completion_entries = completion_entries.max(submission_entries) as u32;
+        builder.dontfork().setup_clamp().setup_cqsize(completion_entries);
+        set(&mut builder);
+        builder.build(submission_entries as u32)
+    };
+    let mut wanted = Vec::new();
+    if ring_options.sqpoll_idle_ms.is_none() {
+        if options.single_thread && ring_options.defer_taskrun == FlagChoice::Auto {
+            wanted.push(DEFERRED);
+        }
+        if ring_options.coop_taskrun == FlagChoice::Auto {
+            wanted.push(COOPERATIVE);
+        }
+    }
+    for flags in wanted {
+        match build(&flags.set) {
+            Ok(ring) => {
+                notes.push(format!("ring with {}", flags.name));
+                return checked(ring);
+            }
+            // What the kernel does not know yet is EINVAL; anything else would come back without the flags as well.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                notes.push(format!("ring without {}: this kernel does not have it", flags.name));
+            }
+            Err(error) => return Err(explain_setup(&error)),
+        }
+    }
+    if let Some(idle_ms) = ring_options.sqpoll_idle_ms {
+        match build(&|builder: &mut Builder| {
+            builder.setup_sqpoll(idle_ms);
+        }) {
+            Ok(ring) => {
+                notes.push(format!("ring with SQPOLL, idle after {idle_ms} ms"));
+                return checked(ring);
+            }
+            Err(error) => notes.push(format!("ring without SQPOLL: {error}")),
+        }
+    }
+    let ring = build(&|_: &mut Builder| {}).map_err(|error| explain_setup(&error))?;
+    notes.push("ring without flags".into());
+    checked(ring)
+}
+
+/// Refuses a ring that might drop completions (kernels before 5.5): an operation would never come back.
+fn checked(ring: IoUring) -> Result<IoUring> {
+    if ring.params().is_feature_nodrop() {
+        return Ok(ring);
+    }
+    let hint = "this kernel may lose completions (it is older than 5.5): use the thread pool";
+    Err(Error::new(ErrorKind::Unsupported, "set up a ring", hint))
+}
+
+/// Says who refuses a ring, and what can be done.
+fn explain_setup(error: &std::io::Error) -> Error {
+    let hint = match error.raw_os_error() {
+        Some(libc::ENOSYS) => "this kernel has no io_uring, or a sandbox hides it: use the thread pool",
+        Some(libc::EPERM | libc::EACCES) => {
+            "forbidden by a seccomp profile (the default of containers) or by sysctl kernel.io_uring_disabled"
+        }
+        Some(libc::ENOMEM) => "no memory for the ring: fewer entries, or a higher RLIMIT_MEMLOCK (ulimit -l)",
+        Some(libc::EMFILE | libc::ENFILE) => "too many open files: raise RLIMIT_NOFILE (ulimit -n)",
+        _ => return Error::from_io("set up a ring", error),
+    };
+    Error::from_io("set up a ring", error).hint(hint)
+}

@@ -311,6 +311,8 @@ impl Config {
         self.access.batches = vec![1, 2, 4, 8, 16, 32, 64, 128];
         self.access.open_loop_shares = vec![0.5, 0.8];
         self.access.ring_setups = true;
+        // Linux's own default, beside whatever this machine has.
+        self.read_ahead_kb = vec![128];
         self
     }
 

@@ -4,6 +4,8 @@
 //! limit, with cold page tables, so that no cell inherits anything from the one before. The child gets a
 //! [`CellSpec`] and nothing else. Preparing the machine (limits, cold caches, devices, read-ahead) is the runner's work.
 
+pub mod async_hazard;
+
 use std::sync::atomic::AtomicBool;
 
 use nofault_io::counters::Watch;
@@ -40,6 +42,8 @@ pub struct Available {
 pub struct Plan {
     /// Cells, all with `repeat` 0.
     pub cells: Vec<CellSpec>,
+    /// How often to measure them; `None` takes `Config::repeats`.
+    pub repeats: Option<u32>,
     /// What cannot be measured here.
     pub skips: Vec<Skip>,
 }
@@ -57,10 +61,8 @@ pub struct Context<'a> {
 /// Plans one experiment.
 pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
     match id {
-        ExperimentId::Random => random::plan(config, available),
-        ExperimentId::Scan => scan::plan(config, available),
         ExperimentId::Async => async_hazard::plan(config, available),
-        ExperimentId::Access => access::plan(config, available),
+        _ => Plan::default(),
     }
 }
 
@@ -70,9 +72,7 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
 /// When files cannot be opened or the system refuses the contender's way of reading.
 pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     match spec.experiment {
-        ExperimentId::Random => random::execute(spec, context),
-        ExperimentId::Scan => scan::execute(spec, context),
         ExperimentId::Async => async_hazard::execute(spec, context),
-        ExperimentId::Access => access::execute(spec, context),
+        _ => unreachable!(),
     }
 }

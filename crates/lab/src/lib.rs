@@ -1,7 +1,18 @@
 //! Measures what paging a database with mmap costs on this machine, and reports it.
+//!
+//! [`run`] does what a [`config`] says and leaves [`record`]s; everything else reads those.
 
 pub mod config;
 pub mod error;
+pub mod experiment;
+pub mod findings;
+pub mod format;
 pub mod latency;
+pub mod literature;
+pub mod machine;
 pub mod measure;
+pub mod progress;
 pub mod record;
+pub mod report;
+pub mod run;
+pub mod summary;

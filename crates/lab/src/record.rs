@@ -6,6 +6,8 @@
 //! [`Record::End`]. A file without an `End` is an interrupted run and is read all the same. Unknown fields are ignored and
 //! a line of an unknown type is kept aside, so that a newer file can still be read for what is known.
 
+pub mod file;
+
 use std::collections::BTreeMap;
 use std::fmt;
 

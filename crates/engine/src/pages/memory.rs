@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
-use super::{Attempt, Edits, Missing, Pages, Snapshot, Store, Ticket, Wait};
+use super::{Attempt, CommitLog, Durability, Edits, LogPosition, Missing, Pages, Snapshot, Store, Ticket, Wait};
 use crate::error::Result;
 use crate::format::{CommitSeq, HEADER_BYTES, PageId};
 
@@ -383,4 +383,131 @@ impl Store for MemoryStore {
     fn prefetch(&self, _pages: &[Missing]) {}
 
     fn submit(&self) {}
+}
+
+/// A log in memory. Nothing becomes durable until somebody waits for it: each wait makes one more record durable.
+pub(crate) struct MemoryLog(Arc<LogInner>);
+
+type Hook = Box<dyn Fn(CommitSeq) + Send + Sync>;
+
+struct LogInner {
+    hook: Hook,
+    piece_bytes_max: usize,
+    state: Mutex<LogState>,
+}
+
+#[derive(Default)]
+struct LogState {
+    /// Complete records, and where each ends.
+    records: Vec<(CommitSeq, Vec<u8>, LogPosition)>,
+    open: Option<(CommitSeq, Vec<u8>)>,
+    end: u64,
+    durable_records: usize,
+    /// Says `LogFull` once before each piece when set.
+    stingy: bool,
+    refused: bool,
+    broken: bool,
+}
+
+impl MemoryLog {
+    /// An empty log.
+    pub(crate) fn new(piece_bytes_max: usize, stingy: bool, hook: Hook) -> Self {
+        let state = Mutex::new(LogState { stingy, ..LogState::default() });
+        Self(Arc::new(LogInner { hook, piece_bytes_max, state }))
+    }
+
+    /// The records, the not yet durable ones included.
+    pub(crate) fn records(&self) -> Vec<(CommitSeq, Vec<u8>)> {
+        self.0.lock().records.iter().map(|(seq, record, _)| (*seq, record.clone())).collect()
+    }
+
+    /// From now on every append fails.
+    pub(crate) fn fail(&self) {
+        self.0.lock().broken = true;
+    }
+}
+
+impl LogInner {
+    fn lock(&self) -> MutexGuard<'_, LogState> {
+        self.state.lock().expect("the memory log's lock")
+    }
+
+    /// Makes one more record durable; whether `position` is.
+    fn step(&self, position: LogPosition) -> bool {
+        let mut state = self.lock();
+        let durable_at = |state: &LogState| match state.durable_records.checked_sub(1) {
+            Some(last) => state.records[last].2,
+            None => LogPosition(0),
+        };
+        if durable_at(&state) < position && state.durable_records < state.records.len() {
+            state.durable_records += 1;
+            let seq = state.records[state.durable_records - 1].0;
+            drop(state);
+            (self.hook)(seq);
+            state = self.lock();
+        }
+        durable_at(&state) >= position
+    }
+}
+
+/// See [`CommitLog::Ticket`].
+pub(crate) struct LogTicket(Arc<LogInner>, LogPosition);
+
+impl Ticket for LogTicket {
+    fn poll(&mut self, waker: &Waker) -> Poll<Result<()>> {
+        if self.0.step(self.1) {
+            return Poll::Ready(Ok(()));
+        }
+        waker.wake_by_ref();
+        Poll::Pending
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        while !self.0.step(self.1) {}
+        Ok(())
+    }
+}
+
+impl CommitLog for MemoryLog {
+    type Ticket = LogTicket;
+
+    fn piece_bytes_max(&self) -> usize {
+        self.0.piece_bytes_max
+    }
+
+    fn append(&self, seq: CommitSeq, piece: &[&[u8]], last: Option<Durability>) -> Attempt<LogPosition> {
+        let mut state = self.0.lock();
+        let len_bytes = piece.iter().map(|part| part.len()).sum();
+        assert!(len_bytes <= self.0.piece_bytes_max, "a piece of {len_bytes} bytes");
+        if state.broken {
+            return Err(crate::error::Error::new(crate::error::ErrorKind::Poisoned, "the log failed").into());
+        }
+        state.refused = state.stingy && !state.refused;
+        if state.refused {
+            return Err(Wait::LogFull { len_bytes });
+        }
+        let mut record = match state.open.take() {
+            Some((open, record)) if open == seq => record,
+            _ => Vec::new(),
+        };
+        record.extend(piece.concat());
+        state.end += len_bytes as u64 + 1;
+        let position = LogPosition(state.end);
+        if last.is_some() {
+            let previous = state.records.last().map_or(CommitSeq(0), |last| last.0);
+            assert!(seq > previous, "commit {seq} after {previous}");
+            state.records.push((seq, record, position));
+        } else {
+            state.open = Some((seq, record));
+        }
+        Ok(position)
+    }
+
+    fn room(&self, _len_bytes: usize) -> LogTicket {
+        LogTicket(self.0.clone(), LogPosition(0))
+    }
+
+    fn durable(&self, position: LogPosition) -> LogTicket {
+        LogTicket(self.0.clone(), position)
+    }
 }

@@ -228,13 +228,23 @@ impl Tree {
     }
 }
 
-/// Refuses what no node could hold.
-pub(super) fn check_size(page_bytes: usize, key: &[u8], value: Cell<'_>) -> Result<(), Error> {
-    let (key_max, value_max) = (key_bytes_max(page_bytes), inline_value_bytes_max(page_bytes));
+/// Refuses keys that are too long for the page size.
+///
+/// # Errors
+/// `InvalidCall`, saying how long a key may be.
+pub(crate) fn check_key(page_bytes: usize, key: &[u8]) -> Result<(), Error> {
+    let key_max = key_bytes_max(page_bytes);
     if key.len() > key_max {
         let message = format!("a key of {} bytes; {key_max} is the most at this page size", key.len());
         return Err(Error::new(ErrorKind::InvalidCall, message));
     }
+    Ok(())
+}
+
+/// Refuses what no node could hold.
+pub(super) fn check_size(page_bytes: usize, key: &[u8], value: Cell<'_>) -> Result<(), Error> {
+    check_key(page_bytes, key)?;
+    let value_max = inline_value_bytes_max(page_bytes);
     match value {
         Cell::Inline(value) if value.len() > value_max => {
             Err(Error::new(ErrorKind::Bug, format!("{} bytes were to be kept in a leaf", value.len())))

@@ -239,7 +239,7 @@ impl LogCore {
         if writer.in_flight() > 0
             && let Err(error) = writer.queue.reap(wait_for, &mut done)
         {
-            self.poison(Error::from_io("wait for the log", error));
+            self.poison(&Error::from_io("wait for the log", error));
         }
         let landed = done.len();
         done.into_iter().for_each(|completion| writer.land(completion));
@@ -271,7 +271,7 @@ impl LogCore {
                     // Only the holder of the writer moves `position`.
                     Ok(()) => drop(writer.segments.assign(position)),
                     Err(error) => {
-                        self.poison(error);
+                        self.poison(&error);
                         break;
                     }
                 }
@@ -293,7 +293,7 @@ impl LogCore {
         if started > 0
             && let Err(error) = writer.queue.submit()
         {
-            self.poison(Error::from_io("submit to the log", error));
+            self.poison(&Error::from_io("submit to the log", error));
         }
         started
     }
@@ -305,7 +305,7 @@ impl LogCore {
             let Some(flight) = writer.flying.pop_front() else { break };
             if let Err(error) = outcome {
                 let action = format!("write log group {} at {}", flight.anchor.sequence, flight.anchor.position);
-                self.poison(Error::from_io(action, error));
+                self.poison(&Error::from_io(action, error));
             }
             let mut state = self.lock();
             if state.poisoned.is_some() {
@@ -321,12 +321,14 @@ impl LogCore {
         }
         if let Some(commit) = newest {
             // Under the writer's lock, so that hooks run in order; not under the state's, so that they may append.
-            (self.hook)(commit);
+            if let Some(hook) = self.hook.get() {
+                hook(commit);
+            }
         }
     }
 
     /// Nothing more becomes durable from now on.
-    fn poison(&self, cause: Error) {
+    pub(super) fn poison(&self, cause: &Error) {
         let mut state = self.lock();
         if state.poisoned.is_none() {
             let what = format!("the log failed ({cause}); reads go on, reopen the database to write again");

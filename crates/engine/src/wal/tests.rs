@@ -20,7 +20,7 @@ fn create(world: &SimWorld) -> Result<(Log, Anchor)> {
     let disk = directory.create("log").map_err(failed)?;
     let (anchor, recovered) = create_log(&*disk, &OPTIONS)?;
     directory.sync().map_err(failed)?;
-    Ok((Log::open(&*disk, OPTIONS, recovered, Box::new(|_| {}))?, anchor))
+    Ok((Log::open(&*disk, OPTIONS, recovered)?, anchor))
 }
 
 fn reopen(world: &SimWorld, anchor: Anchor, after: u64) -> Result<(Log, Seen)> {
@@ -30,7 +30,7 @@ fn reopen(world: &SimWorld, anchor: Anchor, after: u64) -> Result<(Log, Seen)> {
         seen.push((commit, pieces.concat()));
         Ok(())
     })?;
-    Ok((Log::open(&*disk, OPTIONS, recovered, Box::new(|_| {}))?, seen))
+    Ok((Log::open(&*disk, OPTIONS, recovered)?, seen))
 }
 
 /// The record of a commit: its own number, over and over, so that a wrong byte anywhere shows.
@@ -256,7 +256,8 @@ fn hooks_hear_of_commits_in_order_and_many_committers_share_writes() {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let hear = Arc::clone(&heard);
     let hook = Box::new(move |commit: CommitSeq| hear.lock().unwrap().push(commit));
-    let log = Log::open(&*disk, LogOptions { log_bytes: 1 << 30, ..OPTIONS }, recovered, hook).unwrap();
+    let log = Log::open(&*disk, LogOptions { log_bytes: 1 << 30, ..OPTIONS }, recovered).unwrap();
+    log.set_hook(hook);
     let section = Mutex::new(0);
     std::thread::scope(|scope| {
         for _ in 0..8 {

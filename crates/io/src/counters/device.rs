@@ -80,8 +80,9 @@ impl BlockDevice {
     }
 }
 
-/// File system type and source of the mount that `path` is on.
-fn mount_of(path: &Path) -> Option<(String, String)> {
+/// File system type and source (mostly a device) of the mount that `path` is on, from `/proc/self/mountinfo`. `None` where
+/// that does not show it.
+pub fn mount_of(path: &Path) -> Option<(String, String)> {
     let empty = rustix::fs::AtFlags::empty();
     let mask = rustix::fs::StatxFlags::MNT_ID;
     let stat = rustix::fs::statx(rustix::fs::CWD.as_fd(), path, empty, mask).ok()?;

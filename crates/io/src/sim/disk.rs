@@ -141,6 +141,9 @@ impl Disk for SimDisk {
 
     fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>> {
         let action = || "open a queue".to_owned();
+        if options.depth_max == 0 {
+            return Err(Error::new(ErrorKind::InvalidCall, action(), "depth_max is zero; ask for at least one"));
+        }
         let (id, info) = self.0.world.with(|state| {
             state.check_running(action).map_err(|error| error.at(Path::new(&self.0.name)))?;
             Ok((state.add_queue(), state.options.info(&self.0.name)))
@@ -176,9 +179,11 @@ struct SimQueue {
 }
 
 impl SimQueue {
-    /// Readable while something submitted is not reaped. Written anew each time, for pollers that wait for an edge.
+    /// Readable while something submitted is not reaped, of which one operation then has completed: readable is to mean
+    /// that a look finds something. Written anew each time, for pollers that wait for an edge.
     fn signal(&self) {
         let Some(Some(fd)) = self.ready.get() else { return };
+        self.handle.world.with(|state| state.finish_until(self.id, 1));
         // Neither can fail in a way that matters: an empty counter has nothing to drain, and 1 always fits into zero.
         let _ = rustix::io::read(fd, &mut [0_u8; 8]);
         if self.in_flight > self.staged {

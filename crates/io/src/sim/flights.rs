@@ -51,9 +51,22 @@ impl State {
         self.last_queue
     }
 
-    /// The owner has gone; what it left in flight still runs. Returns completions to drop outside the lock, because
-    /// their memory may belong to someone whose destructor uses this world.
+    /// The owner has gone: runs what it had submitted, and of the rest what had happened to start. Returns the
+    /// completions, to drop outside the lock, because their memory may belong to someone whose destructor uses this
+    /// world.
     pub(super) fn remove_queue(&mut self, queue: QueueId) -> Option<VecDeque<Completion>> {
+        for index in (0..self.in_flight.len()).rev() {
+            let flight = &mut self.in_flight[index];
+            if flight.queue == queue && !flight.submitted {
+                flight.submitted = self.rng.bool();
+                if !flight.submitted {
+                    let Flight { op, .. } = self.in_flight.remove(index);
+                    let error = Error::new(ErrorKind::Stopped, describe_op(&op), "the queue was dropped");
+                    self.deliver(queue, Completion { op, result: Err(error) });
+                }
+            }
+        }
+        self.finish_until(queue, usize::MAX);
         self.ready.remove(&queue)
     }
 
@@ -97,6 +110,11 @@ impl State {
             let any = self.submitted();
             self.step_one_of(&any);
         }
+        self.finish_until(queue, wait_for);
+    }
+
+    /// Finishes submitted operations of a queue until it has `wait_for` completions, or has nothing more to wait for.
+    pub(super) fn finish_until(&mut self, queue: QueueId, wait_for: usize) {
         while self.ready.get(&queue).map_or(0, VecDeque::len) < wait_for {
             let own = self.flights_of(queue);
             if own.is_empty() {
@@ -118,8 +136,6 @@ impl State {
     pub(super) fn deliver(&mut self, queue: QueueId, completion: Completion) {
         if let Some(ready) = self.ready.get_mut(&queue) {
             ready.push_back(completion);
-        } else {
-            self.orphans.push(completion);
         }
     }
 

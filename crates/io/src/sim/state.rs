@@ -35,8 +35,6 @@ pub(super) struct State {
     pub(super) last_queue: QueueId,
     pub(super) ready: BTreeMap<QueueId, VecDeque<Completion>>,
     pub(super) in_flight: Vec<Flight>,
-    /// Completed after their queue was dropped; dropped themselves once the lock is free.
-    pub(super) orphans: Vec<Completion>,
     pub(super) events: u64,
     cut_at: Option<u64>,
     wreck: Option<Wreck>,
@@ -58,7 +56,6 @@ impl State {
             last_queue: 0,
             ready: BTreeMap::new(),
             in_flight: Vec::new(),
-            orphans: Vec::new(),
             events: 0,
             cut_at: None,
             wreck: None,

@@ -1,8 +1,11 @@
-//! What the simulated world promises, each promise over many seeds: a simulation that is too kind hides bugs, one that is
+//! What the simulated world promises, and what a striped disk over it does; each promise over many seeds: a simulation that is too kind hides bugs, one that is
 //! too cruel reports bugs that are none.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod cuts;
 mod faults;
+mod striped;
 
 use std::sync::Arc;
 

@@ -1,0 +1,122 @@
+//! `nofault lab`: runs it, and its commands that read results.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result};
+use nofault_lab::error::{LabError, LabErrorKind};
+use nofault_lab::record::file::RecordFile;
+use nofault_lab::progress::{Progress, Show};
+use nofault_lab::run::{Launcher, RunOptions};
+use nofault_lab::{compare, listing, machine, run, table};
+
+use crate::lab_args::{LabArguments, LabCommand, RunArguments};
+
+/// Runs one `nofault lab …`.
+pub(crate) fn run(arguments: LabArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCode> {
+    match arguments.command {
+        None => measure(&arguments.run, cancel),
+        Some(LabCommand::Cell) => {
+            run::child::serve(std::io::stdin(), std::io::stdout(), cancel)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(LabCommand::Report { result, out, json }) => remake_report(&result, out, json),
+        Some(LabCommand::Compare { before, after, threshold, json }) => {
+            compare_results(&before, &after, threshold, json)
+        }
+        Some(LabCommand::Doctor { dir, json }) => {
+            let doctor = machine::doctor::doctor(&dir);
+            print(&if json { serde_text(&doctor)? } else { doctor.to_string() })?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(LabCommand::List { dir, json }) => {
+            let results = listing::results(&dir)?;
+            print(&if json { serde_text(&results)? } else { listing::text(&results) })?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(LabCommand::PrepareDevice { device, erase, size }) => {
+            let mut progress = Progress::new(show(false));
+            run::prepare_device(&device, &erase, size, &mut progress, cancel)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn measure(arguments: &RunArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCode> {
+    let config = arguments.config()?;
+    if arguments.print_config {
+        print(&config.to_toml()?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let program = std::env::current_exe().context("find this program, to start cells with")?;
+    let options = RunOptions {
+        config,
+        out: arguments.out.clone(),
+        keep_data: arguments.keep_data,
+        plan_only: arguments.plan,
+        launcher: Launcher::Child(program),
+    };
+    let mut progress = Progress::new(show(arguments.quiet));
+    let Some(result) = run::run(&options, &mut progress, cancel)? else { return Ok(ExitCode::SUCCESS) };
+    print_summary(&result.records, arguments.json)?;
+    eprintln!("records: {}", result.folder.join(run::RECORDS_NAME).display());
+    eprintln!("report:  {}", result.folder.join(run::REPORT_NAME).display());
+    match result.trouble {
+        Some(error) => Err(error.into()),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn remake_report(result: &Path, out: Option<PathBuf>, json: bool) -> Result<ExitCode> {
+    let records = run::read(result)?;
+    let out = out.unwrap_or_else(|| records.path.with_file_name(run::REPORT_NAME));
+    run::write_report(&records, &out)?;
+    print_summary(&records, json)?;
+    eprintln!("report: {}", out.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_summary(records: &RecordFile, json: bool) -> Result<()> {
+    print(&if json { table::summary_json(records)? } else { table::summary_table(records, width()) })
+}
+
+fn compare_results(before: &Path, after: &Path, threshold: f64, json: bool) -> Result<ExitCode> {
+    if !(threshold.is_finite() && threshold >= 0.0) {
+        let message = format!("--threshold {threshold}: a share such as 0.05 is needed");
+        return Err(LabError::new(LabErrorKind::Usage, message).into());
+    }
+    let read = run::read;
+    let comparison = compare::compare(&read(before)?, &read(after)?, threshold);
+    print(&if json { serde_text(&comparison)? } else { table::comparison_table(&comparison, width()) })?;
+    Ok(ExitCode::from(comparison.exit_code()))
+}
+
+/// Standard output; a reader that has gone (`| head`) is no error.
+fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match writeln!(out, "{}", text.trim_end()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("write to standard output"),
+    }
+}
+
+fn serde_text(value: &impl serde::Serialize) -> Result<String> {
+    serde_json::to_string_pretty(value).context("as JSON")
+}
+
+fn show(quiet: bool) -> Show {
+    match (quiet, std::io::stderr().is_terminal()) {
+        (true, _) => Show::Nothing,
+        (false, true) => Show::Bars,
+        (false, false) => Show::Lines,
+    }
+}
+
+/// Columns of the terminal; a width that reads well where there is none.
+fn width() -> u16 {
+    let columns = rustix::termios::tcgetwinsize(std::io::stdout()).map(|size| size.ws_col);
+    columns.ok().filter(|columns| *columns >= 40).unwrap_or(120)
+}

@@ -1,0 +1,274 @@
+//! The flags of `nofault lab`, and how they change a configuration.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use nofault_lab::config::{Choice, Config, ExperimentId, MemoryChoice, Preset, parse_bytes};
+use nofault_lab::error::{LabError, LabErrorKind, Result};
+
+/// `nofault lab [EXPERIMENT]… [flags]`, or one of its commands.
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Examples:
+  nofault lab                          all experiments, a first answer in about two minutes
+  nofault lab random scan --preset standard
+  nofault lab --dir /mnt/nvme/lab      measure the file system mounted there
+  nofault lab --plan                   say what would be done, how long and how large, and stop
+  nofault lab --config nofault-lab/2026-01-31T12-00-00/records.ndjson    the same run again
+  nofault lab doctor                   what this machine allows
+
+Results go to a folder of their own (records.ndjson, report.html); data files are removed at the end.
+
+Exit codes: 0 done, 1 a regression (compare), 2 wrong call, 3 no rights, 4 no space, 5 busy, 6 damaged or not ours,
+7 not possible here, 8 wrong data was read, 9 the system failed, 130 interrupted (what was measured is kept)."
+)]
+pub(crate) struct LabArguments {
+    #[command(subcommand)]
+    pub(crate) command: Option<LabCommand>,
+    #[command(flatten)]
+    pub(crate) run: RunArguments,
+}
+
+/// The commands beside the run itself.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LabCommand {
+    /// Make the HTML report and the table again, from records alone.
+    Report {
+        /// A result folder, or a records.ndjson.
+        result: PathBuf,
+        /// Where to write the report; beside the records by default.
+        #[arg(long, short)]
+        out: Option<PathBuf>,
+        /// Print the summary as JSON instead of a table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Compare two results, cell by cell; exit code 1 when the second is worse somewhere.
+    Compare {
+        /// The result to compare with.
+        before: PathBuf,
+        /// The result to judge.
+        after: PathBuf,
+        /// Smallest change that counts, as a share.
+        #[arg(long, default_value_t = 0.05)]
+        threshold: f64,
+        /// Print as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say what this machine allows: clock, rights, cgroup, io_uring, O_DIRECT, sync cost, device floor and ceiling.
+    Doctor {
+        /// The folder whose file system and device are meant.
+        #[arg(long, default_value = ".")]
+        dir: PathBuf,
+        /// Print as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the results in a folder.
+    List {
+        /// Where results are.
+        #[arg(default_value = "nofault-lab")]
+        dir: PathBuf,
+        /// Print as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Put the lab's marker and data on a raw block device, which erases it.
+    PrepareDevice {
+        /// The device.
+        device: PathBuf,
+        /// The device's path once more: everything on it is lost.
+        #[arg(long, value_name = "DEVICE")]
+        erase: PathBuf,
+        /// How much of it to use; all of it by default.
+        #[arg(long, value_parser = parse_bytes)]
+        size: Option<u64>,
+    },
+    /// One cell, called by the lab itself.
+    #[command(hide = true)]
+    Cell,
+}
+
+/// The flags of a run. Each changes one value of the preset or of the configuration file.
+#[derive(Debug, Args)]
+pub(crate) struct RunArguments {
+    /// Which experiments: random, scan, async, access. All by default.
+    #[arg(value_name = "EXPERIMENT")]
+    experiments: Vec<String>,
+    /// How thorough: quick (about two minutes), standard (sweeps and repeats), paper (its sizes and durations).
+    #[arg(long, value_enum)]
+    preset: Option<PresetName>,
+    /// A TOML file with any of the parameters, or the records of an earlier run. Flags win over it.
+    #[arg(long, value_name = "FILE", conflicts_with = "preset")]
+    config: Option<PathBuf>,
+    /// Folder for data files and results, on the file system to be measured.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Folder for this run's result; <dir>/<time> by default.
+    #[arg(long, short)]
+    pub(crate) out: Option<PathBuf>,
+    /// How often each cell is measured.
+    #[arg(long)]
+    repeats: Option<u32>,
+    /// Length of a cell in seconds, in every experiment that runs for a time.
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<f64>,
+    /// Size of the data file, as in 16GiB.
+    #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
+    size: Option<u64>,
+    /// Memory that page cache and process may use together where the data must not fit.
+    #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
+    memory: Option<u64>,
+    /// How memory is limited.
+    #[arg(long, value_enum)]
+    memory_method: Option<MemoryName>,
+    /// Thread counts of the synchronous contenders, as in 1,16,100.
+    #[arg(long, value_delimiter = ',', value_name = "COUNT")]
+    threads: Vec<u32>,
+    /// Queue depths of the ring contenders, as in 1,32,128.
+    #[arg(long, value_delimiter = ',', value_name = "DEPTH")]
+    depths: Vec<u32>,
+    /// A RAM-backed device (zram, root) as a second target, where software is the limit and not the disk.
+    #[arg(long, value_enum)]
+    ram_device: Option<ChoiceName>,
+    /// Size of the data on the RAM-backed device.
+    #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
+    ram_size: Option<u64>,
+    /// A raw block device to read from as well; it must carry the lab's marker (see prepare-device).
+    #[arg(long, value_name = "DEVICE")]
+    device: Vec<PathBuf>,
+    /// Read devices without the marker too (they are never written; their content cannot be verified).
+    #[arg(long)]
+    unmarked_devices: bool,
+    /// A further folder, on another file system, for the striped scan; may be repeated.
+    #[arg(long, value_name = "FOLDER")]
+    stripe_over: Vec<PathBuf>,
+    /// fio as an outside baseline.
+    #[arg(long, value_enum)]
+    fio: Option<ChoiceName>,
+    /// Set the device's read-ahead to these values in turn (KiB, root) for the cells that depend on it.
+    #[arg(long, value_delimiter = ',', value_name = "KIB")]
+    read_ahead_kb: Vec<u64>,
+    /// Seed of content, offsets and order.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Say what would be done, how long and how large, and stop.
+    #[arg(long)]
+    pub(crate) plan: bool,
+    /// Print the effective configuration as TOML, ready to be edited and given to --config, and stop.
+    #[arg(long)]
+    pub(crate) print_config: bool,
+    /// Print the summary as JSON instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// No progress on standard error.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    /// Keep the data files for the next run.
+    #[arg(long)]
+    pub(crate) keep_data: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum PresetName {
+    Quick,
+    Standard,
+    Paper,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum MemoryName {
+    Auto,
+    Cgroup,
+    Ballast,
+    LargeFile,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ChoiceName {
+    Auto,
+    Require,
+    Off,
+}
+
+impl From<ChoiceName> for Choice {
+    fn from(name: ChoiceName) -> Self {
+        match name {
+            ChoiceName::Auto => Self::Auto,
+            ChoiceName::Require => Self::Require,
+            ChoiceName::Off => Self::Off,
+        }
+    }
+}
+
+impl RunArguments {
+    /// The effective configuration: preset or file first, then the flags.
+    pub(crate) fn config(&self) -> Result<Config> {
+        let mut config = match &self.config {
+            Some(path) => nofault_lab::run::config_from_file(path)?,
+            None => Config::preset(match self.preset {
+                None | Some(PresetName::Quick) => Preset::Quick,
+                Some(PresetName::Standard) => Preset::Standard,
+                Some(PresetName::Paper) => Preset::Paper,
+            }),
+        };
+        if !self.experiments.is_empty() {
+            let parsed: std::result::Result<Vec<ExperimentId>, String> =
+                self.experiments.iter().map(|name| name.parse()).collect();
+            config.experiments = parsed.map_err(|why| {
+                let help = "'nofault lab --help' lists the commands report, compare, doctor, list, prepare-device";
+                LabError::new(LabErrorKind::Usage, format!("{why}; {help}"))
+            })?;
+        }
+        set(&mut config.dir, self.dir.clone());
+        set(&mut config.repeats, self.repeats);
+        set(&mut config.data_bytes, self.size);
+        set(&mut config.memory_bytes, self.memory);
+        set(&mut config.memory_method, self.memory_method.map(MemoryName::choice));
+        set(&mut config.ram_device, self.ram_device.map(Choice::from));
+        set(&mut config.ram_data_bytes, self.ram_size);
+        set(&mut config.fio, self.fio.map(Choice::from));
+        set(&mut config.seed, self.seed);
+        config.unmarked_devices |= self.unmarked_devices;
+        set(&mut config.devices, some(&self.device));
+        set(&mut config.stripe_over, some(&self.stripe_over));
+        set(&mut config.read_ahead_kb, some(&self.read_ahead_kb));
+        set(&mut config.random.threads, some(&self.threads));
+        set(&mut config.random.ram_threads, some(&self.threads));
+        set(&mut config.scan.map_threads, some(&self.threads));
+        set(&mut config.random.depths, some(&self.depths));
+        set(&mut config.scan.depths, some(&self.depths));
+        if let Some(seconds) = self.seconds {
+            config.random.cell_s = seconds;
+            config.random.ram_cell_s = seconds;
+            config.scan.cell_s = seconds;
+            config.access.cell_s = seconds;
+        }
+        config.validate()?;
+        Ok(config)
+    }
+}
+
+impl MemoryName {
+    fn choice(self) -> MemoryChoice {
+        match self {
+            Self::Auto => MemoryChoice::Auto,
+            Self::Cgroup => MemoryChoice::Cgroup,
+            Self::Ballast => MemoryChoice::Ballast,
+            Self::LargeFile => MemoryChoice::LargeFile,
+        }
+    }
+}
+
+fn set<T>(value: &mut T, given: Option<T>) {
+    if let Some(given) = given {
+        *value = given;
+    }
+}
+
+fn some<T: Clone>(given: &[T]) -> Option<Vec<T>> {
+    if given.is_empty() { None } else { Some(given.to_vec()) }
+}

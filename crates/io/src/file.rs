@@ -1,0 +1,171 @@
+//! What a real disk sits on: an open file or block device, how it was opened, and which operations it can take.
+//!
+//! Kept true by: `direct` says what is the case, never what was asked for. A file system that takes O_DIRECT and uses
+//! the page cache all the same (tmpfs does) counts as one that refuses it.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, OFlags, SeekFrom, StatxFlags};
+
+use crate::completion::{Op, OpKind};
+use crate::disk::{DirectIo, DiskInfo, FileOptions, check_op, describe_op};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Where neither the kernel nor the device names an alignment for direct I/O, this one suits every device in use.
+const ALIGN_BYTES_UNKNOWN: usize = 4096;
+
+/// File systems that live in the page cache: there is no device behind them to which direct I/O could go.
+const MEMORY_FILE_SYSTEMS: [(u64, &str); 2] = [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
+
+/// An open file or block device.
+#[derive(Debug)]
+pub(crate) struct DiskFile {
+    file: File,
+    block_device: bool,
+    writable: bool,
+    info: DiskInfo,
+}
+
+impl DiskFile {
+    /// Opens `path` for a disk of the given kind. A handful of system calls.
+    ///
+    /// # Errors
+    /// `NotFound`, `AlreadyExists`, `NoPermission`, `NoSpace`; `InvalidCall` for what is neither file nor block device;
+    /// `Unsupported` when direct I/O is required and cannot be had (nothing is left behind then).
+    pub(crate) fn open(kind: &'static str, path: &Path, options: &FileOptions) -> Result<Self> {
+        let action = if options.create { "create" } else { "open" };
+        let failed = |error: &std::io::Error| Error::from_io(action, error).at(path);
+        if options.create && !options.write {
+            return Err(Error::new(ErrorKind::InvalidCall, action, "creating needs writing as well").at(path));
+        }
+        // O_NONBLOCK: opening a FIFO would wait for its other end. Switched off below, once it is known to be none.
+        let file = OpenOptions::new()
+            .read(true)
+            .write(options.write)
+            .create_new(options.create)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(path)
+            .map_err(|error| failed(&error))?;
+        let file_type = file.metadata().map_err(|error| failed(&error))?.file_type();
+        let block_device = file_type.is_block_device();
+        if !block_device && !file_type.is_file() {
+            return Err(Error::new(ErrorKind::InvalidCall, action, "neither a file nor a block device").at(path));
+        }
+        set_flags(&file, OFlags::empty()).map_err(|error| Error::from_rustix(action, error).at(path))?;
+        let mut info =
+            DiskInfo { kind, path: Some(path.to_path_buf()), direct: false, align_bytes: 1, notes: Vec::new() };
+        match (options.direct, make_direct(&file, block_device)) {
+            (DirectIo::Never, _) => {
+                set_flags(&file, OFlags::empty()).map_err(|error| Error::from_rustix(action, error).at(path))?;
+                info.notes.push("buffered, as asked for".into());
+            }
+            (_, Ok((align_bytes, source))) => {
+                info.direct = true;
+                info.align_bytes = align_bytes;
+                info.notes.push(format!("direct I/O in multiples of {align_bytes} bytes ({source})"));
+            }
+            (DirectIo::Prefer, Err(reason)) => info.notes.push(format!("buffered: {reason}")),
+            (DirectIo::Require, Err(reason)) => {
+                if options.create {
+                    let _ = std::fs::remove_file(path);
+                }
+                let hint = format!("{reason}; use another file system, or do not require direct I/O");
+                return Err(Error::new(ErrorKind::Unsupported, action, hint).at(path));
+            }
+        }
+        Ok(Self { file, block_device, writable: options.write, info })
+    }
+
+    /// What it is; `notes` say how it was opened.
+    pub(crate) fn info(&self) -> &DiskInfo {
+        &self.info
+    }
+
+    /// Its length in bytes now.
+    pub(crate) fn len_bytes(&self) -> Result<u64> {
+        // Serves files and devices alike. Nothing here uses the file's position, so that moving it disturbs nobody.
+        rustix::fs::seek(&self.file, SeekFrom::End(0))
+            .map_err(|error| self.at_path(Error::from_rustix("find the length", error)))
+    }
+
+    /// Whether `op` can be accepted.
+    ///
+    /// # Errors
+    /// `InvalidCall`, `NoPermission` for changes to what was opened for reading, `NoSpace` for reserving bytes behind
+    /// the end of a device.
+    pub(crate) fn accept(&self, op: &Op) -> Result<()> {
+        check_op(op, &self.info).map_err(|error| self.at_path(error))?;
+        let changes = matches!(op.kind, OpKind::Write { .. } | OpKind::Allocate { .. });
+        if changes && !self.writable {
+            let error = Error::new(ErrorKind::NoPermission, describe_op(op), "opened for reading only");
+            return Err(self.at_path(error));
+        }
+        if let OpKind::Allocate { len_bytes } = op.kind
+            && self.block_device
+            && op.offset_bytes.saturating_add(len_bytes) > self.len_bytes()?
+        {
+            let error = Error::new(ErrorKind::NoSpace, describe_op(op), "beyond the end of the device");
+            return Err(self.at_path(error));
+        }
+        Ok(())
+    }
+
+    /// Whether reserving space asks nothing of the kernel: the bytes of a device are all there.
+    pub(crate) fn is_block_device(&self) -> bool {
+        self.block_device
+    }
+
+    /// Names this file in an error.
+    pub(crate) fn at_path(&self, error: Error) -> Error {
+        match &self.info.path {
+            Some(path) => error.at(path),
+            None => error,
+        }
+    }
+}
+
+impl AsFd for DiskFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl AsRawFd for DiskFile {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+/// Sets the changeable flags of an open file to exactly `flags`.
+fn set_flags(file: &File, flags: OFlags) -> rustix::io::Result<()> {
+    rustix::fs::fcntl_setfl(file, flags)
+}
+
+/// Switches the page cache off, and finds the alignment that is asked for now and who says so; or why it cannot be.
+///
+/// Done to the open file, not while opening it: an open with O_CREAT and O_DIRECT that fails leaves the file behind.
+fn make_direct(file: &File, block_device: bool) -> std::result::Result<(usize, &'static str), String> {
+    let file_system = rustix::fs::fstatfs(file).map_err(|error| format!("fstatfs: {error}"))?;
+    let magic = file_system.f_type as u64 & 0xffff_ffff;
+    if !block_device && let Some((_, name)) = MEMORY_FILE_SYSTEMS.iter().find(|(known, _)| *known == magic) {
+        return Err(format!("{name} is memory, it has no device to go to directly"));
+    }
+    set_flags(file, OFlags::DIRECT).map_err(|error| format!("the file system refuses direct I/O ({error})"))?;
+    let answer = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok();
+    let answer = answer.filter(|statx| StatxFlags::from_bits_retain(statx.stx_mask).contains(StatxFlags::DIOALIGN));
+    let (align_bytes, source) = match answer {
+        Some(statx) if statx.stx_dio_offset_align == 0 => {
+            let _ = set_flags(file, OFlags::empty());
+            return Err("the file system has no direct I/O for this file".into());
+        }
+        Some(statx) => (statx.stx_dio_offset_align.max(statx.stx_dio_mem_align) as usize, "statx"),
+        None => match rustix::fs::ioctl_blksszget(file) {
+            Ok(block_bytes) if block_device => (block_bytes as usize, "the device's logical block"),
+            _ => (ALIGN_BYTES_UNKNOWN, "assumed: neither kernel nor device says"),
+        },
+    };
+    if align_bytes.is_power_of_two() { Ok((align_bytes, source)) } else { Ok((ALIGN_BYTES_UNKNOWN, "assumed")) }
+}

@@ -1,0 +1,212 @@
+//! One operation on its way through a real disk: which bytes are still to move, and what a system call's answer means.
+//!
+//! Both drivers ask it for the next piece, hand the piece to the kernel and give it the answer; so short transfers,
+//! interruptions, errno's sign and the end of the file are understood in one place.
+//!
+//! Kept true by: the memory of a piece is owned by the operation inside, which leaves only through [`Transfer::into_op`].
+
+use crate::completion::{Op, OpKind};
+use crate::disk::describe_op;
+use crate::error::{Error, ErrorKind, Result};
+use crate::file::DiskFile;
+
+/// Most pieces of memory in one system call (IOV_MAX of Linux).
+const IOVECS_MAX: usize = 1024;
+/// Most bytes asked for at once. The kernel moves at most 2 GiB less a page a call; below that, and a round number.
+const CALL_BYTES_MAX: usize = 1 << 30;
+/// EINTR and EAGAIN are repeated, but a file that answers nothing else for ever must not hang its user.
+const INTERRUPTIONS_MAX: u32 = 10_000;
+
+/// An operation and how far it has come.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    op: Op,
+    memory: Memory,
+    total_bytes: usize,
+    done_bytes: usize,
+    interruptions: u32,
+}
+
+/// The memory still to be filled or written.
+#[derive(Debug)]
+enum Memory {
+    /// Nothing moves.
+    None,
+    /// One range.
+    One(libc::iovec),
+    /// Several; those before `first` are done.
+    Many { iovecs: Vec<libc::iovec>, first: usize },
+}
+
+// SAFETY: the pointers lead into buffers that the `op` beside them owns (or shares as `StableBytes`), which are `Send`
+// and stay in place when the operation moves; nothing is dereferenced here.
+unsafe impl Send for Transfer {}
+
+/// What to ask of the kernel next.
+pub(crate) enum Piece<'a> {
+    /// Fill this memory.
+    Read { start: *mut u8, len_bytes: u32 },
+    /// Write one range.
+    Write { start: *const u8, len_bytes: u32, durable: bool },
+    /// Write several ranges, one after the other.
+    WriteGather { iovecs: &'a [libc::iovec], durable: bool },
+    /// fdatasync.
+    Sync,
+    /// fallocate.
+    Allocate { len_bytes: u64 },
+}
+
+/// What an answer of the kernel means.
+pub(crate) enum Step {
+    /// Ask again, for the next piece.
+    Again,
+    /// It is over.
+    Done(Result<usize>),
+}
+
+impl Transfer {
+    /// Prepares an operation that [`DiskFile::accept`] has accepted. Neighbouring ranges of a gather become one.
+    pub(crate) fn new(mut op: Op) -> Self {
+        let memory = match &mut op.kind {
+            OpKind::Read(buffer) => Memory::One(iovec(buffer.address_mut(), buffer.len())),
+            OpKind::Write { data, .. } => {
+                let mut iovecs: Vec<libc::iovec> = Vec::new();
+                for part in data.parts().filter(|part| !part.is_empty()) {
+                    match iovecs.last_mut() {
+                        Some(last) if end_of(last) == part.as_ptr() => last.iov_len += part.len(),
+                        _ => iovecs.push(iovec(part.as_ptr().cast_mut(), part.len())),
+                    }
+                }
+                match iovecs.as_slice() {
+                    [one] => Memory::One(*one),
+                    _ => Memory::Many { iovecs, first: 0 },
+                }
+            }
+            OpKind::Sync | OpKind::Allocate { .. } => Memory::None,
+        };
+        let total_bytes = op.kind.len_bytes();
+        Self { op, memory, total_bytes, done_bytes: 0, interruptions: 0 }
+    }
+
+    /// Gives the operation back. The kernel must be done with it.
+    pub(crate) fn into_op(self) -> Op {
+        self.op
+    }
+
+    /// Where the next piece lies on the disk, in bytes.
+    pub(crate) fn offset_bytes(&self) -> u64 {
+        self.op.offset_bytes + self.done_bytes as u64
+    }
+
+    /// What to ask of the kernel next.
+    pub(crate) fn piece(&self) -> Piece<'_> {
+        let durable = match &self.op.kind {
+            OpKind::Sync => return Piece::Sync,
+            OpKind::Allocate { len_bytes } => return Piece::Allocate { len_bytes: *len_bytes },
+            OpKind::Read(_) => None,
+            OpKind::Write { durable, .. } => Some(*durable),
+        };
+        let rest = match &self.memory {
+            Memory::None => &[],
+            Memory::One(range) => std::slice::from_ref(range),
+            Memory::Many { iovecs, first } => &iovecs[*first..],
+        };
+        match (rest, durable) {
+            (rest @ ([] | [_, _, ..]), _) => {
+                let iovecs = &rest[..rest.len().min(IOVECS_MAX)];
+                Piece::WriteGather { iovecs, durable: durable == Some(true) }
+            }
+            ([range], durable) => {
+                let len_bytes = range.iov_len.min(CALL_BYTES_MAX) as u32;
+                match durable {
+                    None => Piece::Read { start: range.iov_base.cast(), len_bytes },
+                    Some(durable) => Piece::Write { start: range.iov_base.cast(), len_bytes, durable },
+                }
+            }
+        }
+    }
+
+    /// Takes the kernel's answer to the last piece: bytes moved, or a *negative* errno.
+    pub(crate) fn answered(&mut self, answer: i64, file: &DiskFile) -> Step {
+        if answer < 0 {
+            let errno = i32::try_from(-answer).unwrap_or(libc::EIO);
+            self.interruptions += 1;
+            if matches!(errno, libc::EINTR | libc::EAGAIN) && self.interruptions < INTERRUPTIONS_MAX {
+                return Step::Again;
+            }
+            return Step::Done(Err(self.failed(errno, file)));
+        }
+        let total_bytes = self.total_bytes;
+        if matches!(self.memory, Memory::None) {
+            return Step::Done(Ok(0));
+        }
+        let moved_bytes = usize::try_from(answer).unwrap_or(usize::MAX).min(total_bytes - self.done_bytes);
+        if self.done_bytes + moved_bytes == total_bytes {
+            return Step::Done(Ok(total_bytes));
+        }
+        // The rest must start at a multiple of the alignment. What lies between is moved once more; when there is
+        // nothing but such a remainder, the file ends in it.
+        let forward_bytes = moved_bytes - moved_bytes % file.info().align_bytes;
+        if forward_bytes == 0 {
+            let what = match self.op.kind {
+                OpKind::Read(_) => "the file ends there",
+                _ => "the device took no more",
+            };
+            let detail = format!("{} of {total_bytes} bytes: {what}", self.done_bytes + moved_bytes);
+            let error = Error::new(ErrorKind::Short, describe_op(&self.op), detail);
+            return Step::Done(Err(file.at_path(error)));
+        }
+        self.interruptions = 0;
+        self.done_bytes += forward_bytes;
+        self.memory.advance(forward_bytes);
+        Step::Again
+    }
+
+    fn failed(&self, errno: i32, file: &DiskFile) -> Error {
+        let error = file.at_path(Error::from_errno(describe_op(&self.op), errno));
+        match (errno, &self.op.kind) {
+            (libc::EOPNOTSUPP, OpKind::Allocate { .. }) => {
+                error.hint("this file system cannot reserve space: write zeroes instead")
+            }
+            (libc::ENOSPC | libc::EDQUOT, _) => error.hint("free space, then repeat"),
+            (libc::EINVAL, _) if file.info().direct => {
+                error.hint("direct I/O was refused after it had been set: check the file system, or open it buffered")
+            }
+            (libc::EIO, OpKind::Sync | OpKind::Write { .. }) => {
+                error.hint("writes since the last good sync may be lost; repeating the sync would not tell")
+            }
+            _ => error,
+        }
+    }
+}
+
+impl Memory {
+    fn advance(&mut self, mut bytes: usize) {
+        match self {
+            Self::None => {}
+            Self::One(range) => skip(range, bytes),
+            Self::Many { iovecs, first } => {
+                while let Some(range) = iovecs.get_mut(*first) {
+                    if bytes < range.iov_len {
+                        return skip(range, bytes);
+                    }
+                    bytes -= range.iov_len;
+                    *first += 1;
+                }
+            }
+        }
+    }
+}
+
+fn iovec(start: *mut u8, len_bytes: usize) -> libc::iovec {
+    libc::iovec { iov_base: start.cast(), iov_len: len_bytes }
+}
+
+fn end_of(range: &libc::iovec) -> *const u8 {
+    range.iov_base.cast::<u8>().wrapping_add(range.iov_len)
+}
+
+fn skip(range: &mut libc::iovec, bytes: usize) {
+    range.iov_base = range.iov_base.cast::<u8>().wrapping_add(bytes).cast();
+    range.iov_len -= bytes;
+}

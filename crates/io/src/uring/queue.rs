@@ -1,0 +1,431 @@
+//! The queue of a ring: from operations to entries and back.
+//!
+//! An operation lives in a *slot* from `push` until its last completion entry is taken. A slot is in one of three
+//! places: on the backlog (the kernel knows nothing of it), in the submission ring, or with the kernel; the latter two
+//! count as `held`. Each slot has at most one entry under way, so that a completion names its slot and nothing else.
+//!
+//! Kept true by:
+//! 1. `held` counts the entries put into the submission ring whose completions have not been taken.
+//! 2. A slot that is held is neither freed nor changed. What cannot be waited for is leaked, never freed: `slots` is
+//!    dropped by hand, and only once nothing is held.
+//! 3. An entry is made when there is room for it; a submission that fails leaves entries in the ring and slots on the
+//!    backlog, and the next one takes up there.
+
+use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
+
+use io_uring::squeue::{Entry, Flags};
+use io_uring::types::{CancelBuilder, Fd};
+use io_uring::{IoUring, opcode};
+use rustix::event::EventfdFlags;
+
+use super::UringOptions;
+use crate::aligned::Region;
+use crate::completion::{Completion, Op};
+use crate::disk::{Queue, QueueOptions, Refused, describe_op};
+use crate::error::{Error, ErrorKind, Result};
+use crate::file::DiskFile;
+use crate::transfer::{Piece, Step, Transfer};
+
+/// Most bytes of one registered buffer (the kernel's limit): longer regions are registered in pieces.
+const REGISTERED_BYTES_MAX: usize = 1 << 30;
+/// Most registered buffers of a ring (the kernel's limit).
+const REGISTERED_COUNT_MAX: usize = 1 << 14;
+/// `user_data` of what is not an operation.
+const NO_SLOT: u64 = u64::MAX;
+/// IORING_ENTER_GETEVENTS.
+const ENTER_GETEVENTS: u32 = 1;
+
+/// The queue of one ring.
+pub struct UringQueue {
+    ring: IoUring,
+    file: Arc<DiskFile>,
+    /// Completions wait for an enter of the owner's thread (DEFER_TASKRUN).
+    deferred: bool,
+    file_registered: bool,
+    registered: Vec<Registered>,
+    /// Kept alive while registered, so that an address in one of the ranges is memory of that region.
+    regions: Vec<Region>,
+    slots: ManuallyDrop<Vec<Option<Transfer>>>,
+    free: Vec<usize>,
+    backlog: VecDeque<usize>,
+    held: usize,
+    in_flight: usize,
+    depth_max: usize,
+    /// With DEFER_TASKRUN: what `ready_fd` gives out, once somebody asks. The ring's own descriptor is not enough there,
+    /// a poll that has begun to wait on it is not woken by deferred completions.
+    event: OnceLock<Option<OwnedFd>>,
+    notes: Vec<String>,
+}
+
+/// A range of memory the kernel knows by a number.
+#[derive(Debug, Clone, Copy)]
+struct Registered {
+    start: usize,
+    end: usize,
+    index: u16,
+}
+
+impl UringQueue {
+    pub(super) fn new(
+        ring: IoUring,
+        file: Arc<DiskFile>,
+        options: &QueueOptions,
+        ring_options: &UringOptions,
+        notes: Vec<String>,
+    ) -> Self {
+        let deferred = ring.params().is_setup_single_issuer();
+        let mut queue = Self {
+            ring,
+            file,
+            deferred,
+            file_registered: false,
+            registered: Vec::new(),
+            regions: Vec::new(),
+            slots: ManuallyDrop::default(),
+            free: Vec::new(),
+            backlog: VecDeque::new(),
+            held: 0,
+            in_flight: 0,
+            depth_max: options.depth_max,
+            event: OnceLock::new(),
+            notes,
+        };
+        if ring_options.register_file {
+            queue.register_file();
+        }
+        if ring_options.register_buffers && !options.registered.is_empty() {
+            queue.register_buffers(&options.registered);
+        }
+        queue
+    }
+
+    /// How its ring is set up, and what could not be had, with the reason.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    fn register_file(&mut self) {
+        match self.ring.submitter().register_files(&[self.file.as_raw_fd()]) {
+            Ok(()) => self.file_registered = true,
+            Err(error) => self.notes.push(format!("file not registered: {error}")),
+        }
+    }
+
+    fn register_buffers(&mut self, regions: &[Region]) {
+        let mut ranges = Vec::new();
+        for region in regions {
+            let base = region.base() as usize;
+            for start in (0..region.len_bytes()).step_by(REGISTERED_BYTES_MAX) {
+                let end = region.len_bytes().min(start + REGISTERED_BYTES_MAX);
+                ranges.push(Registered { start: base + start, end: base + end, index: 0 });
+            }
+        }
+        if ranges.len() > REGISTERED_COUNT_MAX {
+            self.notes.push(format!("buffers not registered: {} pieces of memory are too many", ranges.len()));
+            return;
+        }
+        ranges.sort_unstable_by_key(|range| range.start);
+        ranges.dedup_by_key(|range| range.start);
+        let mut iovecs = Vec::with_capacity(ranges.len());
+        for (index, range) in ranges.iter_mut().enumerate() {
+            range.index = index as u16;
+            iovecs.push(libc::iovec { iov_base: range.start as *mut _, iov_len: range.end - range.start });
+        }
+        // SAFETY: registering reads and writes nothing, it pins the pages. They are used through `IoBuf`s in slots
+        // only, and `regions` keeps the ranges mapped for as long as addresses are looked up in them.
+        match unsafe { self.ring.submitter().register_buffers(&iovecs) } {
+            Ok(()) => {
+                self.registered = ranges;
+                self.regions = regions.to_vec();
+            }
+            Err(error) => self.notes.push(unregistered_note(&error, regions)),
+        }
+    }
+
+    /// The number by which the kernel knows the registered buffer that holds all of these bytes.
+    fn registered_index(&self, start: *const u8, len_bytes: u32) -> Option<u16> {
+        let start = start as usize;
+        let after = self.registered.partition_point(|range| range.start <= start);
+        let range = self.registered.get(after.checked_sub(1)?)?;
+        (start + len_bytes as usize <= range.end).then_some(range.index)
+    }
+
+    /// The entry that asks for the next piece of a slot.
+    fn entry(&self, slot: usize, transfer: &Transfer) -> Entry {
+        let fd = if self.file_registered { Fd(0) } else { Fd(self.file.as_raw_fd()) };
+        let offset = transfer.offset_bytes();
+        let flags_of = |durable: bool| if durable { libc::RWF_DSYNC } else { 0 };
+        let entry = match transfer.piece() {
+            Piece::Read { start, len_bytes } => match self.registered_index(start, len_bytes) {
+                Some(index) => opcode::ReadFixed::new(fd, start, len_bytes, index).offset(offset).build(),
+                None => opcode::Read::new(fd, start, len_bytes).offset(offset).build(),
+            },
+            Piece::Write { start, len_bytes, durable } => {
+                let flags = flags_of(durable);
+                match self.registered_index(start, len_bytes) {
+                    Some(index) => {
+                        opcode::WriteFixed::new(fd, start, len_bytes, index).offset(offset).rw_flags(flags).build()
+                    }
+                    None => opcode::Write::new(fd, start, len_bytes).offset(offset).rw_flags(flags).build(),
+                }
+            }
+            Piece::WriteGather { iovecs, durable } => opcode::Writev::new(fd, iovecs.as_ptr(), iovecs.len() as u32)
+                .offset(offset)
+                .rw_flags(flags_of(durable))
+                .build(),
+            Piece::Sync => opcode::Fsync::new(fd).flags(io_uring::types::FsyncFlags::DATASYNC).build(),
+            // The bytes of a device are all there: nothing to do, but the completion comes the way of all others.
+            Piece::Allocate { .. } if self.file.is_block_device() => {
+                return opcode::Nop::new().build().user_data(slot as u64);
+            }
+            Piece::Allocate { len_bytes } => opcode::Fallocate::new(fd, len_bytes).offset(offset).build(),
+        };
+        let entry = entry.user_data(slot as u64);
+        if self.file_registered { entry.flags(Flags::FIXED_FILE) } else { entry }
+    }
+
+    /// Moves slots from the backlog to the submission ring while there is room.
+    fn fill(&mut self) {
+        while let Some(slot) = self.backlog.front().copied() {
+            let Some(transfer) = &self.slots[slot] else {
+                self.backlog.pop_front();
+                continue;
+            };
+            let entry = self.entry(slot, transfer);
+            // SAFETY: the memory the entry points to (the operation's bytes, its iovecs) belongs to the slot, which
+            // stays untouched until the completion of this entry is taken: rule 2 above.
+            if unsafe { self.ring.submission().push(&entry) }.is_err() {
+                return;
+            }
+            self.backlog.pop_front();
+            self.held += 1;
+        }
+    }
+
+    /// Entries and slots that the kernel has not seen. A polling kernel thread takes entries by itself.
+    fn unsent(&mut self) -> bool {
+        let polled = self.ring.params().is_setup_sqpoll();
+        !self.backlog.is_empty() || !polled && !self.ring.submission().is_empty()
+    }
+
+    /// Sends what there is room for, and waits for `wait_for` completion entries (with zero for none). May do less of
+    /// both, so that callers look and repeat.
+    fn enter(&mut self, wait_for: usize) -> Result<()> {
+        self.fill();
+        let error = match self.ring.submit_and_wait(wait_for) {
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
+        match error.raw_os_error() {
+            Some(libc::EINTR) => Ok(()),
+            // Short of memory, or too many completions are waiting to be taken: one of those with the kernel must end
+            // first, and sending goes on then.
+            Some(libc::EAGAIN | libc::EBUSY) if wait_for > 0 && self.held > self.ring.submission().len() => {
+                match self.wait_only() {
+                    Err(error) if error.raw_os_error() != Some(libc::EINTR) => Err(explain_enter(&error)),
+                    _ => Ok(()),
+                }
+            }
+            _ => Err(explain_enter(&error)),
+        }
+    }
+
+    /// Waits for one completion entry and sends nothing.
+    fn wait_only(&self) -> std::io::Result<usize> {
+        // SAFETY: no argument is passed, nothing is submitted.
+        unsafe { self.ring.submitter().enter::<libc::sigset_t>(0, 1, ENTER_GETEVENTS, None) }
+    }
+
+    /// Takes every completion entry that is there. Finished operations go to `finished`, with their results; those with
+    /// bytes left go back to the backlog.
+    fn take_completions(&mut self, mut finished: impl FnMut(Completion)) {
+        let Self { ring, slots, file, backlog, free, held, in_flight, .. } = self;
+        for entry in ring.completion() {
+            if entry.user_data() == NO_SLOT {
+                continue;
+            }
+            let slot = entry.user_data() as usize;
+            *held -= 1;
+            let Some(transfer) = slots[slot].as_mut() else { continue };
+            match transfer.answered(i64::from(entry.result()), file) {
+                Step::Again => backlog.push_back(slot),
+                Step::Done(result) => {
+                    if let Some(transfer) = slots[slot].take() {
+                        free.push(slot);
+                        *in_flight -= 1;
+                        finished(Completion { op: transfer.into_op(), result });
+                    }
+                }
+            }
+        }
+    }
+
+    /// An eventfd that the kernel writes to with each completion, from now on.
+    fn register_event(&self) -> Option<OwnedFd> {
+        let event = rustix::event::eventfd(1, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).ok()?;
+        self.ring.submitter().register_eventfd(event.as_raw_fd()).ok()?;
+        Some(event)
+    }
+
+    /// Before completions are taken: whatever comes after that makes the descriptor readable again.
+    fn silence_event(&self) {
+        if let Some(Some(event)) = self.event.get() {
+            // Fails only when the counter is zero, and then there is nothing to silence.
+            let _ = rustix::io::read(event, &mut [0_u8; 8]);
+        }
+    }
+
+    /// Whether the kernel keeps completions that only an enter brings out: task work of this thread, or entries that
+    /// did not fit.
+    fn kernel_keeps_completions(&mut self) -> bool {
+        let submission = self.ring.submission();
+        submission.taskrun() || submission.cq_overflow()
+    }
+}
+
+impl Queue for UringQueue {
+    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+        if self.in_flight >= self.depth_max {
+            let error = Error::new(ErrorKind::Busy, describe_op(&op), format!("{} in flight", self.in_flight));
+            return Err(Refused { op, error });
+        }
+        if let Err(error) = self.file.accept(&op) {
+            return Err(Refused { op, error });
+        }
+        let transfer = Some(Transfer::new(op));
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot] = transfer;
+                slot
+            }
+            None => {
+                self.slots.push(transfer);
+                self.slots.len() - 1
+            }
+        };
+        self.backlog.push_back(slot);
+        self.in_flight += 1;
+        Ok(())
+    }
+
+    fn submit(&mut self) -> Result<()> {
+        while self.unsent() {
+            self.enter(0)?;
+            if self.ring.params().is_setup_sqpoll() && !self.backlog.is_empty() {
+                // The ring is full: wait until the kernel thread has taken some.
+                self.ring.submitter().squeue_wait().map_err(|error| explain_enter(&error))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> Result<()> {
+        let wanted = into.len() + wait_for.min(self.in_flight);
+        let mut taken_before = None;
+        loop {
+            self.silence_event();
+            self.take_completions(|completion| into.push(completion));
+            let missing = wanted.saturating_sub(into.len());
+            // The kernel sets its "there is task work" flag after queueing the work: a thread that ran the work in
+            // between sees a flag that stays. So one enter that brings nothing is the last.
+            let fruitless = taken_before == Some(into.len());
+            if missing == 0 && !self.unsent() && (fruitless || !self.kernel_keeps_completions()) {
+                return Ok(());
+            }
+            taken_before = Some(into.len());
+            match self.enter(missing.min(self.ring.params().cq_entries() as usize)) {
+                // Nobody has to wait: what could not be sent is sent by the next call.
+                Err(error) if missing == 0 && !matches!(error.kind(), ErrorKind::Busy | ErrorKind::NoSpace) => {
+                    return Err(error);
+                }
+                Err(_) if missing == 0 => return Ok(()),
+                sent => sent?,
+            }
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        if self.deferred {
+            // Starts readable: there may be completions from before it was registered.
+            return self.event.get_or_init(|| self.register_event()).as_ref().map(AsFd::as_fd);
+        }
+        // SAFETY: the ring is open for as long as `self` lives, which the result borrows.
+        Some(unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) })
+    }
+}
+
+impl Drop for UringQueue {
+    /// Cancels what the kernel holds and waits for it, so that the memory can be freed. What a device has begun cannot
+    /// be cancelled: this takes as long as the device does.
+    fn drop(&mut self) {
+        self.backlog.clear();
+        let cancel = opcode::AsyncCancel2::new(CancelBuilder::any().all()).build().user_data(NO_SLOT);
+        let mut cancel_unsent = true;
+        while self.held > 0 {
+            if cancel_unsent {
+                // SAFETY: the entry points to no memory.
+                cancel_unsent = unsafe { self.ring.submission().push(&cancel) }.is_err();
+            }
+            if self.enter(1).is_err() {
+                // The kernel lets us neither send nor wait: the queue has `single_thread`, and another thread drops it.
+                return;
+            }
+            self.take_completions(drop);
+            // The rest of a short transfer: nobody wants it any more.
+            self.backlog.clear();
+        }
+        // SAFETY: nothing is held, so the kernel has no address of a slot's memory, and `slots` is not used again. The
+        // other ways out (the return above, a panic in the caller's own `Drop` code) leak what the kernel may still
+        // write to.
+        unsafe { ManuallyDrop::drop(&mut self.slots) };
+        // Closing a ring ends in the background. Without this its pinned memory would count against RLIMIT_MEMLOCK, and
+        // its file keep a file system busy, for a while after.
+        if self.file_registered {
+            let _ = self.ring.submitter().unregister_files();
+        }
+        if !self.registered.is_empty() {
+            let _ = self.ring.submitter().unregister_buffers();
+        }
+    }
+}
+
+impl std::fmt::Debug for UringQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "UringQueue({} in flight, {} with the kernel, {:?})", self.in_flight, self.held, self.notes)
+    }
+}
+
+fn unregistered_note(error: &std::io::Error, regions: &[Region]) -> String {
+    let len_bytes: usize = regions.iter().map(Region::len_bytes).sum();
+    let why = match error.raw_os_error() {
+        Some(libc::ENOMEM) => {
+            let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+            let limit = limit.map_or("no limit".into(), |bytes| format!("{bytes} bytes"));
+            format!("RLIMIT_MEMLOCK is {limit}, raise it (ulimit -l) or give CAP_IPC_LOCK")
+        }
+        _ => error.to_string(),
+    };
+    format!("buffers not registered: {len_bytes} bytes: {why}")
+}
+
+/// Says why the kernel does not take entries, and what can be done.
+fn explain_enter(error: &std::io::Error) -> Error {
+    let action = "submit to the ring";
+    match error.raw_os_error() {
+        Some(libc::EEXIST) => {
+            let hint = "the queue was opened with `single_thread`: use it from the thread that opened it";
+            Error::new(ErrorKind::InvalidCall, action, hint)
+        }
+        Some(libc::EAGAIN | libc::EBUSY) => {
+            Error::new(ErrorKind::Busy, action, "the kernel takes no more now: reap, then submit again")
+        }
+        _ => Error::from_io(action, error),
+    }
+}

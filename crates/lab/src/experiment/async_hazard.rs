@@ -1,0 +1,219 @@
+//! Does `await` help when the file is mapped? After "Async hazard: mmap is secretly blocking IO" (Huon Wilson, 2024).
+//!
+//! Eight files are read in the source's six ways: {tasks of one single-threaded executor, one thread a file, one thread} x
+//! {map, read calls}; besides them the map with a yield after each touch (the kindest reading of "async mmap") and
+//! direct reads on a ring whose descriptor the executor itself polls. A cell is one run, one dot of the strip plot.
+//!
+//! Two variants of the work:
+//! - `random-touch`, the default: a seeded sequence of 4 KiB touches, the same in every file. Read-ahead cannot hide it.
+//! - `sequential`, the source's: the sum of every 512th byte. Large read-ahead hides the hazard, so the figure means little without
+//!   the device's `read_ahead_kb`.
+//!
+//! On the executor's thread a timer of 1 ms fires beside the tasks; how late it fires is what a user of the executor
+//! feels. It is a kernel timer that counts expirations, so a tick that never got its turn still counts, as late as it was.
+
+mod ring;
+mod tasks;
+mod work;
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::config::Config;
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiment::{Available, Context, Plan};
+use crate::measure::{self, Measurement, Work, Worker};
+use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+
+use work::{Job, Means};
+
+/// The variant whose touches are random.
+pub const RANDOM_TOUCH: &str = "random-touch";
+/// The source's variant.
+pub const SEQUENTIAL: &str = "sequential";
+
+/// The contenders: id, how the work is spread, by what means it reads.
+const CONTENDERS: [(&str, Spread, Means); 8] = [
+    ("async-mmap", Spread::Tasks { yields: false }, Means::Map),
+    ("async-mmap-yield", Spread::Tasks { yields: true }, Means::Map),
+    ("async-read", Spread::Tasks { yields: false }, Means::Read),
+    ("async-uring", Spread::Ring, Means::Read),
+    ("threads-mmap", Spread::Threads, Means::Map),
+    ("threads-read", Spread::Threads, Means::Read),
+    ("single-mmap", Spread::Single, Means::Map),
+    ("single-read", Spread::Single, Means::Read),
+];
+
+/// How the files are spread over tasks and threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spread {
+    /// A task a file on one single-threaded executor.
+    Tasks {
+        /// Whether a task gives the others a turn after each touch.
+        yields: bool,
+    },
+    /// A task a file on one single-threaded executor, reading through a ring.
+    Ring,
+    /// A thread a file.
+    Threads,
+    /// One thread, one file after another.
+    Single,
+}
+
+/// Plans one run of each configuration; the runner repeats them `runs` times.
+pub fn plan(config: &Config, available: &Available) -> Plan {
+    let mut plan = Plan { repeats: Some(config.async_.runs), ..Plan::default() };
+    let mut variants = vec![RANDOM_TOUCH];
+    if config.async_.sequential {
+        variants.push(SEQUENTIAL);
+    }
+    for variant in variants {
+        for cache in [CacheState::Cold, CacheState::Warm] {
+            for (contender, spread, _) in CONTENDERS {
+                let yields = spread == Spread::Tasks { yields: true };
+                let ring_has_no_cache = spread == Spread::Ring && cache == CacheState::Warm;
+                if !(variant == SEQUENTIAL && yields || ring_has_no_cache) {
+                    plan.cells.push(cell(config, &available.async_files, variant, contender, cache, &[]));
+                }
+            }
+        }
+    }
+    plan.skips.push(Skip {
+        experiment: ExperimentId::Async,
+        target: available.async_files.label.clone(),
+        contender: "async-uring".into(),
+        reason: "no warm run: direct reads bypass the page cache, and the engine's own pool is not built yet".into(),
+    });
+    if config.async_.open_questions {
+        plan_open_questions(config, available, &mut plan);
+    } else {
+        plan.skips.push(Skip {
+            experiment: ExperimentId::Async,
+            target: available.async_files.label.clone(),
+            contender: String::new(),
+            reason:
+                "the source's open questions (madvise options, read-ahead, prefetch instructions, device kinds) are \
+                     measured from --preset standard on, or with async.open_questions = true"
+                    .into(),
+        });
+    }
+    plan
+}
+
+/// The source's open questions: each option alone, on the one configuration that shows the hazard.
+fn plan_open_questions(config: &Config, available: &Available, plan: &mut Plan) {
+    let cold = CacheState::Cold;
+    for variant in [RANDOM_TOUCH, SEQUENTIAL] {
+        for advice in ["normal", "sequential", "willneed", "populate"] {
+            let extra = [("advice", advice)];
+            plan.cells.push(cell(config, &available.async_files, variant, "async-mmap", cold, &extra));
+        }
+        for read_ahead in &config.read_ahead_kb {
+            let read_ahead = read_ahead.to_string();
+            for contender in ["async-mmap", "async-read"] {
+                let extra = [("advice", "normal"), ("read_ahead_kb", read_ahead.as_str())];
+                plan.cells.push(cell(config, &available.async_files, variant, contender, cold, &extra));
+            }
+        }
+    }
+    let prefetch = [("prefetch", "cpu")];
+    plan.cells.push(cell(config, &available.async_files, RANDOM_TOUCH, "async-mmap-yield", cold, &prefetch));
+    match available.ram.first() {
+        Some(device) => {
+            for contender in ["async-mmap", "async-read", "async-uring", "threads-mmap", "single-mmap"] {
+                plan.cells.push(cell(config, device, RANDOM_TOUCH, contender, cold, &[]));
+            }
+        }
+        None => plan.skips.push(Skip {
+            experiment: ExperimentId::Async,
+            target: "ram".into(),
+            contender: String::new(),
+            reason: "no RAM-backed device here (root and zram make one): the question of device kinds stays open"
+                .into(),
+        }),
+    }
+}
+
+fn cell(
+    config: &Config,
+    target: &Target,
+    variant: &str,
+    contender: &str,
+    cache: CacheState,
+    extra: &[(&str, &str)],
+) -> CellSpec {
+    let threads = match spread_of(contender) {
+        Some((Spread::Threads, _)) => config.async_.files,
+        _ => 1,
+    };
+    let mut extra: std::collections::BTreeMap<String, String> =
+        extra.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    extra.insert("files".into(), config.async_.files.to_string());
+    if variant == RANDOM_TOUCH {
+        extra.insert("touches".into(), config.async_.touches.to_string());
+    }
+    CellSpec {
+        experiment: ExperimentId::Async,
+        variant: variant.into(),
+        target: target.clone(),
+        contender: contender.into(),
+        params: Params { threads, depth: 1, block_bytes: 4096, extra },
+        repeat: 0,
+        // Work of fixed size: this is only what the plan reckons with.
+        duration_s: 0.5,
+        memory: MemoryLimit::default(),
+        cache,
+        seed: config.seed,
+    }
+}
+
+fn spread_of(contender: &str) -> Option<(Spread, Means)> {
+    CONTENDERS.iter().find(|(id, ..)| *id == contender).map(|(_, spread, means)| (*spread, *means))
+}
+
+/// Runs one configuration once.
+///
+/// # Errors
+/// `Usage` for an unknown contender or option; what opening, mapping or reading the files says.
+pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let (spread, means) = spread_of(&spec.contender)
+        .ok_or_else(|| LabError::new(LabErrorKind::Usage, format!("async: unknown contender '{}'", spec.contender)))?;
+    let jobs = Job::of(spec, if spread == Spread::Ring { None } else { Some(means) })?;
+    let works: Vec<Work<'_>> = match spread {
+        Spread::Threads => jobs
+            .into_iter()
+            .map(|job| Box::new(move |worker: &mut Worker<'_>| one_after_another(worker, vec![job])) as Work<'_>)
+            .collect(),
+        Spread::Single => vec![Box::new(move |worker| one_after_another(worker, jobs))],
+        Spread::Tasks { yields } => vec![Box::new(move |worker| tasks::run(worker, jobs, means, yields))],
+        Spread::Ring => vec![Box::new(move |worker| ring::run(worker, jobs))],
+    };
+    let plan = Measurement {
+        // The work ends it; this is only a bound against a device that hangs.
+        duration: Duration::from_secs(3600),
+        tick: Duration::from_secs(1),
+        watch: context.watch,
+        memory_bytes: None,
+        cancel: context.cancel,
+    };
+    let mut outcome = measure::run(&plan, works, context.on_tick)?;
+    // A fixed amount of work has no steady part: the time of the whole is the figure.
+    outcome.steady = None;
+    outcome.partial = context.cancel.load(Ordering::Relaxed);
+    Ok(outcome)
+}
+
+/// Blocking work of one thread.
+fn one_after_another(worker: &mut Worker<'_>, jobs: Vec<Job>) -> Result<()> {
+    worker.start();
+    for mut job in jobs {
+        while worker.running() {
+            let Some(done) = job.step()? else { break };
+            done.note(worker);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,209 @@
+//! The files as tasks of one single-threaded executor, and the 1 ms ticker beside them.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncReadExt, AsyncSeekExt, Interest};
+use tokio::task::LocalSet;
+
+use super::work::{Done, Job, Means, Order, STRETCH_BYTES};
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::machine::content::BLOCK_BYTES;
+use crate::measure::Worker;
+
+/// How often the ticker is to fire.
+const TICK: Duration = Duration::from_millis(1);
+
+/// Runs all jobs as tasks; ends when the last is done.
+pub(super) fn run(worker: &mut Worker<'_>, jobs: Vec<Job>, means: Means, yields: bool) -> Result<()> {
+    on_executor(worker, move |notes| {
+        jobs.into_iter().map(move |job| {
+            let notes = Rc::clone(&notes);
+            async move {
+                match (means, &job.order) {
+                    (Means::Map, _) => touch_map(job, &notes, yields).await,
+                    (Means::Read, Order::Touches(_)) => read_touches(job, &notes).await,
+                    (Means::Read, Order::Sequential { .. }) => read_stream(job, &notes).await,
+                }
+            }
+        })
+    })
+}
+
+/// What the tasks have to tell their worker, kept until they end: the worker is not theirs to borrow across an `await`.
+#[derive(Default)]
+pub(super) struct Notes {
+    done: RefCell<Vec<Done>>,
+    stop: Cell<bool>,
+}
+
+impl Notes {
+    /// Keeps what a step read.
+    pub(super) fn keep(&self, done: Done) {
+        self.done.borrow_mut().push(done);
+    }
+
+    /// Whether the user has stopped the run.
+    pub(super) fn stopped(&self) -> bool {
+        self.stop.get()
+    }
+}
+
+/// A single-threaded executor with the ticker and the tasks that `make` makes, from the barrier to the last task's end.
+pub(super) fn on_executor<T: Future<Output = Result<()>> + 'static, I: Iterator<Item = T>>(
+    worker: &mut Worker<'_>,
+    make: impl FnOnce(Rc<Notes>) -> I,
+) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| LabError::system("start an executor", &error))?;
+    let notes = Rc::new(Notes::default());
+    let local = LocalSet::new();
+    let ticker = local.block_on(&runtime, async {
+        let ticker = Rc::new(Ticker::prepare()?);
+        let tasks: Vec<_> = make(Rc::clone(&notes)).collect();
+        worker.start();
+        ticker.start()?;
+        let ticking = tokio::task::spawn_local({
+            let ticker = Rc::clone(&ticker);
+            async move { ticker.run().await }
+        });
+        let running: Vec<_> = tasks.into_iter().map(tokio::task::spawn_local).collect();
+        for task in running {
+            // The worker's counters move as tasks end: fixed work needs no finer series.
+            let ended = task.await.map_err(|error| LabError::new(LabErrorKind::System, format!("a task: {error}")))?;
+            notes.done.borrow_mut().drain(..).for_each(|done| done.note(worker));
+            notes.stop.set(!worker.running());
+            ended?;
+        }
+        // What was due before the end counts even if it never had its turn.
+        ticker.collect();
+        ticking.abort();
+        Ok::<_, LabError>(ticker)
+    })?;
+    ticker.late.borrow().iter().for_each(|late| worker.latency("ticker", *late));
+    Ok(())
+}
+
+/// Puts a descriptor under the executor's poller.
+pub(super) fn watch(descriptor: OwnedFd) -> Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` names the same open descriptor until it is dropped, and the `AsyncFd` owns it.
+    unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }
+        .map_err(|error| LabError::system("watch a descriptor", &error.into()))
+}
+
+/// The source's "async mmap": the touch blocks, whatever stands before it.
+async fn touch_map(mut job: Job, notes: &Notes, yields: bool) -> Result<()> {
+    while let Some(done) = job.step()? {
+        notes.keep(done);
+        if notes.stopped() {
+            break;
+        }
+        if yields {
+            tokio::task::yield_now().await;
+        }
+    }
+    Ok(())
+}
+
+/// Each touch a `pread` on the runtime's blocking pool, as tokio's own file type does it.
+async fn read_touches(mut job: Job, notes: &Notes) -> Result<()> {
+    let file = job.file().ok_or_else(|| LabError::new(LabErrorKind::Usage, "async: the file was not opened"))?;
+    let mut buffer = vec![0; BLOCK_BYTES];
+    while let Some(range) = job.next_range() {
+        let (started, position) = (Instant::now(), job.position(range.start));
+        let (file, path) = (Arc::clone(&file), job.path.clone());
+        let (back, result) = tokio::task::spawn_blocking(move || {
+            let result = super::work::read_exact(&file, &mut buffer, position, &path);
+            (buffer, result)
+        })
+        .await
+        .map_err(|error| LabError::new(LabErrorKind::System, format!("the blocking pool: {error}")))?;
+        result?;
+        buffer = back;
+        notes.keep(Done { elapsed: started.elapsed(), ..job.content.check(&buffer, range.start, &job.order) });
+        if notes.stopped() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The source's "async read": `tokio::fs` with a buffer of 64 KiB.
+async fn read_stream(mut job: Job, notes: &Notes) -> Result<()> {
+    let failed = |error: &std::io::Error| LabError::system(format!("read {}", job.path.display()), error);
+    let mut file = tokio::fs::File::open(&job.path).await.map_err(|error| failed(&error))?;
+    file.set_max_buf_size(STRETCH_BYTES as usize);
+    file.seek(std::io::SeekFrom::Start(job.position(0))).await.map_err(|error| failed(&error))?;
+    let mut buffer = vec![0; STRETCH_BYTES as usize];
+    while let Some(range) = job.next_range() {
+        let started = Instant::now();
+        let len = (range.end - range.start) as usize * BLOCK_BYTES;
+        file.read_exact(&mut buffer[..len])
+            .await
+            .map_err(|error| LabError::system(format!("read {}", job.path.display()), &error))?;
+        notes.keep(Done { elapsed: started.elapsed(), ..job.content.check(&buffer[..len], range.start, &job.order) });
+        if notes.stopped() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A periodic kernel timer: expirations are counted by the kernel, so none is lost while the executor is stuck.
+struct Ticker {
+    timer: AsyncFd<OwnedFd>,
+    started: Cell<Instant>,
+    fired: Cell<u32>,
+    late: RefCell<Vec<Duration>>,
+}
+
+impl Ticker {
+    fn prepare() -> Result<Self> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)
+            .map_err(|error| LabError::system("make a timer", &error.into()))?;
+        let timer = watch(timer)?;
+        let late = RefCell::new(Vec::with_capacity(100_000));
+        Ok(Self { timer, started: Cell::new(Instant::now()), fired: Cell::new(0), late })
+    }
+
+    fn start(&self) -> Result<()> {
+        let tick = Timespec { tv_sec: 0, tv_nsec: i64::from(TICK.subsec_nanos()) };
+        let every = Itimerspec { it_interval: tick, it_value: tick };
+        self.started.set(Instant::now());
+        timerfd_settime(self.timer.get_ref().as_fd(), TimerfdTimerFlags::empty(), &every)
+            .map_err(|error| LabError::system("set a timer", &error.into()))?;
+        Ok(())
+    }
+
+    async fn run(&self) {
+        while let Ok(mut ready) = self.timer.readable().await {
+            self.collect();
+            ready.clear_ready();
+        }
+    }
+
+    /// Takes the expirations so far: each was due at its own time.
+    fn collect(&self) {
+        let mut count = [0; 8];
+        if rustix::io::read(self.timer.get_ref(), &mut count) != Ok(8) {
+            return;
+        }
+        let now = Instant::now();
+        for _ in 0..u64::from_ne_bytes(count) {
+            self.fired.set(self.fired.get() + 1);
+            let due = self.started.get() + TICK * self.fired.get();
+            self.late.borrow_mut().push(now.saturating_duration_since(due));
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Every configuration runs tiny, in this process, and reads what it must.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+
+use nofault_io::counters::Watch;
+
+use super::*;
+use crate::config::Preset;
+use crate::machine::content;
+use crate::machine::data::{self, Wanted};
+
+const SEED: u64 = 11;
+const BLOCKS: u64 = 64;
+
+fn files(folder: &std::path::Path) -> Target {
+    let wanted = Wanted { seed: SEED, data_bytes: BLOCKS * 4096 };
+    data::ensure_files(folder, "async", 3, wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap()
+}
+
+fn config() -> Config {
+    let mut config = Config::preset(Preset::Standard);
+    config.async_.files = 3;
+    config.async_.touches = 40;
+    config
+}
+
+fn run(spec: &CellSpec) -> Result<Outcome> {
+    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+    execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
+}
+
+#[test]
+fn every_planned_configuration_reads_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let available = Available { async_files: files(folder.path()), ..Available::default() };
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+    for spec in plan(&config(), &available).cells {
+        let outcome = run(&spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
+        assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{}", spec.key());
+        let expected_ops = if spec.variant == RANDOM_TOUCH { 120 } else { 3 * BLOCKS / 16 };
+        assert_eq!(outcome.ops, expected_ops, "{}", spec.key());
+        let sum = *sums.entry(spec.variant.clone()).or_insert(outcome.checks.checksum);
+        assert_eq!(outcome.checks.checksum, sum, "{} read something else", spec.key());
+        assert!(outcome.elapsed_s > 0.0 && outcome.steady.is_none());
+    }
+    assert_eq!(sums.len(), 2);
+}
+
+#[test]
+fn a_block_that_is_not_what_it_must_be_is_counted() {
+    use std::os::unix::fs::FileExt;
+    let folder = tempfile::tempdir().unwrap();
+    let target = files(folder.path());
+    let file = std::fs::OpenOptions::new().write(true).open(&target.paths[1]).unwrap();
+    for block in 0..BLOCKS {
+        file.write_all_at(&[0xff; 8], content::block_offset(block)).unwrap();
+    }
+    file.sync_all().unwrap();
+    let available = Available { async_files: target, ..Available::default() };
+    for spec in plan(&config(), &available).cells.iter().filter(|spec| spec.variant == RANDOM_TOUCH) {
+        assert_eq!(run(spec).unwrap().checks.wrong, 40, "{}", spec.key());
+    }
+}
+
+#[test]
+fn a_truncated_file_is_an_error_and_not_the_end_of_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = files(folder.path());
+    let available = Available { async_files: target.clone(), ..Available::default() };
+    std::fs::OpenOptions::new().write(true).open(&target.paths[2]).unwrap().set_len(4096).unwrap();
+    for spec in plan(&config(), &available).cells {
+        assert!(run(&spec).is_err(), "{}", spec.key());
+    }
+}
+
+#[test]
+fn one_device_serves_all_tasks_with_a_part_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut target = files(folder.path());
+    target.paths.truncate(1);
+    let available = Available { ram: vec![target], async_files: files(folder.path()), ..Available::default() };
+    let specs = plan(&config(), &available).cells;
+    let on_device: Vec<_> = specs.iter().filter(|spec| spec.target.paths.len() == 1).collect();
+    assert!(!on_device.is_empty());
+    for spec in on_device {
+        let outcome = run(spec).unwrap();
+        assert_eq!((outcome.ops, outcome.checks.verified, outcome.checks.wrong), (120, 120, 0), "{}", spec.key());
+    }
+}
+
+#[test]
+fn nonsense_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let available = Available { async_files: files(folder.path()), ..Available::default() };
+    let good = plan(&config(), &available).cells.remove(0);
+    let with = |name: &str, value: &str| {
+        let mut spec = good.clone();
+        spec.params.extra.insert(name.into(), value.into());
+        run(&spec).unwrap_err().to_string()
+    };
+    assert!(with("advice", "please").contains("please"));
+    assert!(with("touches", "many").contains("many"));
+    assert!(
+        run(&CellSpec { contender: "telepathy".into(), ..good.clone() }).unwrap_err().to_string().contains("telepathy")
+    );
+}

@@ -1,0 +1,246 @@
+//! The work on one file, in steps: a touch of 4 KiB, or one stretch of the source's sequential sum. A step blocks; who calls
+//! it decides what that costs.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nofault_io::mapped::{Advice, MappedFile, Protection, prefetch};
+
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::machine::content::{self, BLOCK_BYTES};
+use crate::measure::Worker;
+use crate::record::CellSpec;
+
+/// Bytes a step of the sequential sum covers: the source's read buffer.
+pub(super) const STRETCH_BYTES: u64 = 64 << 10;
+/// The source adds up every so many bytes.
+const SUM_STRIDE: usize = 512;
+/// Touches ahead at which a prefetch instruction is issued.
+const PREFETCH_AHEAD: usize = 8;
+
+/// By what means a file is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Means {
+    /// A shared map.
+    Map,
+    /// Read calls.
+    Read,
+}
+
+/// The work on one file.
+pub(super) struct Job {
+    pub(super) path: PathBuf,
+    pub(super) content: Content,
+    pub(super) order: Order,
+    next: usize,
+    source: Option<Source>,
+    prefetch: bool,
+    buffer: Vec<u8>,
+}
+
+/// What must be read where.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Content {
+    pub(super) seed: Option<u64>,
+    /// First data block of this job: jobs on one device have a range each.
+    pub(super) first_block: u64,
+}
+
+/// In which order blocks are read.
+#[derive(Debug, Clone)]
+pub(super) enum Order {
+    /// These blocks of the file, one at a time.
+    Touches(Arc<[u64]>),
+    /// All blocks, by stretches.
+    Sequential { blocks: u64 },
+}
+
+enum Source {
+    Map(MappedFile),
+    Read(Arc<File>),
+}
+
+/// What a step read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Done {
+    pub(super) ops: u64,
+    pub(super) bytes: u64,
+    pub(super) verified: u64,
+    pub(super) wrong: u64,
+    pub(super) sum: u64,
+    pub(super) elapsed: Duration,
+}
+
+impl Done {
+    /// Writes it down.
+    pub(super) fn note(self, worker: &mut Worker<'_>) {
+        worker.done(self.ops, self.bytes);
+        worker.latency("op", self.elapsed);
+        worker.checksum(self.sum);
+        for block in 0..self.verified {
+            worker.verified(block >= self.wrong);
+        }
+    }
+}
+
+impl Job {
+    /// The jobs of a cell: one a file, or one a part of a device. Files are opened and mapped when `means` says how.
+    pub(super) fn of(spec: &CellSpec, means: Option<Means>) -> Result<Vec<Self>> {
+        let usage = |what: String| LabError::new(LabErrorKind::Usage, what);
+        let number = |name: &str| -> Result<Option<u64>> {
+            let Some(text) = spec.params.extra.get(name) else { return Ok(None) };
+            text.parse().map(Some).map_err(|_| usage(format!("async: {name} = '{text}' is not a number")))
+        };
+        let count = number("files")?.unwrap_or(spec.target.paths.len() as u64).max(1);
+        let parts = count.div_ceil(spec.target.paths.len().max(1) as u64);
+        let blocks = spec.target.data_bytes / BLOCK_BYTES as u64 / parts;
+        if blocks == 0 {
+            return Err(usage("async: the files are smaller than a block".into()));
+        }
+        let order = match number("touches")? {
+            Some(touches) => {
+                // The same sequence in every file and for every contender.
+                let mut random = fastrand::Rng::with_seed(spec.seed);
+                Order::Touches((0..touches).map(|_| random.u64(0..blocks)).collect())
+            }
+            None => Order::Sequential { blocks },
+        };
+        let jobs = (0..count).map(|index| {
+            let path = PathBuf::from(&spec.target.paths[(index / parts) as usize]);
+            let first_block = index % parts * blocks;
+            let content = Content { seed: spec.target.content_seed, first_block };
+            let source = means.map(|means| Source::open(&path, means, spec, &order, content, blocks)).transpose()?;
+            let prefetch = spec.params.extra.get("prefetch").is_some_and(|kind| kind == "cpu");
+            let buffer = vec![0; STRETCH_BYTES as usize];
+            Ok(Self { path, content, order: order.clone(), next: 0, source, prefetch, buffer })
+        });
+        jobs.collect()
+    }
+
+    /// Reads the next piece, blocking as long as it takes. `None` when all is done.
+    pub(super) fn step(&mut self) -> Result<Option<Done>> {
+        let started = Instant::now();
+        let Some(range) = self.next_range() else { return Ok(None) };
+        if self.prefetch {
+            self.prefetch_ahead();
+        }
+        let first = range.start;
+        let bytes = self.position(first) as usize..self.position(range.end) as usize;
+        let position = self.position(first);
+        let done = match self.source.as_ref() {
+            Some(Source::Map(map)) => map.guarded(bytes, |bytes| self.content.check(bytes, first, &self.order))?,
+            Some(Source::Read(file)) => {
+                let buffer = &mut self.buffer[..bytes.len()];
+                read_exact(file, buffer, position, &self.path)?;
+                self.content.check(buffer, first, &self.order)
+            }
+            None => return Err(LabError::new(LabErrorKind::Usage, "async: the file was not opened")),
+        };
+        Ok(Some(Done { elapsed: started.elapsed(), ..done }))
+    }
+
+    /// The next blocks to read, as numbers within the job.
+    pub(super) fn next_range(&mut self) -> Option<Range<u64>> {
+        let at = self.next;
+        self.next += 1;
+        match &self.order {
+            Order::Touches(blocks) => blocks.get(at).map(|block| *block..*block + 1),
+            Order::Sequential { blocks } => {
+                let stretch = STRETCH_BYTES / BLOCK_BYTES as u64;
+                let first = at as u64 * stretch;
+                (first < *blocks).then(|| first..(first + stretch).min(*blocks))
+            }
+        }
+    }
+
+    /// The opened file, where it is read by calls.
+    pub(super) fn file(&self) -> Option<Arc<File>> {
+        match &self.source {
+            Some(Source::Read(file)) => Some(Arc::clone(file)),
+            _ => None,
+        }
+    }
+
+    /// Position in the file of a block of this job.
+    pub(super) fn position(&self, block: u64) -> u64 {
+        content::block_offset(self.content.first_block + block)
+    }
+
+    /// A prefetch instruction cannot start a read: a page that is not mapped is simply left out. That is the question.
+    fn prefetch_ahead(&self) {
+        let (Order::Touches(blocks), Some(Source::Map(map))) = (&self.order, self.source.as_ref()) else { return };
+        if let Some(block) = blocks.get(self.next + PREFETCH_AHEAD) {
+            let at = self.position(*block) as usize;
+            if let Some(bytes) = map.bytes().get(at..at + 64) {
+                prefetch(bytes);
+            }
+        }
+    }
+}
+
+impl Content {
+    /// Checks blocks that were read, and adds up what the variant adds up.
+    pub(super) fn check(&self, bytes: &[u8], first: u64, order: &Order) -> Done {
+        let mut done =
+            Done { ops: 1, bytes: bytes.len() as u64, verified: 0, wrong: 0, sum: 0, elapsed: Duration::ZERO };
+        for (block, index) in bytes.chunks_exact(BLOCK_BYTES).zip(self.first_block + first..) {
+            if let Some(seed) = self.seed {
+                let expected = content::tag(seed, index).to_le_bytes();
+                done.verified += 1;
+                done.wrong += u64::from(block.first_chunk() != Some(&expected));
+            }
+            let stride = match order {
+                Order::Touches(_) => BLOCK_BYTES,
+                Order::Sequential { .. } => SUM_STRIDE,
+            };
+            done.sum = block.iter().step_by(stride).fold(done.sum, |sum, byte| sum.wrapping_add(u64::from(*byte)));
+        }
+        done
+    }
+}
+
+impl Source {
+    fn open(
+        path: &PathBuf,
+        means: Means,
+        spec: &CellSpec,
+        order: &Order,
+        content: Content,
+        blocks: u64,
+    ) -> Result<Self> {
+        let file = File::open(path).map_err(|error| LabError::system(format!("open {}", path.display()), &error))?;
+        if means == Means::Read {
+            return Ok(Self::Read(Arc::new(file)));
+        }
+        let range = content::block_offset(content.first_block)..content::block_offset(content.first_block + blocks);
+        // SAFETY: the files carry the lab's marker and its lock: nobody else changes or truncates them; should it happen
+        // all the same, guarded access turns SIGBUS into an error.
+        let map = unsafe { MappedFile::open(path, Protection::ReadOnly) }?;
+        let chosen = spec.params.extra.get("advice").map(String::as_str);
+        let advice = match (chosen, order) {
+            (Some("normal"), _) | (None, Order::Sequential { .. }) => None,
+            (Some("random"), _) | (None, Order::Touches(_)) => Some(Advice::Random),
+            (Some("sequential"), _) => Some(Advice::Sequential),
+            (Some("willneed"), _) => Some(Advice::WillNeed),
+            (Some("populate"), _) => Some(Advice::PopulateRead),
+            (Some(other), _) => {
+                return Err(LabError::new(LabErrorKind::Usage, format!("async: unknown advice '{other}'")));
+            }
+        };
+        if let Some(advice) = advice {
+            map.advise(advice, range.start as usize..range.end as usize)?;
+        }
+        Ok(Self::Map(map))
+    }
+}
+
+/// Fills `buffer` from the file; a file that ends early is an error.
+pub(super) fn read_exact(file: &File, buffer: &mut [u8], position: u64, path: &std::path::Path) -> Result<()> {
+    file.read_exact_at(buffer, position).map_err(|error| {
+        LabError::system(format!("read {} bytes at {position} of {}", buffer.len(), path.display()), &error)
+    })
+}

@@ -1,0 +1,123 @@
+//! Rules for `async`: whether tasks on one executor wait at the same time, and how late its timer fires meanwhile.
+
+use super::{Finding, KeyFigure, Kind, compare, keys, on, shown};
+use crate::format::Unit;
+use crate::record::{CacheState, ExperimentId};
+use crate::summary::{Family, Group, Metric, Summary};
+
+/// The rules of `async`.
+pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
+    for (variant, target) in summary.places(ExperimentId::Async) {
+        let groups = summary.at(ExperimentId::Async, variant, target);
+        for cache in [CacheState::Cold, CacheState::Warm] {
+            let at: Vec<&Group<'_>> = groups.iter().copied().filter(|group| group.spec.cache == cache).collect();
+            hazard(&at, variant, target, cache, all);
+            ticker(&at, variant, target, cache, all);
+        }
+    }
+}
+
+fn is_async(contender: &str) -> bool {
+    contender.starts_with("async")
+}
+
+/// One thread without an executor, by its id: `thread-mmap`, `one-thread-mmap`, `1-thread-mmap`.
+fn is_one_thread(group: &Group<'_>) -> bool {
+    !is_async(&group.spec.contender) && group.spec.params.threads <= 1
+}
+
+fn only_mapped<'g, 'a>(groups: &[&'g Group<'a>], wanted: impl Fn(&Group<'a>) -> bool) -> Option<&'g Group<'a>> {
+    groups.iter().copied().find(|group| group.family() == Family::Mapped && wanted(group))
+}
+
+fn hazard(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState, all: &mut Vec<Finding>) {
+    let Some(map) = only_mapped(groups, |group| is_async(&group.spec.contender)) else { return };
+    let read =
+        groups.iter().copied().find(|group| is_async(&group.spec.contender) && group.family() == Family::Buffered);
+    let one = only_mapped(groups, is_one_thread);
+    let many = only_mapped(groups, |group| !is_async(&group.spec.contender) && group.spec.params.threads > 1);
+    let place = if variant.is_empty() { format!("{cache}") } else { format!("{variant}, {cache}") };
+    let mut push =
+        |rule, rule_text, other: &Group<'_>, sentence: &dyn Fn(&str, &str, &str) -> String, key: Option<String>| {
+            let Some(comparison) = compare(map, other, Metric::Seconds) else { return };
+            let (a, b) = (shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds));
+            let text = sentence(&a, &b, &comparison.show());
+            all.push(Finding {
+                rule,
+                rule_text,
+                experiment: Some(ExperimentId::Async),
+                kind: comparison.kind,
+                text: format!("{}{place}: {}{text}", on(target), comparison.doubt()),
+                cells: keys(&[map, other]),
+                key_figure: key.map(|label| KeyFigure {
+                    label,
+                    value: Unit::Ratio.show(comparison.ratio.median),
+                    detail: format!("{a} against {b}, {place}"),
+                }),
+            });
+        };
+    let key = |text: &str| (cache == CacheState::Cold && !variant.contains("seq")).then(|| text.to_owned());
+    if let Some(read) = read {
+        push(
+            "async-map-against-read",
+            "time of the async tasks over a mapping over that of the same tasks with awaited reads",
+            read,
+            &|a, b, ratio| format!("the same async tasks take {a} over a mapping and {b} with awaited reads: {ratio}."),
+            key("async over mmap against awaited reads"),
+        );
+    }
+    if let Some(one) = one {
+        push(
+            "async-map-against-one-thread",
+            "time of the async tasks over a mapping over that of one plain thread over the same mapping: 1 means that `await` gained nothing",
+            one,
+            &|a, b, ratio| {
+                format!(
+                    "async tasks over a mapping take {a}, one thread without async {b}: {ratio} (1 means that nothing ran at the same time)."
+                )
+            },
+            None,
+        );
+    }
+    if let Some(many) = many {
+        push(
+            "async-map-against-threads",
+            "time of the async tasks over a mapping over that of as many threads over the same mapping",
+            many,
+            &|a, b, ratio| format!("async tasks over a mapping take {a}, one thread for each file {b}: {ratio}."),
+            None,
+        );
+    }
+}
+
+/// How late a 1 ms timer fires on the same executor.
+fn ticker(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState, all: &mut Vec<Finding>) {
+    let metric = Metric::Latency("ticker", 1000);
+    let asynchronous = |group: &&&Group<'_>| is_async(&group.spec.contender) && group.spread(metric).is_some();
+    let Some(map) = groups.iter().filter(asynchronous).find(|group| group.family() == Family::Mapped) else { return };
+    let Some(read) = groups.iter().filter(asynchronous).find(|group| group.family() == Family::Buffered) else {
+        return;
+    };
+    let Some(comparison) = compare(map, read, metric) else { return };
+    let place = if variant.is_empty() { format!("{cache}") } else { format!("{variant}, {cache}") };
+    let key = (cache == CacheState::Cold && !variant.contains("seq")).then(|| KeyFigure {
+        label: "a 1 ms timer beside async mmap fires late by up to".into(),
+        value: shown(comparison.a, Unit::Seconds),
+        detail: format!("{} beside awaited reads", shown(comparison.b, Unit::Seconds)),
+    });
+    all.push(Finding {
+        rule: "late-ticker",
+        rule_text: "the latest firing of a 1 ms timer on the same executor, median over the runs: mapping over awaited reads",
+        experiment: Some(ExperimentId::Async),
+        kind: if comparison.kind == Kind::Difference { Kind::Difference } else { Kind::Inconclusive },
+        text: format!(
+            "{}{place}: {}a 1 ms timer on the executor fires late by up to {} while tasks touch a mapping, {} while they await reads.",
+            on(target),
+            comparison.doubt(),
+            shown(comparison.a, Unit::Seconds),
+            shown(comparison.b, Unit::Seconds),
+        ),
+        cells: keys(&[map, read]),
+        key_figure: key,
+    });
+}

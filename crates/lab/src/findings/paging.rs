@@ -1,0 +1,325 @@
+//! Rules for `random` and `scan`: what mmap gives against explicit I/O, at what CPU, and what reclaim does meanwhile.
+
+use super::{Finding, KeyFigure, Kind, best, compare, keys, on, shown};
+use crate::format::{Unit, digits};
+use crate::record::{ExperimentId, Outcome};
+use crate::summary::{Family, Group, Metric, Summary, target_title};
+
+/// The rules of `random`.
+pub(super) fn random(summary: &Summary<'_>, all: &mut Vec<Finding>) {
+    for (variant, target) in summary.places(ExperimentId::Random) {
+        let groups = summary.at(ExperimentId::Random, variant, target);
+        mapped_against_explicit(&groups, target, Metric::OpsPerS, all);
+        cpu(&groups, target, Metric::CpuPerOp, all);
+        hints(&groups, target, all);
+        phases(&groups, target, all);
+        reclaim(&groups, target, all);
+        against_fio(&groups, target, Metric::OpsPerS, all);
+    }
+}
+
+/// The rules of `scan`.
+pub(super) fn scan(summary: &Summary<'_>, all: &mut Vec<Finding>) {
+    for (variant, target) in summary.places(ExperimentId::Scan) {
+        let groups = summary.at(ExperimentId::Scan, variant, target);
+        mapped_against_explicit(&groups, target, Metric::BytesPerS, all);
+        cpu(&groups, target, Metric::CpuPerGb, all);
+        reclaim(&groups, target, all);
+        against_fio(&groups, target, Metric::BytesPerS, all);
+    }
+    striping(summary, all);
+}
+
+fn of_family<'g, 'a>(groups: &'g [&'g Group<'a>], wanted: fn(Family) -> bool) -> impl Iterator<Item = &'g Group<'a>> {
+    groups.iter().copied().filter(move |group| wanted(group.family()))
+}
+
+fn mapped(family: Family) -> bool {
+    family == Family::Mapped
+}
+
+fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Finding>) {
+    let best_mapped = best(of_family(groups, mapped), metric);
+    let best_explicit = best(of_family(groups, Family::is_explicit), metric);
+    let (Some(map), Some(direct)) = (best_mapped, best_explicit) else { return };
+    let Some(comparison) = compare(map, direct, metric) else { return };
+    let experiment = map.spec.experiment;
+    let work = if experiment == ExperimentId::Scan { "scans at" } else { "reaches" };
+    let place = if target == "file" { String::new() } else { format!(", {}", target_title(target)) };
+    all.push(Finding {
+        rule: "mapped-against-explicit",
+        rule_text: "median rate of the fastest mapped contender over that of the fastest of the lab's own O_DIRECT \
+            contenders on the same target, whatever their threads and depths; conclusive when the ranges of their repeats do not overlap",
+        experiment: Some(experiment),
+        kind: comparison.kind,
+        text: format!(
+            "{}{}the fastest mapped contender ({}) {work} {}, explicit I/O ({}) {}: {} of it.",
+            on(target),
+            comparison.doubt(),
+            map.label(),
+            shown(comparison.a, metric.unit()),
+            direct.label(),
+            shown(comparison.b, metric.unit()),
+            comparison.show(),
+        ),
+        cells: keys(&[map, direct]),
+        key_figure: Some(KeyFigure {
+            label: format!("mmap against explicit I/O, {experiment}{place}"),
+            value: Unit::Ratio.show(comparison.ratio.median),
+            detail: format!(
+                "{}{} against {}",
+                comparison.doubt().trim_end_matches(" – ").split(':').next().map_or(String::new(), |doubt| {
+                    if doubt.is_empty() { String::new() } else { format!("{doubt}; ") }
+                }),
+                shown(comparison.a, metric.unit()),
+                shown(comparison.b, metric.unit())
+            ),
+        }),
+    });
+}
+
+/// CPU: the cost that a slow device hides in the rates.
+fn cpu(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Finding>) {
+    let rate = Metric::primary(groups.first().map_or(ExperimentId::Random, |group| group.spec.experiment));
+    let Some(map) = best(of_family(groups, mapped), rate) else { return };
+    let Some(direct) = best(of_family(groups, Family::is_explicit), metric) else { return };
+    let Some(comparison) = compare(map, direct, metric) else { return };
+    let of_what = if metric == Metric::CpuPerGb { "GB" } else { "read" };
+    all.push(Finding {
+        rule: "cpu-per-work",
+        rule_text: "CPU of the process, its children and kswapd for one operation (or 10^9 bytes): the fastest mapped contender over \
+            the cheapest of the lab's own O_DIRECT contenders",
+        experiment: Some(map.spec.experiment),
+        kind: comparison.kind,
+        text: format!(
+            "{}{}a {of_what} costs {} of CPU through the mapping ({}) and {} with explicit I/O ({}): {}.",
+            on(target),
+            comparison.doubt(),
+            shown(comparison.a, Unit::Seconds),
+            map.label(),
+            shown(comparison.b, Unit::Seconds),
+            direct.label(),
+            comparison.show(),
+        ),
+        cells: keys(&[map, direct]),
+        key_figure: Some(KeyFigure {
+            label: format!("CPU for a {of_what} through mmap, {}", target_title(target)),
+            value: Unit::Ratio.show(comparison.ratio.median),
+            detail: format!("{} against {}", shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds)),
+        }),
+    });
+}
+
+/// What the wrong advice costs, and how much more than asked the device then reads.
+fn hints(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
+    let Some(right) = groups.iter().find(|group| group.spec.contender == "mmap-random") else { return };
+    for wrong in ["mmap-normal", "mmap-sequential"] {
+        let same = |group: &&&Group<'_>| group.spec.contender == wrong && group.spec.params == right.spec.params;
+        let Some(wrong) = groups.iter().find(same) else { continue };
+        let Some(comparison) = compare(right, wrong, Metric::OpsPerS) else { continue };
+        let read = wrong.spread(Metric::Amplification).map_or(String::new(), |amplification| {
+            format!(
+                "; with {} the device read {} bytes for each byte asked",
+                wrong.label(),
+                digits(amplification.median)
+            )
+        });
+        all.push(Finding {
+            rule: "advice",
+            rule_text: "median rate with MADV_RANDOM over that with another advice, same threads; device bytes over work bytes",
+            experiment: Some(ExperimentId::Random),
+            kind: comparison.kind,
+            text: format!(
+                "{}{}{} gives {}, {} {}: {}{read}.",
+                on(target),
+                comparison.doubt(),
+                right.label(),
+                shown(comparison.a, Unit::PerSecond),
+                wrong.label(),
+                shown(comparison.b, Unit::PerSecond),
+                comparison.show(),
+            ),
+            cells: keys(&[right, wrong]),
+            key_figure: None,
+        });
+    }
+}
+
+/// Rates in the ticks before memory was full, the worst tick in the two seconds after it, and the plateau.
+struct Phases {
+    fill: f64,
+    dip: f64,
+    plateau: f64,
+    shootdowns_before: f64,
+    shootdowns_after: f64,
+}
+
+fn phases_of(outcome: &Outcome) -> Option<Phases> {
+    let full_at = outcome.full_at_s?;
+    let rate = |ops: u64, elapsed_s: f64| (elapsed_s > 0.0).then(|| ops as f64 / elapsed_s);
+    let (mut ops, mut elapsed_s, mut shootdowns, mut dip) = (0, 0.0, 0.0, f64::INFINITY);
+    for tick in &outcome.ticks {
+        if tick.at_s <= full_at {
+            ops += tick.ops;
+            elapsed_s += tick.elapsed_s;
+            shootdowns += tick.counters.get("tlb_shootdowns").copied().unwrap_or(0.0);
+        } else if tick.at_s <= full_at + 2.0 {
+            dip = dip.min(rate(tick.ops, tick.elapsed_s)?);
+        }
+    }
+    Some(Phases {
+        fill: rate(ops, elapsed_s).filter(|fill| *fill > 0.0)?,
+        dip: if dip.is_finite() { dip } else { return None },
+        plateau: outcome.steady.as_ref().and_then(|window| rate(window.ops, window.elapsed_s))?,
+        shootdowns_before: shootdowns / elapsed_s,
+        shootdowns_after: Metric::ShootdownsPerS.of(outcome)?,
+    })
+}
+
+/// The paper's three phases: whether they appear is a question, not an expectation.
+fn phases(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
+    let Some(map) = best(of_family(groups, mapped), Metric::OpsPerS) else { return };
+    let Some(cell) = map.typical() else { return };
+    let Some(phases) = phases_of(&cell.outcome) else { return };
+    let (dip, plateau) = (phases.dip / phases.fill, phases.plateau / phases.fill);
+    let shape = match (dip, plateau) {
+        (_, plateau) if plateau > 0.9 => "its rate hardly changed when memory was full",
+        (dip, plateau) if dip < 0.75 * plateau => "it fell when memory was full, then settled lower",
+        _ => "it settled lower when memory was full, without a deeper dip",
+    };
+    all.push(Finding {
+        rule: "phases",
+        rule_text: "of the repeat with the median rate: mean rate before memory was full, the slowest tick of the two seconds after, and the \
+            mean after; 'hardly changed' from 0.9 of the fill rate, 'a dip' below 0.75 of the plateau",
+        experiment: Some(ExperimentId::Random),
+        kind: Kind::Fact,
+        text: format!(
+            "{}{}: {shape} (filling {}, slowest tick {}, plateau {}). TLB shootdowns went from {} to {}.",
+            on(target),
+            map.label(),
+            Unit::PerSecond.show(phases.fill),
+            Unit::PerSecond.show(phases.dip),
+            Unit::PerSecond.show(phases.plateau),
+            Unit::PerSecond.show(phases.shootdowns_before.round()),
+            Unit::PerSecond.show(phases.shootdowns_after.round()),
+        ),
+        cells: keys(&[map]),
+        key_figure: None,
+    });
+}
+
+/// Interrupts for each evicted page, and how busy the one thread is that evicts.
+fn reclaim(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
+    let busiest = of_family(groups, mapped)
+        .filter_map(|group| Some((group.spread(Metric::KswapdShare)?, group)))
+        .reduce(|best, next| if next.0.median > best.0.median { next } else { best });
+    let Some((share, group)) = busiest else { return };
+    let interrupts = group.spread(Metric::ShootdownsPerEvicted);
+    let direct = interrupts.map_or(String::new(), |each| {
+        let pages = if each.median > 0.0 {
+            format!("one for {} evicted pages", digits(1.0 / each.median))
+        } else {
+            "none".into()
+        };
+        format!("; TLB shootdown interrupts: {pages}")
+    });
+    if share.median < 1.0 && interrupts.is_none() {
+        return;
+    }
+    let who = if share.median < 1.0 {
+        "kswapd did not work (reclaim happened in the faulting threads)".to_owned()
+    } else {
+        format!("kswapd used {} of a core", Unit::Percent.show(share.median))
+    };
+    all.push(Finding {
+        rule: "reclaim",
+        rule_text: "CPU of kswapd over the time with full memory, and TLB shootdown interrupts over evicted file pages, of the mapped \
+            contender where kswapd worked most",
+        experiment: Some(group.spec.experiment),
+        kind: Kind::Fact,
+        text: format!("{}{}: {who}{direct}.", on(target), group.label()),
+        cells: keys(&[group]),
+        key_figure: None,
+    });
+}
+
+/// The outside baseline: the lab must not be beaten by a tool that does the same.
+fn against_fio(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Finding>) {
+    for fio in of_family(groups, |family| family == Family::Baseline) {
+        let rings = fio.spec.contender.contains("uring") || fio.spec.contender.contains("libaio");
+        let wanted = if rings { Family::Ring } else { Family::Direct };
+        let same = |group: &&Group<'_>| {
+            let (a, b) = (&group.spec.params, &fio.spec.params);
+            (a.threads, a.depth, a.block_bytes) == (b.threads, b.depth, b.block_bytes)
+        };
+        let Some(own) =
+            best(of_family(groups, Family::is_explicit).filter(|group| group.family() == wanted).filter(same), metric)
+        else {
+            continue;
+        };
+        let Some(comparison) = compare(own, fio, metric) else { continue };
+        let short = comparison.ratio.median < 0.95;
+        all.push(Finding {
+            rule: "against-fio",
+            rule_text: "median rate of the lab's own contender over fio's with the same engine, threads, depth and block; a warning below 0.95",
+            experiment: Some(own.spec.experiment),
+            kind: if short { Kind::Warning } else { Kind::Fact },
+            text: format!(
+                "{}{} reaches {} and {} {}: {}{}.",
+                on(target),
+                own.label(),
+                shown(comparison.a, metric.unit()),
+                fio.label(),
+                shown(comparison.b, metric.unit()),
+                comparison.show(),
+                if short { " – the lab's own contender is slower than it should be; its figures are a lower bound" } else { "" },
+            ),
+            cells: keys(&[own, fio]),
+            key_figure: None,
+        });
+    }
+}
+
+/// Whether several devices help: the fastest of each kind on a striped target over the fastest on one part of it.
+fn striping(summary: &Summary<'_>, all: &mut Vec<Finding>) {
+    let metric = Metric::BytesPerS;
+    let places = summary.places(ExperimentId::Scan);
+    for (variant, striped) in places.iter().filter(|(_, target)| target.contains("striped")) {
+        let single = if striped.contains("ram") { "ram" } else { "file" };
+        let (many, one) =
+            (summary.at(ExperimentId::Scan, variant, striped), summary.at(ExperimentId::Scan, variant, single));
+        let gain = |wanted: fn(Family) -> bool| {
+            let (a, b) = (best(of_family(&many, wanted), metric)?, best(of_family(&one, wanted), metric)?);
+            Some((compare(a, b, metric)?, keys(&[a, b])))
+        };
+        let (Some((direct, mut cells)), Some((map, more))) = (gain(Family::is_explicit), gain(mapped)) else {
+            continue;
+        };
+        cells.extend(more);
+        let clear = direct.kind == Kind::Difference || map.kind == Kind::Difference;
+        all.push(Finding {
+            rule: "striping",
+            rule_text: "scan rate of the fastest contender of each kind on the striped target over that on a single one",
+            experiment: Some(ExperimentId::Scan),
+            kind: if clear { Kind::Difference } else { Kind::Inconclusive },
+            text: format!(
+                "From {} to {striped}: explicit I/O becomes {} as fast{}, mmap {}{}.",
+                target_title(single),
+                direct.show(),
+                in_brackets(direct.doubt()),
+                map.show(),
+                in_brackets(map.doubt()),
+            ),
+            cells,
+            key_figure: Some(KeyFigure {
+                label: format!("striping ({striped}): gain with mmap"),
+                value: Unit::Ratio.show(map.ratio.median),
+                detail: format!("explicit I/O gains {}", Unit::Ratio.show(direct.ratio.median)),
+            }),
+        });
+    }
+}
+
+fn in_brackets(doubt: &str) -> String {
+    if doubt.is_empty() { String::new() } else { format!(" ({})", doubt.trim_end_matches(" – ")) }
+}

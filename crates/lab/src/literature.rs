@@ -1,0 +1,231 @@
+//! The literature's figures as data: to stand beside the reader's, never to be mixed with them. Other machine, other
+//! scale.
+
+use crate::format::Unit;
+use crate::record::ExperimentId;
+
+/// Where a figure comes from.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Source {
+    /// As it is cited.
+    pub cite: &'static str,
+    /// Its title.
+    pub title: &'static str,
+    /// The machine it was measured on.
+    pub machine: &'static str,
+    /// How the figures were taken.
+    pub how: &'static str,
+}
+
+/// Figures of one source for one experiment, in one unit.
+#[derive(Debug, PartialEq)]
+pub struct LiteratureTable {
+    /// Where they come from.
+    pub source: &'static Source,
+    /// Which experiment they belong to.
+    pub experiment: ExperimentId,
+    /// The variant they belong to; empty for all.
+    pub variant: &'static str,
+    /// What was measured.
+    pub title: &'static str,
+    /// Unit of the values.
+    pub unit: Unit,
+    /// Names of the values of a row: one, or cold and warm.
+    pub columns: &'static [&'static str],
+    /// The figures.
+    pub rows: &'static [LiteratureRow],
+    /// What one must know to read them.
+    pub remarks: &'static [&'static str],
+}
+
+/// One contender's figures.
+#[derive(Debug, PartialEq)]
+pub struct LiteratureRow {
+    /// The contender in the source's words.
+    pub label: &'static str,
+    /// The lab's contender that comes closest.
+    pub contender: &'static str,
+    /// One value for each column, in the table's unit (seconds, per second, bytes per second).
+    pub values: &'static [f64],
+    /// A remark on this row; empty for none.
+    pub note: &'static str,
+}
+
+/// The tables for an experiment.
+pub fn tables(experiment: ExperimentId) -> impl Iterator<Item = &'static LiteratureTable> {
+    TABLES.iter().filter(move |table| table.experiment == experiment)
+}
+
+const fn row(
+    label: &'static str,
+    contender: &'static str,
+    values: &'static [f64],
+    note: &'static str,
+) -> LiteratureRow {
+    LiteratureRow { label, contender, values, note }
+}
+
+/// "Are You Sure You Want to Use MMAP in Your Database Management System?"
+pub static PAPER: Source = Source {
+    cite: "Crotty, Leis, Pavlo, CIDR 2022",
+    title: "Are You Sure You Want to Use MMAP in Your Database Management System?",
+    machine: "AMD EPYC 7713 (128 hardware threads), Linux 5.11, 100 GB for the page cache, Samsung PM1733",
+    how: "medians after 60 s, from the published data",
+};
+
+/// "Async hazard: mmap is secretly blocking IO"
+pub static HAZARD: Source = Source {
+    cite: "Huon Wilson, Async hazard, 2024",
+    title: "Async hazard: mmap is secretly blocking IO",
+    machine: "Apple M1 MacBook Pro, macOS",
+    how: "8 files of 256 MiB summed sequentially, minimum of 100 runs",
+};
+
+/// "The performance of memory mapping vs. traditional read/write for database files on modern NVMe drives"
+pub static NVME: Source = Source {
+    cite: "Leonardo Benicio, 2022",
+    title: "The performance of memory mapping vs. traditional read/write for database files on modern NVMe drives",
+    machine: "Samsung 990 Pro, Linux 6.5 (as stated)",
+    how: "one thread, 4 KiB, 64 GB file, as stated",
+};
+
+static TABLES: &[LiteratureTable] = &[
+    LiteratureTable {
+        source: &PAPER,
+        experiment: ExperimentId::Random,
+        variant: "",
+        title: "Random 4 KiB reads, 100 threads, memory full",
+        unit: Unit::PerSecond,
+        columns: &["reads per second"],
+        rows: &[
+            row("fio O_DIRECT", "fio-psync", &[900e3], ""),
+            row("mmap RANDOM", "mmap-random", &[401e3], "1.19 M TLB shootdowns/s"),
+            row("mmap SEQUENTIAL", "mmap-sequential", &[23e3], ""),
+            row("mmap NORMAL", "mmap-normal", &[22e3], "2.5 GB/s from the device for 0.09 GB/s of work"),
+        ],
+        remarks: &[
+            "Before memory was full mmap kept up with fio; then it fell near zero for five seconds and settled at under half.",
+        ],
+    },
+    LiteratureTable {
+        source: &PAPER,
+        experiment: ExperimentId::Scan,
+        variant: "",
+        title: "Sequential scan of one SSD, 20 threads, memory full",
+        unit: Unit::BytesPerSecond,
+        columns: &["bytes per second"],
+        rows: &[
+            row("fio O_DIRECT", "fio-uring", &[6.8e9], ""),
+            row("mmap NORMAL", "mmap-normal", &[2.5e9], "6.6 GB/s in the first 15 s"),
+            row("mmap SEQUENTIAL", "mmap-sequential", &[2.5e9], ""),
+            row("mmap RANDOM", "mmap-random", &[1.0e9], "3.4 GB/s in the first 15 s"),
+        ],
+        remarks: &[],
+    },
+    LiteratureTable {
+        source: &PAPER,
+        experiment: ExperimentId::Scan,
+        variant: "",
+        title: "Sequential scan of ten SSDs (RAID 0), 20 threads, memory full",
+        unit: Unit::BytesPerSecond,
+        columns: &["bytes per second"],
+        rows: &[
+            row("fio O_DIRECT", "fio-uring", &[60e9], ""),
+            row("mmap SEQUENTIAL", "mmap-sequential", &[2.7e9], ""),
+            row("mmap NORMAL", "mmap-normal", &[2.4e9], ""),
+            row("mmap RANDOM", "mmap-random", &[0.5e9], "another reader used the array during part of this run"),
+        ],
+        remarks: &[
+            "In the published data the device moves 57 GB/s while the work of NORMAL and RANDOM is a few percent of that, up to second 140-150: somebody else read from the array. The SEQUENTIAL run is clean.",
+        ],
+    },
+    LiteratureTable {
+        source: &HAZARD,
+        experiment: ExperimentId::Async,
+        variant: "sequential",
+        title: "Time for eight files",
+        unit: Unit::Seconds,
+        columns: &["cold", "warm"],
+        rows: &[
+            row("async mmap", "async-mmap", &[2.5, 0.12], ""),
+            row("async read", "async-read", &[0.62, 0.22], ""),
+            row("8 threads mmap", "threads-mmap", &[0.75, 0.049], ""),
+            row("8 threads read", "threads-read", &[0.62, 0.063], ""),
+            row("1 thread mmap", "thread-mmap", &[2.5, 0.12], ""),
+            row("1 thread read", "thread-read", &[0.67, 0.14], ""),
+        ],
+        remarks: &[
+            "async mmap takes as long as one thread: each page fault blocks the executor, so nothing runs at the same time.",
+            "The source sums files from front to back. Where read-ahead is large this hides the wait; the lab's random-touch variant shows it regardless.",
+        ],
+    },
+    LiteratureTable {
+        source: &NVME,
+        experiment: ExperimentId::Access,
+        variant: "read",
+        title: "Random 4 KiB reads, one thread",
+        unit: Unit::PerSecond,
+        columns: &["reads per second"],
+        rows: &[
+            row(
+                "io_uring O_DIRECT (64)",
+                "uring-direct",
+                &[1.6e6],
+                "stated latency 0.6 µs; 64 in flight at this rate are 40 µs each",
+            ),
+            row("mmap", "mmap-random", &[780e3], "1.28 µs a read cannot come from an SSD"),
+            row("read O_DIRECT", "pread-direct", &[720e3], "1.39 µs a read, against the text's own 5-15 µs"),
+            row("read buffered", "pread-buffered", &[650e3], "the file was in memory, or this was not measured"),
+        ],
+        remarks: NVME_REMARKS,
+    },
+    LiteratureTable {
+        source: &NVME,
+        experiment: ExperimentId::Access,
+        variant: "overwrite",
+        title: "Random 4 KiB overwrites, one thread",
+        unit: Unit::PerSecond,
+        columns: &["overwrites per second"],
+        rows: &[
+            row("io_uring O_DIRECT (64)", "uring-direct", &[1.1e6], ""),
+            row("write O_DIRECT", "pread-direct", &[680e3], "1.47 µs a write, one at a time"),
+            row("write buffered", "pread-buffered", &[520e3], ""),
+            row("mmap", "mmap-random", &[480e3], "must read each page before it can change it"),
+        ],
+        remarks: NVME_REMARKS,
+    },
+];
+
+/// Why parts of the NVMe study's table contradict themselves: arithmetic that anyone can repeat.
+static NVME_REMARKS: &[&str] = &[
+    "Not reproducible: the table contradicts itself.",
+    "Its latencies are no measurements: each is one second divided by the rate (780 K/s → 1.28 µs, 1.6 M/s → 0.625 µs).",
+    "By Little's law 64 reads in flight at 1.6 M/s take 64 / 1.6 M = 40 µs each, not 0.6 µs; its p99 of 3.2 µs would be a twelfth of its mean.",
+    "720 K synchronous O_DIRECT reads a second are 1.39 µs each. O_DIRECT cannot be served from memory, and the text gives the device 5 to 15 µs a read: at most 67 K to 200 K/s.",
+    "mmap at 780 K/s \"since the file is larger than memory\" needs a miss rate under 20 % even with the fastest device it names: the file was in memory, or the figure was not measured.",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_experiment_has_figures_and_every_row_a_value_for_each_column() {
+        for experiment in ExperimentId::ALL {
+            assert!(tables(experiment).count() > 0, "{experiment}");
+            for table in tables(experiment) {
+                for row in table.rows {
+                    assert_eq!(row.values.len(), table.columns.len(), "{}: {}", table.title, row.label);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_arithmetic_of_the_remarks_holds() {
+        let read = &TABLES[4].rows;
+        assert!((64.0 / read[0].values[0] - 40e-6).abs() < 1e-9, "Little's law");
+        assert!((1.0 / read[1].values[0] - 1.28e-6).abs() < 0.01e-6);
+        assert!((1.0 / read[2].values[0] - 1.39e-6).abs() < 0.01e-6);
+    }
+}

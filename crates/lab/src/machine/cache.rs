@@ -1,0 +1,165 @@
+//! Cold and warm page caches, made and then checked; the method goes into the record as text.
+//!
+//! A mapped page survives both `drop_caches` and `POSIX_FADV_DONTNEED`: unmap before asking for a cold cache.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+use nofault_io::counters::cachestat;
+
+use super::system::{self, fail, human_bytes};
+use crate::error::Result;
+use crate::record::CacheState;
+
+/// How a cache state was made, and what the check said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prepared {
+    /// In words, for the record.
+    pub method: String,
+    /// Bytes of the paths in the page cache afterwards; `None` where the kernel does not tell.
+    pub resident_bytes: Option<u64>,
+}
+
+/// How the page cache is emptied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Means {
+    /// `drop_caches`, for the whole machine (root), besides advice for each file.
+    Drop,
+    /// `POSIX_FADV_DONTNEED` for each file: any user.
+    Advise,
+}
+
+impl Means {
+    /// The best that the rights allow.
+    pub fn best() -> Self {
+        if system::is_root() { Self::Drop } else { Self::Advise }
+    }
+}
+
+/// Brings the paths into a state: [`make_cold`] or [`make_warm`].
+///
+/// # Errors
+/// As those.
+pub fn prepare(state: CacheState, paths: &[&Path], limit_bytes: u64) -> Result<Prepared> {
+    match state {
+        CacheState::Cold => make_cold(paths, Means::best()),
+        CacheState::Warm => make_warm(paths, limit_bytes),
+    }
+}
+
+/// Empties the page cache of the files or devices: writes dirty pages out, drops clean ones, checks.
+///
+/// # Errors
+/// When a path cannot be opened or synced. Pages that stay are no error: they are in the answer.
+pub fn make_cold(paths: &[&Path], means: Means) -> Result<Prepared> {
+    let mut method = String::from("fdatasync, POSIX_FADV_DONTNEED");
+    for path in paths {
+        let file = File::open(path).map_err(|error| fail("open", path, &error))?;
+        // Dirty pages are not dropped by either means.
+        file.sync_data().map_err(|error| fail("sync", path, &error))?;
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+    }
+    if means == Means::Drop {
+        match std::fs::write("/proc/sys/vm/drop_caches", "1") {
+            Ok(()) => method.push_str(", drop_caches"),
+            Err(error) => method.push_str(&format!(" (drop_caches: {error})")),
+        }
+    }
+    Ok(checked(method, paths))
+}
+
+/// Reads the files through the page cache, from the start, until all is read or `limit_bytes` are. To be called by the
+/// process that is under the memory limit: the pages are charged to who reads them first.
+///
+/// # Errors
+/// When a path cannot be read.
+pub fn make_warm(paths: &[&Path], limit_bytes: u64) -> Result<Prepared> {
+    let mut buffer = vec![0; 1 << 20];
+    let mut read_bytes = 0u64;
+    // A share of each, rather than all of the first: every path must be warm alike.
+    let share = limit_bytes.div_ceil(paths.len().max(1) as u64);
+    for path in paths {
+        let mut file = File::open(path).map_err(|error| fail("open", path, &error))?;
+        let mut left = share;
+        while left > 0 {
+            let wanted = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            match file.read(&mut buffer[..wanted]) {
+                Ok(0) => break,
+                Ok(count) => {
+                    left -= count as u64;
+                    read_bytes += count as u64;
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(fail("read", path, &error)),
+            }
+        }
+    }
+    Ok(checked(format!("{} read through the page cache", human_bytes(read_bytes)), paths))
+}
+
+/// Bytes of a file or block device in the page cache. `None` where the kernel does not tell (a foreign file, or neither
+/// cachestat nor mincore).
+pub fn residency(path: &Path) -> Option<u64> {
+    let mut file = File::open(path).ok()?;
+    // The length of a block device is where its end is; its metadata says zero.
+    let len = file.seek(SeekFrom::End(0)).ok()?;
+    cachestat(&file, 0..len).map(|stat| stat.cached_bytes)
+}
+
+fn checked(method: String, paths: &[&Path]) -> Prepared {
+    let resident_bytes = paths.iter().map(|path| residency(path)).sum::<Option<u64>>();
+    let method = match resident_bytes {
+        Some(bytes) => format!("{method}; checked: {} resident", human_bytes(bytes)),
+        None => format!("{method}; not checked, as the kernel does not tell what is resident"),
+    };
+    Prepared { method, resident_bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_file_is_warm_after_reading_and_cold_after_dropping() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, vec![1; 8 * MIB as usize]).unwrap();
+        if residency(&path).is_none() {
+            eprintln!("skipped: the kernel does not tell what is resident");
+            return;
+        }
+        let cold = make_cold(&[&path], Means::Advise).unwrap();
+        if cold.resident_bytes != Some(0) {
+            eprintln!("skipped: this file system keeps its pages ({})", cold.method);
+            return;
+        }
+        assert!(cold.method.contains("0 bytes resident"), "{}", cold.method);
+        let some = make_warm(&[&path], MIB).unwrap();
+        assert!(some.method.starts_with("1 MiB read"), "{}", some.method);
+        // Anybody on the machine may drop caches meanwhile, as the test below does.
+        let warm = || prepare(CacheState::Warm, &[&path], 100 * MIB).unwrap();
+        assert!((0..10).any(|_| warm().resident_bytes == Some(8 * MIB)), "{}", warm().method);
+    }
+
+    #[test]
+    fn root_drops_caches_and_says_so() {
+        if Means::best() != Means::Drop {
+            eprintln!("skipped: only root may write drop_caches");
+            return;
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), [1; 8192]).unwrap();
+        let cold = prepare(CacheState::Cold, &[file.path()], 0).unwrap();
+        assert!(cold.method.contains("drop_caches"), "{}", cold.method);
+    }
+
+    #[test]
+    fn an_absent_file_is_an_error_that_names_it() {
+        let path = Path::new("/nowhere/file");
+        assert!(make_cold(&[path], Means::Advise).unwrap_err().to_string().contains("/nowhere/file"));
+        assert_eq!(residency(path), None);
+    }
+}

@@ -1,0 +1,363 @@
+//! Files full of verifiable content: made with large direct writes by a few threads, reused when they already hold what
+//! is wanted, grown or cut when only the size differs.
+//!
+//! Kept true by:
+//! 1. A file without the lab's marker is never written, cut or removed. A new one is created exclusively and marked
+//!    first.
+//! 2. The marker says `complete` only after all data was written and synced; an incomplete file is made anew.
+//! 3. Every byte was really written: space that is only reserved (unwritten extents) would be read without a device.
+//! 4. A tenth of the disk stays free.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use nofault_io::aligned::{IoBuf, PageKind};
+
+use super::content::{self, BLOCK_BYTES, Header};
+use super::system::{fail, human_bytes, unix_ms};
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::record::Target;
+
+/// Data files end in this, so that their folder can be tidied.
+pub const EXTENSION: &str = "data";
+
+/// Bytes of one write while a file is made.
+const CHUNK_BYTES: u64 = 4 << 20;
+/// Threads that fill and write: two keep a device busy while one of them makes the next bytes.
+const WRITERS: usize = 3;
+/// Blocks looked at before a file is used again.
+const SAMPLES: u64 = 64;
+
+/// Watches a file being made: called with the data bytes written so far and the bytes to be written.
+pub type Progress<'a> = dyn Fn(u64, u64) + Sync + 'a;
+
+/// What to make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// Seed of the content.
+    pub seed: u64,
+    /// Bytes of data, after the header block; a multiple of [`BLOCK_BYTES`].
+    pub data_bytes: u64,
+}
+
+impl Wanted {
+    /// Whether this can be made at all.
+    ///
+    /// # Errors
+    /// `Usage` when it cannot.
+    pub(super) fn check(self) -> Result<()> {
+        if self.data_bytes == 0 || !self.data_bytes.is_multiple_of(BLOCK_BYTES as u64) {
+            let message =
+                format!("{} bytes of data: must be a multiple of {BLOCK_BYTES}, and not zero", self.data_bytes);
+            return Err(LabError::new(LabErrorKind::Usage, message));
+        }
+        match self.data_bytes.checked_add(BLOCK_BYTES as u64) {
+            Some(total) if i64::try_from(total).is_ok() => Ok(()),
+            _ => Err(LabError::new(LabErrorKind::Usage, "more data than a file can hold")),
+        }
+    }
+}
+
+/// Makes sure that `path` is a file with the wanted content, and answers the target that reads it. Reuses what is
+/// there: the header and some blocks are verified, then only what is missing is written.
+///
+/// # Errors
+/// `Damaged` for a file without the lab's marker, `NoSpace` when less than a tenth of the disk would stay free or the
+/// disk fills up meanwhile, `Interrupted`; after the last two the file is gone. `NoPermission`, or what the system
+/// says.
+pub fn ensure_file(path: &Path, wanted: Wanted, progress: &Progress<'_>, cancel: &AtomicBool) -> Result<Target> {
+    wanted.check()?;
+    let old = inspect(path)?;
+    let keep_bytes = match old {
+        Some(header) if header.complete && header.seed == wanted.seed && verify_samples(path, header)? => {
+            header.data_bytes.min(wanted.data_bytes)
+        }
+        _ => 0,
+    };
+    if old.is_none_or(|header| header.data_bytes != wanted.data_bytes || keep_bytes != wanted.data_bytes) {
+        check_space(path, wanted.data_bytes)?;
+        make(path, old.is_none(), wanted, keep_bytes, progress, cancel)?;
+    }
+    Ok(target("file", &[path], wanted))
+}
+
+/// Writes the file from data byte `keep_bytes` on. When that fails the file is gone.
+fn make(
+    path: &Path,
+    is_new: bool,
+    wanted: Wanted,
+    keep_bytes: u64,
+    progress: &Progress<'_>,
+    cancel: &AtomicBool,
+) -> Result<()> {
+    let file = open_marked(path, is_new, wanted)?;
+    let made = reserve(&file, path, wanted.data_bytes)
+        .and_then(|()| write_content(&file, path, wanted, keep_bytes, progress, cancel));
+    made.inspect_err(|_| {
+        // Half a file helps nobody and may be what filled the disk. It carries the marker: it was opened above.
+        let _ = fs::remove_file(path);
+    })
+}
+
+/// The paths of several files of one name: `name-0.data`, `name-1.data`, …
+pub fn file_names(folder: &Path, name: &str, count: u32) -> Vec<PathBuf> {
+    (0..count).map(|number| folder.join(format!("{name}-{number}.{EXTENSION}"))).collect()
+}
+
+/// Makes sure of several files `name-0.data`, `name-1.data`, … in a folder, all with the same content: one target over
+/// all of them.
+///
+/// # Errors
+/// As [`ensure_file`].
+pub fn ensure_files(
+    folder: &Path,
+    name: &str,
+    count: u32,
+    wanted: Wanted,
+    progress: &Progress<'_>,
+    cancel: &AtomicBool,
+) -> Result<Target> {
+    let paths = file_names(folder, name, count);
+    let total = wanted.data_bytes.saturating_mul(u64::from(count));
+    for (number, path) in paths.iter().enumerate() {
+        let before = wanted.data_bytes.saturating_mul(number as u64);
+        ensure_file(path, wanted, &|done, _| progress(before.saturating_add(done), total), cancel)?;
+    }
+    let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+    Ok(target(name, &paths, wanted))
+}
+
+/// The target over paths that hold the wanted content.
+pub fn target(label: &str, paths: &[&Path], wanted: Wanted) -> Target {
+    Target {
+        label: label.to_owned(),
+        paths: paths.iter().map(|path| path.display().to_string()).collect(),
+        data_bytes: wanted.data_bytes,
+        content_seed: Some(wanted.seed),
+    }
+}
+
+/// What the file says it holds; `None` when there is no file.
+///
+/// # Errors
+/// `Damaged` when something without the lab's marker is there, or what the system says.
+pub fn inspect(path: &Path) -> Result<Option<Header>> {
+    let meta = match fs::symlink_metadata(path) {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(fail("look at", path, &error)),
+    };
+    let not_ours = |why: &dyn std::fmt::Display| {
+        let message = format!("{} {why}: it is left alone; move it away or choose another folder", path.display());
+        LabError::new(LabErrorKind::Damaged, message)
+    };
+    if !meta.is_file() {
+        return Err(not_ours(&"is not a file of the lab"));
+    }
+    let file = File::open(path).map_err(|error| fail("open", path, &error))?;
+    let mut header = read_header(&file, path)?.map_err(|error| not_ours(&error))?;
+    header.complete &= meta.len() == header.data_bytes.saturating_add(BLOCK_BYTES as u64);
+    Ok(Some(header))
+}
+
+/// Reads the header of an open file or device: outside what the system says, inside whether it is ours.
+pub(super) fn read_header(file: &File, path: &Path) -> Result<std::result::Result<Header, LabError>> {
+    // Through an aligned buffer, as the file may be open with O_DIRECT.
+    let mut block = buffer(BLOCK_BYTES)?;
+    match file.read_exact_at(&mut block, 0) {
+        Ok(()) => Ok(Header::decode(&block)),
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(Header::decode(&[])),
+        Err(error) => Err(fail("read", path, &error)),
+    }
+}
+
+/// Removes a file of the lab; true when there was one.
+///
+/// # Errors
+/// `Damaged` for a file without the marker, or what the system says.
+pub fn remove_file(path: &Path) -> Result<bool> {
+    match inspect(path)? {
+        None => Ok(false),
+        Some(_) => fs::remove_file(path).map(|()| true).map_err(|error| fail("remove", path, &error)),
+    }
+}
+
+/// Verifies some blocks, spread over the file, byte by byte: whether all are as they must be.
+///
+/// # Errors
+/// What the system says; a short file is `Ok(false)`.
+pub fn verify_samples(path: &Path, header: Header) -> Result<bool> {
+    let file = File::open(path).map_err(|error| fail("open", path, &error))?;
+    // Without this each sample would pull a whole read-ahead window into the cache.
+    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
+    let block_count = header.data_bytes / BLOCK_BYTES as u64;
+    let mut block = buffer(BLOCK_BYTES)?;
+    let mut random = fastrand::Rng::with_seed(header.seed);
+    for sample in 0..SAMPLES.min(block_count) {
+        let index = match sample {
+            0 => 0,
+            1 => block_count - 1,
+            _ => random.u64(0..block_count),
+        };
+        match file.read_exact_at(&mut block, content::block_offset(index)) {
+            Ok(()) if content::check_block_fully(&block, header.seed, index) => {}
+            Ok(()) => return Ok(false),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(false),
+            Err(error) => return Err(fail("read", path, &error)),
+        }
+    }
+    Ok(true)
+}
+
+/// Refuses when the file would leave less than a tenth of the disk free. What the file occupies already counts as
+/// there.
+///
+/// # Errors
+/// `NoSpace` with the figures, or what the system says.
+pub fn check_space(path: &Path, data_bytes: u64) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let held = fs::symlink_metadata(path).map(|meta| std::os::unix::fs::MetadataExt::blocks(&meta) * 512).unwrap_or(0);
+    let usable = usable_bytes(folder)?.saturating_add(held);
+    if data_bytes <= usable {
+        return Ok(());
+    }
+    let message = format!(
+        "{} of data do not fit in {}: {} can be used there, as a tenth of the disk stays free; ask for less data, free some space or \
+         choose another folder",
+        human_bytes(data_bytes),
+        folder.display(),
+        human_bytes(usable)
+    );
+    Err(LabError::new(LabErrorKind::NoSpace, message))
+}
+
+/// Bytes that the lab may use on the file system of `folder`: free ones, less a tenth of the whole.
+///
+/// # Errors
+/// What the system says.
+pub fn usable_bytes(folder: &Path) -> Result<u64> {
+    let stat = rustix::fs::statvfs(folder).map_err(|error| fail("look at", folder, &error.into()))?;
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    Ok(free.saturating_sub(stat.f_blocks.saturating_mul(stat.f_frsize) / 10))
+}
+
+/// Opens for writing, direct where the file system allows, with an incomplete marker in place.
+fn open_marked(path: &Path, create: bool, wanted: Wanted) -> Result<File> {
+    let file = open_direct(path, create)?;
+    if let Err(error) = write_header(&file, path, wanted, false) {
+        if create {
+            let _ = fs::remove_file(path);
+        }
+        return Err(error);
+    }
+    Ok(file)
+}
+
+/// Opens for reading and writing, past the page cache where the file system allows.
+pub(super) fn open_direct(path: &Path, create: bool) -> Result<File> {
+    let open = |flags: i32, create: bool| {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(create).custom_flags(flags | libc::O_NOFOLLOW | libc::O_CLOEXEC);
+        options.mode(0o600).open(path)
+    };
+    let file = match open(libc::O_DIRECT, create) {
+        // The file may have been created before the flag was refused.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(0, create && !path.exists()),
+        other => other,
+    };
+    file.map_err(|error| fail("write", path, &error))
+}
+
+/// Gives the file its length and its place on the disk, so that writers do not wait for each other to grow it.
+fn reserve(file: &File, path: &Path, data_bytes: u64) -> Result<()> {
+    let total = data_bytes + BLOCK_BYTES as u64;
+    file.set_len(total).map_err(|error| fail("resize", path, &error))?;
+    match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, total) {
+        Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+        Err(error) => Err(fail("reserve space for", path, &error.into())),
+    }
+}
+
+fn write_header(file: &File, path: &Path, wanted: Wanted, complete: bool) -> Result<()> {
+    let header = Header { seed: wanted.seed, data_bytes: wanted.data_bytes, created_unix_ms: unix_ms(), complete };
+    let mut block = buffer(BLOCK_BYTES)?;
+    block.copy_from_slice(&header.encode());
+    file.write_all_at(&block, 0).map_err(|error| fail("write", path, &error))?;
+    file.sync_data().map_err(|error| fail("sync", path, &error))
+}
+
+/// Fills an open file or device, whose header is ours and incomplete, from data byte `from_bytes` on, and marks it
+/// complete.
+///
+/// # Errors
+/// `Interrupted`, `NoSpace`, or what the system says. The header then still says incomplete.
+pub(super) fn write_content(
+    file: &File,
+    path: &Path,
+    wanted: Wanted,
+    from_bytes: u64,
+    progress: &Progress<'_>,
+    cancel: &AtomicBool,
+) -> Result<()> {
+    write_header(file, path, wanted, false)?;
+    let total = wanted.data_bytes - from_bytes;
+    let (next, done, failed) = (AtomicU64::new(from_bytes), AtomicU64::new(0), AtomicBool::new(false));
+    let first_error = Mutex::new(None);
+    let work = || -> Result<()> {
+        let mut chunk = buffer(CHUNK_BYTES.min(wanted.data_bytes) as usize)?;
+        while !failed.load(Ordering::Relaxed) {
+            if cancel.load(Ordering::Relaxed) {
+                return Err(LabError::new(
+                    LabErrorKind::Interrupted,
+                    format!("stopped while writing {}", path.display()),
+                ));
+            }
+            let at = next.fetch_add(CHUNK_BYTES, Ordering::Relaxed);
+            if at >= wanted.data_bytes {
+                break;
+            }
+            let bytes = &mut chunk[..CHUNK_BYTES.min(wanted.data_bytes - at) as usize];
+            let first = at / BLOCK_BYTES as u64;
+            for (number, block) in bytes.chunks_exact_mut(BLOCK_BYTES).enumerate() {
+                content::fill_block(block, wanted.seed, first + number as u64);
+            }
+            file.write_all_at(bytes, content::block_offset(first)).map_err(|error| fail("write", path, &error))?;
+            progress(done.fetch_add(bytes.len() as u64, Ordering::Relaxed) + bytes.len() as u64, total);
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..WRITERS {
+            scope.spawn(|| {
+                if let Err(error) = work() {
+                    failed.store(true, Ordering::Relaxed);
+                    // A poisoned lock means another writer panicked: the scope passes that on.
+                    if let Ok(mut first) = first_error.lock() {
+                        first.get_or_insert(error);
+                    }
+                }
+            });
+        }
+    });
+    if let Ok(Some(error)) = first_error.into_inner() {
+        return Err(error);
+    }
+    // Data before the word that it is complete: a power cut in between leaves a file that is made anew.
+    file.sync_all().map_err(|error| fail("sync", path, &error))?;
+    write_header(file, path, wanted, true)?;
+    // Where the writes were buffered, they would leave a warm cache behind.
+    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+    Ok(())
+}
+
+/// Memory for direct reads and writes.
+pub(super) fn buffer(len_bytes: usize) -> Result<IoBuf> {
+    let pages = if len_bytes >= 2 << 20 { PageKind::Huge } else { PageKind::Small };
+    IoBuf::zeroed(len_bytes, pages).map_err(LabError::from)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+//! Raw block devices: read when they carry the lab's marker (or the caller insists), written only to put the marker and
+//! the content there, after the caller has repeated the path.
+//!
+//! Kept true by: a device that is mounted, swapped to, held by another device or opened exclusively is refused; one
+//! with a known signature is never written.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use super::content::BLOCK_BYTES;
+use super::data::{self, Progress, Wanted};
+use super::system::{self, fail, human_bytes, read_number, read_text};
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::record::Target;
+
+/// Bytes at the start of a device in which signatures are looked for.
+const HEAD_BYTES: usize = 256 << 10;
+
+/// Size of a block device in bytes, after making sure that nobody uses it.
+///
+/// # Errors
+/// `Usage` when the path is no block device, `Busy` when it is in use, with by what.
+pub fn check_unused(path: &Path) -> Result<u64> {
+    let meta = fs::metadata(path).map_err(|error| fail("look at", path, &error))?;
+    if !meta.file_type().is_block_device() {
+        let message = format!("{} is not a block device; for a file use --dir", path.display());
+        return Err(LabError::new(LabErrorKind::Usage, message));
+    }
+    let number = format!("{}:{}", rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
+    let busy = |what: String| {
+        let message = format!("{} {what}: the lab leaves it alone; choose a device that nobody uses", path.display());
+        Err(LabError::new(LabErrorKind::Busy, message))
+    };
+    let folder = format!("/sys/dev/block/{number}");
+    // The device and its partitions: a disk whose partition is mounted is in use.
+    let mut parts = vec![(number, Path::new(&folder).to_path_buf())];
+    for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+        if let Some(number) =
+            entry.path().join("partition").exists().then(|| read_text(entry.path().join("dev"))).flatten()
+        {
+            parts.push((number, entry.path()));
+        }
+    }
+    let mounts = system::mounts();
+    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    for (number, folder) in &parts {
+        if let Some(mount) = mounts.iter().find(|mount| &mount.device_number == number) {
+            return busy(format!("is mounted at {}", mount.point.display()));
+        }
+        if let Some(holder) = fs::read_dir(folder.join("holders")).ok().and_then(|mut all| all.next()?.ok()) {
+            return busy(format!("is part of {}", holder.file_name().display()));
+        }
+        let name = fs::canonicalize(folder).ok().and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
+        if let Some(name) = name
+            && swaps.lines().any(|line| line.split_whitespace().next() == Some(&format!("/dev/{name}")))
+        {
+            return busy("is used as swap".into());
+        }
+    }
+    // What the kernel itself has claimed, by whatever way.
+    match OpenOptions::new().read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC).open(path) {
+        Ok(_) => {}
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return busy("is in use".into()),
+        Err(error) => return Err(fail("open", path, &error)),
+    }
+    let sectors = read_number(Path::new(&folder).join("size")).unwrap_or(0);
+    Ok(sectors.saturating_mul(512))
+}
+
+/// The target that reads a device. Its content is verifiable when it carries the marker; without, it is taken only
+/// with `unmarked`, and then nothing can be verified.
+///
+/// # Errors
+/// As [`check_unused`]; `Damaged` when the marker is absent or its data was never finished.
+pub fn target(path: &Path, unmarked: bool) -> Result<Target> {
+    let size_bytes = check_unused(path)?;
+    let file = open(path, false)?;
+    let (data_bytes, content_seed) = match data::read_header(&file, path)? {
+        Ok(header) if header.complete && header.data_bytes < size_bytes => (header.data_bytes, Some(header.seed)),
+        _ if unmarked && size_bytes > 2 * BLOCK_BYTES as u64 => {
+            (size_bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64 - BLOCK_BYTES as u64, None)
+        }
+        other => {
+            let why = match other {
+                Ok(_) => "carries the lab's marker, but its data was never finished".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            let message = format!(
+                "{} {why}; to write the lab's data to it (all that it holds is lost) run `nofault lab device prepare {0}`, to only read it as it is \
+                 add --unmarked-devices",
+                path.display()
+            );
+            return Err(LabError::new(LabErrorKind::Damaged, message));
+        }
+    };
+    let paths = vec![path.display().to_string()];
+    Ok(Target { label: "device".into(), paths, data_bytes, content_seed })
+}
+
+/// Fills a device with the lab's marker and content. Everything on it is lost, so the caller repeats the path in
+/// `confirm`. Zero `data_bytes` fill the whole device.
+///
+/// # Errors
+/// As [`check_unused`]; `Usage` when `confirm` is not the path or the data does not fit, `Busy` when the device carries
+/// a known signature and not the marker; `Interrupted`, after which the device carries an unfinished marker.
+pub fn prepare_device(
+    path: &Path,
+    confirm: &str,
+    seed: u64,
+    data_bytes: u64,
+    progress: &Progress<'_>,
+    cancel: &AtomicBool,
+) -> Result<Target> {
+    if Path::new(confirm) != path {
+        let message = format!(
+            "everything on {0} would be lost, so it is only written when confirmed: repeat the path ({0}, not '{confirm}')",
+            path.display()
+        );
+        return Err(LabError::new(LabErrorKind::Usage, message));
+    }
+    let size_bytes = check_unused(path)?;
+    let room = (size_bytes / BLOCK_BYTES as u64).saturating_sub(1) * BLOCK_BYTES as u64;
+    let wanted = Wanted { seed, data_bytes: if data_bytes == 0 { room } else { data_bytes } };
+    if wanted.data_bytes > room || room == 0 {
+        let message =
+            format!("{} holds {} of data, not {}", path.display(), human_bytes(room), human_bytes(data_bytes));
+        return Err(LabError::new(LabErrorKind::Usage, message));
+    }
+    wanted.check()?;
+    let file = open(path, true)?;
+    if data::read_header(&file, path)?.is_err()
+        && let Some(what) = signature(&file, path, size_bytes)?
+    {
+        let message = format!(
+            "{} holds {what}: the lab does not write over it; if it is really not needed, clear it with `wipefs --all {0}` first",
+            path.display()
+        );
+        return Err(LabError::new(LabErrorKind::Busy, message));
+    }
+    data::write_content(&file, path, wanted, 0, progress, cancel)?;
+    Ok(Target { label: "device".into(), ..data::target("device", &[path], wanted) })
+}
+
+/// Opens a device for itself alone, past the page cache.
+pub(super) fn open(path: &Path, write: bool) -> Result<File> {
+    let flags = libc::O_EXCL | libc::O_CLOEXEC | libc::O_DIRECT;
+    // Whoever looks at new devices (udev) may hold it for a moment.
+    for wait_ms in [0, 10, 50, 100, 200] {
+        std::thread::sleep(std::time::Duration::from_millis(wait_ms));
+        match OpenOptions::new().read(true).write(write).custom_flags(flags).open(path) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
+            other => return other.map_err(|error| fail("open", path, &error)),
+        }
+    }
+    let message = format!("{} is in use: choose a device that nobody uses", path.display());
+    Err(LabError::new(LabErrorKind::Busy, message))
+}
+
+/// What the content of a device looks like, when it looks like anything.
+fn signature(file: &File, path: &Path, size_bytes: u64) -> Result<Option<&'static str>> {
+    let head_bytes = HEAD_BYTES.min(usize::try_from(size_bytes).unwrap_or(usize::MAX)) / BLOCK_BYTES * BLOCK_BYTES;
+    let tail_at = size_bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64 - head_bytes as u64;
+    let read = |at: u64| -> Result<_> {
+        let mut bytes = data::buffer(head_bytes)?;
+        file.read_exact_at(&mut bytes, at).map_err(|error| fail("read", path, &error))?;
+        Ok(bytes)
+    };
+    Ok(signature_of(&read(0)?, &read(tail_at)?))
+}
+
+/// Looks for signatures at the start of a device and, for those that live at the end, in its last bytes.
+fn signature_of(head: &[u8], tail: &[u8]) -> Option<&'static str> {
+    let at = |offset: usize, magic: &[u8]| head.get(offset..offset + magic.len()) == Some(magic);
+    let any = |offsets: &[usize], magic: &[u8]| offsets.iter().any(|offset| at(*offset, magic));
+    let sectors = [0, 512, 1024, 1536];
+    let uberblocks: Vec<usize> = (0..128).map(|slot| (128 << 10) + slot * 1024).collect();
+    let known: [(bool, &str); 15] = [
+        (any(&[512, 4096], b"EFI PART"), "a GPT partition table"),
+        (at(1080, &0xef53u16.to_le_bytes()), "an ext2, ext3 or ext4 file system"),
+        (at(0, b"XFSB"), "an XFS file system"),
+        (at((64 << 10) + 64, b"_BHRfS_M"), "a Btrfs file system"),
+        (at(1024, &0xf2f5_2010u32.to_le_bytes()), "an F2FS file system"),
+        (at(3, b"NTFS    ") || at(3, b"EXFAT   "), "an NTFS or exFAT file system"),
+        (at(32_769, b"CD001"), "an ISO 9660 file system"),
+        (at(0, b"hsqs"), "a SquashFS image"),
+        (any(&sectors, b"LABELONE"), "an LVM physical volume"),
+        (at(0, b"LUKS\xba\xbe"), "an encrypted volume (LUKS)"),
+        (at(4086, b"SWAPSPACE2") || at(4086, b"SWAP-SPACE"), "swap space"),
+        (any(&[0, 4096], &0xa92b_4efcu32.to_le_bytes()), "part of an MD RAID"),
+        (any(&uberblocks, &0x00ba_b10cu64.to_le_bytes()), "part of a ZFS pool"),
+        (at(510, &[0x55, 0xaa]), "an MBR partition table or a FAT file system"),
+        (
+            tail.chunks(512)
+                .any(|sector| sector.starts_with(b"EFI PART") || sector.starts_with(&0xa92b_4efcu32.to_le_bytes())),
+            "the end of a GPT partition table or of an MD RAID",
+        ),
+    ];
+    known.into_iter().find(|(found, _)| *found).map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,358 @@
+//! `nofault lab doctor`: what this machine allows, a line each with a verdict and what to do about it. Takes some
+//! seconds, uses a quarter of a gigabyte in the folder, leaves nothing behind.
+//!
+//! The figures are a first look with short samples. What a run measures is in its records.
+
+use std::fmt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use nofault_io::aligned::{IoBuf, PageKind};
+use nofault_io::completion::{Op, OpKind};
+use nofault_io::disk::{DirectIo, Disk, FileOptions, QueueOptions};
+use nofault_io::probe::{Ability, Probe};
+use nofault_io::psync::PsyncDisk;
+use nofault_io::uring::UringDisk;
+use serde::Serialize;
+
+use super::calibrate::Costs;
+use super::content::{self, BLOCK_BYTES};
+use super::data::{self, Wanted};
+use super::memory::{Ballast, CgroupGuard};
+use super::ram;
+use super::survey::find_fio;
+use super::system::{self, meminfo_bytes};
+use super::workdir::WorkDir;
+use crate::error::{LabError, LabErrorKind, Result};
+
+const TRIAL: Wanted = Wanted { seed: 0x0d0c, data_bytes: 256 << 20 };
+/// Length of each trial of the device.
+const TRIAL_TIME: Duration = Duration::from_millis(500);
+const SYNCS: usize = 40;
+
+/// How well something works here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// As the lab wants it.
+    Ok,
+    /// The lab works, with something missing.
+    Limited,
+    /// Not to be had here.
+    No,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Ok => "OK",
+            Self::Limited => "limited",
+            Self::No => "no",
+        })
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    /// What: `clock`, `memory limit`, `io_uring`.
+    pub topic: &'static str,
+    /// How well it works.
+    pub verdict: Verdict,
+    /// What was found, in words with units.
+    pub found: String,
+    /// What to do about it; empty where nothing need be done.
+    pub next: String,
+    /// The figure behind it, where there is one, in the unit its name says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub figure: Option<(&'static str, f64)>,
+}
+
+/// What this machine allows.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DoctorReport {
+    /// The folder that was tried.
+    pub dir: String,
+    /// In the order of the printed report.
+    pub findings: Vec<Finding>,
+}
+
+impl DoctorReport {
+    /// The finding about a topic.
+    pub fn finding(&self, topic: &str) -> Option<&Finding> {
+        self.findings.iter().find(|finding| finding.topic == topic)
+    }
+
+    fn say(&mut self, topic: &'static str, verdict: Verdict, found: impl Into<String>, next: impl Into<String>) {
+        self.findings.push(Finding { topic, verdict, found: found.into(), next: next.into(), figure: None });
+    }
+
+    fn figure(&mut self, name: &'static str, value: f64) {
+        if let Some(last) = self.findings.last_mut() {
+            last.figure = Some((name, value));
+        }
+    }
+
+    /// An answer that is yes, or a reason.
+    fn ability(&mut self, topic: &'static str, ability: &Ability, otherwise: Verdict, next: &str) {
+        match ability {
+            Ability::Yes => self.say(topic, Verdict::Ok, "works", ""),
+            Ability::No(reason) => self.say(topic, otherwise, reason.clone(), next),
+        }
+    }
+}
+
+impl fmt::Display for DoctorReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "What this machine allows, seen from {}:", self.dir)?;
+        for finding in &self.findings {
+            writeln!(f, "  {:<7}  {:<16} {}", finding.verdict, finding.topic, finding.found)?;
+            if !finding.next.is_empty() {
+                writeln!(f, "  {:<7}  {:<16} -> {}", "", "", finding.next)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Looks at everything the lab needs. Never fails: what cannot be tried is a finding.
+pub fn doctor(dir: &Path) -> DoctorReport {
+    let mut report = DoctorReport { dir: dir.display().to_string(), findings: Vec::new() };
+    rights(&mut report);
+    clock(&mut report);
+    memory_limits(&mut report);
+    match WorkDir::open(dir, false) {
+        Ok(folder) => {
+            report.say("folder", Verdict::Ok, "can be written and locked", "");
+            kernel(&mut report, &Probe::of(folder.path()));
+            storage(&mut report, &folder);
+        }
+        Err(error) => report.say("folder", Verdict::No, error.to_string(), "choose another with --dir"),
+    }
+    match ram::check(2, 512 << 20) {
+        Ok(()) => report.say("RAM device", Verdict::Ok, "zram devices can be made", ""),
+        Err(error) => report.say("RAM device", Verdict::No, error.to_string(), "runs go on without it"),
+    }
+    match find_fio() {
+        Some(path) => report.say("fio", Verdict::Ok, path.display().to_string(), ""),
+        None => report.say(
+            "fio",
+            Verdict::Limited,
+            "not installed: no outside baseline",
+            "install it, as with `apt install fio`",
+        ),
+    }
+    report
+}
+
+fn rights(report: &mut DoctorReport) {
+    if system::is_root() {
+        report.say("rights", Verdict::Ok, "root: caches can be dropped, devices of RAM made, read-ahead varied", "");
+    } else {
+        let found = "not root: cold caches by advice for each file, no devices of RAM, read-ahead as it is";
+        report.say("rights", Verdict::Limited, found, "run as root for these");
+    }
+}
+
+fn clock(report: &mut DoctorReport) {
+    let costs = Costs::measure();
+    let found = format!("{:.0} ns to read, steps of {:.0} ns", costs.clock_ns, costs.clock_step_ns);
+    let source =
+        system::read_text("/sys/devices/system/clocksource/clocksource0/current_clocksource").unwrap_or_default();
+    // Against a cached read of about half a microsecond.
+    if costs.clock_ns < 100.0 {
+        report.say("clock", Verdict::Ok, format!("{found} ({source})"), "");
+    } else {
+        let next = "latencies under a microsecond are blurred; boot with clocksource=tsc where the machine allows";
+        report.say("clock", Verdict::Limited, format!("{found} ({source})"), next);
+    }
+    report.figure("clock_read_ns", costs.clock_ns);
+}
+
+fn memory_limits(report: &mut DoctorReport) {
+    match CgroupGuard::create(64 << 20) {
+        Ok(guard) => {
+            let found =
+                format!("a group can be made below {}", guard.path().parent().unwrap_or(guard.path()).display());
+            report.say("memory cgroup", Verdict::Ok, found, "");
+        }
+        Err(error) => {
+            report.say("memory cgroup", Verdict::No, error.to_string(), "ballast or a large file serve instead")
+        }
+    }
+    let available = meminfo_bytes("MemAvailable").unwrap_or(0);
+    match Ballast::check_rights(available.saturating_sub(1 << 30)) {
+        Ok(()) => report.say("ballast", Verdict::Ok, "nearly all memory may be locked", ""),
+        Err(error) => report.say("ballast", Verdict::No, error.to_string(), "a cgroup or a large file serve instead"),
+    }
+}
+
+fn kernel(report: &mut DoctorReport, probe: &Probe) {
+    report.ability("io_uring", &probe.io_uring, Verdict::No, "its contenders are skipped; allow it to measure them");
+    if probe.io_uring.is_yes() {
+        let flags = [&probe.single_issuer, &probe.defer_taskrun, &probe.registered_buffers];
+        match flags.into_iter().find_map(Ability::reason) {
+            None => report.say("ring set-ups", Verdict::Ok, "DEFER_TASKRUN and registered buffers work", ""),
+            Some(reason) => {
+                report.say("ring set-ups", Verdict::Limited, reason, "the ring works without, a little slower")
+            }
+        }
+    }
+    let next = "choose a folder on ext4 or XFS with --dir: without it the page cache is in every figure";
+    report.ability("O_DIRECT", &probe.direct_io, Verdict::No, next);
+    report.ability("durable writes", &probe.durable_write, Verdict::Limited, "fdatasync serves instead");
+    report.ability("cachestat", &probe.cachestat, Verdict::Limited, "mincore serves instead, where the file is ours");
+}
+
+/// Tries the storage with a file of its own.
+fn storage(report: &mut DoctorReport, folder: &WorkDir) {
+    let path = folder.data_file("doctor");
+    if let Err(error) = data::ensure_file(&path, TRIAL, &|_, _| (), &AtomicBool::new(false)) {
+        return report.say("storage", Verdict::No, error.to_string(), "the device could not be tried");
+    }
+    match sync_costs(&path) {
+        Ok((fdatasync_us, dsync_us)) => {
+            let dsync = dsync_us.map_or("not possible".into(), |us| format!("{us:.0} µs"));
+            let found = format!("overwrite of 4 KiB and fdatasync {fdatasync_us:.0} µs, RWF_DSYNC {dsync} (medians)");
+            report.say("sync", Verdict::Ok, found, "");
+            report.figure("fdatasync_us", fdatasync_us);
+        }
+        Err(error) => report.say("sync", Verdict::No, error.to_string(), "writes cannot be judged here"),
+    }
+    let trials: [(&'static str, usize, usize, &'static str); 3] = [
+        ("device floor", BLOCK_BYTES, 1, "reads_per_s"),
+        ("device ceiling", BLOCK_BYTES, 64, "reads_per_s"),
+        ("device bandwidth", 1 << 20, 8, "bytes_per_s"),
+    ];
+    for (topic, block_bytes, depth, unit) in trials {
+        match read_rate(&path, block_bytes, depth) {
+            Ok((reads_per_s, kind)) => {
+                let bytes_per_s = reads_per_s * block_bytes as f64;
+                let (found, figure) = match unit {
+                    "bytes_per_s" => (
+                        format!("{:.2} GB/s in reads of 1 MiB, {depth} in flight ({kind})", bytes_per_s / 1e9),
+                        bytes_per_s,
+                    ),
+                    _ => (
+                        format!(
+                            "{reads_per_s:.0} random reads of 4 KiB a second, {depth} in flight: {:.1} µs each ({kind})",
+                            depth as f64 * 1e6 / reads_per_s
+                        ),
+                        reads_per_s,
+                    ),
+                };
+                report.say(topic, Verdict::Ok, found, "");
+                report.figure(unit, figure);
+            }
+            Err(error) => report.say(topic, Verdict::No, error.to_string(), "the device could not be tried"),
+        }
+    }
+}
+
+/// Medians in microseconds: overwrite and fdatasync; overwrite with RWF_DSYNC.
+fn sync_costs(path: &Path) -> Result<(f64, Option<f64>)> {
+    let file = data::open_direct(path, false)?;
+    let mut block = data::buffer(BLOCK_BYTES)?;
+    let mut random = fastrand::Rng::with_seed(TRIAL.seed);
+    let mut median = |write: &dyn Fn(&[u8], u64) -> std::io::Result<()>| -> std::io::Result<f64> {
+        let mut samples = Vec::with_capacity(SYNCS);
+        for _ in 0..SYNCS {
+            let index = random.u64(0..TRIAL.data_bytes / BLOCK_BYTES as u64);
+            content::fill_block(&mut block, TRIAL.seed, index);
+            let started = Instant::now();
+            write(&block, content::block_offset(index))?;
+            samples.push(started.elapsed().as_nanos() as f64 / 1000.0);
+        }
+        samples.sort_by(f64::total_cmp);
+        Ok(samples[SYNCS / 2])
+    };
+    let fdatasync = median(&|block, at| file.write_all_at(block, at).and_then(|()| file.sync_data()))
+        .map_err(|error| system::fail("write", path, &error))?;
+    let dsync = median(&|block, at| {
+        let parts = [std::io::IoSlice::new(block)];
+        match rustix::io::pwritev2(&file, &parts, at, rustix::io::ReadWriteFlags::DSYNC)? {
+            BLOCK_BYTES => Ok(()),
+            _ => Err(std::io::ErrorKind::WriteZero.into()),
+        }
+    });
+    Ok((fdatasync, dsync.ok()))
+}
+
+/// Random direct reads for a moment, verified: how many a second, and by what.
+fn read_rate(path: &Path, block_bytes: usize, depth: usize) -> Result<(f64, &'static str)> {
+    let options = FileOptions { direct: DirectIo::Prefer, write: false, create: false };
+    let disk: Box<dyn Disk> = match UringDisk::open(path, &options) {
+        Ok(disk) => Box::new(disk),
+        Err(_) => Box::new(PsyncDisk::open(path, &options, depth)?),
+    };
+    let kind = if disk.info().direct { disk.info().kind } else { "buffered: not the device" };
+    let memory = IoBuf::zeroed(block_bytes * depth, PageKind::Huge)?;
+    let registered = vec![memory.region().clone()];
+    let mut queue = disk.queue(&QueueOptions { depth_max: depth, single_thread: true, registered })?;
+    let places = TRIAL.data_bytes / block_bytes as u64;
+    let mut random = fastrand::Rng::with_seed(1);
+    // The token is the first data block that the read covers.
+    let mut read = |buffer: IoBuf| {
+        let index = random.u64(0..places) * (block_bytes / BLOCK_BYTES) as u64;
+        Op::new(index, content::block_offset(index), OpKind::Read(buffer))
+    };
+    for buffer in memory.pieces(block_bytes) {
+        queue.push(read(buffer)).map_err(|refused| LabError::from(refused.error))?;
+    }
+    let (started, mut reads, mut done) = (Instant::now(), 0u64, Vec::with_capacity(depth));
+    while queue.in_flight() > 0 {
+        queue.reap(1, &mut done)?;
+        for completion in done.drain(..) {
+            let index = completion.op.token;
+            completion.result.clone()?;
+            let Some(buffer) = completion.into_buffer() else { continue };
+            if !content::check_block(&buffer[..BLOCK_BYTES], TRIAL.seed, index) {
+                let message =
+                    format!("{} gave wrong data for block {index}: the storage is not to be trusted", path.display());
+                return Err(LabError::new(LabErrorKind::WrongData, message));
+            }
+            reads += 1;
+            if started.elapsed() < TRIAL_TIME {
+                queue.push(read(buffer)).map_err(|refused| LabError::from(refused.error))?;
+            }
+        }
+    }
+    Ok((reads as f64 / started.elapsed().as_secs_f64(), kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_has_a_verdict_and_what_is_missing_says_what_to_do() {
+        let outer = tempfile::tempdir().unwrap();
+        let dir = outer.path().join("lab");
+        let report = doctor(&dir);
+        assert!(!dir.exists(), "nothing stays behind");
+        for topic in
+            ["rights", "clock", "memory cgroup", "ballast", "folder", "io_uring", "O_DIRECT", "RAM device", "fio"]
+        {
+            assert!(report.finding(topic).is_some(), "{topic}: {report}");
+        }
+        for finding in &report.findings {
+            assert!(!finding.found.is_empty(), "{finding:?}");
+            assert!(finding.verdict == Verdict::Ok || !finding.next.is_empty(), "{finding:?}");
+        }
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["findings"].as_array().unwrap().len(), report.findings.len());
+        eprintln!("{report}");
+    }
+
+    #[test]
+    fn a_folder_in_use_is_a_finding_not_an_error() {
+        let outer = tempfile::tempdir().unwrap();
+        let _lab = WorkDir::open(outer.path(), false).unwrap();
+        let report = doctor(outer.path());
+        let folder = report.finding("folder").unwrap();
+        assert_eq!(folder.verdict, Verdict::No);
+        assert!(folder.found.contains("another lab"), "{folder:?}");
+    }
+}

@@ -1,0 +1,137 @@
+//! Remembers what outlives a crash (cgroups, devices of RAM), so that the next start removes it: one small file for
+//! each thing in a folder of this user alone, named after the process that made it.
+//!
+//! Kept true by: the entry is written before the thing is made and removed after the thing is gone; entries of living
+//! processes are never touched.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::system::{self, fail};
+use crate::error::{LabError, LabErrorKind, Result};
+
+/// The entry of one thing. [`Entry::forget`] it once the thing is gone; dropped otherwise it stays for the next start.
+#[derive(Debug)]
+pub struct Entry {
+    path: PathBuf,
+}
+
+impl Entry {
+    /// Notes down a thing of some kind (`cgroup`, `zram`), before it is made or as soon as its name is known.
+    ///
+    /// # Errors
+    /// When the folder for entries cannot be written.
+    pub fn record(kind: &str, content: &str) -> Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let mut tries = 0;
+        loop {
+            let path = folder()?.join(format!("{kind}.{}.{number}", system::process_name()));
+            let mut options = fs::OpenOptions::new();
+            let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
+            match file.and_then(|mut file| file.write_all(content.as_bytes())) {
+                Ok(()) => return Ok(Self { path }),
+                // Another lab has just removed the empty folder.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound && tries < 10 => tries += 1,
+                Err(error) => return Err(fail("write", &path, &error)),
+            }
+        }
+    }
+
+    /// The thing is gone.
+    pub fn forget(self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Calls `remove` for each thing of this kind whose maker no longer lives, and forgets those for which it answers `Ok`.
+/// Answers what was removed, and what could not be, in words.
+///
+/// # Errors
+/// When the folder is not one that only this user may write.
+pub fn sweep(kind: &str, mut remove: impl FnMut(&str) -> Result<()>) -> Result<Vec<String>> {
+    let folder = folder()?;
+    let entries: Vec<_> = fs::read_dir(&folder).into_iter().flatten().flatten().collect();
+    let mut told = Vec::new();
+    for path in entries.into_iter().map(|entry| entry.path()) {
+        let Some(maker) = path.file_name().and_then(|name| maker_of(name.to_str()?, kind)) else { continue };
+        if system::is_alive(maker) {
+            continue;
+        }
+        let Some(content) = system::read_text(&path) else { continue };
+        match remove(&content) {
+            Ok(()) => {
+                Entry { path }.forget();
+                told.push(format!("removed {content}, left behind by a lab that was killed"));
+            }
+            Err(error) => {
+                told.push(format!("could not remove {content}, left behind by a lab that was killed: {error}"))
+            }
+        }
+    }
+    // A folder that was made only to look into it goes again; one with entries stays.
+    let _ = fs::remove_dir(&folder);
+    Ok(told)
+}
+
+fn maker_of<'a>(name: &'a str, kind: &str) -> Option<&'a str> {
+    let (maker, _number) = name.strip_prefix(kind)?.strip_prefix('.')?.split_once('.')?;
+    Some(maker)
+}
+
+/// The folder, made on first use. Only this user may write it: what it says is removed.
+fn folder() -> Result<PathBuf> {
+    let user = rustix::process::geteuid();
+    // /run is emptied by a reboot, as is everything that is noted here. Others than root cannot write it.
+    let folder = match user.is_root() && Path::new("/run").is_dir() {
+        true => PathBuf::from("/run/nofault-lab"),
+        false => PathBuf::from(format!("/var/tmp/nofault-lab-{}", user.as_raw())),
+    };
+    match fs::DirBuilder::new().mode(0o700).create(&folder) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(fail("create", &folder, &error)),
+    }
+    let meta = fs::symlink_metadata(&folder).map_err(|error| fail("look at", &folder, &error))?;
+    if !meta.is_dir() || meta.uid() != user.as_raw() || meta.mode() & 0o022 != 0 {
+        let message = format!("{} is not a folder that only this user may write: remove it", folder.display());
+        return Err(LabError::new(LabErrorKind::Damaged, message));
+    }
+    Ok(folder)
+}
+
+/// Notes something down as a process that is dead would have.
+#[cfg(test)]
+pub(super) fn record_as(kind: &str, maker: &str, content: &str) -> PathBuf {
+    let path = folder().unwrap().join(format!("{kind}.{maker}.0"));
+    fs::write(&path, content).unwrap();
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_dead_process_left_is_removed_and_what_a_living_one_holds_is_not() {
+        let kind = format!("test{}", std::process::id());
+        let mine = Entry::record(&kind, "mine").unwrap();
+        let dead = record_as(&kind, &format!("{}-1", std::process::id()), "left");
+        let told = sweep(&kind, |_| Err(LabError::new(LabErrorKind::Busy, "busy"))).unwrap();
+        assert!(told[0].contains("could not remove left") && told[0].contains("busy"), "{told:?}");
+        assert!(dead.exists(), "kept for another try");
+        let mut seen = Vec::new();
+        sweep(&kind, |content| {
+            seen.push(content.to_owned());
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(seen, ["left"]);
+        assert!(!dead.exists());
+        mine.forget();
+        assert_eq!(sweep(&kind, |_| Ok(())).unwrap(), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,274 @@
+//! Locked memory that leaves only so much to everyone else, so that kswapd has to reclaim, as on the paper's machine.
+//!
+//! The memory is held by a small process of its own: when memory runs out after all the kernel takes that one (it
+//! raises its oom_score_adj), and when the lab dies in whatever way, the process sees the end of its pipe and goes, and
+//! the memory with it.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::machine::system::{human_bytes, meminfo_bytes};
+
+/// Locked at a time; a multiple of a huge page.
+const STEP_BYTES: u64 = 64 << 20;
+const CAP_IPC_LOCK: u64 = 1 << 14;
+
+/// Locked memory, held until dropped.
+#[derive(Debug)]
+pub struct Ballast {
+    /// Closing it ends the holder.
+    pipe: Option<UnixStream>,
+    holder: libc::pid_t,
+    locked_bytes: u64,
+}
+
+impl Ballast {
+    /// Locks memory until only `bytes` are available to everyone else, give or take a few steps of 64 MiB. Takes about
+    /// a second for 10 GB, much longer where a hypervisor hands memory out lazily.
+    ///
+    /// # Errors
+    /// `Usage` when less than `bytes` are available already, `NoPermission` or `NoSpace` when the kernel refuses to
+    /// lock.
+    pub fn leaving(bytes: u64) -> Result<Self> {
+        let mut ballast = Self::start()?;
+        loop {
+            let available = meminfo_bytes("MemAvailable").unwrap_or(0);
+            if available < bytes + STEP_BYTES {
+                break;
+            }
+            // In small steps near the end: locking itself makes the kernel free and take memory.
+            let over = available - bytes;
+            ballast.lock(if over > 8 * STEP_BYTES { over / 2 / STEP_BYTES * STEP_BYTES } else { STEP_BYTES })?;
+        }
+        if ballast.locked_bytes == 0 {
+            let message = format!("less than {} of memory are available already; ask for less", human_bytes(bytes));
+            return Err(LabError::new(LabErrorKind::Usage, message));
+        }
+        Ok(ballast)
+    }
+
+    /// Whether this process may lock `bytes`. Looks only.
+    ///
+    /// # Errors
+    /// `NoPermission`, saying how much may be locked and how to raise it.
+    pub fn check_rights(bytes: u64) -> Result<()> {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current.unwrap_or(u64::MAX);
+        if has_ipc_lock() || bytes <= limit {
+            return Ok(());
+        }
+        let message = format!(
+            "{} would have to be locked and only {} may be (RLIMIT_MEMLOCK); raise it (`ulimit -l`, LimitMEMLOCK=) or run as root",
+            human_bytes(bytes),
+            human_bytes(limit)
+        );
+        Err(LabError::new(LabErrorKind::NoPermission, message))
+    }
+
+    /// Bytes locked.
+    pub fn locked_bytes(&self) -> u64 {
+        self.locked_bytes
+    }
+
+    /// Process id of the holder.
+    pub fn holder(&self) -> u32 {
+        self.holder.unsigned_abs()
+    }
+
+    fn start() -> Result<Self> {
+        let failed =
+            |error: std::io::Error| LabError::new(LabErrorKind::System, format!("cannot start the ballast: {error}"));
+        // Both ends close on exec: a cell process started later must not keep the holder alive.
+        let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+        let theirs_fd = theirs.as_raw_fd();
+        // SAFETY: the child calls `hold`, which only makes system calls on its own stack (async-signal-safe: another
+        // thread may hold the allocator's lock at this moment) and never returns.
+        let pid = unsafe { libc::fork() };
+        match pid {
+            -1 => Err(failed(std::io::Error::last_os_error())),
+            // SAFETY: this is the forked child, which has one thread; the descriptor is open in it.
+            0 => unsafe { hold(theirs_fd) },
+            _ => Ok(Self { pipe: Some(ours), holder: pid, locked_bytes: 0 }),
+        }
+    }
+
+    fn lock(&mut self, bytes: u64) -> Result<()> {
+        let refused = |kind, why: &dyn std::fmt::Display| {
+            let message = format!(
+                "cannot lock {} more after {}: {why}; leave more memory, or use a cgroup",
+                human_bytes(bytes),
+                human_bytes(self.locked_bytes)
+            );
+            LabError::new(kind, message)
+        };
+        let ask = |mut pipe: &UnixStream| {
+            let mut answer = [0; 8];
+            pipe.write_all(&bytes.to_ne_bytes())?;
+            pipe.read_exact(&mut answer)?;
+            Ok(u64::from_ne_bytes(answer))
+        };
+        let answer: std::io::Result<u64> = match &self.pipe {
+            Some(pipe) => ask(pipe),
+            None => Err(std::io::ErrorKind::NotConnected.into()),
+        };
+        match answer {
+            Ok(0) => {
+                self.locked_bytes += bytes;
+                Ok(())
+            }
+            Ok(errno) => {
+                let error = std::io::Error::from_raw_os_error(i32::try_from(errno).unwrap_or(libc::EIO));
+                let kind = match error.raw_os_error() {
+                    Some(libc::EPERM) => LabErrorKind::NoPermission,
+                    _ => LabErrorKind::NoSpace,
+                };
+                Err(refused(kind, &error))
+            }
+            Err(_) => Err(refused(LabErrorKind::NoSpace, &"the kernel ended the process that held it (out of memory)")),
+        }
+    }
+}
+
+impl Drop for Ballast {
+    fn drop(&mut self) {
+        // The holder reads the end of the pipe and exits. Shut down, not only closed: a process forked at this very
+        // moment may have a copy.
+        if let Some(pipe) = self.pipe.take() {
+            let _ = pipe.shutdown(std::net::Shutdown::Both);
+        }
+        let mut status = 0;
+        // SAFETY: `holder` is our child and is waited for only here; `status` outlives the call.
+        while unsafe { libc::waitpid(self.holder, &raw mut status, 0) } == -1
+            && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
+        {}
+    }
+}
+
+/// The holder's life: locks as much as each message asks, answers an errno, ends with the pipe.
+///
+/// # Safety
+/// Only in a freshly forked child, with the descriptor open. Nothing here may allocate, lock or panic.
+unsafe fn hold(pipe: libc::c_int) -> ! {
+    // SAFETY: plain system calls on this function's own variables and on descriptors and mappings that it owns.
+    unsafe {
+        // Everything else that was inherited must go: a copy of the lab's end (of this pipe or of another holder's)
+        // would keep it open for ever, one of the folder's lock would keep the folder.
+        libc::dup2(pipe, 0);
+        let pipe = 0;
+        if libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0) != 0 {
+            // Linux before 5.9.
+            for other in 1..1024 {
+                libc::close(other);
+            }
+        }
+        // A Ctrl-C on the terminal goes to the lab, which decides what ends when; the lab's handlers are not for here.
+        libc::signal(libc::SIGINT, libc::SIG_IGN);
+        libc::signal(libc::SIGTERM, libc::SIG_DFL);
+        libc::signal(libc::SIGHUP, libc::SIG_DFL);
+        let adj = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        if adj >= 0 {
+            libc::write(adj, c"1000".as_ptr().cast(), 4);
+            libc::close(adj);
+        }
+        loop {
+            let mut bytes = 0u64;
+            if libc::read(pipe, (&raw mut bytes).cast(), 8) != 8 {
+                libc::_exit(0);
+            }
+            let answer = lock_more(bytes as usize);
+            if libc::write(pipe, (&raw const answer).cast(), 8) != 8 {
+                libc::_exit(0);
+            }
+        }
+    }
+}
+
+/// Maps and locks memory that is never unmapped: 0, or the errno.
+///
+/// # Safety
+/// As [`hold`].
+unsafe fn lock_more(bytes: usize) -> u64 {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a fresh private mapping that nothing else knows of.
+    unsafe {
+        let start = libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
+        if start == libc::MAP_FAILED {
+            return *libc::__errno_location() as u64;
+        }
+        // Huge pages: a hundredth of the time, and page tables that do not count for memory. Advice only.
+        libc::madvise(start, bytes, libc::MADV_HUGEPAGE);
+        match libc::mlock(start, bytes) {
+            0 => 0,
+            _ => *libc::__errno_location() as u64,
+        }
+    }
+}
+
+/// Whether this process has CAP_IPC_LOCK, which lifts RLIMIT_MEMLOCK.
+fn has_ipc_lock() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & CAP_IPC_LOCK != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::system::{process_start, read_text};
+
+    #[test]
+    fn ballast_is_locked_by_a_process_that_ends_with_the_guard() {
+        if let Err(error) = Ballast::check_rights(64 << 20) {
+            eprintln!("skipped: {error}");
+            return;
+        }
+        let mut ballast = Ballast::start().unwrap();
+        ballast.lock(64 << 20).unwrap();
+        let holder = ballast.holder();
+        let status = fs::read_to_string(format!("/proc/{holder}/status")).unwrap();
+        let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap().trim();
+        assert_eq!(locked, "65536 kB");
+        assert_eq!(read_text(format!("/proc/{holder}/oom_score_adj")).as_deref(), Some("1000"));
+        drop(ballast);
+        assert_eq!(process_start(holder), None);
+    }
+
+    #[test]
+    fn only_so_much_is_left_as_was_asked() {
+        let available = || meminfo_bytes("MemAvailable").unwrap();
+        let wanted = available() - (320 << 20);
+        if let Err(error) = Ballast::check_rights(512 << 20) {
+            eprintln!("skipped: {error}");
+            return;
+        }
+        match Ballast::leaving(wanted) {
+            // Others use memory meanwhile, so how much had to be locked varies.
+            Ok(ballast) => assert!(ballast.locked_bytes() > 0 && ballast.locked_bytes() <= 2 << 30),
+            Err(error) => assert_eq!(error.kind(), LabErrorKind::Usage, "{error}"),
+        }
+    }
+
+    #[test]
+    fn holders_end_in_any_order() {
+        let (first, second) = (Ballast::start().unwrap(), Ballast::start().unwrap());
+        let holders = [first.holder(), second.holder()];
+        drop(first);
+        drop(second);
+        assert_eq!(holders.map(process_start), [None, None]);
+    }
+
+    #[test]
+    fn a_refused_lock_is_an_error_with_the_next_step() {
+        let mut ballast = Ballast::start().unwrap();
+        let error = ballast.lock(1 << 46).unwrap_err();
+        assert!(error.to_string().contains("use a cgroup"), "{error}");
+    }
+
+    #[test]
+    fn leaving_more_than_there_is_locks_nothing() {
+        let total = meminfo_bytes("MemTotal").unwrap();
+        assert_eq!(Ballast::leaving(2 * total).unwrap_err().kind(), LabErrorKind::Usage);
+    }
+}

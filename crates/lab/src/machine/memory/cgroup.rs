@@ -1,0 +1,337 @@
+//! A memory cgroup of the lab's own, version 2 or 1, below the group this process is in (or the nearest ancestor that
+//! lets it): so every limit that holds for the lab holds for its cells too.
+//!
+//! Version 2 lets a group with processes of its own hand no memory controller down, so there the new group usually goes
+//! below an ancestor; that works for root, and for users in a subtree delegated to them (a systemd user session).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::machine::leftovers::{self, Entry};
+use crate::machine::system::{self, Mount, fail, human_bytes, meminfo_bytes, read_number, read_text};
+use crate::record::{MemoryLimit, MemoryMethod};
+
+const PREFIX: &str = "nofault-lab-";
+
+/// A cgroup with a memory limit. Dropping it removes the group; processes still in it are moved to the parent first.
+#[derive(Debug)]
+pub struct CgroupGuard {
+    path: PathBuf,
+    limit: MemoryLimit,
+    entry: Option<Entry>,
+}
+
+/// What a group uses now, and what happened in it so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes in use: page cache, anonymous memory, kernel memory.
+    pub usage_bytes: u64,
+    /// Bytes of page cache.
+    pub cached_bytes: u64,
+    /// Bytes of anonymous memory.
+    pub anonymous_bytes: u64,
+    /// How often the limit was hit (v2: `max` events; v1: failcnt).
+    pub limit_hits: u64,
+    /// How many processes the kernel killed for memory.
+    pub oom_kills: u64,
+    /// Pages that reclaim looked at; `None` on version 1, which does not count them by group.
+    pub pages_scanned: Option<u64>,
+    /// Pages that reclaim took back; `None` on version 1.
+    pub pages_reclaimed: Option<u64>,
+}
+
+/// A place where a group may be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    parent: PathBuf,
+    method: MemoryMethod,
+}
+
+impl CgroupGuard {
+    /// Makes a group that may use `bytes`, and no swap.
+    ///
+    /// # Errors
+    /// `Unsupported` where there is no memory controller, `NoPermission` where no group may be made, with each place
+    /// tried.
+    pub fn create(bytes: u64) -> Result<Self> {
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let places = places(&own, &system::mounts());
+        if places.is_empty() {
+            let message = "the kernel has no memory controller mounted (cgroup v2 or v1); mount one, or use ballast";
+            return Err(LabError::new(LabErrorKind::Unsupported, message));
+        }
+        let mut refusals = Vec::new();
+        for place in places {
+            match Self::create_in(&place, bytes) {
+                Ok(guard) => return Ok(guard),
+                Err(error) => refusals.push(error.to_string()),
+            }
+        }
+        let message = format!(
+            "no memory cgroup may be made ({}); run as root, or inside `systemd-run --user --scope -p Delegate=yes`",
+            refusals.join("; ")
+        );
+        Err(LabError::new(LabErrorKind::NoPermission, message))
+    }
+
+    fn create_in(place: &Place, bytes: u64) -> Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = place.parent.join(format!("{PREFIX}{}-{number}", system::process_name()));
+        if place.method == MemoryMethod::CgroupV2 {
+            hand_memory_down(&place.parent)?;
+        }
+        let entry = Entry::record("cgroup", &path.display().to_string())?;
+        if let Err(error) = fs::create_dir(&path) {
+            entry.forget();
+            return Err(LabError::system(format!("cannot create {}", path.display()), &error));
+        }
+        // From here on dropping the guard removes the group.
+        let limit = MemoryLimit { method: place.method, bytes };
+        let guard = Self { path, limit, entry: Some(entry) };
+        guard.set_limits(bytes)?;
+        Ok(guard)
+    }
+
+    fn set_limits(&self, bytes: u64) -> Result<()> {
+        let file = match self.limit.method {
+            MemoryMethod::CgroupV2 => "memory.max",
+            _ => "memory.limit_in_bytes",
+        };
+        self.write(file, &bytes.to_string())?;
+        // Swapping the process out would measure the swap device. Where swap is not accounted for the files are absent,
+        // and the attempt is all that can be done.
+        match self.limit.method {
+            MemoryMethod::CgroupV2 => drop(self.write("memory.swap.max", "0")),
+            _ => {
+                let _ = self.write("memory.swappiness", "0");
+                // Only where there is swap: newer kernels count no limit hits once this limit is reached first.
+                if meminfo_bytes("SwapTotal").is_some_and(|bytes| bytes > 0) {
+                    let _ = self.write("memory.memsw.limit_in_bytes", &bytes.to_string());
+                }
+            }
+        }
+        match read_number(self.path.join(file)) {
+            // The kernel rounds down to pages.
+            Some(set) if set <= bytes && bytes - set < 1 << 20 => Ok(()),
+            other => {
+                let message = format!(
+                    "{} does not hold the limit of {} (it says {other:?}); use ballast",
+                    self.path.display(),
+                    human_bytes(bytes)
+                );
+                Err(LabError::new(LabErrorKind::Unsupported, message))
+            }
+        }
+    }
+
+    /// The folder of the group.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The limit, for records.
+    pub fn limit(&self) -> MemoryLimit {
+        self.limit
+    }
+
+    /// Moves a process into the group. Memory it already uses stays charged where it was.
+    ///
+    /// # Errors
+    /// `NotFound` when the process is gone, `NoPermission` when it may not be moved.
+    pub fn add_pid(&self, pid: u32) -> Result<()> {
+        self.write("cgroup.procs", &pid.to_string())
+    }
+
+    /// What the group uses. Two to four small reads, some ten microseconds.
+    ///
+    /// # Errors
+    /// When the group is gone.
+    pub fn usage(&self) -> Result<Usage> {
+        let text = |file: &str| {
+            let path = self.path.join(file);
+            fs::read_to_string(&path).map_err(|error| fail("read", &path, &error))
+        };
+        let number = |text: &str| text.trim().parse().unwrap_or(0);
+        let stat = text("memory.stat")?;
+        Ok(match self.limit.method {
+            MemoryMethod::CgroupV2 => {
+                let events = text("memory.events")?;
+                Usage {
+                    usage_bytes: number(&text("memory.current")?),
+                    cached_bytes: field(&stat, "file").unwrap_or(0),
+                    anonymous_bytes: field(&stat, "anon").unwrap_or(0),
+                    limit_hits: field(&events, "max").unwrap_or(0),
+                    oom_kills: field(&events, "oom_kill").unwrap_or(0),
+                    pages_scanned: field(&stat, "pgscan"),
+                    pages_reclaimed: field(&stat, "pgsteal"),
+                }
+            }
+            _ => Usage {
+                usage_bytes: number(&text("memory.usage_in_bytes")?),
+                cached_bytes: field(&stat, "total_cache").unwrap_or(0),
+                anonymous_bytes: field(&stat, "total_rss").unwrap_or(0),
+                limit_hits: number(&text("memory.failcnt")?),
+                oom_kills: text("memory.oom_control").ok().and_then(|text| field(&text, "oom_kill")).unwrap_or(0),
+                pages_scanned: None,
+                pages_reclaimed: None,
+            },
+        })
+    }
+
+    fn write(&self, file: &str, value: &str) -> Result<()> {
+        let path = self.path.join(file);
+        fs::write(&path, value).map_err(|error| fail("write", &path, &error))
+    }
+}
+
+impl Drop for CgroupGuard {
+    fn drop(&mut self) {
+        if self.limit.method == MemoryMethod::CgroupV1 {
+            // Cache left behind would go on being charged to a group that no longer exists.
+            let _ = self.write("memory.force_empty", "0");
+        }
+        if remove_group(&self.path).is_ok()
+            && let Some(entry) = self.entry.take()
+        {
+            entry.forget();
+        }
+    }
+}
+
+/// Removes groups whose lab no longer lives. Answers what was done, in words.
+///
+/// # Errors
+/// When the list of leftovers cannot be read.
+pub fn remove_leftovers() -> Result<Vec<String>> {
+    leftovers::sweep("cgroup", |content| {
+        let path = Path::new(content);
+        // The list is only a file: what it names must look like a group of the lab.
+        let ours = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+        match ours && path.starts_with("/sys/fs/cgroup") || !path.exists() {
+            true => remove_group(path),
+            false => Err(LabError::new(LabErrorKind::Damaged, "does not look like a group of the lab")),
+        }
+    })
+}
+
+fn remove_group(path: &Path) -> Result<()> {
+    if let (Some(parent), Some(pids)) = (path.parent(), read_text(path.join("cgroup.procs"))) {
+        for pid in pids.lines() {
+            let _ = fs::write(parent.join("cgroup.procs"), pid);
+        }
+    }
+    // A process that has just ended keeps its group busy for a moment.
+    for wait_ms in [0, 1, 5, 20, 50, 100, 200] {
+        std::thread::sleep(std::time::Duration::from_millis(wait_ms));
+        match fs::remove_dir(path) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
+            Err(error) => return Err(fail("remove", path, &error)),
+        }
+    }
+    Err(LabError::new(LabErrorKind::Busy, format!("{} still has processes in it", path.display())))
+}
+
+/// Makes sure that children of a version 2 group get the memory controller.
+fn hand_memory_down(parent: &Path) -> Result<()> {
+    let has = |file: &str| {
+        read_text(parent.join(file)).is_some_and(|text| text.split_whitespace().any(|name| name == "memory"))
+    };
+    if !has("cgroup.controllers") {
+        let message = format!("{} has no memory controller", parent.display());
+        return Err(LabError::new(LabErrorKind::Unsupported, message));
+    }
+    // To move a process, one must be allowed to write the ancestor that both groups share.
+    let procs = parent.join("cgroup.procs");
+    fs::OpenOptions::new().write(true).open(&procs).map_err(|error| fail("write", &procs, &error))?;
+    let control = parent.join("cgroup.subtree_control");
+    match has("cgroup.subtree_control") {
+        true => Ok(()),
+        false => fs::write(&control, "+memory").map_err(|error| fail("write", &control, &error)),
+    }
+}
+
+/// The value of a line `name value`.
+fn field(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+/// Where a group may go, best first: version 2 from the own group upwards, then version 1 in the own group.
+fn places(own: &str, mounts: &[Mount]) -> Vec<Place> {
+    let mut places = Vec::new();
+    for line in own.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let is_v2 = controllers.is_empty();
+        let holds = |mount: &&Mount| match is_v2 {
+            true => mount.kind == "cgroup2",
+            false => mount.kind == "cgroup" && mount.options.split(',').any(|option| option == "memory"),
+        };
+        if !is_v2 && !controllers.split(',').any(|name| name == "memory") {
+            continue;
+        }
+        let Some(mount) = mounts.iter().rev().find(holds) else { continue };
+        // In a container the mount shows only a part of the hierarchy.
+        let Ok(inside) = Path::new(path).strip_prefix(&mount.root) else { continue };
+        let group = mount.point.join(inside);
+        if is_v2 {
+            let up = group.ancestors().take_while(|folder| folder.starts_with(&mount.point));
+            let hands_down = |folder: &&Path| {
+                read_text(folder.join("cgroup.controllers")).is_none_or(|text| text.contains("memory"))
+            };
+            let found = up
+                .filter(hands_down)
+                .map(|folder| Place { parent: folder.to_path_buf(), method: MemoryMethod::CgroupV2 });
+            places.splice(0..0, found.collect::<Vec<_>>());
+        } else {
+            places.push(Place { parent: group, method: MemoryMethod::CgroupV1 });
+        }
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(kind: &str, root: &str, point: &str, options: &str) -> Mount {
+        Mount {
+            device_number: "0:1".into(),
+            root: root.into(),
+            point: point.into(),
+            kind: kind.into(),
+            source: "cgroup".into(),
+            options: options.into(),
+        }
+    }
+
+    #[test]
+    fn version_2_is_tried_from_the_own_group_upwards() {
+        let mounts = [mount("cgroup2", "/", "/nowhere/cg", "rw")];
+        let found = places("0::/user.slice/a.scope\n", &mounts);
+        let parents: Vec<_> = found.iter().map(|place| place.parent.to_str().unwrap()).collect();
+        assert_eq!(parents, ["/nowhere/cg/user.slice/a.scope", "/nowhere/cg/user.slice", "/nowhere/cg"]);
+        assert!(found.iter().all(|place| place.method == MemoryMethod::CgroupV2));
+    }
+
+    #[test]
+    fn version_1_is_used_below_the_own_group_also_inside_a_container() {
+        let mounts = [
+            mount("cgroup", "/docker/abc", "/nowhere/memory", "rw,memory"),
+            mount("cgroup", "/", "/nowhere/cpu", "rw,cpu"),
+        ];
+        let found = places("9:cpu:/\n4:memory:/docker/abc/inner\n", &mounts);
+        let place = Place { parent: "/nowhere/memory/inner".into(), method: MemoryMethod::CgroupV1 };
+        assert_eq!(found, [place]);
+    }
+
+    #[test]
+    fn a_machine_without_a_memory_controller_has_no_place() {
+        assert_eq!(places("", &[]), []);
+        assert_eq!(places("rubbish\n4:memory:/a\n", &[mount("cgroup", "/", "/nowhere/cpu", "cpu")]), []);
+    }
+}

@@ -1,0 +1,246 @@
+//! Block devices of RAM (zram), which the lab makes, fills and removes itself: the software's ceiling shows on them
+//! even where the disk is slow. The content is incompressible, so each takes as much memory as it holds.
+//!
+//! Kept true by: only devices that this process made are removed, or, after a crash, those that [`leftovers`] noted
+//! down: same name and same `diskseq`, which the kernel gives to a device once and never again.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use super::data::{self, Progress, Wanted};
+use super::leftovers::{self, Entry};
+use super::system::{self, fail, human_bytes, meminfo_bytes, read_text};
+use super::{content::BLOCK_BYTES, device};
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::record::Target;
+
+const CONTROL: &str = "/sys/class/zram-control";
+/// Memory that must stay available besides the devices.
+const MARGIN_BYTES: u64 = 512 << 20;
+
+/// A device of RAM, filled with the lab's content. Removed when dropped.
+#[derive(Debug)]
+pub struct RamDevice {
+    name: String,
+    wanted: Wanted,
+    entry: Option<Entry>,
+}
+
+/// Whether `count` devices of `data_bytes` each can be made here. Looks only.
+///
+/// # Errors
+/// `NoPermission`, `Unsupported` or `NoSpace`, with what would make it possible.
+pub fn check(count: u32, data_bytes: u64) -> Result<()> {
+    let refuse = |kind, message: String| Err(LabError::new(kind, message));
+    if !system::is_root() {
+        return refuse(LabErrorKind::NoPermission, "a device of RAM (zram) needs root; run as root to have it".into());
+    }
+    if !Path::new(CONTROL).exists() {
+        return refuse(LabErrorKind::Unsupported, "the kernel has no zram; try `modprobe zram`".into());
+    }
+    // A page of zram costs a little more than a page.
+    let needed =
+        data_bytes.saturating_add(data_bytes / 16).saturating_mul(u64::from(count)).saturating_add(MARGIN_BYTES);
+    let available = meminfo_bytes("MemAvailable").unwrap_or(0);
+    if available < needed {
+        let message = format!(
+            "{count} devices of {} in RAM need {} of memory and {} are available; ask for less with --ram-data",
+            human_bytes(data_bytes),
+            human_bytes(needed),
+            human_bytes(available)
+        );
+        return refuse(LabErrorKind::NoSpace, message);
+    }
+    Ok(())
+}
+
+impl RamDevice {
+    /// Makes a device and fills it. About half a second a GiB and core.
+    ///
+    /// # Errors
+    /// As [`check`]; `Interrupted`; or what the system says. Nothing stays behind.
+    pub fn create(wanted: Wanted, progress: &Progress<'_>, cancel: &AtomicBool) -> Result<Self> {
+        wanted.check()?;
+        check(1, wanted.data_bytes)?;
+        let device = Self::add(wanted)?;
+        let path = device.path();
+        let file = device::open(&path, true)?;
+        data::write_content(&file, &path, wanted, 0, progress, cancel)?;
+        Ok(device)
+    }
+
+    /// Makes several with the same content, for stripes.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn create_many(count: u32, wanted: Wanted, progress: &Progress<'_>, cancel: &AtomicBool) -> Result<Vec<Self>> {
+        wanted.check()?;
+        check(count, wanted.data_bytes)?;
+        let total = wanted.data_bytes.saturating_mul(u64::from(count));
+        (0..count)
+            .map(|number| {
+                let before = wanted.data_bytes * u64::from(number);
+                Self::create(wanted, &|done, _| progress(before + done, total), cancel)
+            })
+            .collect()
+    }
+
+    /// The device file.
+    pub fn path(&self) -> PathBuf {
+        Path::new("/dev").join(&self.name)
+    }
+
+    /// The target that reads it.
+    pub fn target(&self) -> Target {
+        data::target("ram", &[&self.path()], self.wanted)
+    }
+
+    /// An empty device of the right size.
+    fn add(wanted: Wanted) -> Result<Self> {
+        let control = Path::new(CONTROL).join("hot_add");
+        // Reading this file makes a device and answers its number.
+        let number: u32 = std::fs::read_to_string(&control)
+            .map_err(|error| fail("make a zram device through", &control, &error))?
+            .trim()
+            .parse()
+            .map_err(|_| {
+                LabError::new(LabErrorKind::System, "the kernel did not answer the number of a new zram device")
+            })?;
+        let name = format!("zram{number}");
+        // From here on dropping removes it. Until its size is set it holds no memory: a crash before the entry loses
+        // nothing.
+        let mut device = Self { entry: None, wanted, name };
+        device.entry = Some(Entry::record("zram", &identity(&device.name))?);
+        let size = format!("/sys/block/{}/disksize", device.name);
+        std::fs::write(&size, (wanted.data_bytes + BLOCK_BYTES as u64).to_string())
+            .map_err(|error| fail("set the size of the zram device through", Path::new(&size), &error))?;
+        Ok(device)
+    }
+}
+
+impl Drop for RamDevice {
+    fn drop(&mut self) {
+        if remove(&self.name).is_ok()
+            && let Some(entry) = self.entry.take()
+        {
+            entry.forget();
+        }
+    }
+}
+
+/// Removes devices whose lab no longer lives. Answers what was done, in words.
+///
+/// # Errors
+/// When the list of leftovers cannot be read.
+pub fn remove_leftovers() -> Result<Vec<String>> {
+    leftovers::sweep("zram", |noted| {
+        let name = noted.split(' ').next().unwrap_or_default();
+        let is_zram = name.strip_prefix("zram").is_some_and(|number| number.parse::<u32>().is_ok());
+        if !is_zram || !Path::new("/sys/block").join(name).exists() {
+            // Gone already.
+            return Ok(());
+        }
+        // The number may have been given to a device of somebody else since.
+        match identity(name) == noted && (noted.contains(' ') || carries_marker(name)) {
+            true => remove(name),
+            false => Ok(()),
+        }
+    })
+}
+
+/// Name and, where the kernel has it, the sequence number that no other device ever gets.
+fn identity(name: &str) -> String {
+    match read_text(format!("/sys/block/{name}/diskseq")) {
+        Some(sequence) => format!("{name} diskseq={sequence}"),
+        None => name.to_owned(),
+    }
+}
+
+fn carries_marker(name: &str) -> bool {
+    let path = Path::new("/dev").join(name);
+    device::open(&path, false).and_then(|file| data::read_header(&file, &path)).is_ok_and(|header| header.is_ok())
+}
+
+fn remove(name: &str) -> Result<()> {
+    let control = Path::new(CONTROL).join("hot_remove");
+    let number = name.trim_start_matches("zram");
+    // A reader that was just killed, or udev, may still have it open.
+    for wait_ms in [0, 10, 50, 100, 200, 400, 800] {
+        std::thread::sleep(std::time::Duration::from_millis(wait_ms));
+        match std::fs::write(&control, number) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
+            Err(error) => return Err(fail("remove the zram device through", &control, &error)),
+        }
+    }
+    Err(LabError::new(LabErrorKind::Busy, format!("/dev/{name} is still in use")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+    use crate::machine::content;
+
+    const WANTED: Wanted = Wanted { seed: 4, data_bytes: 8 << 20 };
+
+    /// A device, or the reason why there is none here.
+    fn ram() -> Option<RamDevice> {
+        if let Err(error) = check(1, WANTED.data_bytes) {
+            eprintln!("skipped: {error}");
+            return None;
+        }
+        Some(RamDevice::create(WANTED, &|_, _| (), &AtomicBool::new(false)).unwrap())
+    }
+
+    #[test]
+    fn a_device_of_ram_holds_the_content_and_goes_with_its_guard() {
+        let Some(device) = ram() else { return };
+        let path = device.path();
+        let target = device.target();
+        assert_eq!((target.label.as_str(), target.content_seed), ("ram", Some(4)));
+        let file = device::open(&path, false).unwrap();
+        let mut block = data::buffer(BLOCK_BYTES).unwrap();
+        for index in [0, 1, 1000, 2047] {
+            file.read_exact_at(&mut block, content::block_offset(index)).unwrap();
+            assert!(content::check_block_fully(&block, 4, index), "block {index}");
+        }
+        drop(file);
+        drop(device);
+        assert!(!Path::new("/sys/block").join(path.file_name().unwrap()).exists());
+    }
+
+    #[test]
+    fn a_device_that_a_crash_left_behind_is_removed_and_other_devices_are_not() {
+        let (Some(mut left), Some(alive)) = (ram(), ram()) else { return };
+        let dead = format!("{}-1", std::process::id());
+        left.entry.take().unwrap().forget();
+        leftovers::record_as("zram", &dead, &identity(&left.name));
+        let path = Path::new("/sys/block").join(&left.name);
+        std::mem::forget(left);
+        let told = remove_leftovers().unwrap();
+        assert!(told.iter().any(|line| line.contains("removed zram")), "{told:?}");
+        assert!(!path.exists());
+        // The same number, noted by a dead lab, but another device by now.
+        leftovers::record_as("zram", &dead, &format!("{} diskseq=1", alive.name));
+        remove_leftovers().unwrap();
+        assert!(alive.path().exists());
+    }
+
+    #[test]
+    fn a_cancelled_device_is_gone() {
+        if check(1, WANTED.data_bytes).is_err() {
+            eprintln!("skipped: no zram here");
+            return;
+        }
+        let error = RamDevice::create(WANTED, &|_, _| (), &AtomicBool::new(true)).unwrap_err();
+        assert_eq!(error.kind(), LabErrorKind::Interrupted);
+    }
+
+    #[test]
+    fn more_than_memory_is_refused_with_the_next_step() {
+        let error = check(2, 1 << 50).unwrap_err().to_string();
+        assert!(["--ram-data", "as root", "modprobe"].iter().any(|next| error.contains(next)), "{error}");
+    }
+}

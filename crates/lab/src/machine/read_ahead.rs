@@ -1,0 +1,119 @@
+//! Sets a device's read-ahead for the cells that ask for it (root), and puts it back – after a crash, at the next start.
+
+use std::path::{Path, PathBuf};
+
+use nofault_io::counters::device::BlockDevice;
+
+use super::leftovers::{self, Entry};
+use super::system::{fail, read_number};
+use crate::error::{LabError, LabErrorKind, Result};
+
+const KIND: &str = "read-ahead";
+
+/// A changed read-ahead. The old value comes back when it is dropped.
+#[derive(Debug)]
+pub struct ReadAhead {
+    changed: Vec<(PathBuf, u64, Entry)>,
+}
+
+impl ReadAhead {
+    /// Sets the read-ahead of the devices under `paths` to `kib` KiB.
+    ///
+    /// # Errors
+    /// `Unsupported` where no block device with a read-ahead lies under a path or rights are missing: the cell is then left out.
+    pub fn set(paths: &[&Path], kib: u64) -> Result<Self> {
+        let mut set = Self { changed: Vec::new() };
+        for path in paths {
+            let device = BlockDevice::under(path).map_err(|error| unsupported(&error.to_string()))?;
+            let setting = setting_of(device.sysfs())
+                .ok_or_else(|| unsupported(&format!("{} has no read_ahead_kb", device.name())))?;
+            if set.changed.iter().any(|(known, ..)| *known == setting) {
+                continue;
+            }
+            let Some(old) = read_number(&setting) else {
+                return Err(unsupported(&format!("{} cannot be read", setting.display())));
+            };
+            let entry = Entry::record(KIND, &format!("{old} {}", setting.display()))?;
+            if let Err(error) = std::fs::write(&setting, kib.to_string()) {
+                entry.forget();
+                return Err(unsupported(&fail("set", &setting, &error).to_string()));
+            }
+            set.changed.push((setting, old, entry));
+        }
+        Ok(set)
+    }
+}
+
+impl Drop for ReadAhead {
+    fn drop(&mut self) {
+        for (setting, old, entry) in self.changed.drain(..) {
+            // What cannot be put back now stays noted down for the next start.
+            if std::fs::write(&setting, old.to_string()).is_ok() {
+                entry.forget();
+            }
+        }
+    }
+}
+
+/// Puts back what a killed lab had changed. Answers what was done, in words.
+///
+/// # Errors
+/// When the list of leftovers cannot be read.
+pub fn restore_leftovers() -> Result<Vec<String>> {
+    leftovers::sweep(KIND, |noted| {
+        let Some((old, setting)) = noted.split_once(' ') else { return Ok(()) };
+        let is_setting = setting.starts_with("/sys/") && setting.ends_with("/queue/read_ahead_kb");
+        match old.parse::<u64>() {
+            Ok(old) if is_setting => {
+                std::fs::write(setting, old.to_string()).map_err(|error| fail("set", Path::new(setting), &error))
+            }
+            _ => Ok(()),
+        }
+    })
+}
+
+/// A partition's setting is its disk's.
+fn setting_of(sysfs: &Path) -> Option<PathBuf> {
+    let own = std::fs::canonicalize(sysfs).ok()?;
+    let folders = [own.clone(), own.parent()?.to_path_buf()];
+    folders.into_iter().map(|folder| folder.join("queue/read_ahead_kb")).find(|setting| setting.exists())
+}
+
+fn unsupported(why: &str) -> LabError {
+    LabError::new(LabErrorKind::Unsupported, format!("read-ahead cannot be changed here: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::system::is_root;
+
+    #[test]
+    fn the_old_value_comes_back() {
+        if !is_root() {
+            eprintln!("skipped: changing read-ahead needs root");
+            return;
+        }
+        let here = std::env::current_dir().unwrap();
+        let Ok(device) = BlockDevice::under(&here) else {
+            eprintln!("skipped: no block device under {}", here.display());
+            return;
+        };
+        let setting = setting_of(device.sysfs()).unwrap();
+        let before = read_number(&setting).unwrap();
+        let other = if before == 256 { 128 } else { 256 };
+        let Ok(changed) = ReadAhead::set(&[&here], other) else {
+            eprintln!("skipped: {} cannot be written here", setting.display());
+            return;
+        };
+        assert_eq!(read_number(&setting), Some(other));
+        drop(changed);
+        assert_eq!(read_number(&setting), Some(before));
+    }
+
+    #[test]
+    fn what_has_no_device_is_refused_as_impossible_here() {
+        let error = ReadAhead::set(&[Path::new("/proc/self/status")], 128).unwrap_err();
+        assert_eq!(error.kind(), LabErrorKind::Unsupported);
+    }
+}

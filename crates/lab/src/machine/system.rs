@@ -1,0 +1,167 @@
+//! Small readers of /proc and /sys that the machine's modules share. All of them answer `None` where the kernel does
+//! not tell: absence is an answer here, not an error.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::LabError;
+
+/// What the system said while doing `action` to `path`, with the next step where there is one.
+pub(super) fn fail(action: &str, path: &Path, error: &std::io::Error) -> LabError {
+    let next = match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM | libc::EROFS) => "; run as a user who may, or choose another place",
+        Some(libc::ENOSPC | libc::EDQUOT) => "; free some space, or ask for less data",
+        _ => "",
+    };
+    let plain = LabError::system(format!("cannot {action} {}", path.display()), error);
+    LabError::new(plain.kind(), format!("{plain}{next}"))
+}
+
+/// Whether the process runs as root (effective user 0).
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Content of a small kernel file, trimmed.
+pub fn read_text(path: impl AsRef<Path>) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+/// Content of a small kernel file that holds one number.
+pub fn read_number(path: impl AsRef<Path>) -> Option<u64> {
+    read_text(path)?.parse().ok()
+}
+
+/// A line of /proc/meminfo, in bytes: `MemAvailable`, `MemTotal`, `SwapTotal`.
+pub fn meminfo_bytes(name: &str) -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// When a process started, in clock ticks after boot: with its id, a name that is never used twice. `None` when there
+/// is no such process (or only its zombie).
+pub fn process_start(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command may hold anything, also spaces and parentheses: fields are counted from the last one.
+    let mut fields = text.get(text.rfind(')')? + 1..)?.split_whitespace();
+    match fields.next()? {
+        "Z" | "X" => None,
+        _ => fields.nth(18)?.parse().ok(),
+    }
+}
+
+/// Names this process so that a later start can tell whether it still lives: `pid-start`.
+pub fn process_name() -> String {
+    let pid = std::process::id();
+    format!("{pid}-{}", process_start(pid).unwrap_or(0))
+}
+
+/// Whether the process that [`process_name`] named still lives. Names that cannot be read count as alive: what is not
+/// understood is not removed.
+pub fn is_alive(name: &str) -> bool {
+    let Some((pid, start)) = name.split_once('-') else { return true };
+    match (pid.parse::<u32>(), start.parse::<u64>()) {
+        (Ok(pid), Ok(start)) => process_start(pid) == Some(start),
+        _ => true,
+    }
+}
+
+/// One mount, from /proc/self/mountinfo.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// `major:minor` of its device.
+    pub device_number: String,
+    /// The folder inside that file system which is mounted.
+    pub root: String,
+    /// Where.
+    pub point: PathBuf,
+    /// Type of file system.
+    pub kind: String,
+    /// Device or other source.
+    pub source: String,
+    /// Options of the file system itself: the controllers of a cgroup hierarchy.
+    pub options: String,
+}
+
+/// All mounts that this process sees, in order: a later one covers an earlier one at the same point.
+pub fn mounts() -> Vec<Mount> {
+    parse_mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
+}
+
+fn parse_mounts(text: &str) -> Vec<Mount> {
+    let parse = |line: &str| {
+        let (left, right) = line.split_once(" - ")?;
+        let mut left = left.split(' ').skip(2);
+        let mut right = right.split(' ');
+        Some(Mount {
+            device_number: left.next()?.to_owned(),
+            root: unescape(left.next()?),
+            point: PathBuf::from(unescape(left.next()?)),
+            kind: right.next()?.to_owned(),
+            source: unescape(right.next()?),
+            options: right.next().unwrap_or_default().to_owned(),
+        })
+    };
+    text.lines().filter_map(parse).collect()
+}
+
+/// Undoes mountinfo's octal escapes of space, tab, newline and backslash.
+fn unescape(text: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(text.to_owned(), |text, (code, plain)| text.replace(code, plain))
+}
+
+/// Milliseconds since 1970 UTC.
+pub fn unix_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A size for people: `1.5 GiB`, `64 MiB`, `512 bytes`.
+pub fn human_bytes(bytes: u64) -> String {
+    let steps = [(1u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    for (unit, name) in steps {
+        if bytes >= unit {
+            let value = bytes as f64 / unit as f64;
+            return if bytes.is_multiple_of(unit) {
+                format!("{value:.0} {name}")
+            } else {
+                format!("{value:.1} {name}")
+            };
+        }
+    }
+    format!("{bytes} bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_lives_and_one_that_never_was_does_not() {
+        assert!(is_alive(&process_name()));
+        assert!(!is_alive(&format!("{}-1", std::process::id())), "same id, other start: another process");
+        assert!(!is_alive("4294967294-77"));
+        assert!(is_alive("not-a-name"), "what is not understood is not removed");
+    }
+
+    #[test]
+    fn a_mount_line_is_read_with_its_escapes() {
+        let text = "36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\nrubbish\n";
+        let [mount] = &parse_mounts(text)[..] else { panic!("one mount") };
+        assert_eq!((mount.device_number.as_str(), mount.kind.as_str()), ("98:0", "ext3"));
+        assert_eq!(mount.point, Path::new("/mnt 2"));
+        assert_eq!(mount.options, "rw,errors=continue");
+    }
+
+    #[test]
+    fn sizes_read_as_people_write_them() {
+        let sizes = [(0, "0 bytes"), (4096, "4 KiB"), (3 << 29, "1.5 GiB"), (64 << 20, "64 MiB")];
+        for (bytes, text) in sizes {
+            assert_eq!(human_bytes(bytes), text);
+        }
+    }
+}

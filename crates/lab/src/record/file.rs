@@ -1,0 +1,307 @@
+//! Record files: a writer that loses at most the line it is writing, and a reader that says exactly what is wrong.
+//!
+//! Kept true by: a line is written with one call and flushed to the kernel before the next cell starts, so a killed run
+//! leaves whole lines and at most one cut-off line at the end, which the reader accepts and reports.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{Cell, End, Note, Outcome, Record, RunInfo, SCHEMA, Skip};
+use crate::config::Config;
+use crate::error::{LabError, LabErrorKind};
+
+/// Why a record file cannot be read. Every message names the file and what to do next.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The file cannot be opened, read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A line is not what it must be.
+    #[error("{}:{line}:{column}: damaged record: {message}; the lines before it are good: `head -n {} FILE` keeps them",
+        path.display(), line.saturating_sub(1))]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// Column in bytes, from 1.
+        column: usize,
+        /// What is wrong there.
+        message: String,
+    },
+    /// The file does not begin like a record file.
+    #[error("{}: not a record file of nofault lab: {message}; give the records.ndjson of a result folder", path.display())]
+    NotRecords {
+        /// The file.
+        path: PathBuf,
+        /// What was found instead.
+        message: String,
+    },
+    /// A newer version of the tool wrote it.
+    #[error("{}: written with record schema {found}, and this nofault reads up to {SCHEMA}: use the newer nofault that \
+        wrote it (version {tool_version})", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its schema.
+        found: u64,
+        /// The tool that wrote it.
+        tool_version: String,
+    },
+}
+
+impl From<RecordError> for LabError {
+    fn from(error: RecordError) -> Self {
+        match &error {
+            RecordError::Io { path, source } => LabError::system(path.display(), source),
+            _ => LabError::new(LabErrorKind::Damaged, error.to_string()),
+        }
+    }
+}
+
+/// What a record file holds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RecordFile {
+    /// Where it was read from.
+    pub path: PathBuf,
+    /// The first line.
+    pub run: RunInfo,
+    /// Cells in the order they were measured.
+    pub cells: Vec<Cell>,
+    /// What could not be measured.
+    pub skips: Vec<Skip>,
+    /// What a reader must know.
+    pub notes: Vec<Note>,
+    /// How the run ended; `None` for an interrupted run (killed, or power lost).
+    pub end: Option<End>,
+    /// The number of the last line, where it was cut off in the middle.
+    pub cut_off_line: Option<usize>,
+    /// Lines of a type that this version does not know: line number and type.
+    pub unknown: Vec<(usize, String)>,
+    /// Settings that this version does not know and left out.
+    pub unknown_settings: Vec<String>,
+}
+
+impl RecordFile {
+    /// Whether every planned cell was measured.
+    pub fn is_complete(&self) -> bool {
+        self.cut_off_line.is_none() && self.end.as_ref().is_some_and(|end| end.complete)
+    }
+
+    /// Why the run is not complete, in words; empty where it is.
+    pub fn incomplete_reason(&self) -> String {
+        match (&self.end, self.cut_off_line) {
+            (_, Some(line)) => format!("interrupted: line {line} of the records is cut off"),
+            (None, None) => "interrupted: the run was stopped before its end".into(),
+            (Some(end), None) if end.complete => String::new(),
+            (Some(end), None) if end.reason.is_empty() => "not all planned cells were measured".into(),
+            (Some(end), None) => end.reason.clone(),
+        }
+    }
+}
+
+/// Appends records to a new file, one line each.
+#[derive(Debug)]
+pub struct RecordWriter {
+    path: PathBuf,
+    file: File,
+}
+
+impl RecordWriter {
+    /// Makes a new file and writes its first line. Never writes over an existing file.
+    ///
+    /// # Errors
+    /// `Io` when the file exists or cannot be made.
+    pub fn create(path: &Path, run: &RunInfo) -> Result<Self, RecordError> {
+        let io = |source| RecordError::Io { path: path.to_path_buf(), source };
+        let file = OpenOptions::new().append(true).create_new(true).open(path).map_err(io)?;
+        let mut writer = Self { path: path.to_path_buf(), file };
+        writer.append(&Record::Run(run.clone()))?;
+        Ok(writer)
+    }
+
+    /// Appends one line and waits until the disk has it (some milliseconds; it is done between cells, never in one).
+    /// Values that JSON cannot hold (NaN, infinity) are left out and named in the cell's warnings.
+    ///
+    /// # Errors
+    /// `Io` when the disk refuses; what was written before is kept.
+    pub fn append(&mut self, record: &Record) -> Result<(), RecordError> {
+        let io = |source| RecordError::Io { path: self.path.clone(), source };
+        let mut line = match record {
+            Record::Cell(cell) => {
+                let mut cell = cell.clone();
+                drop_non_finite(&mut cell.outcome);
+                serde_json::to_vec(&Record::Cell(cell))
+            }
+            other => serde_json::to_vec(other),
+        }
+        .map_err(|error| io(error.into()))?;
+        line.push(b'\n');
+        self.file.write_all(&line).map_err(io)?;
+        self.file.sync_data().map_err(io)
+    }
+}
+
+/// JSON has no NaN: one would be written as `null` and make the line unreadable.
+fn drop_non_finite(outcome: &mut Outcome) {
+    let mut dropped = BTreeSet::new();
+    {
+        let mut clean = |map: &mut std::collections::BTreeMap<String, f64>| {
+            map.retain(|name, value| {
+                let keep = value.is_finite();
+                if !keep {
+                    dropped.insert(name.clone());
+                }
+                keep
+            });
+        };
+        clean(&mut outcome.counters);
+        clean(&mut outcome.figures);
+        outcome.ticks.iter_mut().for_each(|tick| clean(&mut tick.counters));
+        outcome.steady.iter_mut().for_each(|window| clean(&mut window.counters));
+    }
+    for (name, latency) in &mut outcome.latency {
+        if !latency.mean_ns.is_finite() {
+            latency.mean_ns = 0.0;
+            dropped.insert(format!("mean of {name}"));
+        }
+    }
+    for name in dropped {
+        outcome.warnings.push(format!("{name} was not a number and is left out"));
+    }
+}
+
+/// Reads a record file, or the `records.ndjson` of a result folder. Holds the whole file in memory.
+///
+/// # Errors
+/// `Io` when it cannot be read, `NotRecords` when it begins like something else, `Newer` when a newer tool wrote it,
+/// `Damaged` with line and column when a line in the middle is broken. A cut-off last line is no error: see
+/// [`RecordFile::cut_off_line`].
+pub fn read_records(path: &Path) -> Result<RecordFile, RecordError> {
+    let path = if path.is_dir() { path.join("records.ndjson") } else { path.to_path_buf() };
+    let bytes = fs::read(&path).map_err(|source| RecordError::Io { path: path.clone(), source })?;
+    parse_records(&path, &bytes)
+}
+
+/// Reads records from memory; `path` is for messages only. Errors as [`read_records`].
+///
+/// # Errors
+/// As [`read_records`], without `Io`.
+pub fn parse_records(path: &Path, bytes: &[u8]) -> Result<RecordFile, RecordError> {
+    let whole = bytes.is_empty() || bytes.ends_with(b"\n");
+    let lines: Vec<(usize, &[u8])> = bytes
+        .split(|&byte| byte == b'\n')
+        .enumerate()
+        .map(|(index, line)| (index + 1, line.trim_ascii_end()))
+        .filter(|(_, line)| !line.is_empty())
+        .collect();
+    let Some(((_, first), rest)) = lines.split_first() else {
+        return Err(not_records(path, "it is empty"));
+    };
+    let (run, unknown_settings) = first_line(path, first)?;
+    let mut file = RecordFile {
+        path: path.to_path_buf(),
+        run,
+        cells: Vec::new(),
+        skips: Vec::new(),
+        notes: Vec::new(),
+        end: None,
+        cut_off_line: None,
+        unknown: Vec::new(),
+        unknown_settings,
+    };
+    for (index, (number, line)) in rest.iter().enumerate() {
+        match file.take_line(path, *number, line) {
+            Ok(()) => {}
+            Err(_) if !whole && index + 1 == rest.len() => file.cut_off_line = Some(*number),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(file)
+}
+
+impl RecordFile {
+    fn take_line(&mut self, path: &Path, number: usize, line: &[u8]) -> Result<(), RecordError> {
+        let value: Value = parse_line(path, number, line)?;
+        let Some(kind) = value.get("type").and_then(Value::as_str) else {
+            return Err(damaged(path, number, 1, "a line without a \"type\""));
+        };
+        match kind {
+            "run" => return Err(damaged(path, number, 1, "a second run in one file (two labs wrote to it?)")),
+            "cell" => self.cells.push(parse_line(path, number, line)?),
+            "skip" => self.skips.push(parse_line(path, number, line)?),
+            "note" => self.notes.push(parse_line(path, number, line)?),
+            "end" => self.end = Some(parse_line(path, number, line)?),
+            other => self.unknown.push((number, other.to_owned())),
+        }
+        Ok(())
+    }
+}
+
+/// The run's line: judged by its schema before anything else of it is read.
+fn first_line(path: &Path, line: &[u8]) -> Result<(RunInfo, Vec<String>), RecordError> {
+    let Ok(mut value) = serde_json::from_slice::<Value>(line) else {
+        return Err(not_records(path, "its first line is not JSON"));
+    };
+    if value.get("type").and_then(Value::as_str) != Some("run") {
+        return Err(not_records(path, "its first line does not describe a run"));
+    }
+    let found = value.get("schema").and_then(Value::as_u64).unwrap_or(0);
+    if found > u64::from(SCHEMA) {
+        let tool_version = value.get("tool_version").and_then(Value::as_str).unwrap_or("unknown").to_owned();
+        return Err(RecordError::Newer { path: path.to_path_buf(), found, tool_version });
+    }
+    let mut unknown = Vec::new();
+    if let (Some(config), Ok(known)) = (value.get_mut("config"), serde_json::to_value(Config::default())) {
+        keep_known(config, &known, "", &mut unknown);
+    }
+    if unknown.is_empty() {
+        // Straight from the text, so that an error has its column.
+        return Ok((parse_line(path, 1, line)?, unknown));
+    }
+    let run = serde_json::from_value(value).map_err(|error| damaged(path, 1, 1, &error.to_string()))?;
+    Ok((run, unknown))
+}
+
+/// Takes settings out that this version does not have: the configuration itself refuses unknown names, which is right
+/// for a user's file and wrong for a record of a newer tool.
+fn keep_known(value: &mut Value, known: &Value, at: &str, unknown: &mut Vec<String>) {
+    let (Value::Object(fields), Value::Object(known)) = (value, known) else { return };
+    fields.retain(|name, _| {
+        let keep = known.contains_key(name);
+        if !keep {
+            unknown.push(format!("{at}{name}"));
+        }
+        keep
+    });
+    for (name, field) in fields {
+        keep_known(field, &known[name], &format!("{at}{name}."), unknown);
+    }
+}
+
+fn parse_line<T: DeserializeOwned>(path: &Path, number: usize, line: &[u8]) -> Result<T, RecordError> {
+    serde_json::from_slice(line).map_err(|error| {
+        let message = error.to_string();
+        // serde_json appends its own position, always of line 1 here.
+        let message = message.split(" at line ").next().unwrap_or_default();
+        damaged(path, number, error.column().max(1), message)
+    })
+}
+
+fn damaged(path: &Path, line: usize, column: usize, message: &str) -> RecordError {
+    RecordError::Damaged { path: path.to_path_buf(), line, column, message: message.to_owned() }
+}
+
+fn not_records(path: &Path, message: &str) -> RecordError {
+    RecordError::NotRecords { path: path.to_path_buf(), message: message.to_owned() }
+}

@@ -1,0 +1,218 @@
+//! One self-contained HTML file from a record file: findings first, then each experiment with its figures, tables, method
+//! and the literature beside it. No network, no script needed; the same records give the same bytes.
+//!
+//! Everything from the records passes the template's escaping or [`svg::escape`]; only drawings made here are markup.
+
+mod charts;
+mod figures;
+mod svg;
+mod text;
+
+use std::collections::BTreeMap;
+
+use minijinja::Environment;
+use minijinja::value::Serde;
+use serde::Serialize;
+
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::findings::{Finding, Kind, findings, key_figures};
+use crate::format;
+use crate::literature;
+use crate::record::file::RecordFile;
+use crate::record::{ExperimentId, MachineInfo};
+use crate::summary::Summary;
+use figures::Figure;
+
+const TEMPLATE: &str = include_str!("report/report.html");
+const STYLE: &str = include_str!("report/style.css");
+const SCRIPT: &str = include_str!("report/zoom.js");
+
+/// An experiment's part of the page.
+#[derive(Debug, Serialize)]
+struct Section {
+    id: &'static str,
+    question: &'static str,
+    findings: Vec<Finding>,
+    figures: Vec<Figure>,
+    method: Vec<String>,
+    literature: Vec<Literature>,
+    change: &'static [&'static str],
+    skips: Vec<(String, String)>,
+}
+
+/// One source's table.
+#[derive(Debug, Serialize)]
+struct Literature {
+    cite: &'static str,
+    title: &'static str,
+    machine: &'static str,
+    how: &'static str,
+    figure: Figure,
+    remarks: &'static [&'static str],
+}
+
+/// A key figure.
+#[derive(Debug, Serialize)]
+struct Key<'a> {
+    label: &'a str,
+    value: &'a str,
+    detail: &'a str,
+    experiment: &'static str,
+    inconclusive: bool,
+}
+
+/// What the template is filled with.
+#[derive(Debug, Serialize)]
+struct Page<'a> {
+    style: &'static str,
+    script: &'static str,
+    date: String,
+    tool_version: &'a str,
+    preset: String,
+    complete: bool,
+    incomplete_reason: String,
+    elapsed: Option<String>,
+    cells: usize,
+    machine: Vec<(String, String)>,
+    machine_line: String,
+    biases: &'a [String],
+    key_figures: Vec<Key<'a>>,
+    headlines: Vec<&'a Finding>,
+    warnings: Vec<&'a Finding>,
+    sections: Vec<Section>,
+    notes: Vec<(String, String)>,
+    settings: String,
+}
+
+/// Writes the report of a record file.
+///
+/// # Errors
+/// `System` when the template cannot be filled, which would be a bug.
+pub fn html(file: &RecordFile) -> Result<String> {
+    let summary = Summary::of(file);
+    let findings = findings(file, &summary);
+    let keyed: Vec<Key> = key_figures(&findings)
+        .into_iter()
+        .map(|(finding, figure)| Key {
+            label: &figure.label,
+            value: &figure.value,
+            detail: &figure.detail,
+            experiment: finding.experiment.map_or("run", ExperimentId::name),
+            inconclusive: finding.kind == Kind::Inconclusive,
+        })
+        .collect();
+    let warnings: Vec<&Finding> = findings.iter().filter(|finding| finding.kind == Kind::Warning).collect();
+    let headlines: Vec<&Finding> = findings
+        .iter()
+        .filter(|finding| finding.key_figure.is_some() && finding.kind == Kind::Difference)
+        .take(6)
+        .collect();
+    let sections: Vec<Section> = ExperimentId::ALL
+        .into_iter()
+        .filter(|id| {
+            summary.of_experiment(*id).next().is_some() || file.skips.iter().any(|skip| skip.experiment == *id)
+        })
+        .map(|id| section(id, file, &summary, &findings))
+        .collect();
+
+    let mut environment = Environment::new();
+    let failed =
+        |error: minijinja::Error| LabError::new(LabErrorKind::System, format!("fill the report's template: {error:#}"));
+    environment.add_template("report.html", TEMPLATE).map_err(failed)?;
+    let template = environment.get_template("report.html").map_err(failed)?;
+    let run = &file.run;
+    let context = Page {
+        style: STYLE,
+        script: SCRIPT,
+        date: format::date(run.started_unix_ms),
+        tool_version: &run.tool_version,
+        preset: preset(file),
+        complete: file.is_complete(),
+        incomplete_reason: file.incomplete_reason(),
+        elapsed: file.end.as_ref().map(|end| format::duration(end.elapsed_s)),
+        cells: file.cells.len(),
+        machine: machine(&run.machine),
+        machine_line: machine_line(&run.machine),
+        biases: &run.biases,
+        key_figures: keyed,
+        headlines,
+        warnings,
+        sections,
+        notes: file.notes.iter().map(|note| (format::date(note.at_unix_ms), note.text.clone())).collect::<Vec<_>>(),
+        settings: toml::to_string(&run.config).unwrap_or_else(|error| format!("# cannot be shown as TOML: {error}")),
+    };
+    template.render(Serde(&context)).map_err(failed)
+}
+
+fn section(id: ExperimentId, file: &RecordFile, summary: &Summary<'_>, findings: &[Finding]) -> Section {
+    let own = findings.iter().filter(|finding| finding.experiment == Some(id) && finding.kind != Kind::Warning);
+    let literature = literature::tables(id).map(|table| Literature {
+        cite: table.source.cite,
+        title: table.source.title,
+        machine: table.source.machine,
+        how: table.source.how,
+        figure: figures::literature(table),
+        remarks: table.remarks,
+    });
+    Section {
+        id: id.name(),
+        question: id.question(),
+        findings: own.cloned().collect(),
+        figures: figures::figures(summary, id),
+        method: text::method(id, file, summary),
+        literature: literature.collect(),
+        change: text::change(id),
+        skips: skips(id, file),
+    }
+}
+
+fn skips(id: ExperimentId, file: &RecordFile) -> Vec<(String, String)> {
+    let own = file.skips.iter().filter(|skip| skip.experiment == id);
+    own.map(|skip| {
+        let who = if skip.contender.is_empty() {
+            "everything".into()
+        } else {
+            crate::summary::contender_title(&skip.contender)
+        };
+        let target = if skip.target.is_empty() {
+            String::new()
+        } else {
+            format!(" on {}", crate::summary::target_title(&skip.target))
+        };
+        (format!("{who}{target}"), skip.reason.clone())
+    })
+    .collect()
+}
+
+fn preset(file: &RecordFile) -> String {
+    format!("{:?}", file.run.config.preset).to_lowercase()
+}
+
+fn machine_line(machine: &MachineInfo) -> String {
+    let parts = [
+        machine.cpu.clone(),
+        format!("{} CPUs", machine.cpu_count),
+        format!("{} RAM", format::bytes(machine.memory_bytes)),
+        format!("Linux {}", machine.kernel),
+        format!("{} on {}", machine.file_system, machine.device),
+    ];
+    parts.join(" · ")
+}
+
+fn machine(machine: &MachineInfo) -> Vec<(String, String)> {
+    let mut facts: Vec<(String, String)> = vec![
+        ("CPU".into(), machine.cpu.clone()),
+        ("CPUs usable".into(), machine.cpu_count.to_string()),
+        ("RAM".into(), format::bytes(machine.memory_bytes)),
+        ("Kernel".into(), machine.kernel.clone()),
+        ("Virtualization".into(), machine.virtualization.clone()),
+        ("File system".into(), machine.file_system.clone()),
+        ("Device".into(), machine.device.clone()),
+        ("Read-ahead".into(), machine.read_ahead_kb.map_or("unknown".into(), |kib| format!("{kib} KiB"))),
+        ("Root".into(), if machine.root { "yes" } else { "no" }.into()),
+    ];
+    let others: &BTreeMap<String, String> = &machine.facts;
+    facts.extend(others.iter().map(|(name, value)| (name.replace('_', " "), value.clone())));
+    facts.retain(|(_, value)| !value.is_empty());
+    facts
+}

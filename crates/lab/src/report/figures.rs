@@ -1,0 +1,566 @@
+//! Which figures an experiment has, each with the table behind it. A figure that the records cannot fill is left out.
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::charts::{Lines, Mark, MarkKind, Panel, Row, Rows, Series};
+use crate::format::{Unit, digits};
+use crate::literature::LiteratureTable;
+use crate::record::{CacheState, Cell, ExperimentId, Tick};
+use crate::summary::{Family, Group, Metric, Summary, contender_title, parameters, target_title};
+
+/// Most lines that a chart can carry and still be read.
+const LINES_MAX: usize = 7;
+
+/// A drawing, what it shows, and its figures.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Figure {
+    pub(crate) title: String,
+    /// How to read it.
+    pub(crate) lead: String,
+    pub(crate) legend: Vec<Legend>,
+    /// Both drawings, as markup.
+    pub(crate) svg: String,
+    pub(crate) table: Table,
+}
+
+/// A line or mark in the legend.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Legend {
+    pub(crate) tone: &'static str,
+    pub(crate) dash: usize,
+    /// `line`, `dot`, `ring`, or `full`.
+    pub(crate) mark: &'static str,
+    pub(crate) label: String,
+}
+
+/// A table of text; the first column names the row.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Table {
+    pub(crate) headers: Vec<String>,
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn new(headers: &[&str]) -> Self {
+        Self { headers: headers.iter().map(|&header| header.into()).collect(), rows: Vec::new() }
+    }
+}
+
+/// All figures of an experiment.
+pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for (variant, target) in summary.places(experiment) {
+        let groups = summary.at(experiment, variant, target);
+        let place = place_title(variant, target);
+        match experiment {
+            ExperimentId::Random => {
+                figures.extend(time_series(&groups, &place, Metric::OpsPerS, "reads per second"));
+                figures.extend(rates(&groups, &place, Metric::OpsPerS, "reads per second"));
+                figures.extend(costs(&groups, &place, Metric::CpuPerOp, "CPU time per read"));
+                figures.extend(sweeps(&groups, &place, Metric::OpsPerS, "reads per second"));
+                figures.extend(latencies(&groups, &place, "op", "read"));
+            }
+            ExperimentId::Scan => {
+                figures.extend(time_series(&groups, &place, Metric::BytesPerS, "bytes per second"));
+                figures.extend(rates(&groups, &place, Metric::BytesPerS, "bytes per second"));
+                figures.extend(costs(&groups, &place, Metric::CpuPerGb, "CPU time per GB"));
+                figures.extend(sweeps(&groups, &place, Metric::BytesPerS, "bytes per second"));
+            }
+            ExperimentId::Async => {
+                figures.extend(strips(&groups, &place));
+                figures.extend(lateness(&groups, &place));
+            }
+            ExperimentId::Access => {
+                figures.extend(rates(&groups, &place, Metric::OpsPerS, "operations per second"));
+                figures.extend(sweeps(&groups, &place, Metric::OpsPerS, "operations per second"));
+                figures.extend(latencies(&groups, &place, "op", "operation"));
+                figures.extend(latencies(&groups, &place, "sync", "sync"));
+                figures.extend(latencies(&groups, &place, "open_loop", "request at a fixed rate"));
+            }
+        }
+    }
+    figures
+}
+
+fn place_title(variant: &str, target: &str) -> String {
+    let target = target_title(target);
+    if variant.is_empty() { target } else { format!("{}, {target}", variant.replace('-', " ")) }
+}
+
+/// Colour class of a contender: the same everywhere in the report.
+pub(crate) fn tone(contender: &str) -> &'static str {
+    match Family::of(contender) {
+        Family::Mapped if contender.contains("normal") => "t1",
+        Family::Mapped if contender.contains("seq") => "t2",
+        Family::Mapped => "t0",
+        Family::Direct => "t3",
+        Family::Ring => "t4",
+        Family::Buffered => "t5",
+        Family::Baseline => "t6",
+    }
+}
+
+/// The groups that stand for their contenders in a chart of lines: the best of each, in the order measured.
+fn one_each<'g, 'a>(groups: &'g [&'g Group<'a>], metric: Metric) -> Vec<&'g Group<'a>> {
+    let mut chosen: Vec<&Group<'_>> = Vec::new();
+    for group in groups {
+        let Some(spread) = group.spread(metric) else { continue };
+        match chosen.iter_mut().find(|other| other.spec.contender == group.spec.contender) {
+            Some(other) => {
+                let best = other.spread(metric).map_or(0.0, |spread| spread.median);
+                if (spread.median > best) == metric.more_is_better() {
+                    *other = group;
+                }
+            }
+            None => chosen.push(group),
+        }
+    }
+    chosen
+}
+
+/// How many series of this colour there are already: their dash.
+fn dash(series: &[Series], tone: &str) -> usize {
+    series.iter().filter(|other| other.tone == tone).count()
+}
+
+fn legend_of(series: &[Series]) -> Vec<Legend> {
+    series
+        .iter()
+        .map(|series| Legend { tone: series.tone, dash: series.dash % 4, mark: "line", label: series.label.clone() })
+        .collect()
+}
+
+fn bar_row(group: &Group<'_>, metric: Metric) -> Option<Row> {
+    let spread = group.spread(metric)?;
+    Some(Row {
+        label: group.label(),
+        tone: tone(&group.spec.contender),
+        marks: vec![Mark { values: group.values(metric), median: spread.median, kind: MarkKind::Measured }],
+        value: metric.unit().show(spread.median),
+    })
+}
+
+/// What was reached: a bar to the median, a dot a repeat.
+fn rates(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
+    let rows: Vec<Row> = groups.iter().filter_map(|group| bar_row(group, metric)).collect();
+    if rows.is_empty() {
+        return None;
+    }
+    let title = format!("{}: {place}", if metric == Metric::BytesPerS { "Throughput" } else { "Rate" });
+    let chart = Rows { axis: axis.into(), unit: metric.unit(), log: false, rows };
+    Some(Figure {
+        svg: chart.draw(&title),
+        title,
+        lead: "Bar: median with full memory (whole cell where it never fills). Dots: the repeats.".into(),
+        legend: Vec::new(),
+        table: results(groups),
+    })
+}
+
+/// Every figure of each contender: the table behind a rate.
+pub(crate) fn results(groups: &[&Group<'_>]) -> Table {
+    let experiment = groups.first().map_or(ExperimentId::Random, |group| group.spec.experiment);
+    let primary = Metric::primary(experiment);
+    let cpu = if experiment == ExperimentId::Scan { Metric::CpuPerGb } else { Metric::CpuPerOp };
+    let columns = [
+        ("median", primary),
+        ("CPU each", cpu),
+        ("shootdowns", Metric::ShootdownsPerS),
+        ("kswapd", Metric::KswapdShare),
+        ("device/work", Metric::Amplification),
+        ("p50", Metric::Latency("op", 500)),
+        ("p99", Metric::Latency("op", 990)),
+        ("p99.9", Metric::Latency("op", 999)),
+    ];
+    let columns: Vec<_> =
+        columns.into_iter().filter(|(_, metric)| groups.iter().any(|group| group.spread(*metric).is_some())).collect();
+    let mut table = Table::new(&["contender", "runs", "spread"]);
+    for (index, (name, metric)) in columns.iter().enumerate() {
+        let header = if *metric == Metric::CpuPerGb { "CPU per GB" } else { name };
+        table.headers.insert(if index == 0 { 1 } else { table.headers.len() }, header.to_owned());
+    }
+    for group in groups {
+        let mut row = vec![group.label()];
+        if group.good.is_empty() {
+            let why = group.worthless.first().map_or("no figure".into(), |(_, why)| format!("worthless: {why}"));
+            row.push(why);
+            row.push("0".into());
+            row.resize(table.headers.len(), "–".into());
+            table.rows.push(row);
+            continue;
+        }
+        for (index, (_, metric)) in columns.iter().enumerate() {
+            row.push(group.spread(*metric).map_or("–".into(), |spread| metric.unit().show(spread.median)));
+            if index == 0 {
+                let left_out = group.worthless.len();
+                let runs = group.good.len();
+                row.push(if left_out > 0 { format!("{runs} ({left_out} worthless)") } else { runs.to_string() });
+                row.push(group.primary().map_or("–".into(), |spread| {
+                    format!("{} – {}", primary.unit().show(spread.min), primary.unit().show(spread.max))
+                }));
+            }
+        }
+        table.rows.push(row);
+    }
+    table
+}
+
+/// What it costs: on a logarithmic axis, as contenders differ by orders of magnitude.
+fn costs(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
+    let rows: Vec<Row> = groups.iter().filter_map(|group| bar_row(group, metric)).collect();
+    if rows.len() < 2 {
+        return None;
+    }
+    let title = format!("{axis}: {place}");
+    let mut table = Table::new(&["contender", axis, "spread"]);
+    for group in groups {
+        if let Some(spread) = group.spread(metric) {
+            let unit = metric.unit();
+            table.rows.push(vec![
+                group.label(),
+                unit.show(spread.median),
+                format!("{} – {}", unit.show(spread.min), unit.show(spread.max)),
+            ]);
+        }
+    }
+    let chart = Rows { axis: axis.into(), unit: metric.unit(), log: true, rows };
+    Some(Figure {
+        svg: chart.draw(&title),
+        title,
+        lead: "User and system time of the process and its children, and kswapd's. This is what a slow device hides in the rates.".into(),
+        legend: Vec::new(),
+        table,
+    })
+}
+
+/// Second by second, as the paper's figures 2 to 4.
+fn time_series(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
+    let chosen: Vec<(&Group<'_>, &Cell)> = one_each(groups, metric)
+        .into_iter()
+        .filter_map(|group| Some((group, group.typical()?)))
+        .filter(|(_, cell)| cell.outcome.ticks.len() >= 2)
+        .take(LINES_MAX)
+        .collect();
+    let to = chosen.iter().flat_map(|(_, cell)| &cell.outcome.ticks).map(|tick| tick.at_s).fold(0.0, f64::max);
+    if chosen.is_empty() || !(to.is_finite() && to > 0.0) {
+        return None;
+    }
+    let work = |tick: &Tick| Some(if metric == Metric::BytesPerS { tick.bytes as f64 } else { tick.ops as f64 });
+    let counter = |name: &'static str, factor: f64| move |tick: &Tick| Some(tick.counters.get(name)? * factor);
+    let mut panels = vec![Panel { axis: axis.into(), unit: metric.unit(), log: false, series: series(&chosen, &work) }];
+    for (axis, unit, name, factor) in [
+        ("TLB shootdowns per second", Unit::PerSecond, "tlb_shootdowns", 1.0),
+        ("kswapd, percent of one core", Unit::Percent, "kswapd_cpu_s", 100.0),
+    ] {
+        let series = series(&chosen, &counter(name, factor));
+        if series.iter().any(|series| series.points.iter().any(|point| point.1 > 0.0)) {
+            panels.push(Panel { axis: axis.into(), unit, log: false, series });
+        }
+    }
+    let mut legend = legend_of(&panels[0].series);
+    if chosen.iter().any(|(_, cell)| cell.outcome.full_at_s.is_some()) {
+        legend.push(Legend {
+            tone: "t6",
+            dash: 0,
+            mark: "full",
+            label: "memory full (in the contender's colour)".into(),
+        });
+    }
+    let title = format!("Second by second: {place}");
+    let table = tick_table(&panels);
+    let chart = Lines { axis: "seconds after the start".into(), from: 0.0, to, log: false, ticks: Vec::new(), panels };
+    Some(Figure {
+        svg: chart.draw(&title),
+        title,
+        lead:
+            "From a cold start; of each contender the setting with the best median, and of its repeats the median one."
+                .into(),
+        legend,
+        table,
+    })
+}
+
+fn series(chosen: &[(&Group<'_>, &Cell)], value: &dyn Fn(&Tick) -> Option<f64>) -> Vec<Series> {
+    let mut all: Vec<Series> = Vec::new();
+    for (group, cell) in chosen {
+        let tone = tone(&group.spec.contender);
+        let points = cell.outcome.ticks.iter().filter(|tick| tick.elapsed_s > 0.0);
+        all.push(Series {
+            label: group.label(),
+            tone,
+            dash: dash(&all, tone),
+            points: points.filter_map(|tick| Some((tick.at_s, value(tick)? / tick.elapsed_s))).collect(),
+            full_at: cell.outcome.full_at_s,
+        });
+    }
+    all
+}
+
+/// Rows are ticks; of long series every n-th.
+fn tick_table(panels: &[Panel]) -> Table {
+    let mut table = Table::new(&["second"]);
+    let columns: Vec<(&Panel, &Series)> = panels
+        .iter()
+        .flat_map(|panel| {
+            panel.series.iter().filter(|series| !series.points.is_empty()).map(move |series| (panel, series))
+        })
+        .collect();
+    let longest = columns.iter().map(|(_, series)| series.points.len()).max().unwrap_or(0);
+    for (panel, series) in &columns {
+        table.headers.push(format!("{}: {}", series.label, panel.axis));
+    }
+    for index in (0..longest).step_by(longest.div_ceil(60).max(1)) {
+        let at = columns.iter().find_map(|(_, series)| series.points.get(index));
+        let mut row = vec![at.map_or(String::new(), |point| digits(point.0))];
+        for (panel, series) in &columns {
+            row.push(series.points.get(index).map_or("–".into(), |point| panel.unit.show(point.1)));
+        }
+        table.rows.push(row);
+    }
+    table
+}
+
+/// Rate over threads or depth, where at least three values of one were measured.
+fn sweeps(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Vec<Figure> {
+    let parameters: [(&str, fn(&Group<'_>) -> u32); 2] = [
+        ("threads", |group| group.spec.params.threads),
+        ("requests in flight for each thread", |group| group.spec.params.depth),
+    ];
+    let mut figures = Vec::new();
+    for (name, value) in parameters {
+        let mut series: Vec<Series> = Vec::new();
+        let mut table = Table::new(&["contender", name, "median", "spread"]);
+        let mut contenders: Vec<&str> = Vec::new();
+        for group in groups {
+            if !contenders.contains(&group.spec.contender.as_str()) {
+                contenders.push(&group.spec.contender);
+            }
+        }
+        for contender in contenders {
+            let mut points: Vec<(f64, crate::summary::Spread)> = groups
+                .iter()
+                .filter(|group| group.spec.contender == contender && group.spec.params.extra.is_empty())
+                .filter_map(|group| Some((f64::from(value(group)), group.spread(metric)?)))
+                .filter(|(at, _)| *at > 0.0)
+                .collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            points.dedup_by(|a, b| a.0 == b.0);
+            if points.len() < 3 {
+                continue;
+            }
+            let unit = metric.unit();
+            for (at, spread) in &points {
+                let range = format!("{} – {}", unit.show(spread.min), unit.show(spread.max));
+                table.rows.push(vec![contender_title(contender), digits(*at), unit.show(spread.median), range]);
+            }
+            let tone = tone(contender);
+            series.push(Series {
+                label: contender_title(contender),
+                tone,
+                dash: dash(&series, tone),
+                points: points.iter().map(|(at, spread)| (*at, spread.median)).collect(),
+                full_at: None,
+            });
+        }
+        if series.is_empty() {
+            continue;
+        }
+        let ends = series
+            .iter()
+            .flat_map(|series| &series.points)
+            .fold((f64::INFINITY, 0.0_f64), |(a, b), point| (a.min(point.0), b.max(point.0)));
+        let mut ticks: Vec<(f64, String)> =
+            series.iter().flat_map(|series| &series.points).map(|point| (point.0, digits_whole(point.0))).collect();
+        ticks.sort_by(|a, b| a.0.total_cmp(&b.0));
+        ticks.dedup_by(|a, b| a.0 == b.0);
+        let title = format!("By {name}: {place}");
+        let legend = legend_of(&series);
+        let panels = vec![Panel { axis: axis.into(), unit: metric.unit(), log: false, series }];
+        let chart = Lines { axis: name.into(), from: ends.0, to: ends.1, log: true, ticks, panels };
+        figures.push(Figure {
+            svg: chart.draw(&title),
+            title,
+            lead: "Medians; the spreads are in the table.".into(),
+            legend,
+            table,
+        });
+    }
+    figures
+}
+
+fn digits_whole(value: f64) -> String {
+    format!("{value:.0}")
+}
+
+/// Percentile curves from the whole histograms, over all repeats.
+fn latencies(groups: &[&Group<'_>], place: &str, name: &str, what: &str) -> Option<Figure> {
+    let primary = groups.first().map(|group| Metric::primary(group.spec.experiment))?;
+    let chosen = one_each(groups, primary);
+    let chosen: Vec<(&Group<'_>, Histogram<u64>)> =
+        chosen.into_iter().filter_map(|group| Some((group, group.histogram(name)?))).take(LINES_MAX).collect();
+    if chosen.is_empty() {
+        return None;
+    }
+    // The rarer half of what remains, again and again: 50 %, 75 %, … on an axis of 1 / (1 - quantile).
+    let samples = chosen.iter().map(|(_, histogram)| histogram.len()).max().unwrap_or(1);
+    let to = (samples as f64).clamp(100.0, 1e5);
+    let mut series: Vec<Series> = Vec::new();
+    let quantiles = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999];
+    let mut table = Table::new(&["contender", "samples", "mean", "p50", "p90", "p99", "p99.9", "p99.99", "largest"]);
+    for (group, histogram) in &chosen {
+        let seconds = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1e9;
+        let tone = tone(&group.spec.contender);
+        let own_to = (histogram.len() as f64).min(to);
+        let steps = (own_to.log2().max(1.0) * 4.0).ceil() as u32;
+        let points = (0..=steps).map(|step| own_to.powf(f64::from(step) / f64::from(steps)));
+        let points = points.map(|rarity| (rarity, seconds(1.0 - 1.0 / rarity))).collect();
+        series.push(Series { label: group.label(), tone, dash: dash(&series, tone), points, full_at: None });
+        let mut row =
+            vec![group.label(), Unit::Count.show(histogram.len() as f64), Unit::Seconds.show(histogram.mean() / 1e9)];
+        row.extend(quantiles[..5].iter().map(|quantile| Unit::Seconds.show(seconds(*quantile))));
+        row.push(Unit::Seconds.show(histogram.max() as f64 / 1e9));
+        table.rows.push(row);
+    }
+    let ticks = [
+        (1.0, "0 %"),
+        (2.0, "50 %"),
+        (10.0, "90 %"),
+        (100.0, "99 %"),
+        (1e3, "99.9 %"),
+        (1e4, "99.99 %"),
+        (1e5, "99.999 %"),
+    ];
+    let ticks = ticks.iter().filter(|(at, _)| *at <= to).map(|(at, text)| (*at, (*text).to_owned())).collect();
+    let title = format!("Latency of a {what}: {place}");
+    let legend = legend_of(&series);
+    let panels =
+        vec![Panel { axis: format!("time of one {what} (logarithmic)"), unit: Unit::Seconds, log: true, series }];
+    let chart = Lines {
+        axis: format!("share of {what}s that took at most this long"),
+        from: 1.0,
+        to,
+        log: true,
+        ticks,
+        panels,
+    };
+    Some(Figure {
+        svg: chart.draw(&title),
+        title,
+        lead:
+            "All repeats together; of each contender the setting with the best rate. To the right: the rare slow ones."
+                .into(),
+        legend,
+        table,
+    })
+}
+
+/// One dot a run, cold and warm: the async post's plot.
+fn strips(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
+    let metric = Metric::Seconds;
+    let mut rows: Vec<Row> = Vec::new();
+    let mut table = Table::new(&["configuration", "cold", "spread", "warm", "spread", "runs"]);
+    for group in groups {
+        let label = group.label();
+        if rows.iter().any(|row| row.label == label) {
+            continue;
+        }
+        let mut marks = Vec::new();
+        let mut values = Vec::new();
+        let mut cells = vec![label.clone()];
+        for (cache, kind) in [(CacheState::Cold, MarkKind::Cold), (CacheState::Warm, MarkKind::Warm)] {
+            let same = groups.iter().find(|other| other.label() == label && other.spec.cache == cache);
+            let Some((same, spread)) = same.and_then(|same| Some((same, same.spread(metric)?))) else {
+                cells.extend(["–".into(), "–".into()]);
+                continue;
+            };
+            marks.push(Mark { values: same.values(metric), median: spread.median, kind });
+            values.push(Unit::Seconds.show(spread.median));
+            cells.push(Unit::Seconds.show(spread.median));
+            cells.push(format!("{} – {}", Unit::Seconds.show(spread.min), Unit::Seconds.show(spread.max)));
+        }
+        if marks.is_empty() {
+            continue;
+        }
+        cells.push(group.good.len().to_string());
+        table.rows.push(cells);
+        rows.push(Row { label, tone: tone(&group.spec.contender), marks, value: values.join(" · ") });
+    }
+    if rows.is_empty() {
+        return None;
+    }
+    let title = format!("Time for the same work: {place}");
+    let chart = Rows { axis: "seconds".into(), unit: Unit::Seconds, log: true, rows };
+    Some(Figure {
+        svg: chart.draw(&title),
+        title,
+        lead: "One dot a run; the strokes and the figures at the end of a row are medians, cold · warm.".into(),
+        legend: vec![
+            Legend { tone: "t6", dash: 0, mark: "dot", label: "cold".into() },
+            Legend { tone: "t6", dash: 0, mark: "ring", label: "warm".into() },
+        ],
+        table,
+    })
+}
+
+/// How late the timer fires, at its worst in each run.
+fn lateness(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
+    let metric = Metric::Latency("ticker", 1000);
+    let cold: Vec<&Group<'_>> = groups.iter().copied().filter(|group| group.spec.cache == CacheState::Cold).collect();
+    let rows: Vec<Row> = cold.iter().filter_map(|group| bar_row(group, metric)).collect();
+    if rows.is_empty() {
+        return None;
+    }
+    let mut table = Table::new(&["configuration", "p50", "p99", "latest"]);
+    for group in &cold {
+        let at = |per_mille| {
+            group.spread(Metric::Latency("ticker", per_mille)).map_or("–".into(), |s| Unit::Seconds.show(s.median))
+        };
+        table.rows.push(vec![group.label(), at(500), at(990), at(1000)]);
+    }
+    let title = format!("How late a 1 ms timer fires, cold: {place}");
+    let chart = Rows { axis: "latest firing of a run, after it was due".into(), unit: Unit::Seconds, log: true, rows };
+    Some(Figure {
+        svg: chart.draw(&title),
+        title,
+        lead: "A ticker on the same executor (or beside the threads): the worst of each run. This is what other tasks feel.".into(),
+        legend: Vec::new(),
+        table,
+    })
+}
+
+/// The literature's figures on their own axis.
+pub(crate) fn literature(table: &LiteratureTable) -> Figure {
+    let rows = table.rows.iter().map(|row| {
+        let kinds = [MarkKind::Literature, MarkKind::LiteratureWarm];
+        let marks =
+            row.values.iter().zip(kinds).map(|(value, kind)| Mark { values: vec![*value], median: *value, kind });
+        let values: Vec<String> = row.values.iter().map(|value| table.unit.show(*value)).collect();
+        Row { label: row.label.into(), tone: tone(row.contender), marks: marks.collect(), value: values.join(" · ") }
+    });
+    let log = table.columns.len() > 1;
+    let chart = Rows { axis: table.columns.join(" and "), unit: table.unit, log, rows: rows.collect() };
+    let mut data = Table { headers: vec!["contender".into()], rows: Vec::new() };
+    data.headers.extend(table.columns.iter().map(|&column| column.to_owned()));
+    data.headers.push("remark".into());
+    for row in table.rows {
+        let mut cells = vec![row.label.to_owned()];
+        cells.extend(row.values.iter().map(|value| table.unit.show(*value)));
+        cells.push(row.note.to_owned());
+        data.rows.push(cells);
+    }
+    let title = table.title.to_owned();
+    Figure { svg: chart.draw(&title), title, lead: String::new(), legend: Vec::new(), table: data }
+}
+
+/// Threads, depth and the rest of all groups, for the method's text.
+pub(crate) fn settings(groups: &[&Group<'_>]) -> Vec<String> {
+    let mut seen: Vec<String> = Vec::new();
+    for group in groups {
+        let text = parameters(&group.spec.params);
+        if !text.is_empty() && !seen.contains(&text) {
+            seen.push(text);
+        }
+    }
+    seen
+}

@@ -1,0 +1,285 @@
+//! Drawing primitives: an SVG canvas, text that knows its width, and axes whose labels never touch.
+//!
+//! Kept true by: [`text_width`] overestimates what browsers draw, and every label is placed only where its estimated box
+//! is free. Colours are classes, so one drawing serves light, dark and paper.
+
+use std::fmt::Write as _;
+
+use crate::format::Unit;
+
+/// Height of the usual text in pixels.
+pub(crate) const TEXT_PX: f64 = 12.0;
+
+/// Width of a text at [`TEXT_PX`], overestimated: system fonts differ by ten percent.
+pub(crate) fn text_width(text: &str) -> f64 {
+    text.chars()
+        .map(|c| match c {
+            'i' | 'l' | 'j' | '.' | ',' | ':' | '\'' | '|' | ' ' | '/' | '(' | ')' => 4.4,
+            'm' | 'w' | 'M' | 'W' | '%' | '@' => 11.4,
+            'A'..='Z' | '_' | '×' | '–' | '+' => 9.2,
+            _ => 7.2,
+        })
+        .sum()
+}
+
+/// Breaks a text between words into lines of at most `width_px`; a longer word stays whole.
+pub(crate) fn wrap(text: &str, width_px: f64) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if text_width(line) + text_width(word) + 4.4 <= width_px => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// Text as HTML.
+pub(crate) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            // Not allowed in XML at all.
+            c if c.is_control() && c != '\n' && c != '\t' => escaped.push('\u{fffd}'),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// Where a text is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// An SVG being drawn.
+#[derive(Debug)]
+pub(crate) struct Canvas {
+    body: String,
+    width: f64,
+}
+
+impl Canvas {
+    pub(crate) fn new(width: f64) -> Self {
+        Self { body: String::new(), width }
+    }
+
+    pub(crate) fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
+        let _ = write!(
+            self.body,
+            r#"<line class="{class}" x1="{:.1}" y1="{:.1}" x2="{:.1}" y2="{:.1}"/>"#,
+            from.0, from.1, to.0, to.1
+        );
+    }
+
+    pub(crate) fn rect(&mut self, class: &str, at: (f64, f64), size: (f64, f64)) {
+        let _ = write!(
+            self.body,
+            r#"<rect class="{class}" x="{:.1}" y="{:.1}" width="{:.1}" height="{:.1}"/>"#,
+            at.0,
+            at.1,
+            size.0.max(0.0),
+            size.1.max(0.0)
+        );
+    }
+
+    /// A dot with a tooltip.
+    pub(crate) fn dot(&mut self, class: &str, at: (f64, f64), radius: f64, title: &str) {
+        let _ = write!(
+            self.body,
+            r#"<circle class="{class}" cx="{:.1}" cy="{:.1}" r="{radius}"><title>{}</title></circle>"#,
+            at.0,
+            at.1,
+            escape(title)
+        );
+    }
+
+    /// A diamond with a tooltip: a figure from the literature.
+    pub(crate) fn diamond(&mut self, class: &str, at: (f64, f64), title: &str) {
+        let (x, y) = at;
+        let _ = write!(
+            self.body,
+            r#"<path class="{class}" d="M{x:.1} {:.1}L{:.1} {y:.1}L{x:.1} {:.1}L{:.1} {y:.1}Z"><title>{}</title></path>"#,
+            y - 6.0,
+            x + 6.0,
+            y + 6.0,
+            x - 6.0,
+            escape(title)
+        );
+    }
+
+    pub(crate) fn path(&mut self, class: &str, points: &[(f64, f64)], title: &str) {
+        let mut d = String::new();
+        for (index, (x, y)) in points.iter().enumerate() {
+            let _ = write!(d, "{}{x:.1} {y:.1}", if index == 0 { 'M' } else { 'L' });
+        }
+        let _ = write!(self.body, r#"<path class="{class}" d="{d}"><title>{}</title></path>"#, escape(title));
+    }
+
+    pub(crate) fn text(&mut self, class: &str, at: (f64, f64), anchor: Anchor, text: &str) {
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        let _ = write!(
+            self.body,
+            r#"<text class="{class}" x="{:.1}" y="{:.1}" text-anchor="{anchor}">{}</text>"#,
+            at.0,
+            at.1,
+            escape(text)
+        );
+    }
+
+    /// The whole element. `label` is what a screen reader says.
+    pub(crate) fn finish(self, class: &str, height: f64, label: &str) -> String {
+        format!(
+            r#"<svg class="{class}" viewBox="0 0 {:.0} {height:.0}" role="img" aria-label="{}">{}</svg>"#,
+            self.width,
+            escape(label),
+            self.body
+        )
+    }
+}
+
+/// A linear or logarithmic axis: values to pixels.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Axis {
+    min: f64,
+    max: f64,
+    log: bool,
+    from_px: f64,
+    to_px: f64,
+    unit: Unit,
+}
+
+impl Axis {
+    /// An axis for values up to `values`' largest; a linear one starts at zero, a logarithmic one at a round value
+    /// below the smallest positive. Without usable values it shows 0 to 1 (or 1 to 10).
+    pub(crate) fn new(values: impl Iterator<Item = f64>, log: bool, unit: Unit, from_px: f64, to_px: f64) -> Self {
+        let (mut low, mut high) = (f64::INFINITY, 0.0_f64);
+        for value in values.filter(|value| value.is_finite() && *value > 0.0) {
+            (low, high) = (low.min(value), high.max(value));
+        }
+        let (min, max) = match (log, high > 0.0) {
+            (false, true) => (0.0, high * 1.04),
+            (false, false) => (0.0, 1.0),
+            (true, true) => (round_down(low / 1.15), round_up(high * 1.15)),
+            (true, false) => (1.0, 10.0),
+        };
+        Self { min, max, log, from_px, to_px, unit }
+    }
+
+    /// An axis with given ends.
+    pub(crate) fn between(min: f64, max: f64, log: bool, unit: Unit, from_px: f64, to_px: f64) -> Self {
+        let max = if max > min { max } else { min + 1.0 };
+        Self { min, max, log, from_px, to_px, unit }
+    }
+
+    /// Where a value is drawn; values outside are drawn at the end.
+    pub(crate) fn at(&self, value: f64) -> f64 {
+        let part = if self.log {
+            (value.max(self.min) / self.min).ln() / (self.max / self.min).ln()
+        } else {
+            (value - self.min) / (self.max - self.min)
+        };
+        let part = if part.is_finite() { part.clamp(0.0, 1.0) } else { 0.0 };
+        self.from_px + part * (self.to_px - self.from_px)
+    }
+
+    /// Round values with their labels, as many as fit when each label takes `room_px` along the axis, or its own width
+    /// for `None`. No two labels touch.
+    pub(crate) fn ticks(&self, room_px: Option<f64>) -> Vec<(f64, String)> {
+        let candidates = if self.log { self.log_steps() } else { self.linear_steps(room_px.unwrap_or(64.0)) };
+        let mut ticks: Vec<(f64, String)> = Vec::new();
+        for value in candidates {
+            let label = self.unit.show(value);
+            let free = ticks.last().is_none_or(|(last, last_label)| {
+                let room = room_px.unwrap_or_else(|| f64::midpoint(text_width(last_label), text_width(&label)) + 10.0);
+                (self.at(value) - self.at(*last)).abs() >= room
+            });
+            if free {
+                ticks.push((value, label));
+            }
+        }
+        ticks
+    }
+
+    fn linear_steps(&self, room_px: f64) -> Vec<f64> {
+        let count = ((self.to_px - self.from_px).abs() / room_px).floor().clamp(2.0, 8.0);
+        let step = round_up((self.max - self.min) / count);
+        if !(step.is_finite() && step > 0.0) {
+            return vec![self.min];
+        }
+        let first = (self.min / step).ceil() as i64;
+        (first..first + 12).map(|n| n as f64 * step).take_while(|value| *value <= self.max * (1.0 + 1e-9)).collect()
+    }
+
+    fn log_steps(&self) -> Vec<f64> {
+        let decades = (self.max / self.min).log10();
+        let mantissas: &[f64] = if decades <= 2.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        let (first, last) = (self.min.log10().floor() as i32, self.max.log10().ceil() as i32);
+        let every = usize::try_from(((last - first) / 8).max(1)).unwrap_or(1);
+        let within = |value: &f64| *value >= self.min * (1.0 - 1e-9) && *value <= self.max * (1.0 + 1e-9);
+        (first..=last)
+            .step_by(every)
+            .flat_map(|power| mantissas.iter().map(move |mantissa| mantissa * 10f64.powi(power)))
+            .filter(within)
+            .collect()
+    }
+}
+
+/// The next 1, 2 or 5 times a power of ten that is not smaller.
+pub(crate) fn round_up(value: f64) -> f64 {
+    let power = 10f64.powf(value.log10().floor());
+    [1.0, 2.0, 5.0, 10.0].into_iter().map(|m| m * power).find(|round| *round >= value * (1.0 - 1e-9)).unwrap_or(value)
+}
+
+/// The next 1, 2 or 5 times a power of ten that is not larger.
+pub(crate) fn round_down(value: f64) -> f64 {
+    let power = 10f64.powf(value.log10().floor());
+    [10.0, 5.0, 2.0, 1.0].into_iter().map(|m| m * power).find(|round| *round <= value * (1.0 + 1e-9)).unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_of_an_axis_never_touch() {
+        for (low, high) in [(1.0, 2.0), (1e-9, 1e12), (3.0, 1e6), (0.5, 0.51)] {
+            for log in [false, true] {
+                for width in [60.0, 200.0, 900.0] {
+                    let axis = Axis::new([low, high].into_iter(), log, Unit::PerSecond, 0.0, width);
+                    let ticks = axis.ticks(None);
+                    assert!(!ticks.is_empty(), "{low} {high} {log} {width}");
+                    for pair in ticks.windows(2) {
+                        let room = f64::midpoint(text_width(&pair[0].1), text_width(&pair[1].1));
+                        assert!(axis.at(pair[1].0) - axis.at(pair[0].0) >= room, "{ticks:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn odd_values_stay_inside() {
+        let axis = Axis::new([f64::NAN, 0.0, -3.0].into_iter(), true, Unit::Seconds, 10.0, 20.0);
+        for value in [f64::NAN, -1.0, 0.0, f64::INFINITY, 1e300] {
+            assert!((10.0..=20.0).contains(&axis.at(value)), "{value}");
+        }
+        assert_eq!((round_up(3.1), round_down(3.1), round_up(1.0), round_down(0.02)), (5.0, 2.0, 1.0, 0.02));
+        assert_eq!(escape("<a&\"\u{1}"), "&lt;a&amp;&quot;\u{fffd}");
+        assert_eq!(wrap("one two three", 60.0).len(), 2);
+    }
+}

@@ -1,0 +1,315 @@
+//! Runs what a configuration says: plans, prepares the machine, measures cell by cell, writes records as each ends, and
+//! makes the report from them.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`child`] | one cell in a process of its own |
+//! | [`prepare`] | what this machine has: data files, RAM-backed devices, memory limits; made and taken away |
+//! | [`schedule`] | which cells in which order, how long and how large; shown before anything starts |
+//!
+//! Kept true here: a record is written when its cell ends, so an interrupted run keeps what it measured; whatever was made is
+//! removed when its guard drops, on every way out.
+
+pub mod child;
+mod prepare;
+mod schedule;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+pub use child::Launcher;
+pub use prepare::prepare_device;
+
+use crate::config::Config;
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::format;
+use crate::machine::cache;
+use crate::machine::memory::{Limit, Plan as MemoryPlan};
+use crate::machine::read_ahead::ReadAhead;
+use crate::measure::unix_ms;
+use crate::progress::Progress;
+use crate::record::file::{RecordFile, RecordWriter, read_records};
+use crate::record::{
+    CacheState, Cell, CellSpec, End, MemoryLimit, MemoryMethod, Note, Outcome, Record, RunInfo, SCHEMA, Skip,
+};
+use crate::report;
+
+use prepare::Prepared;
+use schedule::Schedule;
+
+/// Name of the record file in a result folder.
+pub const RECORDS_NAME: &str = "records.ndjson";
+/// Name of the report in a result folder.
+pub const REPORT_NAME: &str = "report.html";
+
+/// What to run, and how.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// The effective configuration.
+    pub config: Config,
+    /// Folder for the result; `<dir>/<time>` where none is given. It must not exist.
+    pub out: Option<PathBuf>,
+    /// Leave the data files for the next run.
+    pub keep_data: bool,
+    /// Say what would be done, and stop.
+    pub plan_only: bool,
+    /// How cells are executed.
+    pub launcher: Launcher,
+}
+
+/// A run that came to records.
+#[derive(Debug)]
+pub struct RunResult {
+    /// The result folder.
+    pub folder: PathBuf,
+    /// What is in it.
+    pub records: RecordFile,
+    /// Why the run is not a full success: interrupted, wrong data read, cells that failed.
+    pub trouble: Option<LabError>,
+}
+
+/// Runs everything. `None` when only the plan was asked for.
+///
+/// # Errors
+/// Whatever keeps a run from starting or from being recorded. After the first record, trouble is in the result.
+pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -> Result<Option<RunResult>> {
+    let config = &options.config;
+    config.validate()?;
+    if let Some(out) = options.out.as_ref().filter(|out| out.exists()) {
+        let message =
+            format!("{} exists: results are never overwritten; choose another folder with --out", out.display());
+        return Err(LabError::new(LabErrorKind::Usage, message));
+    }
+    let started = Instant::now();
+    let mut prepared = Prepared::look(config, options.keep_data)?;
+    prepared.notes().iter().for_each(|note| progress.say(note));
+    let schedule = Schedule::of(config, prepared.available());
+    progress.say(&schedule.show(config, &prepared)?);
+    if options.plan_only {
+        return Ok(None);
+    }
+
+    let survey = prepared.survey();
+    survey.biases.iter().for_each(|bias| progress.say(&format!("note: {bias}")));
+    let folder = make_folder(options, prepared.folder())?;
+    let run_info = RunInfo {
+        schema: SCHEMA,
+        tool_version: env!("CARGO_PKG_VERSION").into(),
+        started_unix_ms: unix_ms(),
+        config: config.clone(),
+        machine: survey.machine,
+        biases: survey.biases,
+    };
+    let mut writer = RecordWriter::create(&folder.join(RECORDS_NAME), &run_info).map_err(LabError::from)?;
+    let mut runner = Runner { options, progress, cancel, writer: &mut writer, ballast: None, wrong: 0, failed: 0 };
+    let result = runner.all(&mut prepared);
+    drop(runner);
+    progress.finish();
+    let trouble = finish(&mut writer, result, started)?;
+    // The devices and files are taken away before the report is made: a Ctrl-C from here on leaves nothing behind.
+    prepared.close()?;
+    let records = read_records(&folder.join(RECORDS_NAME)).map_err(LabError::from)?;
+    write_report(&records, &folder.join(REPORT_NAME))?;
+    Ok(Some(RunResult { folder, records, trouble }))
+}
+
+/// A configuration from a TOML file, or from the records of an earlier run.
+///
+/// # Errors
+/// `Usage` for what is neither, with the reason.
+pub fn config_from_file(path: &Path) -> Result<Config> {
+    if path.is_dir() || path.extension().is_some_and(|end| end == "ndjson") {
+        return Ok(read(path)?.run.config);
+    }
+    let text =
+        std::fs::read_to_string(path).map_err(|error| LabError::system(format!("read {}", path.display()), &error))?;
+    Config::from_toml(&text)
+}
+
+/// Reads a result: its folder, or its record file.
+///
+/// # Errors
+/// `Damaged` with line and column; `System` when it cannot be read.
+pub fn read(path: &Path) -> Result<RecordFile> {
+    Ok(read_records(path)?)
+}
+
+/// Writes the report of some records.
+///
+/// # Errors
+/// What the system says.
+pub fn write_report(records: &RecordFile, path: &Path) -> Result<()> {
+    let html = report::html(records)?;
+    // Under another name first: a reader never sees half a report, and a full disk leaves the old one.
+    let half = path.with_extension("html.part");
+    std::fs::write(&half, html)
+        .and_then(|()| std::fs::rename(&half, path))
+        .map_err(|error| LabError::system(format!("write {}", path.display()), &error))
+}
+
+fn make_folder(options: &RunOptions, dir: &Path) -> Result<PathBuf> {
+    let folder = match &options.out {
+        Some(out) => out.clone(),
+        None => dir.join(folder_name(unix_ms())),
+    };
+    std::fs::create_dir_all(&folder)
+        .map_err(|error| LabError::system(format!("create the result folder {}", folder.display()), &error))?;
+    Ok(folder)
+}
+
+/// `2026-01-31T12-30-05`: sorts by time, and no file system minds it.
+fn folder_name(unix_ms: u64) -> String {
+    let minute = format::date(unix_ms).replace(" UTC", "").replace(' ', "T").replace(':', "-");
+    format!("{minute}-{:02}", unix_ms / 1000 % 60)
+}
+
+/// Writes the last record and says what the user must know.
+fn finish(writer: &mut RecordWriter, result: Result<Option<LabError>>, started: Instant) -> Result<Option<LabError>> {
+    let trouble = match result {
+        Ok(trouble) => trouble,
+        Err(error) => Some(error),
+    };
+    let complete = !trouble.as_ref().is_some_and(|error| error.kind() != LabErrorKind::WrongData);
+    let reason = trouble.as_ref().map(ToString::to_string).unwrap_or_default();
+    writer.append(&Record::End(End { complete, reason, elapsed_s: started.elapsed().as_secs_f64() }))?;
+    Ok(trouble)
+}
+
+/// The loop over cells.
+struct Runner<'a> {
+    options: &'a RunOptions,
+    progress: &'a mut Progress,
+    cancel: &'a AtomicBool,
+    writer: &'a mut RecordWriter,
+    /// Locking memory takes seconds, so ballast stays from cell to cell of one limit.
+    ballast: Option<(MemoryLimit, Limit)>,
+    wrong: u64,
+    failed: u64,
+}
+
+impl Runner<'_> {
+    /// Prepares and measures everything. An error ends the run; trouble with single cells does not.
+    fn all(&mut self, prepared: &mut Prepared) -> Result<Option<LabError>> {
+        for note in prepared.notes().to_vec() {
+            self.note(note)?;
+        }
+        prepared.make(self.progress, self.cancel)?;
+        // Once more: only now have the devices their names.
+        let schedule = Schedule::of(&self.options.config, prepared.available());
+        for skip in &schedule.skips {
+            self.writer.append(&Record::Skip(skip.clone()))?;
+        }
+        self.progress.begin_cells(schedule.time());
+        let count = schedule.cells.len();
+        for (index, spec) in schedule.cells.iter().enumerate() {
+            if self.cancel.load(Ordering::Relaxed) {
+                return Ok(Some(interrupted(index, count)));
+            }
+            self.progress.begin_cell(index, count, spec);
+            match self.one(spec) {
+                Ok(outcome) => {
+                    self.wrong += outcome.checks.wrong;
+                    let partial = outcome.partial;
+                    let cell = Cell { spec: spec.clone(), outcome };
+                    self.writer.append(&Record::Cell(cell.clone()))?;
+                    self.progress.end_cell(&cell, schedule::time_of(spec));
+                    if partial {
+                        return Ok(Some(interrupted(index + 1, count)));
+                    }
+                }
+                Err(error) if error.kind() == LabErrorKind::Interrupted => return Ok(Some(interrupted(index, count))),
+                Err(error) => self.could_not(spec, &error)?,
+            }
+        }
+        Ok(self.trouble())
+    }
+
+    /// A cell that cannot be measured is recorded as such, with its reason; the others go on.
+    fn could_not(&mut self, spec: &CellSpec, error: &LabError) -> Result<()> {
+        self.failed += u64::from(error.kind() != LabErrorKind::Unsupported);
+        self.progress.skip(schedule::time_of(spec));
+        self.progress.say(&format!("  {}: {error}", crate::progress::describe(spec)));
+        self.writer.append(&Record::Skip(Skip {
+            experiment: spec.experiment,
+            target: spec.target.label.clone(),
+            contender: spec.contender.clone(),
+            reason: format!("{} (repeat {}): {error}", spec.key(), spec.repeat),
+        }))?;
+        Ok(())
+    }
+
+    fn one(&mut self, spec: &CellSpec) -> Result<Outcome> {
+        let paths: Vec<&Path> = spec.target.paths.iter().map(Path::new).collect();
+        let _read_ahead = match spec.params.extra.get("read_ahead_kb") {
+            Some(kib) => Some(ReadAhead::set(&paths, kib.parse().unwrap_or(0))?),
+            None => None,
+        };
+        let resident = cache::prepare(spec.cache, &paths, spec.memory.bytes)?;
+        let limit = match self.ballast.take() {
+            Some((held, limit)) if held == spec.memory => limit,
+            // The old one is dropped first: both at once would not fit.
+            _ => MemoryPlan { limit: spec.memory, notes: Vec::new() }.enforce()?,
+        };
+        let cgroup = limit.cgroup().map(|guard| guard.path().to_path_buf());
+        let progress = &mut *self.progress;
+        let mut outcome = self.options.launcher.execute(
+            spec,
+            cgroup.as_deref(),
+            &mut |pid| limit.add_pid(pid),
+            self.cancel,
+            &mut |tick| progress.tick(spec, tick),
+        )?;
+        if spec.memory.method == MemoryMethod::Ballast {
+            self.ballast = Some((spec.memory, limit));
+        }
+        outcome.cache_method = resident.method;
+        outcome.resident_before_bytes = resident.resident_bytes;
+        outcome.resident_after_bytes = paths.iter().map(|path| cache::residency(path)).sum();
+        let left = outcome.resident_before_bytes.unwrap_or(0);
+        if spec.cache == CacheState::Cold && left > spec.target.data_bytes / 100 {
+            let left = format::bytes(left);
+            outcome.warnings.push(format!("the cache was not cold: {left} of the target were still in it"));
+        }
+        Ok(outcome)
+    }
+
+    fn note(&mut self, text: String) -> Result<()> {
+        Ok(self.writer.append(&Record::Note(Note { at_unix_ms: unix_ms(), text }))?)
+    }
+
+    fn trouble(&self) -> Option<LabError> {
+        if self.wrong > 0 {
+            let message = format!("{} blocks were not what was written there: those cells have no figures", self.wrong);
+            return Some(LabError::new(LabErrorKind::WrongData, message));
+        }
+        (self.failed > 0).then(|| {
+            let message = format!("{} cells failed; the report names them with their reasons", self.failed);
+            LabError::new(LabErrorKind::System, message)
+        })
+    }
+}
+
+fn interrupted(done: usize, count: usize) -> LabError {
+    LabError::new(
+        LabErrorKind::Interrupted,
+        format!("interrupted after {done} of {count} cells; what was measured is kept"),
+    )
+}
+
+/// The memory a plan of `available` will limit, for people.
+fn show_limit(limit: &MemoryLimit) -> String {
+    let bytes = format::bytes(limit.bytes);
+    match limit.method {
+        MemoryMethod::None => "unlimited".into(),
+        MemoryMethod::CgroupV2 => format!("{bytes} by a memory cgroup (version 2)"),
+        MemoryMethod::CgroupV1 => format!("{bytes} by a memory cgroup (version 1)"),
+        MemoryMethod::Ballast => format!("{bytes} left by locked ballast"),
+        MemoryMethod::LargeFile => "all of RAM, with data larger than it".into(),
+    }
+}
+
+/// Seconds as a duration, for plans.
+fn seconds(value: f64) -> Duration {
+    Duration::try_from_secs_f64(value).unwrap_or(Duration::MAX)
+}

@@ -1,0 +1,292 @@
+//! What this machine has for a run: looked at first, so that a plan can be shown and refused without having touched
+//! anything; then made; then taken away again.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use super::show_limit;
+use crate::config::{Choice, Config, ExperimentId};
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiment::Available;
+use crate::format;
+use crate::machine::data::{self, Wanted};
+use crate::machine::ram::{self, RamDevice};
+use crate::machine::survey::{self, Survey};
+use crate::machine::workdir::WorkDir;
+use crate::machine::{self, device, memory, system};
+use crate::progress::Progress;
+
+/// Speed at which data files are reckoned to be made, in bytes a second.
+const MAKING_BYTES_PER_S: f64 = 1e9;
+
+/// The machine, ready for a run or about to be made so. Dropping it takes away what was made.
+pub(super) struct Prepared {
+    // Devices go before the folder: nothing in the folder depends on them, but a hang there must not keep them.
+    ram_devices: Vec<RamDevice>,
+    dirs: Vec<WorkDir>,
+    available: Available,
+    notes: Vec<String>,
+    wanted: Vec<Making>,
+    ram_count: u32,
+    ram_wanted: Wanted,
+}
+
+/// A data file, or several of one name, to be made before the first cell.
+enum Making {
+    File { path: PathBuf, wanted: Wanted },
+    Files { folder: PathBuf, count: u32, wanted: Wanted },
+}
+
+impl Making {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::File { wanted, .. } => wanted.data_bytes,
+            Self::Files { count, wanted, .. } => wanted.data_bytes.saturating_mul(u64::from(*count)),
+        }
+    }
+
+    /// A file whose length decides whether there is room: the one file, or the first of several.
+    fn place(&self) -> PathBuf {
+        match self {
+            Self::File { path, .. } => path.clone(),
+            Self::Files { folder, .. } => data::file_names(folder, "async", 1).remove(0),
+        }
+    }
+}
+
+impl Prepared {
+    /// Takes the folder, removes what killed labs left behind, and finds out what is possible. Makes nothing yet.
+    ///
+    /// # Errors
+    /// What makes the run impossible: a folder that cannot be used, a device that is in use, no way to limit memory,
+    /// something required that is not there.
+    pub(super) fn look(config: &Config, keep_data: bool) -> Result<Self> {
+        let mut notes = machine::remove_leftovers();
+        let dir = WorkDir::open(&config.dir, keep_data)?;
+        notes.extend(dir.cleaned().iter().cloned());
+        let runs = |id| config.experiments.contains(&id);
+        let needs_file = runs(ExperimentId::Random) || runs(ExperimentId::Scan) || runs(ExperimentId::Access);
+        let wanted = Wanted { seed: config.seed, data_bytes: whole_blocks(config.data_bytes) };
+        let ram_wanted = Wanted { seed: config.seed, data_bytes: whole_blocks(config.ram_data_bytes) };
+        let mut prepared = Self {
+            available: Available { fio: fio_version(config)?, root: system::is_root(), ..Available::default() },
+            ram_devices: Vec::new(),
+            dirs: vec![dir],
+            notes,
+            wanted: Vec::new(),
+            ram_count: 0,
+            ram_wanted,
+        };
+        if needs_file {
+            prepared.plan_file(config, wanted)?;
+        }
+        if runs(ExperimentId::Async) {
+            prepared.plan_async_files(config);
+        }
+        prepared.plan_ram(config, needs_file)?;
+        for path in &config.devices {
+            prepared.available.devices.push(device::target(path, config.unmarked_devices)?);
+        }
+        Ok(prepared)
+    }
+
+    fn plan_file(&mut self, config: &Config, wanted: Wanted) -> Result<()> {
+        let limit = memory::choose(config.memory_method, config.memory_bytes, config.data_bytes)?;
+        self.available.memory = limit.limit;
+        self.notes.extend(limit.notes);
+        let path = self.dirs[0].data_file("main");
+        self.available.file = data::target("file", &[&path], wanted);
+        self.wanted.push(Making::File { path, wanted });
+        self.available.stripe.push(self.available.file.clone());
+        if !config.experiments.contains(&ExperimentId::Scan) {
+            return Ok(());
+        }
+        for place in &config.stripe_over {
+            if place.is_dir() {
+                let dir = WorkDir::open(place, false)?;
+                let path = dir.data_file("stripe");
+                self.available.stripe.push(data::target("file", &[&path], wanted));
+                self.wanted.push(Making::File { path, wanted });
+                self.dirs.push(dir);
+            } else {
+                self.available.stripe.push(device::target(place, config.unmarked_devices)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn plan_async_files(&mut self, config: &Config) {
+        let wanted = Wanted { seed: config.seed, data_bytes: whole_blocks(config.async_.file_bytes) };
+        let (folder, count) = (self.dirs[0].path().to_path_buf(), config.async_.files);
+        let paths = data::file_names(&folder, "async", count);
+        let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+        self.available.async_files = data::target("file", &paths, wanted);
+        self.wanted.push(Making::Files { folder, count, wanted });
+    }
+
+    fn plan_ram(&mut self, config: &Config, needed: bool) -> Result<()> {
+        let needed = needed || config.async_.open_questions;
+        if config.ram_device == Choice::Off || !needed {
+            return Ok(());
+        }
+        let count = if config.experiments.contains(&ExperimentId::Scan) { config.scan.ram_devices.max(1) } else { 1 };
+        let limit = ram::check(count, self.ram_wanted.data_bytes)
+            .and_then(|()| memory::choose(config.memory_method, config.ram_memory_bytes, config.ram_data_bytes));
+        match limit {
+            Ok(limit) => {
+                self.available.ram_memory = limit.limit;
+                self.ram_count = count;
+                // Its name is known once it is made; the plan only needs to know that there will be one.
+                self.available.ram = vec![data::target("ram", &[Path::new("")], self.ram_wanted); count as usize];
+                Ok(())
+            }
+            Err(error) if config.ram_device == Choice::Require => Err(error),
+            Err(error) => {
+                self.notes.push(format!("no RAM-backed device, so the software's own ceiling stays unseen: {error}"));
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes data files and devices.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Interrupted`, or what the system says; what was half made is removed.
+    pub(super) fn make(&mut self, progress: &mut Progress, cancel: &AtomicBool) -> Result<()> {
+        for making in &self.wanted {
+            match making {
+                Making::File { path, wanted } => {
+                    progress.begin_bytes("make the data file", making.bytes());
+                    let bar = &*progress;
+                    data::ensure_file(path, *wanted, &|done, _| bar.at_bytes(done), cancel)?;
+                }
+                Making::Files { folder, count, wanted } => {
+                    progress.begin_bytes("make the files of `async`", making.bytes());
+                    let bar = &*progress;
+                    data::ensure_files(folder, "async", *count, *wanted, &|done, _| bar.at_bytes(done), cancel)?;
+                }
+            }
+        }
+        if self.ram_count > 0 {
+            let total = self.ram_wanted.data_bytes.saturating_mul(u64::from(self.ram_count));
+            progress.begin_bytes("make RAM-backed devices", total);
+            let bar = &*progress;
+            self.ram_devices =
+                RamDevice::create_many(self.ram_count, self.ram_wanted, &|done, _| bar.at_bytes(done), cancel)?;
+            self.available.ram = self.ram_devices.iter().map(RamDevice::target).collect();
+        }
+        Ok(())
+    }
+
+    /// Takes everything away again, and says what could not be.
+    ///
+    /// # Errors
+    /// The first thing that could not be removed.
+    pub(super) fn close(self) -> Result<()> {
+        let Self { ram_devices, dirs, .. } = self;
+        drop(ram_devices);
+        // All of them, also when one fails.
+        let closed: Vec<Result<()>> = dirs.into_iter().map(WorkDir::close).collect();
+        closed.into_iter().collect()
+    }
+
+    pub(super) fn available(&self) -> &Available {
+        &self.available
+    }
+
+    pub(super) fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The folder of results and data.
+    pub(super) fn folder(&self) -> &Path {
+        self.dirs[0].path()
+    }
+
+    /// Describes the machine and finds its biases: a second or two of calibrations.
+    pub(super) fn survey(&self) -> Survey {
+        survey::survey(self.folder())
+    }
+
+    /// Time for making the data, in seconds.
+    pub(super) fn making_s(&self, config: &Config) -> f64 {
+        let ram = config.ram_data_bytes as f64 * f64::from(self.ram_count);
+        self.disk_bytes() as f64 / MAKING_BYTES_PER_S + ram / MAKING_BYTES_PER_S
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        self.wanted.iter().map(Making::bytes).sum()
+    }
+
+    /// The bytes needed on disk against what may be used, for people; refuses when it does not fit.
+    pub(super) fn show_space(&self, config: &Config) -> Result<String> {
+        for making in &self.wanted {
+            data::check_space(&making.place(), making.bytes())?;
+        }
+        let usable = data::usable_bytes(self.folder())?;
+        let own = self.wanted.iter().filter(|making| making.place().starts_with(self.folder()));
+        let (needed, held) = own.fold((0, 0), |(needed, held), making| {
+            (needed + making.bytes(), held + std::fs::metadata(making.place()).map_or(0, |meta| meta.len()))
+        });
+        if needed > usable.saturating_add(held) {
+            let message = format!(
+                "{} are needed in {} and {} may be used there (a tenth of the disk stays free): ask for less with --size, or \
+                 choose another folder with --dir",
+                format::bytes(needed),
+                config.dir.display(),
+                format::bytes(usable)
+            );
+            return Err(LabError::new(LabErrorKind::NoSpace, message));
+        }
+        let (needed, usable) = (format::bytes(needed), format::bytes(usable));
+        Ok(format!("{needed} of data in {} ({usable} may be used), removed at the end", config.dir.display()))
+    }
+
+    /// The RAM-backed devices, for people.
+    pub(super) fn show_ram(&self, config: &Config) -> Option<String> {
+        let size = format::bytes(config.ram_data_bytes);
+        let limit = show_limit(&self.available.ram_memory);
+        (self.ram_count > 0).then(|| format!("{} zram device(s) of {size}; memory {limit}", self.ram_count))
+    }
+}
+
+/// Puts the lab's marker and data on a raw device, which erases it.
+///
+/// # Errors
+/// `Usage` when `confirmed` is not the device's own path; `Busy` when it is mounted, in use or carries a file system.
+pub fn prepare_device(
+    device: &Path,
+    confirmed: &Path,
+    size_bytes: Option<u64>,
+    progress: &mut Progress,
+    cancel: &AtomicBool,
+) -> Result<()> {
+    let confirm = confirmed.to_string_lossy();
+    let size = whole_blocks(size_bytes.unwrap_or(0));
+    progress.begin_bytes("write the lab's data to the device", size);
+    let bar = &*progress;
+    device::prepare_device(device, &confirm, Config::default().seed, size, &|done, _| bar.at_bytes(done), cancel)?;
+    progress.finish();
+    Ok(())
+}
+
+/// fio's version where it may and can be used.
+fn fio_version(config: &Config) -> Result<Option<String>> {
+    if config.fio == Choice::Off {
+        return Ok(None);
+    }
+    let found =
+        std::process::Command::new("fio").arg("--version").output().ok().filter(|output| output.status.success());
+    match found.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()) {
+        None if config.fio == Choice::Require => {
+            let message = "fio is not installed; install it (Debian: apt-get install fio) or leave out --fio require";
+            Err(LabError::new(LabErrorKind::Unsupported, message))
+        }
+        found => Ok(found),
+    }
+}
+
+fn whole_blocks(bytes: u64) -> u64 {
+    let block = crate::machine::content::BLOCK_BYTES as u64;
+    bytes / block * block
+}

@@ -1,0 +1,81 @@
+//! Which cells in which order, how long they take, and the plan that is shown before anything starts.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::prepare::Prepared;
+use super::{seconds, show_limit};
+use crate::config::{Config, ExperimentId};
+use crate::error::Result;
+use crate::experiment::{self, Available};
+use crate::format;
+use crate::record::{CellSpec, Skip};
+
+/// What a cell costs besides its own time: a process, cold caches, a memory limit.
+const OVERHEAD_S: f64 = 0.3;
+
+/// All cells of a run, in order, and what is left out.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    pub(super) cells: Vec<CellSpec>,
+    pub(super) skips: Vec<Skip>,
+}
+
+impl Schedule {
+    /// Experiment by experiment; within one, contenders are interleaved: A B C, A B C, …, so that a machine that drifts
+    /// drifts for all of them.
+    pub(super) fn of(config: &Config, available: &Available) -> Self {
+        let mut schedule = Self { cells: Vec::new(), skips: Vec::new() };
+        for id in &config.experiments {
+            let plan = experiment::plan(*id, config, available);
+            schedule.skips.extend(plan.skips);
+            for repeat in 0..plan.repeats.unwrap_or(config.repeats) {
+                schedule.cells.extend(plan.cells.iter().map(|spec| CellSpec { repeat, ..spec.clone() }));
+            }
+        }
+        schedule
+    }
+
+    /// Planned time of all cells.
+    pub(super) fn time(&self) -> Duration {
+        self.cells.iter().map(time_of).sum()
+    }
+
+    /// The plan for people: cells, time, bytes, limits, what is left out. Also checks that the bytes fit.
+    ///
+    /// # Errors
+    /// `NoSpace` when disk or memory are too small for it.
+    pub(super) fn show(&self, config: &Config, prepared: &Prepared) -> Result<String> {
+        let mut text = String::new();
+        let mut line = |what: &str, value: String| {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{what:<11}{value}");
+        };
+        for id in &config.experiments {
+            let cells = self.cells.iter().filter(|spec| spec.experiment == *id);
+            let (count, time) =
+                cells.fold((0, Duration::ZERO), |(count, time), spec| (count + 1, time + time_of(spec)));
+            line(id.name(), format!("{count} cells, {}", format::duration(time.as_secs_f64())));
+        }
+        let total = self.time() + seconds(prepared.making_s(config));
+        line("time", format!("about {}", format::duration(total.as_secs_f64())));
+        line("disk", prepared.show_space(config)?);
+        line("memory", show_limit(&prepared.available().memory));
+        if let Some(device) = prepared.show_ram(config) {
+            line("ram", device);
+        }
+        for id in ExperimentId::ALL {
+            for skip in self.skips.iter().filter(|skip| skip.experiment == id) {
+                let what = [id.name(), &skip.target, &skip.contender];
+                let what: Vec<&str> = what.into_iter().filter(|part| !part.is_empty()).collect();
+                line("left out", format!("{}: {}", what.join(" "), skip.reason));
+            }
+        }
+        Ok(text.trim_end().to_owned())
+    }
+}
+
+/// Planned time of a cell.
+pub(super) fn time_of(spec: &CellSpec) -> Duration {
+    seconds(spec.duration_s + OVERHEAD_S)
+}

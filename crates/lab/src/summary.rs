@@ -1,0 +1,430 @@
+//! Cells grouped over their repeats, and what is counted in them: one place that decides which cells count, which are
+//! worthless, and what a metric means. Findings, tables, charts and comparisons all read from here.
+//!
+//! Rules: a cell with wrong data, failed operations or no operation at all has no figure, ever. A partial cell counts
+//! only where no whole one exists. Every figure is a median with the smallest and the largest of its repeats.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+
+use crate::format::Unit;
+use crate::record::file::RecordFile;
+use crate::record::{Cell, CellSpec, ExperimentId, Outcome, Params};
+
+/// Median and spread over repeats.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spread {
+    /// The median.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// How many repeats.
+    pub count: usize,
+}
+
+impl Spread {
+    /// The spread of some values; `None` without a finite one.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+        sorted.sort_by(f64::total_cmp);
+        let (&min, &max) = (sorted.first()?, sorted.last()?);
+        let middle = sorted.len() / 2;
+        let median =
+            if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) };
+        Some(Self { median, min, max, count: sorted.len() })
+    }
+
+    /// Whether the two ranges have a value in common.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.min <= other.max && other.min <= self.max
+    }
+
+    /// This over another: ratio of the medians, and the smallest and largest ratio that the repeats allow. `None` where
+    /// the other is zero or negative.
+    pub fn over(&self, other: &Self) -> Option<Self> {
+        if other.min <= 0.0 || other.median <= 0.0 {
+            return None;
+        }
+        Some(Self {
+            median: self.median / other.median,
+            min: self.min / other.max,
+            max: self.max / other.min,
+            count: self.count.min(other.count),
+        })
+    }
+
+    /// `412 K/s (398 K/s to 420 K/s)`; without the brackets for a single value.
+    pub fn show(&self, unit: Unit) -> String {
+        if self.count < 2 {
+            return unit.show(self.median);
+        }
+        format!("{} ({} to {})", unit.show(self.median), unit.show(self.min), unit.show(self.max))
+    }
+}
+
+/// What can be read off a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Metric {
+    /// Operations a second, after memory was full where it fills.
+    OpsPerS,
+    /// Bytes of work a second.
+    BytesPerS,
+    /// Wall time of fixed work.
+    Seconds,
+    /// CPU seconds of the process, its children and kswapd for one operation.
+    CpuPerOp,
+    /// The same for 10^9 bytes.
+    CpuPerGb,
+    /// TLB shootdown interrupts a second.
+    ShootdownsPerS,
+    /// TLB shootdown interrupts for one evicted page of a file.
+    ShootdownsPerEvicted,
+    /// CPU of kswapd, in percent of one core.
+    KswapdShare,
+    /// Bytes the device read for one byte of work.
+    Amplification,
+    /// A percentile of a latency, in per mille: `Latency("op", 990)`; 1000 is the largest.
+    Latency(&'static str, u16),
+}
+
+impl Metric {
+    /// Its value in an outcome; `None` where the kernel did not tell or nothing was done.
+    pub fn of(self, outcome: &Outcome) -> Option<f64> {
+        let (elapsed_s, ops, bytes) = match &outcome.steady {
+            Some(window) => (window.elapsed_s, window.ops, window.bytes),
+            None => (outcome.elapsed_s, outcome.ops, outcome.bytes),
+        };
+        let over = |value: f64, by: f64| (by > 0.0).then(|| value / by);
+        match self {
+            Self::OpsPerS => Some(outcome.ops_per_s()),
+            Self::BytesPerS => Some(outcome.bytes_per_s()),
+            Self::Seconds => Some(outcome.elapsed_s),
+            Self::CpuPerOp => over(cpu_s(outcome)?, ops as f64),
+            Self::CpuPerGb => over(cpu_s(outcome)?, bytes as f64 / 1e9),
+            Self::ShootdownsPerS => over(outcome.counter("tlb_shootdowns")?, elapsed_s),
+            Self::ShootdownsPerEvicted => {
+                let evicted = evicted_pages(outcome)?;
+                (evicted >= 1000.0).then_some(outcome.counter("tlb_shootdowns")? / evicted)
+            }
+            Self::KswapdShare => over(outcome.counter("kswapd_cpu_s")? * 100.0, elapsed_s),
+            Self::Amplification => over(outcome.counter("device_read_bytes")?, bytes as f64),
+            Self::Latency(name, per_mille) => {
+                let latency = outcome.latency.get(name).filter(|latency| latency.count > 0)?;
+                let ns = match per_mille {
+                    500 => latency.p50_ns,
+                    900 => latency.p90_ns,
+                    990 => latency.p99_ns,
+                    999 => latency.p999_ns,
+                    _ => latency.max_ns,
+                };
+                Some(ns as f64 / 1e9)
+            }
+        }
+    }
+
+    /// Its unit.
+    pub fn unit(self) -> Unit {
+        match self {
+            Self::OpsPerS | Self::ShootdownsPerS => Unit::PerSecond,
+            Self::BytesPerS => Unit::BytesPerSecond,
+            Self::Seconds | Self::CpuPerOp | Self::CpuPerGb | Self::Latency(..) => Unit::Seconds,
+            Self::ShootdownsPerEvicted => Unit::Count,
+            Self::KswapdShare => Unit::Percent,
+            Self::Amplification => Unit::Ratio,
+        }
+    }
+
+    /// Whether more is better.
+    pub fn more_is_better(self) -> bool {
+        matches!(self, Self::OpsPerS | Self::BytesPerS)
+    }
+
+    /// What an experiment is judged by.
+    pub fn primary(experiment: ExperimentId) -> Self {
+        match experiment {
+            ExperimentId::Random | ExperimentId::Access => Self::OpsPerS,
+            ExperimentId::Scan => Self::BytesPerS,
+            ExperimentId::Async => Self::Seconds,
+        }
+    }
+}
+
+fn cpu_s(outcome: &Outcome) -> Option<f64> {
+    let own = outcome.counter("own_cpu_user_s")? + outcome.counter("own_cpu_system_s")?;
+    let others = ["children_cpu_user_s", "children_cpu_system_s", "kswapd_cpu_s"];
+    Some(own + others.iter().filter_map(|name| outcome.counter(name)).sum::<f64>())
+}
+
+fn evicted_pages(outcome: &Outcome) -> Option<f64> {
+    outcome.counter("pgsteal_file").or_else(|| outcome.counter("cgroup_pgsteal"))
+}
+
+/// What a contender is, told from its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// Through a mapping.
+    Mapped,
+    /// Read and write calls through the page cache.
+    Buffered,
+    /// Synchronous O_DIRECT calls.
+    Direct,
+    /// An io_uring.
+    Ring,
+    /// An outside program (fio).
+    Baseline,
+}
+
+impl Family {
+    /// By the words in a contender's id.
+    pub fn of(contender: &str) -> Self {
+        let has = |word: &str| contender.contains(word);
+        match () {
+            () if has("fio") => Self::Baseline,
+            () if has("uring") || has("engine") || has("pool-reads") => Self::Ring,
+            () if has("map") => Self::Mapped,
+            () if has("direct") => Self::Direct,
+            () => Self::Buffered,
+        }
+    }
+
+    /// Whether it reads around the page cache, by the lab's own code.
+    pub fn is_explicit(self) -> bool {
+        matches!(self, Self::Direct | Self::Ring)
+    }
+}
+
+/// The cells of one key.
+#[derive(Debug, Clone)]
+pub struct Group<'a> {
+    /// [`CellSpec::key`].
+    pub key: String,
+    /// What was measured (of the first repeat).
+    pub spec: &'a CellSpec,
+    /// The cells that count.
+    pub good: Vec<&'a Cell>,
+    /// Cells without a figure: which repeat, and why.
+    pub worthless: Vec<(u32, String)>,
+    /// Cells that were cut short, whether they count or not.
+    pub partial: usize,
+}
+
+impl<'a> Group<'a> {
+    /// A metric over the repeats that count.
+    pub fn spread(&self, metric: Metric) -> Option<Spread> {
+        Spread::of(self.values(metric))
+    }
+
+    /// A metric of each repeat that counts, in order.
+    pub fn values(&self, metric: Metric) -> Vec<f64> {
+        self.good.iter().filter_map(|cell| metric.of(&cell.outcome)).collect()
+    }
+
+    /// The metric this experiment is judged by.
+    pub fn primary(&self) -> Option<Spread> {
+        self.spread(Metric::primary(self.spec.experiment))
+    }
+
+    /// What the contender is.
+    pub fn family(&self) -> Family {
+        Family::of(&self.spec.contender)
+    }
+
+    /// The repeat whose primary metric is the (lower) median: what a time series shows.
+    pub fn typical(&self) -> Option<&'a Cell> {
+        let metric = Metric::primary(self.spec.experiment);
+        let mut cells: Vec<_> =
+            self.good.iter().filter_map(|cell| metric.of(&cell.outcome).map(|value| (value, *cell))).collect();
+        cells.sort_by(|a, b| a.0.total_cmp(&b.0));
+        cells.get(cells.len().saturating_sub(1) / 2).map(|(_, cell)| *cell)
+    }
+
+    /// A latency over all repeats that count; `None` where no histogram can be read.
+    pub fn histogram(&self, name: &str) -> Option<Histogram<u64>> {
+        let mut merged: Option<Histogram<u64>> = None;
+        for latency in self.good.iter().filter_map(|cell| cell.outcome.latency.get(name)) {
+            let Some(histogram) = latency.histogram() else { continue };
+            match &mut merged {
+                Some(all) => {
+                    all.auto(true);
+                    // With resizing on, adding fails only when memory is out; the rest still stands.
+                    let _ = all.add(histogram);
+                }
+                None => merged = Some(histogram),
+            }
+        }
+        merged.filter(|histogram| !histogram.is_empty())
+    }
+
+    /// Contender and the parameters that tell it from others, for a person.
+    pub fn label(&self) -> String {
+        let mut label = contender_title(&self.spec.contender);
+        let parameters = parameters(&self.spec.params);
+        if !parameters.is_empty() {
+            label.push_str(" · ");
+            label.push_str(&parameters);
+        }
+        label
+    }
+}
+
+/// Everything of a record file, grouped; in the order in which cells were first measured.
+#[derive(Debug, Clone)]
+pub struct Summary<'a> {
+    /// The groups.
+    pub groups: Vec<Group<'a>>,
+}
+
+impl<'a> Summary<'a> {
+    /// Groups a file's cells.
+    pub fn of(file: &'a RecordFile) -> Self {
+        let mut at: BTreeMap<String, usize> = BTreeMap::new();
+        let mut all: Vec<(String, Vec<&Cell>)> = Vec::new();
+        for cell in &file.cells {
+            let key = cell.spec.key();
+            let index = *at.entry(key.clone()).or_insert_with(|| {
+                all.push((key, Vec::new()));
+                all.len() - 1
+            });
+            all[index].1.push(cell);
+        }
+        Self { groups: all.into_iter().map(|(key, cells)| group(key, &cells)).collect() }
+    }
+
+    /// The groups of one experiment.
+    pub fn of_experiment(&self, experiment: ExperimentId) -> impl Iterator<Item = &Group<'a>> {
+        self.groups.iter().filter(move |group| group.spec.experiment == experiment)
+    }
+
+    /// Pairs of variant and target label of one experiment, in the order they appear.
+    pub fn places(&self, experiment: ExperimentId) -> Vec<(&'a str, &'a str)> {
+        let mut places = Vec::new();
+        for group in self.of_experiment(experiment) {
+            let place = (group.spec.variant.as_str(), group.spec.target.label.as_str());
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
+        places
+    }
+
+    /// The groups of one experiment, variant and target.
+    pub fn at(&self, experiment: ExperimentId, variant: &str, target: &str) -> Vec<&Group<'a>> {
+        self.of_experiment(experiment)
+            .filter(|group| group.spec.variant == variant && group.spec.target.label == target)
+            .collect()
+    }
+}
+
+fn group<'a>(key: String, cells: &[&'a Cell]) -> Group<'a> {
+    let mut whole = Vec::new();
+    let mut cut = Vec::new();
+    let mut worthless = Vec::new();
+    for cell in cells {
+        match why_worthless(&cell.outcome) {
+            Some(why) => worthless.push((cell.spec.repeat, why)),
+            None if cell.outcome.partial => cut.push(*cell),
+            None => whole.push(*cell),
+        }
+    }
+    let partial = cells.iter().filter(|cell| cell.outcome.partial).count();
+    let good = if whole.is_empty() { cut } else { whole };
+    Group { key, spec: &cells[0].spec, good, worthless, partial }
+}
+
+/// Why a cell has no figure; `None` for a cell that counts.
+pub fn why_worthless(outcome: &Outcome) -> Option<String> {
+    let checks = &outcome.checks;
+    if checks.wrong > 0 {
+        return Some(format!(
+            "{} of {} checked blocks held wrong data",
+            checks.wrong,
+            checks.verified.max(checks.wrong)
+        ));
+    }
+    if checks.failed > 0 {
+        return Some(format!("{} operations failed", checks.failed));
+    }
+    if outcome.ops == 0 {
+        return Some("no operation finished".into());
+    }
+    let elapsed_s = outcome.steady.as_ref().map_or(outcome.elapsed_s, |window| window.elapsed_s);
+    (!elapsed_s.is_finite() || elapsed_s <= 0.0).then(|| "it took no time".into())
+}
+
+/// A contender's id in words. Ids that are not known are shown as they are.
+pub fn contender_title(id: &str) -> String {
+    let known = match id {
+        "mmap-normal" => "mmap NORMAL",
+        "mmap-random" => "mmap RANDOM",
+        "mmap-sequential" => "mmap SEQUENTIAL",
+        "pread-buffered" => "pread buffered",
+        "pread-direct" => "pread O_DIRECT",
+        "uring-direct" => "io_uring O_DIRECT",
+        "fio-uring" => "fio io_uring",
+        "fio-psync" => "fio psync",
+        "async-mmap" => "async mmap",
+        "async-read" => "async read",
+        "async-uring" => "async io_uring",
+        other => return other.replace('-', " "),
+    };
+    known.into()
+}
+
+/// Parameters in words; what is 1 or usual is left out.
+pub fn parameters(params: &Params) -> String {
+    let mut parts = Vec::new();
+    if params.threads > 1 {
+        parts.push(format!("{} threads", params.threads));
+    }
+    if params.depth > 1 {
+        parts.push(format!("depth {}", params.depth));
+    }
+    parts.extend(params.extra.iter().map(|(name, value)| format!("{} {value}", name.replace('_', " "))));
+    parts.join(", ")
+}
+
+/// What a target is called in headings.
+pub fn target_title(label: &str) -> String {
+    match label {
+        "" => "the whole machine".into(),
+        "file" => "file".into(),
+        "ram" => "RAM-backed device".into(),
+        "device" => "raw device".into(),
+        other => other.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_tells_its_median_and_whether_it_overlaps() {
+        let a = Spread::of([3.0, 1.0, f64::NAN, 2.0]).unwrap();
+        assert_eq!((a.median, a.min, a.max, a.count), (2.0, 1.0, 3.0, 3));
+        let b = Spread::of([4.0, 6.0]).unwrap();
+        assert_eq!(b.median, 5.0);
+        assert!(!a.overlaps(&b) && a.overlaps(&Spread::of([3.0]).unwrap()));
+        let ratio = b.over(&a).unwrap();
+        assert_eq!((ratio.median, ratio.min, ratio.max), (2.5, 4.0 / 3.0, 6.0));
+        assert_eq!(a.over(&Spread::of([0.0]).unwrap()), None);
+        assert_eq!(Spread::of([]), None);
+    }
+
+    #[test]
+    fn families_follow_from_ids() {
+        for (id, family) in [
+            ("mmap-random", Family::Mapped),
+            ("async-mmap", Family::Mapped),
+            ("pread-direct", Family::Direct),
+            ("pread-buffered", Family::Buffered),
+            ("uring-direct", Family::Ring),
+            ("fio-uring", Family::Baseline),
+        ] {
+            assert_eq!(Family::of(id), family, "{id}");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Record files that no machine made: plausible figures from a seed, with every odd case a report must survive.
+
+#![expect(dead_code, reason = "each test binary uses a part of it")]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use fastrand::Rng;
+use hdrhistogram::Histogram;
+use nofault_lab::config::Config;
+use nofault_lab::record::file::RecordFile;
+use nofault_lab::record::{
+    CacheState, Cell, CellSpec, Checks, End, ExperimentId, Latency, MachineInfo, MemoryLimit, MemoryMethod, Note,
+    Outcome, Params, RunInfo, SCHEMA, Skip, Target, Tick, Window,
+};
+
+pub(crate) const START_MS: u64 = 1_767_225_600_000;
+
+/// What a contender is like.
+#[derive(Clone, Copy)]
+pub(crate) struct Like {
+    pub(crate) contender: &'static str,
+    pub(crate) threads: u32,
+    pub(crate) depth: u32,
+    /// Operations a second with full memory, and while memory fills.
+    pub(crate) rate: f64,
+    pub(crate) fill_rate: f64,
+    pub(crate) cpu_us: f64,
+    pub(crate) amplification: f64,
+    pub(crate) shootdowns: f64,
+    pub(crate) kswapd: f64,
+}
+
+impl Like {
+    pub(crate) fn steady(contender: &'static str, threads: u32, depth: u32, rate: f64, cpu_us: f64) -> Self {
+        Self {
+            contender,
+            threads,
+            depth,
+            rate,
+            fill_rate: rate,
+            cpu_us,
+            amplification: 1.0,
+            shootdowns: 0.0,
+            kswapd: 0.0,
+        }
+    }
+
+    pub(crate) fn mapped(mut self, fill_rate: f64, amplification: f64, shootdowns: f64, kswapd: f64) -> Self {
+        self.fill_rate = fill_rate;
+        self.amplification = amplification;
+        self.shootdowns = shootdowns;
+        self.kswapd = kswapd;
+        self
+    }
+}
+
+pub(crate) fn machine() -> MachineInfo {
+    MachineInfo {
+        cpu: "Synthetic 9000 <test> & Co".into(),
+        cpu_count: 2,
+        memory_bytes: 24 << 30,
+        kernel: "6.18.0-synthetic".into(),
+        virtualization: "kvm".into(),
+        file_system: "ext4".into(),
+        device: "vda".into(),
+        read_ahead_kb: Some(8192),
+        root: true,
+        facts: BTreeMap::from([
+            ("syscall_ns".into(), "68".into()),
+            ("transparent_huge_pages".into(), "always [madvise] never".into()),
+        ]),
+    }
+}
+
+pub(crate) fn empty() -> RecordFile {
+    RecordFile {
+        path: PathBuf::from("synthetic/records.ndjson"),
+        run: RunInfo {
+            schema: SCHEMA,
+            tool_version: "0.1.0".into(),
+            started_unix_ms: START_MS,
+            config: Config::default(),
+            machine: machine(),
+            biases: Vec::new(),
+        },
+        cells: Vec::new(),
+        skips: Vec::new(),
+        notes: Vec::new(),
+        end: Some(End { complete: true, reason: String::new(), elapsed_s: 131.0 }),
+        cut_off_line: None,
+        unknown: Vec::new(),
+        unknown_settings: Vec::new(),
+    }
+}
+
+pub(crate) fn latency(rng: &mut Rng, median_ns: f64, count: u32) -> Latency {
+    let mut histogram = Histogram::<u64>::new_with_bounds(1, 600_000_000_000, 3).unwrap();
+    for _ in 0..count {
+        // Log-normal-like body with a heavy tail.
+        let body = (0..6).map(|_| rng.f64()).sum::<f64>() - 3.0;
+        let tail = if rng.f64() < 0.01 { 1.0 + 20.0 * rng.f64() } else { 1.0 };
+        histogram.saturating_record((median_ns * (body * 0.35).exp() * tail).max(1.0) as u64);
+    }
+    Latency::of(&histogram)
+}
+
+pub(crate) fn spec(experiment: ExperimentId, variant: &str, target: &str, like: &Like, repeat: u32) -> CellSpec {
+    CellSpec {
+        experiment,
+        variant: variant.into(),
+        target: Target {
+            label: target.into(),
+            paths: vec!["data/file".into()],
+            data_bytes: 4 << 30,
+            content_seed: Some(7),
+        },
+        contender: like.contender.into(),
+        params: Params {
+            threads: like.threads,
+            depth: like.depth,
+            block_bytes: if experiment == ExperimentId::Scan { 1 << 20 } else { 4096 },
+            extra: BTreeMap::new(),
+        },
+        repeat,
+        duration_s: 8.0,
+        memory: MemoryLimit { method: MemoryMethod::CgroupV2, bytes: 256 << 20 },
+        cache: CacheState::Cold,
+        seed: 1,
+    }
+}
+
+/// A cell that runs for eight seconds; memory is full after two.
+pub(crate) fn timed(rng: &mut Rng, spec: CellSpec, like: &Like) -> Cell {
+    let mut outcome = Outcome { started_unix_ms: START_MS, cache_method: "drop_caches".into(), ..Outcome::default() };
+    let noise = 1.0 + (rng.f64() - 0.5) * 0.06;
+    let mut window = Window { from_s: 2.0, ..Window::default() };
+    for second in 1..=8_u32 {
+        let full = second > 2;
+        let dip = if second == 3 { 0.5 + 0.5 * (like.rate / like.fill_rate).min(1.0) } else { 1.0 };
+        let rate = if full { like.rate * dip } else { like.fill_rate } * noise * (1.0 + (rng.f64() - 0.5) * 0.05);
+        let ops = rate as u64;
+        let bytes = ops * spec.params.block_bytes;
+        let cpu_s = ops as f64 * like.cpu_us / 1e6;
+        let evicted = if full && like.shootdowns > 0.0 { like.shootdowns * 40.0 } else { 0.0 };
+        let counters: BTreeMap<String, f64> = [
+            ("own_cpu_user_s", cpu_s * 0.2),
+            ("own_cpu_system_s", cpu_s * 0.8),
+            ("tlb_shootdowns", if full { like.shootdowns * (1.0 + (rng.f64() - 0.5) * 0.2) } else { 3.0 }),
+            ("kswapd_cpu_s", if full { like.kswapd } else { 0.0 }),
+            ("pgsteal_file", evicted),
+            ("device_read_bytes", bytes as f64 * like.amplification),
+            ("major_faults", 10.0),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+        outcome.ops += ops;
+        outcome.bytes += bytes;
+        for (name, value) in &counters {
+            *outcome.counters.entry(name.clone()).or_default() += value;
+            if full {
+                *window.counters.entry(name.clone()).or_default() += value;
+            }
+        }
+        if full {
+            window.ops += ops;
+            window.bytes += bytes;
+            window.elapsed_s += 1.0;
+        }
+        outcome.ticks.push(Tick { at_s: f64::from(second), elapsed_s: 1.0, ops, bytes, counters });
+    }
+    outcome.elapsed_s = 8.0;
+    outcome.full_at_s = Some(2.0);
+    outcome.steady = Some(window);
+    outcome.checks = Checks { verified: outcome.ops, checksum: 99, ..Checks::default() };
+    let in_flight = f64::from(like.threads * like.depth.max(1));
+    outcome.latency.insert("op".into(), latency(rng, in_flight / like.rate * 1e9 * 0.9, 4000));
+    Cell { spec, outcome }
+}
+
+/// All four experiments with skips, notes, a partial cell, a spoilt cell and a warning.
+pub(crate) fn full(seed: u64) -> RecordFile {
+    let rng = &mut Rng::with_seed(seed);
+    let mut file = empty();
+    file.run.biases = vec![
+        "read_ahead_kb of vda is 8192 (128 is usual): NORMAL and buffered reads fetch up to 8 MiB at a time; left as it is".into(),
+    ];
+    let random = [
+        Like::steady("mmap-normal", 16, 1, 220.0, 2400.0).mapped(400.0, 1480.0, 900.0, 0.3),
+        Like::steady("mmap-random", 16, 1, 52_000.0, 15.4).mapped(61_000.0, 1.0, 4300.0, 0.13),
+        Like::steady("mmap-sequential", 16, 1, 210.0, 2500.0).mapped(380.0, 1500.0, 950.0, 0.3),
+        Like::steady("pread-buffered", 16, 1, 50_000.0, 16.0).mapped(60_000.0, 1.02, 20.0, 0.1),
+        Like::steady("pread-direct", 16, 1, 62_000.0, 12.0),
+        Like::steady("uring-direct", 1, 64, 71_000.0, 3.1),
+        Like::steady("fio-psync", 16, 1, 61_500.0, 14.0),
+        Like::steady("fio-uring", 1, 64, 70_400.0, 3.9),
+    ];
+    let ram = [
+        Like::steady("mmap-random", 2, 1, 222_000.0, 8.4).mapped(295_000.0, 1.0, 12_000.0, 0.42),
+        Like::steady("pread-direct", 2, 1, 740_000.0, 2.4),
+        Like::steady("uring-direct", 1, 64, 236_000.0, 3.4),
+    ];
+    let scan = [
+        Like::steady("mmap-normal", 4, 1, 1900.0, 520.0).mapped(2400.0, 1.01, 5000.0, 0.9),
+        Like::steady("mmap-sequential", 4, 1, 1200.0, 700.0).mapped(1500.0, 1.0, 6000.0, 0.93),
+        Like::steady("uring-direct", 1, 8, 3200.0, 60.0),
+        Like::steady("fio-uring", 1, 8, 1210.0, 180.0),
+    ];
+    let access = [
+        Like::steady("mmap-random", 1, 1, 15_300.0, 25.4).mapped(16_000.0, 1.0, 20.0, 0.0),
+        Like::steady("pread-buffered", 1, 1, 15_200.0, 23.7),
+        Like::steady("pread-direct", 1, 1, 16_800.0, 22.0),
+        Like::steady("uring-direct", 1, 1, 16_500.0, 24.0),
+        Like::steady("uring-direct", 1, 8, 52_000.0, 6.0),
+        Like::steady("uring-direct", 1, 64, 68_700.0, 2.9),
+    ];
+    for repeat in 0..3 {
+        for like in &random {
+            file.cells.push(timed(rng, spec(ExperimentId::Random, "", "file", like, repeat), like));
+        }
+        for like in &ram {
+            file.cells.push(timed(rng, spec(ExperimentId::Random, "", "ram", like, repeat), like));
+        }
+        for (target, gain) in [("file", 1.0), ("ram", 2.6), ("striped-2", 2.9)] {
+            for like in &scan {
+                let mapped = like.contender.starts_with("mmap");
+                let like = Like { rate: like.rate * if mapped { 0.9 } else { gain }, ..*like };
+                file.cells.push(timed(rng, spec(ExperimentId::Scan, "", target, &like, repeat), &like));
+            }
+        }
+        for like in &access {
+            file.cells.push(timed(rng, spec(ExperimentId::Access, "read", "file", like, repeat), like));
+            if like.depth == 1 {
+                let mut cell = timed(rng, spec(ExperimentId::Access, "overwrite", "file", like, repeat), like);
+                cell.outcome.latency.insert("sync".into(), latency(rng, 9e6, 60));
+                file.cells.push(cell);
+            }
+        }
+        for like in &access[..3] {
+            let mut open = spec(ExperimentId::Access, "open-loop", "file", like, repeat);
+            open.params.extra.insert("rate_per_s".into(), format!("{:.0}", like.rate * 0.5));
+            let mut cell = timed(rng, open, &Like { rate: like.rate * 0.5, fill_rate: like.rate * 0.5, ..*like });
+            cell.outcome.latency.insert("open_loop".into(), latency(rng, 1.1e9 / like.rate * 4.0, 4000));
+            file.cells.push(cell);
+        }
+    }
+    push_async(rng, &mut file);
+    file.skips = vec![
+        Skip {
+            experiment: ExperimentId::Access,
+            target: "file".into(),
+            contender: "uring-sqpoll".into(),
+            reason: "SQPOLL needs CAP_SYS_NICE here: run as root".into(),
+        },
+        Skip {
+            experiment: ExperimentId::Scan,
+            target: "device".into(),
+            contender: String::new(),
+            reason: "no raw device was given: --device /dev/…".into(),
+        },
+    ];
+    file.notes.push(Note { at_unix_ms: START_MS + 60_000, text: "load average was 1.9 at the start".into() });
+    file.cells[1].outcome.warnings.push("device bytes and work bytes disagree by 40 % in 2 of 8 ticks".into());
+    if let Some(cell) = file.cells.last_mut() {
+        cell.outcome.partial = true;
+    }
+    let spoilt = file.cells.iter_mut().find(|cell| cell.spec.contender == "pread-buffered" && cell.spec.repeat == 1);
+    if let Some(cell) = spoilt {
+        cell.outcome.checks.wrong = 3;
+    }
+    file
+}
+
+/// The six configurations, cold and warm, in two variants.
+pub(crate) fn push_async(rng: &mut Rng, file: &mut RecordFile) {
+    let configurations = [
+        ("async-mmap", 1, 1.02, 0.024, 9.0e7),
+        ("async-read", 1, 0.41, 0.13, 1.4e6),
+        ("threads-mmap", 8, 0.34, 0.013, 1.2e6),
+        ("threads-read", 8, 0.33, 0.012, 1.2e6),
+        ("thread-mmap", 1, 1.01, 0.024, 8.5e7),
+        ("thread-read", 1, 0.92, 0.02, 8.0e7),
+    ];
+    for (variant, scale) in [("random-touch", 1.0), ("sequential", 0.9)] {
+        for repeat in 0..5 {
+            for (contender, threads, cold, warm, late) in configurations {
+                for (cache, seconds) in [(CacheState::Cold, cold), (CacheState::Warm, warm)] {
+                    let like = Like::steady(contender, threads, 1, 1.0, 1.0);
+                    let mut spec = spec(ExperimentId::Async, variant, "file", &like, repeat);
+                    spec.cache = cache;
+                    let elapsed_s = scale * seconds * (1.0 + rng.f64() * 0.12);
+                    let mut outcome = Outcome {
+                        started_unix_ms: START_MS,
+                        elapsed_s,
+                        ops: 16_384,
+                        bytes: 16_384 * 4096,
+                        checks: Checks { verified: 16_384, checksum: 5, ..Checks::default() },
+                        ..Outcome::default()
+                    };
+                    let late = if cache == CacheState::Cold { late } else { 1.0e6 };
+                    outcome.latency.insert("ticker".into(), latency(rng, late, 200));
+                    file.cells.push(Cell { spec, outcome });
+                }
+            }
+        }
+    }
+}
