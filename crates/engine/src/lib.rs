@@ -8,6 +8,7 @@
 //! | `format` | what is on disk, as types |
 //! | [`error`] | the one error |
 
+mod bell;
 pub mod db;
 pub mod error;
 mod format;
@@ -17,6 +18,7 @@ mod pages;
 pub mod settings;
 mod space;
 mod tree;
+mod wal;
 mod txn;
 
 pub use format::{BlockId, CommitSeq, PageId, TableId};

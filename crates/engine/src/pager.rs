@@ -53,6 +53,7 @@ use self::table::{Entry, PAGES_MAX, WordArray};
 pub(crate) use self::ticket::Ticket;
 use self::ticket::Waiter;
 pub(crate) use self::view::View;
+use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{BLOCK_LIMIT, CommitSeq, Location, PAGES_START_BYTES, PageId};
 use crate::pages::{Missing, Snapshot as _, Store, Wait};
@@ -100,6 +101,7 @@ pub(crate) struct Core {
     writer: Mutex<write::WriteLane>,
     clock: Mutex<usize>,
     keeper: keeper::Signal,
+    bell: Bell,
     async_seen: AtomicBool,
     kept_max: usize,
     counts: Counts,
@@ -243,6 +245,7 @@ impl Pager {
             writer: Mutex::new(write::WriteLane::new(open(&QueueOptions::default())?, disk)?),
             clock: Mutex::new(0),
             keeper: keeper::Signal::new(),
+            bell: Bell::new()?,
             async_seen: AtomicBool::new(false),
             kept_max: (options.snapshot_bytes_max / options.page_bytes as u64) as usize,
             counts: Counts::default(),

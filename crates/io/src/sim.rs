@@ -55,7 +55,8 @@
 //! - **A failed sync** drops what it covered, as Linux does: reads still see those bytes, a cut may keep or lose them,
 //!   but a later successful sync does not save them. A failed directory sync leaves its changes in doubt for good.
 //!
-//! Weaker than some real systems on purpose, stronger than none in use: what holds here holds on ext4, xfs and btrfs.
+//! Weaker on purpose than what ext4, xfs and btrfs usually do. The model follows their design; it was not compared with
+//! real power cuts.
 //!
 //! # Time
 //!

@@ -85,8 +85,12 @@ impl Disk for StripedDisk {
     }
 
     fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>> {
+        // Waiting for several rings is a poll of their descriptors, and that of a ring with DEFER_TASKRUN, which
+        // `single_thread` brings, does not wake a sleeping poll when a completion becomes due (seen on Linux 6.18).
+        let single_thread = options.single_thread && self.children.len() == 1;
+        let child_options = QueueOptions { single_thread, ..options.clone() };
         let open = |(index, child): (usize, &Arc<dyn Disk>)| {
-            let queue = child.queue(options).map_err(|error| name_child(error, index, "open a queue"))?;
+            let queue = child.queue(&child_options).map_err(|error| name_child(error, index, "open a queue"))?;
             Ok(Child { queue, backlog: VecDeque::new() })
         };
         Ok(Box::new(StripedQueue {

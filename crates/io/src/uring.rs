@@ -39,7 +39,10 @@ pub struct UringOptions {
     pub sqpoll_idle_ms: Option<u32>,
     /// SINGLE_ISSUER and DEFER_TASKRUN. `Auto` takes them for queues with [`QueueOptions::single_thread`].
     pub defer_taskrun: FlagChoice,
-    /// COOP_TASKRUN, where DEFER_TASKRUN is not taken: completions do not interrupt the thread that submitted them.
+    /// COOP_TASKRUN, for queues with [`QueueOptions::single_thread`] where DEFER_TASKRUN is not taken: completions do
+    /// not interrupt the thread that submitted them. Never for other queues: a completion would wait until the thread
+    /// that *submitted* happens to enter the kernel, a timer tick later (milliseconds, for a read of microseconds),
+    /// however eagerly another thread waits for it.
     pub coop_taskrun: FlagChoice,
     /// Register the file with the ring.
     pub register_file: bool,
@@ -164,8 +167,8 @@ fn build_ring(options: &QueueOptions, ring_options: &UringOptions, notes: &mut V
         builder.build(submission_entries as u32)
     };
     let mut wanted = Vec::new();
-    if ring_options.sqpoll_idle_ms.is_none() {
-        if options.single_thread && ring_options.defer_taskrun == FlagChoice::Auto {
+    if options.single_thread && ring_options.sqpoll_idle_ms.is_none() {
+        if ring_options.defer_taskrun == FlagChoice::Auto {
             wanted.push(DEFERRED);
         }
         if ring_options.coop_taskrun == FlagChoice::Auto {

@@ -1,14 +1,18 @@
-//! One body of checks over every kind of disk: ring and thread pool, direct and buffered, on a file system with a
-//! device and on one in memory, queues bound to a thread and free ones, memory registered and not.
+//! One body of checks over every kind of disk on files: ring and thread pool, alone and striped, direct and buffered, on a
+//! file system with a device and on one in memory, queues bound to a thread and free ones, memory registered and not.
 
 mod common;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use common::keeps_the_contract;
+use nofault_io::completion::{Op, OpKind};
 use nofault_io::disk::{DirectIo, Disk, FileOptions, QueueOptions};
 use nofault_io::error::{ErrorKind, Result};
+use nofault_io::folder::{Backend, open_disk};
 use nofault_io::psync::PsyncDisk;
+use nofault_io::striped::StripedDisk;
 use nofault_io::uring::UringDisk;
 
 /// Runs the body over disks that `open` makes, on a device and in memory, direct and buffered.
@@ -52,4 +56,52 @@ fn a_pool_of_threads_keeps_the_contract_everywhere() {
 #[test]
 fn a_pool_of_one_thread_keeps_the_contract() {
     keeps_the_contract_everywhere(|path, options| PsyncDisk::open(path, options, 1));
+}
+
+/// Three disks that `open` makes, side by side.
+fn striped<D: Disk + 'static>(
+    path: &Path,
+    options: &FileOptions,
+    open: fn(&Path, &FileOptions) -> Result<D>,
+) -> Result<StripedDisk> {
+    let child =
+        |index: u8| open(&path.with_extension(index.to_string()), options).map(|disk| Arc::new(disk) as Arc<dyn Disk>);
+    StripedDisk::new((0..3).map(child).collect::<Result<_>>()?, 64 << 10)
+}
+
+#[test]
+fn a_striped_disk_keeps_the_contract_over_rings() {
+    keeps_the_contract_everywhere(|path, options| striped(path, options, UringDisk::open));
+}
+
+#[test]
+fn a_striped_disk_keeps_the_contract_over_pools() {
+    keeps_the_contract_everywhere(|path, options| {
+        striped(path, options, |path, options| PsyncDisk::open(path, options, 2))
+    });
+}
+
+/// Reads only: whatever device this machine has belongs to somebody.
+#[test]
+fn a_block_device_has_a_length_an_alignment_and_refuses_writes_when_opened_for_reading() {
+    let options = FileOptions { direct: DirectIo::Require, write: false, create: false };
+    let devices = std::fs::read_dir("/sys/class/block").into_iter().flatten().flatten();
+    let disk = devices.map(|entry| Path::new("/dev").join(entry.file_name())).find_map(|path| {
+        let disk = open_disk(&path, &options, Backend::Auto).inspect_err(|error| eprintln!("{error}")).ok()?;
+        (disk.len_bytes().ok()? >= 1 << 20).then_some(disk)
+    });
+    let Some(disk) = disk else { return eprintln!("not checked: no block device that this user may read") };
+    let info = disk.info();
+    eprintln!("{info:?}, {} bytes", disk.len_bytes().expect("length"));
+    assert!(info.direct && info.align_bytes >= 512, "{info:?}");
+    let mut queue = disk.queue(&QueueOptions::default()).expect("a queue");
+    common::read(&mut *queue, 0, info.align_bytes);
+    let len_bytes = disk.len_bytes().expect("length");
+    common::push(&mut *queue, 1, len_bytes, OpKind::Read(common::zeroed(info.align_bytes)));
+    let error = common::reap_all(&mut *queue).pop().expect("one").result.expect_err("beyond the end");
+    assert_eq!(error.kind(), ErrorKind::Short, "{error}");
+    for kind in [OpKind::write(common::zeroed(info.align_bytes), false), OpKind::Allocate { len_bytes: 4096 }] {
+        let refused = queue.push(Op::new(1, 0, kind)).expect_err("opened for reading");
+        assert_eq!(refused.error.kind(), ErrorKind::NoPermission, "{}", refused.error);
+    }
 }

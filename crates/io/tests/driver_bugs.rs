@@ -240,6 +240,42 @@ fn a_consumer_that_panics_loses_nobody_elses_completions() {
     }
 }
 
+/// With COOP_TASKRUN the completion of an operation waits for the thread that submitted it. Where one thread submits and
+/// another reaps, that thread may be computing: reads of 80 us took 4 ms, a timer tick.
+#[test]
+fn a_queue_that_wanders_between_threads_never_waits_for_its_submitter() {
+    let folder = scratch();
+    let Some(disk) = ring_disk(folder.path()) else { return };
+    let queue = disk.queue_with(&QueueOptions::default(), &UringOptions::default()).expect("a queue");
+    assert_eq!(queue.notes(), ["ring without flags"]);
+    let options = QueueOptions { single_thread: true, ..QueueOptions::default() };
+    let way = UringOptions { defer_taskrun: FlagChoice::Off, ..UringOptions::default() };
+    let queue = disk.queue_with(&options, &way).expect("a queue");
+    assert!(queue.notes()[0].contains("COOP_TASKRUN"), "had, or not had with a reason: {:?}", queue.notes());
+}
+
+/// The kernel cancels some kinds of work when the thread that submitted it ends; what this crate submits must not be one.
+#[test]
+fn operations_outlive_the_thread_that_submitted_them() {
+    let folder = scratch();
+    let Some(_) = ring_disk(folder.path()) else { return };
+    let options = FileOptions { direct: DirectIo::Never, create: true, write: true };
+    let disk = UringDisk::open(&folder.path().join("buffered"), &options).expect("a disk");
+    for _ in 0..5 {
+        let mut queue = disk.queue(&QueueOptions::default()).expect("a queue");
+        on_another_thread(|| {
+            for token in 0..60 {
+                push(&mut *queue, token, token * 4096, OpKind::write(zeroed(4096), false));
+                push(&mut *queue, token, 0, OpKind::Sync);
+            }
+            queue.submit().expect("submit");
+        });
+        for completion in reap_all(&mut *queue) {
+            assert_eq!(completion.result, Ok(completion.op.kind.len_bytes()), "{:?}", completion.op);
+        }
+    }
+}
+
 /// A ring set up in one particular way.
 #[derive(Debug)]
 struct Tuned(UringDisk, UringOptions);
@@ -271,6 +307,7 @@ fn every_way_to_set_up_a_ring_keeps_the_contract() {
     let ways = [
         ("plain", plain),
         ("tiny", UringOptions { ring_entries: Some(2), ..UringOptions::default() }),
+        ("cooperative", UringOptions { defer_taskrun: FlagChoice::Off, ..UringOptions::default() }),
         ("polled", UringOptions { sqpoll_idle_ms: Some(5), ring_entries: Some(8), ..plain }),
     ];
     for (name, way) in ways {
@@ -281,7 +318,10 @@ fn every_way_to_set_up_a_ring_keeps_the_contract() {
         for direct in [DirectIo::Prefer, DirectIo::Never] {
             let path = folder.path().join(format!("{name}-{direct:?}"));
             let disk = UringDisk::open(&path, &FileOptions { direct, create: true, ..FileOptions::default() });
-            keeps_the_contract(&Tuned(disk.expect("a disk"), way), &QueueOptions::default());
+            let disk = Tuned(disk.expect("a disk"), way);
+            for single_thread in [false, true] {
+                keeps_the_contract(&disk, &QueueOptions { single_thread, ..QueueOptions::default() });
+            }
         }
     }
 }

@@ -275,8 +275,8 @@ impl Config {
                 open_questions: false,
             },
             access: AccessConfig {
-                cell_s: 1.0,
-                batches: vec![1, 8, 64],
+                cell_s: 0.9,
+                batches: vec![8, 64],
                 writes_per_sync: 64,
                 open_loop_shares: vec![0.5],
                 ring_setups: false,

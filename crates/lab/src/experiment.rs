@@ -4,7 +4,10 @@
 //! limit, with cold page tables, so that no cell inherits anything from the one before. The child gets a
 //! [`CellSpec`] and nothing else. Preparing the machine (limits, cold caches, devices, read-ahead) is the runner's work.
 
+pub mod access;
 pub mod async_hazard;
+pub mod random;
+mod reads;
 
 use std::sync::atomic::AtomicBool;
 
@@ -61,7 +64,9 @@ pub struct Context<'a> {
 /// Plans one experiment.
 pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
     match id {
+        ExperimentId::Random => random::plan(config, available),
         ExperimentId::Async => async_hazard::plan(config, available),
+        ExperimentId::Access => access::plan(config, available),
         _ => Plan::default(),
     }
 }
@@ -72,7 +77,9 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
 /// When files cannot be opened or the system refuses the contender's way of reading.
 pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     match spec.experiment {
+        ExperimentId::Random => random::execute(spec, context),
         ExperimentId::Async => async_hazard::execute(spec, context),
+        ExperimentId::Access => access::execute(spec, context),
         _ => unreachable!(),
     }
 }

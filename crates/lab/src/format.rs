@@ -35,6 +35,20 @@ impl Unit {
     }
 }
 
+impl Unit {
+    /// A round number at an axis: as [`Unit::show`] without zeros that say nothing, and 0 as such.
+    pub fn tick(self, value: f64) -> String {
+        if value == 0.0 {
+            return "0".into();
+        }
+        let shown = self.show(value);
+        let (number, rest) =
+            shown.split_at(shown.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(shown.len()));
+        let number = if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number };
+        format!("{number}{rest}")
+    }
+}
+
 /// Three significant digits, no exponent: `0.0412`, `1.20`, `37.5`, `412`.
 pub fn digits(value: f64) -> String {
     if value == 0.0 {
@@ -94,6 +108,22 @@ pub fn bytes(value: u64) -> String {
     format!("{number} {}", units[at])
 }
 
+/// Keeps numbers and their units on one line: no-break spaces between them.
+pub fn glued(text: &str) -> String {
+    const UNITS: [&str; 16] =
+        ["/s", "K", "M", "G", "K/s", "M/s", "G/s", "KB/s", "MB/s", "GB/s", "TB/s", "ns", "µs", "ms", "s", "%"];
+    let mut glued = String::with_capacity(text.len());
+    for (index, word) in text.split(' ').enumerate() {
+        let after_digit = glued.ends_with(|c: char| c.is_ascii_digit());
+        let is_unit = UNITS.contains(&word.trim_end_matches(['.', ',', ':', ';', ')', '(']));
+        if index > 0 {
+            glued.push(if after_digit && is_unit { '\u{a0}' } else { ' ' });
+        }
+        glued.push_str(word);
+    }
+    glued
+}
+
 /// Length of time for people: `45 s`, `2 min 5 s`, `1 h 4 min`.
 pub fn duration(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 0.0 {
@@ -138,6 +168,9 @@ mod tests {
         assert_eq!(Unit::Percent.show(0.0), "0 %");
         assert_eq!(Unit::Count.show(f64::NAN), "–");
         assert_eq!(Unit::Count.show(17.0), "17");
+        assert_eq!(glued("at 3 K/s, 4 times, 40 %."), "at 3\u{a0}K/s, 4 times, 40\u{a0}%.");
+        assert_eq!((Unit::Seconds.tick(1e-5), Unit::PerSecond.tick(0.0)), ("10 µs".into(), "0".into()));
+        assert_eq!((Unit::PerSecond.tick(2e4), Unit::Ratio.tick(0.5)), ("20 K/s".into(), "0.5×".into()));
         assert_eq!((bytes(4096), bytes(256 << 20), bytes(0)), ("4 KiB".into(), "256 MiB".into(), "0 B".into()));
         assert_eq!(
             (duration(3.25), duration(125.0), duration(3900.0)),

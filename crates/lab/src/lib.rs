@@ -2,12 +2,15 @@
 //!
 //! [`run`] does what a [`config`] says and leaves [`record`]s; everything else reads those.
 
+pub mod compare;
 pub mod config;
+pub mod contender;
 pub mod error;
 pub mod experiment;
 pub mod findings;
 pub mod format;
 pub mod latency;
+pub mod listing;
 pub mod literature;
 pub mod machine;
 pub mod measure;
@@ -16,3 +19,5 @@ pub mod record;
 pub mod report;
 pub mod run;
 pub mod summary;
+pub mod table;
+pub mod workload;

@@ -151,8 +151,8 @@ static TABLES: &[LiteratureTable] = &[
             row("async read", "async-read", &[0.62, 0.22], ""),
             row("8 threads mmap", "threads-mmap", &[0.75, 0.049], ""),
             row("8 threads read", "threads-read", &[0.62, 0.063], ""),
-            row("1 thread mmap", "thread-mmap", &[2.5, 0.12], ""),
-            row("1 thread read", "thread-read", &[0.67, 0.14], ""),
+            row("1 thread mmap", "single-mmap", &[2.5, 0.12], ""),
+            row("1 thread read", "single-read", &[0.67, 0.14], ""),
         ],
         remarks: &[
             "async mmap takes as long as one thread: each page fault blocks the executor, so nothing runs at the same time.",

@@ -84,8 +84,13 @@ impl Worker<'_> {
 
     /// Notes a latency under `name` (`op` for the operation itself).
     pub fn latency(&mut self, name: &'static str, elapsed: Duration) {
+        self.latency_of_each(name, elapsed, 1);
+    }
+
+    /// Notes that each of `count` operations took so long: for one that was timed as a sample of so many.
+    pub fn latency_of_each(&mut self, name: &'static str, elapsed: Duration, count: u64) {
         let ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
-        self.latency.entry(name).or_insert_with(new_histogram).saturating_record(ns.max(1));
+        self.latency.entry(name).or_insert_with(new_histogram).saturating_record_n(ns.max(1), count);
     }
 
     /// Notes whether a block was what it must be.
@@ -311,7 +316,7 @@ fn finish_windows(outcome: &mut Outcome) {
 }
 
 /// Whether a counter is a level (bytes now), of which the last value counts, and not a sum over time.
-fn is_level(name: &str) -> bool {
+pub fn is_level(name: &str) -> bool {
     matches!(
         name,
         "page_cache_bytes"

@@ -90,7 +90,11 @@ struct Page<'a> {
 /// `System` when the template cannot be filled, which would be a bug.
 pub fn html(file: &RecordFile) -> Result<String> {
     let summary = Summary::of(file);
-    let findings = findings(file, &summary);
+    let mut findings = findings(file, &summary);
+    for finding in &mut findings {
+        finding.text = format::glued(&finding.text);
+        finding.key_figure.iter_mut().for_each(|figure| figure.detail = format::glued(&figure.detail));
+    }
     let keyed: Vec<Key> = key_figures(&findings)
         .into_iter()
         .map(|(finding, figure)| Key {
@@ -102,11 +106,7 @@ pub fn html(file: &RecordFile) -> Result<String> {
         })
         .collect();
     let warnings: Vec<&Finding> = findings.iter().filter(|finding| finding.kind == Kind::Warning).collect();
-    let headlines: Vec<&Finding> = findings
-        .iter()
-        .filter(|finding| finding.key_figure.is_some() && finding.kind == Kind::Difference)
-        .take(6)
-        .collect();
+    let headlines = headlines(&findings);
     let sections: Vec<Section> = ExperimentId::ALL
         .into_iter()
         .filter(|id| {
@@ -142,6 +142,17 @@ pub fn html(file: &RecordFile) -> Result<String> {
         settings: toml::to_string(&run.config).unwrap_or_else(|error| format!("# cannot be shown as TOML: {error}")),
     };
     template.render(Serde(&context)).map_err(failed)
+}
+
+/// The differences at the top: at most two of an experiment, five in all.
+fn headlines(findings: &[Finding]) -> Vec<&Finding> {
+    let mut chosen: Vec<&Finding> = Vec::new();
+    for finding in findings.iter().filter(|finding| finding.key_figure.is_some() && finding.kind == Kind::Difference) {
+        if chosen.iter().filter(|other| other.experiment == finding.experiment).count() < 2 && chosen.len() < 5 {
+            chosen.push(finding);
+        }
+    }
+    chosen
 }
 
 fn section(id: ExperimentId, file: &RecordFile, summary: &Summary<'_>, findings: &[Finding]) -> Section {

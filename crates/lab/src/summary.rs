@@ -368,9 +368,18 @@ pub fn contender_title(id: &str) -> String {
         "async-mmap" => "async mmap",
         "async-read" => "async read",
         "async-uring" => "async io_uring",
+        "async-mmap-yield" => "async mmap, yielding",
         other => return other.replace('-', " "),
     };
     known.into()
+}
+
+/// Parameters that say how much work there is: the same for all contenders, so no part of a name.
+const SIZE_OF_WORK: [&str; 2] = ["files", "touches"];
+
+/// Whether nothing but the size of the work is set besides threads, depth and block.
+pub fn is_plain(params: &Params) -> bool {
+    params.extra.keys().all(|name| SIZE_OF_WORK.contains(&name.as_str()))
 }
 
 /// Parameters in words; what is 1 or usual is left out.
@@ -382,7 +391,11 @@ pub fn parameters(params: &Params) -> String {
     if params.depth > 1 {
         parts.push(format!("depth {}", params.depth));
     }
-    parts.extend(params.extra.iter().map(|(name, value)| format!("{} {value}", name.replace('_', " "))));
+    let telling = params.extra.iter().filter(|(name, _)| !SIZE_OF_WORK.contains(&name.as_str()));
+    parts.extend(telling.map(|(name, value)| match name.as_str() {
+        "rate_per_s" => format!("at {value}/s"),
+        name => format!("{} {value}", name.replace('_', " ")),
+    }));
     parts.join(", ")
 }
 

@@ -1,13 +1,11 @@
 //! The background threads of a pool, for those who want them: one keeps frames free, one takes completions of reads for
 //! executors. Without them, blocking waiters do both themselves, which is what deterministic tests use.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
-
-use rustix::event::{PollFd, PollFlags, poll};
 
 use super::lane::evict_batch;
 use super::{Core, Pager};
@@ -63,7 +61,6 @@ impl Signal {
 pub(crate) struct Keeper {
     core: Weak<Core>,
     stop: Arc<AtomicBool>,
-    stop_pipe: Option<OwnedFd>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -78,15 +75,14 @@ impl Pager {
         let stop = Arc::new(AtomicBool::new(false));
         let (core, core_again) = (Arc::downgrade(self.core()), Arc::downgrade(self.core()));
         let (stop_evict, stop_reap) = (Arc::clone(&stop), Arc::clone(&stop));
-        let (read_end, write_end) = rustix::pipe::pipe().map_err(|error| failed(error.into()))?;
         let evictor = move || keep_frames_free(&core, &stop_evict);
-        let reaper = move || reap_for_executors(&core_again, &stop_reap, &read_end);
+        let reaper = move || reap_for_executors(&core_again, &stop_reap);
         self.core().keeper.running.store(true, Ordering::Relaxed);
+        self.core().bell.set_listened(true);
         let start = |name: &str, body: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new().name(name.into()).spawn(body).map_err(failed)
         };
-        let mut keeper =
-            Keeper { core: Arc::downgrade(self.core()), stop, stop_pipe: Some(write_end), threads: Vec::new() };
+        let mut keeper = Keeper { core: Arc::downgrade(self.core()), stop, threads: Vec::new() };
         keeper.threads.push(start("nofault-evict", Box::new(evictor))?);
         keeper.threads.push(start("nofault-reap", Box::new(reaper))?);
         Ok(keeper)
@@ -96,10 +92,10 @@ impl Pager {
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        // Closing the pipe wakes the reaper.
-        self.stop_pipe = None;
         if let Some(core) = self.core.upgrade() {
             core.keeper.wake();
+            core.bell.ring();
+            core.bell.set_listened(false);
             core.keeper.running.store(false, Ordering::Relaxed);
         }
         for thread in self.threads.drain(..) {
@@ -114,6 +110,7 @@ impl Core {
     pub(super) fn expect_async(&self) {
         if !self.async_seen.load(Ordering::Relaxed) {
             self.async_seen.store(true, Ordering::SeqCst);
+            self.bell.ring();
         }
     }
 }
@@ -144,23 +141,18 @@ fn keep_frames_free(core: &Weak<Core>, stop: &AtomicBool) {
     }
 }
 
-fn reap_for_executors(core: &Weak<Core>, stop: &AtomicBool, stop_pipe: &OwnedFd) {
+fn reap_for_executors(core: &Weak<Core>, stop: &AtomicBool) {
     while !stop.load(Ordering::SeqCst) {
         let Some(core) = core.upgrade() else { return };
-        let polled = match &core.lane.ready_fd {
-            Some(ready) => {
-                let mut watched =
-                    [PollFd::new(ready, PollFlags::IN), PollFd::from_borrowed_fd(stop_pipe.as_fd(), PollFlags::IN)];
-                poll(&mut watched, None).is_ok()
-            }
-            None => {
-                // A disk without a descriptor: look now and then.
-                core.keeper.wait(Duration::from_micros(200));
-                true
-            }
-        };
-        if polled && !stop.load(Ordering::SeqCst) {
-            // An error here is met by every waiter that looks after the queue itself; polled ones are retried below.
+        // Until a ticket is polled, blocking waiters take their completions themselves; waking up for each of theirs would
+        // only be in their way.
+        let listens = core.async_seen.load(Ordering::Relaxed);
+        let ready = core.lane.ready_fd.as_ref().filter(|_| listens).map(AsFd::as_fd);
+        // A disk without a descriptor: look now and then.
+        let most = (listens && ready.is_none()).then_some(Duration::from_micros(200));
+        core.bell.wait(ready, most);
+        if listens && !stop.load(Ordering::SeqCst) {
+            // An error here is one of the queue as a whole: the next submit meets it, too.
             let _ = core.reap_reads(0);
             core.submit_reads();
         }

@@ -22,13 +22,16 @@ const OP_BYTES_MAX: usize = 24 << 10;
 /// Unit for lengths where the disk asks for none: odd on purpose.
 const ODD_UNIT: usize = 1;
 /// How long a check waits for what must happen before it calls it lost.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One of them.
+type Check = fn(&dyn Disk, &QueueOptions, &mut fastrand::Rng);
 
 /// Runs every check on `disk`: empty or not, but growing when written past its end. Panics with a seed on failure.
-pub fn keeps_the_contract(disk: &dyn Disk, queue_options: &QueueOptions) {
+pub(crate) fn keeps_the_contract(disk: &dyn Disk, queue_options: &QueueOptions) {
     let seed = std::env::var("NOFAULT_SEED").ok().and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or_else(|| fastrand::u64(..));
-    let checks: [(&str, fn(&dyn Disk, &QueueOptions, &mut fastrand::Rng)); 10] = [
+    let checks: [(&str, Check); 10] = [
         ("random operations match a byte array", random_operations_match_a_byte_array),
         ("long gathers arrive in order", long_gathers_arrive_in_order),
         ("wrong operations come back untouched", wrong_operations_come_back_untouched),
@@ -52,7 +55,7 @@ pub fn keeps_the_contract(disk: &dyn Disk, queue_options: &QueueOptions) {
 }
 
 /// A buffer filled from `rng`; the pattern repeats after a number of bytes that no block size is a multiple of.
-pub fn random_buffer(len_bytes: usize, rng: &mut fastrand::Rng) -> IoBuf {
+pub(crate) fn random_buffer(len_bytes: usize, rng: &mut fastrand::Rng) -> IoBuf {
     let mut buffer = zeroed(len_bytes);
     let pattern: Vec<u8> = (0..251.min(len_bytes)).map(|_| rng.u8(..)).collect();
     for piece in buffer.chunks_mut(pattern.len()) {
@@ -62,19 +65,19 @@ pub fn random_buffer(len_bytes: usize, rng: &mut fastrand::Rng) -> IoBuf {
 }
 
 /// A buffer of zeroes.
-pub fn zeroed(len_bytes: usize) -> IoBuf {
+pub(crate) fn zeroed(len_bytes: usize) -> IoBuf {
     IoBuf::zeroed(len_bytes, PageKind::Small).expect("memory for a test")
 }
 
 /// Pushes what must be accepted.
-pub fn push(queue: &mut dyn Queue, token: u64, offset_bytes: u64, kind: OpKind) {
+pub(crate) fn push(queue: &mut dyn Queue, token: u64, offset_bytes: u64, kind: OpKind) {
     if let Err(refused) = queue.push(Op::new(token, offset_bytes, kind)) {
         panic!("refused: {}", refused.error);
     }
 }
 
 /// Waits for everything in flight.
-pub fn reap_all(queue: &mut dyn Queue) -> Vec<Completion> {
+pub(crate) fn reap_all(queue: &mut dyn Queue) -> Vec<Completion> {
     let mut done = Vec::new();
     while queue.in_flight() > 0 {
         queue.reap(queue.in_flight(), &mut done).expect("reap");
@@ -83,7 +86,7 @@ pub fn reap_all(queue: &mut dyn Queue) -> Vec<Completion> {
 }
 
 /// One operation that must succeed, from push to completion.
-pub fn run(queue: &mut dyn Queue, offset_bytes: u64, kind: OpKind) -> Completion {
+pub(crate) fn run(queue: &mut dyn Queue, offset_bytes: u64, kind: OpKind) -> Completion {
     let len_bytes = kind.len_bytes();
     push(queue, 1, offset_bytes, kind);
     let completion = reap_all(queue).pop().expect("one completion");
@@ -92,13 +95,13 @@ pub fn run(queue: &mut dyn Queue, offset_bytes: u64, kind: OpKind) -> Completion
 }
 
 /// Reads bytes that must be there.
-pub fn read(queue: &mut dyn Queue, offset_bytes: u64, len_bytes: usize) -> IoBuf {
+pub(crate) fn read(queue: &mut dyn Queue, offset_bytes: u64, len_bytes: usize) -> IoBuf {
     run(queue, offset_bytes, OpKind::Read(zeroed(len_bytes))).into_buffer().expect("the buffer of a read")
 }
 
 /// Cuts a buffer into parts of `part_bytes` and gathers them in a shuffled order, so that neighbours in the write are
 /// none in memory. Returns the write and the bytes it must put on the disk.
-pub fn gather(buffer: IoBuf, part_bytes: usize, rng: &mut fastrand::Rng) -> (WriteData, Vec<u8>) {
+pub(crate) fn gather(buffer: IoBuf, part_bytes: usize, rng: &mut fastrand::Rng) -> (WriteData, Vec<u8>) {
     let mut parts = buffer.pieces(part_bytes);
     rng.shuffle(&mut parts);
     let bytes = parts.iter().map(|part| &**part).collect::<Vec<_>>().concat();
@@ -345,13 +348,13 @@ fn the_descriptor_tells_when_there_is_something(disk: &dyn Disk, options: &Queue
 }
 
 /// Whether the poll is woken: it returns long before its time is over. Found readable only at the end is not enough.
-pub fn readable_soon(queue: &dyn Queue) -> bool {
+pub(crate) fn readable_soon(queue: &dyn Queue) -> bool {
     let started = Instant::now();
     is_readable(queue, PATIENCE) && started.elapsed() < PATIENCE
 }
 
 /// Whether the queue's descriptor polls readable within `patience`.
-pub fn is_readable(queue: &dyn Queue, patience: Duration) -> bool {
+pub(crate) fn is_readable(queue: &dyn Queue, patience: Duration) -> bool {
     let fd = queue.ready_fd().expect("a descriptor");
     let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
     let timeout = rustix::time::Timespec::try_from(patience).expect("a short time");

@@ -3,6 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+#[path = "../common/mod.rs"]
+mod common;
+mod contract;
 mod cuts;
 mod faults;
 mod striped;

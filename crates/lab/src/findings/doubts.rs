@@ -14,7 +14,7 @@ pub(super) fn find(file: &RecordFile, summary: &Summary<'_>, all: &mut Vec<Findi
                 group,
                 "worthless",
                 "a cell with wrong data, failed operations or no operation has no figure",
-                format!("{}, repeat {}: worthless, left out: {why}.", group.key, repeat + 1),
+                format!("{}, repeat {}: worthless, left out: {why}.", name(group), repeat + 1),
             ));
         }
     }
@@ -23,6 +23,14 @@ pub(super) fn find(file: &RecordFile, summary: &Summary<'_>, all: &mut Vec<Findi
         cell(group, all);
     }
     single_runs(summary, all);
+}
+
+/// A contender in words: `random, file, mmap RANDOM · 16 threads, cold`.
+fn name(group: &Group<'_>) -> String {
+    let spec = group.spec;
+    let variant = if spec.variant.is_empty() { String::new() } else { format!(" {}", spec.variant) };
+    let target = crate::summary::target_title(&spec.target.label);
+    format!("{}{variant}, {target}, {}, {}", spec.experiment, group.label(), spec.cache)
 }
 
 fn warning(group: &Group<'_>, rule: &'static str, rule_text: &'static str, text: String) -> Finding {
@@ -83,7 +91,7 @@ fn cell(group: &Group<'_>, all: &mut Vec<Finding>) {
             group,
             "partial",
             "a cell that was cut short counts only where no whole one exists",
-            format!("{}: {} cut short; {what}.", group.key, runs(group.partial)),
+            format!("{}: {} cut short; {what}.", name(group), runs(group.partial)),
         ));
     }
     let mut said: Vec<&str> = Vec::new();
@@ -94,7 +102,7 @@ fn cell(group: &Group<'_>, all: &mut Vec<Finding>) {
                 group,
                 "cell-warning",
                 "what the measuring side noted",
-                format!("{}: {text}.", group.key),
+                format!("{}: {text}.", name(group)),
             ));
         }
     }
@@ -107,7 +115,7 @@ fn cell(group: &Group<'_>, all: &mut Vec<Finding>) {
             group,
             "unproven",
             "a cell on data of known content that checked nothing is no proof of reading",
-            format!("{}: nothing was checked, so nothing proves that the data was read.", group.key),
+            format!("{}: nothing was checked, so nothing proves that the data was read.", name(group)),
         ));
     }
 }
@@ -129,7 +137,7 @@ fn traffic(group: &Group<'_>, all: &mut Vec<Finding>) {
         group,
         "device-traffic",
         "O_DIRECT reads what is asked: device bytes over work bytes outside 0.8 to 1.2 is a foreign influence",
-        format!("{}: the device read {} bytes for each byte of work: {text}.", group.key, digits(read.median)),
+        format!("{}: the device read {} bytes for each byte of work: {text}.", name(group), digits(read.median)),
     ));
 }
 

@@ -45,6 +45,7 @@ fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metric: Metric, 
     let Some(comparison) = compare(map, direct, metric) else { return };
     let experiment = map.spec.experiment;
     let work = if experiment == ExperimentId::Scan { "scans at" } else { "reaches" };
+    let rate = if experiment == ExperimentId::Scan { "scan rate" } else { "random read rate" };
     let place = if target == "file" { String::new() } else { format!(", {}", target_title(target)) };
     all.push(Finding {
         rule: "mapped-against-explicit",
@@ -64,13 +65,10 @@ fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metric: Metric, 
         ),
         cells: keys(&[map, direct]),
         key_figure: Some(KeyFigure {
-            label: format!("mmap against explicit I/O, {experiment}{place}"),
+            label: format!("{rate} through mmap over explicit I/O's{place}"),
             value: Unit::Ratio.show(comparison.ratio.median),
             detail: format!(
-                "{}{} against {}",
-                comparison.doubt().trim_end_matches(" – ").split(':').next().map_or(String::new(), |doubt| {
-                    if doubt.is_empty() { String::new() } else { format!("{doubt}; ") }
-                }),
+                "{} against {}",
                 shown(comparison.a, metric.unit()),
                 shown(comparison.b, metric.unit())
             ),
@@ -103,7 +101,7 @@ fn cpu(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Findin
         ),
         cells: keys(&[map, direct]),
         key_figure: Some(KeyFigure {
-            label: format!("CPU for a {of_what} through mmap, {}", target_title(target)),
+            label: format!("CPU for a {of_what} through mmap over explicit I/O's, {}", target_title(target)),
             value: Unit::Ratio.show(comparison.ratio.median),
             detail: format!("{} against {}", shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds)),
         }),

@@ -86,8 +86,7 @@ impl Rows {
         }
         canvas.line("axis", (left, bottom), (right, bottom));
         for (row, lines, top, end) in layout {
-            for (index, (at, anchor, text, class)) in lines.iter().enumerate() {
-                let _ = index;
+            for (at, anchor, text, class) in &lines {
                 canvas.text(class, (at.0, top + at.1), *anchor, text);
             }
             let track = top + lines.iter().map(|line| line.0.1 + 4.0).fold(0.0, f64::max);
@@ -96,15 +95,14 @@ impl Rows {
                 canvas.text("label", (left - 10.0, middle + 4.0), Anchor::End, &row.label);
                 canvas.text("value", (width - 4.0, middle + 4.0), Anchor::End, &row.value);
             }
+            if row.marks.len() > 1 {
+                canvas.line("grid", (0.0, end), (width, end));
+            }
             self.draw_marks(&mut canvas, &axis, row, middle);
         }
-        canvas.text("unit", (right, bottom + 33.0), Anchor::End, &self.axis_text(right - left));
-        canvas.finish(&format!("chart {class}"), bottom + 40.0, label)
-    }
-
-    fn axis_text(&self, room: f64) -> String {
-        let full = if self.log { format!("{} (logarithmic)", self.axis) } else { self.axis.clone() };
-        if text_width(&full) <= room { full } else { self.axis.clone() }
+        let unit = if self.log { format!("{} (logarithmic)", self.axis) } else { self.axis.clone() };
+        let end = axis_text(&mut canvas, &unit, right, bottom + 33.0);
+        canvas.finish(&format!("chart {class}"), end, label)
     }
 
     fn draw_marks(&self, canvas: &mut Canvas, axis: &Axis, row: &Row, middle: f64) {
@@ -137,6 +135,15 @@ impl Rows {
             }
         }
     }
+}
+
+/// What an axis shows, at its right end, in as many lines as it needs; gives the height of the drawing.
+fn axis_text(canvas: &mut Canvas, text: &str, right: f64, y: f64) -> f64 {
+    let lines = wrap(text, right - 4.0);
+    for (index, line) in lines.iter().enumerate() {
+        canvas.text("unit", (right, y + 16.0 * index as f64), Anchor::End, line);
+    }
+    y + 16.0 * lines.len() as f64 - 9.0
 }
 
 type Line = ((f64, f64), Anchor, String, &'static str);
@@ -229,8 +236,8 @@ impl Lines {
             let at = x.at(value).clamp(half, (width - half).max(half));
             canvas.text("tick", (at, bottom + 17.0), Anchor::Middle, &text);
         }
-        canvas.text("unit", (right, bottom + 35.0), Anchor::End, &self.axis);
-        canvas.finish(&format!("chart {class}"), bottom + 42.0, label)
+        let end = axis_text(&mut canvas, &self.axis, right, bottom + 35.0);
+        canvas.finish(&format!("chart {class}"), end, label)
     }
 }
 
@@ -268,7 +275,8 @@ fn draw_panel(canvas: &mut Canvas, panel: &Panel, x: &Axis, (left, right): (f64,
         let tone = series.tone;
         let points: Vec<(f64, f64)> = series.points.iter().map(|(a, b)| (x.at(*a), y.at(*b))).collect();
         canvas.path(&format!("line {tone} dash{}", series.dash % 4), &points, &series.label);
-        if points.len() <= 60 {
+        // A dot for each second of a short series; curves of many points need none.
+        if points.len() <= 30 {
             for ((a, b), at) in series.points.iter().zip(&points) {
                 let title = format!("{}: {} at {}", series.label, panel.unit.show(*b), crate::format::digits(*a));
                 canvas.dot(&format!("point {tone}"), *at, 2.2, &title);

@@ -22,7 +22,7 @@ pub(crate) fn text_width(text: &str) -> f64 {
         .sum()
 }
 
-/// Breaks a text between words into lines of at most `width_px`; a longer word stays whole.
+/// Breaks a text between words into lines of at most `width_px`; a word that is longer is broken anywhere.
 pub(crate) fn wrap(text: &str, width_px: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
@@ -31,10 +31,23 @@ pub(crate) fn wrap(text: &str, width_px: f64) -> Vec<String> {
                 line.push(' ');
                 line.push_str(word);
             }
-            _ => lines.push(word.to_owned()),
+            _ => lines.extend(pieces(word, width_px)),
         }
     }
     lines
+}
+
+fn pieces(word: &str, width_px: f64) -> Vec<String> {
+    let mut pieces = vec![String::new()];
+    for c in word.chars() {
+        let mut longer = pieces.last().cloned().unwrap_or_default();
+        longer.push(c);
+        match pieces.last_mut() {
+            Some(last) if last.is_empty() || text_width(&longer) <= width_px => *last = longer,
+            _ => pieces.push(c.to_string()),
+        }
+    }
+    pieces
 }
 
 /// Text as HTML.
@@ -203,7 +216,7 @@ impl Axis {
         let candidates = if self.log { self.log_steps() } else { self.linear_steps(room_px.unwrap_or(64.0)) };
         let mut ticks: Vec<(f64, String)> = Vec::new();
         for value in candidates {
-            let label = self.unit.show(value);
+            let label = self.unit.tick(value);
             let free = ticks.last().is_none_or(|(last, last_label)| {
                 let room = room_px.unwrap_or_else(|| f64::midpoint(text_width(last_label), text_width(&label)) + 10.0);
                 (self.at(value) - self.at(*last)).abs() >= room

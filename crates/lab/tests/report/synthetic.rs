@@ -1,7 +1,5 @@
 //! Record files that no machine made: plausible figures from a seed, with every odd case a report must survive.
 
-#![expect(dead_code, reason = "each test binary uses a part of it")]
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -279,8 +277,8 @@ pub(crate) fn push_async(rng: &mut Rng, file: &mut RecordFile) {
         ("async-read", 1, 0.41, 0.13, 1.4e6),
         ("threads-mmap", 8, 0.34, 0.013, 1.2e6),
         ("threads-read", 8, 0.33, 0.012, 1.2e6),
-        ("thread-mmap", 1, 1.01, 0.024, 8.5e7),
-        ("thread-read", 1, 0.92, 0.02, 8.0e7),
+        ("single-mmap", 1, 1.01, 0.024, 8.5e7),
+        ("single-read", 1, 0.92, 0.02, 8.0e7),
     ];
     for (variant, scale) in [("random-touch", 1.0), ("sequential", 0.9)] {
         for repeat in 0..5 {
@@ -289,6 +287,8 @@ pub(crate) fn push_async(rng: &mut Rng, file: &mut RecordFile) {
                     let like = Like::steady(contender, threads, 1, 1.0, 1.0);
                     let mut spec = spec(ExperimentId::Async, variant, "file", &like, repeat);
                     spec.cache = cache;
+                    spec.params.extra =
+                        BTreeMap::from([("files".into(), "8".into()), ("touches".into(), "512".into())]);
                     let elapsed_s = scale * seconds * (1.0 + rng.f64() * 0.12);
                     let mut outcome = Outcome {
                         started_unix_ms: START_MS,

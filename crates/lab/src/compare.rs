@@ -1,0 +1,215 @@
+//! Two results side by side: which cells became better or worse, by more than their spread and a threshold.
+//!
+//! The rule: a change counts when the ranges of the repeats do not overlap *and* the medians differ by more than the
+//! threshold. Medians closer than the threshold are "same"; anything else is "inconclusive". A single run has no range,
+//! so it can be "same" or "inconclusive", never better or worse.
+
+use serde::Serialize;
+
+use crate::format::Unit;
+use crate::record::RunInfo;
+use crate::record::file::RecordFile;
+use crate::summary::{Group, Metric, Spread, Summary};
+
+/// What became of a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Better by more than threshold and spread.
+    Better,
+    /// Worse by more than threshold and spread; or it had a figure and now has none.
+    Worse,
+    /// The medians are within the threshold.
+    Same,
+    /// Further apart than the threshold, but the repeats overlap or there is one run only.
+    Inconclusive,
+}
+
+impl Verdict {
+    /// In one word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Better => "better",
+            Self::Worse => "worse",
+            Self::Same => "same",
+            Self::Inconclusive => "inconclusive",
+        }
+    }
+}
+
+/// A cell in both results.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// [`crate::record::CellSpec::key`].
+    pub key: String,
+    /// Whether more is better.
+    pub more_is_better: bool,
+    /// Unit of the figures.
+    #[serde(skip)]
+    pub unit: Unit,
+    /// The first result's figure.
+    #[serde(serialize_with = "spread")]
+    pub before: Spread,
+    /// The second's.
+    #[serde(serialize_with = "spread")]
+    pub after: Spread,
+    /// Second over first.
+    #[serde(serialize_with = "spread")]
+    pub ratio: Spread,
+    /// What became of it.
+    pub verdict: Verdict,
+}
+
+fn spread<S: serde::Serializer>(value: &Spread, serializer: S) -> Result<S::Ok, S::Error> {
+    (value.median, value.min, value.max).serialize(serializer)
+}
+
+/// Two results compared.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison {
+    /// The threshold, as a part of one: 0.05.
+    pub threshold: f64,
+    /// Cells in both, in the order of the first.
+    pub rows: Vec<Row>,
+    /// Keys of cells that only the first has.
+    pub only_before: Vec<String>,
+    /// Keys of cells that only the second has.
+    pub only_after: Vec<String>,
+    /// Cells that had a figure and are worthless now: a regression as well.
+    pub spoilt: Vec<String>,
+    /// Why the two may not be comparable.
+    pub warnings: Vec<String>,
+}
+
+impl Comparison {
+    /// Whether anything became worse.
+    pub fn has_regression(&self) -> bool {
+        !self.spoilt.is_empty() || self.rows.iter().any(|row| row.verdict == Verdict::Worse)
+    }
+
+    /// The process's exit code: 0, or 1 for a regression.
+    pub fn exit_code(&self) -> u8 {
+        u8::from(self.has_regression())
+    }
+}
+
+/// Compares two results, `a` before and `b` after; `threshold` is the smallest change that counts, as a part of one (0.05 is
+/// five percent; negative ones and NaN count as 0).
+pub fn compare(a: &RecordFile, b: &RecordFile, threshold: f64) -> Comparison {
+    let threshold = if threshold.is_finite() { threshold.max(0.0) } else { 0.0 };
+    let (before, after) = (Summary::of(a), Summary::of(b));
+    let mut comparison = Comparison {
+        threshold,
+        rows: Vec::new(),
+        only_before: Vec::new(),
+        only_after: Vec::new(),
+        spoilt: Vec::new(),
+        warnings: differences(&a.run, &b.run),
+    };
+    for (name, file) in [("first", a), ("second", b)] {
+        if !file.is_complete() {
+            comparison.warnings.push(format!("the {name} result is not complete: {}", file.incomplete_reason()));
+        }
+    }
+    for old in &before.groups {
+        match after.groups.iter().find(|group| group.key == old.key) {
+            Some(new) => comparison.add(old, new),
+            None => comparison.only_before.push(old.key.clone()),
+        }
+    }
+    let known = |key: &String| before.groups.iter().any(|group| group.key == *key);
+    comparison.only_after = after.groups.into_iter().map(|group| group.key).filter(|key| !known(key)).collect();
+    comparison
+}
+
+impl Comparison {
+    fn add(&mut self, old: &Group<'_>, new: &Group<'_>) {
+        let metric = Metric::primary(old.spec.experiment);
+        if let Some(warning) = conditions(old, new) {
+            self.warnings.push(warning);
+        }
+        let (before, after) = match (old.spread(metric), new.spread(metric)) {
+            (Some(before), Some(after)) => (before, after),
+            (Some(_), None) => {
+                let why = new.worthless.first().map_or("no figure", |(_, why)| why.as_str());
+                self.warnings.push(format!("{}: had a figure before and is worthless now: {why}", old.key));
+                self.spoilt.push(old.key.clone());
+                return;
+            }
+            (None, _) => {
+                self.warnings.push(format!("{}: worthless in the first result, not compared", old.key));
+                return;
+            }
+        };
+        let Some(ratio) = after.over(&before) else {
+            self.warnings.push(format!("{}: zero in the first result, not compared", old.key));
+            return;
+        };
+        let more_is_better = metric.more_is_better();
+        let verdict = verdict(&before, &after, ratio.median, more_is_better, self.threshold);
+        self.rows.push(Row {
+            key: old.key.clone(),
+            more_is_better,
+            unit: metric.unit(),
+            before,
+            after,
+            ratio,
+            verdict,
+        });
+    }
+}
+
+fn verdict(before: &Spread, after: &Spread, ratio: f64, more_is_better: bool, threshold: f64) -> Verdict {
+    if (ratio - 1.0).abs() <= threshold {
+        return Verdict::Same;
+    }
+    if before.count < 2 || after.count < 2 || before.overlaps(after) {
+        return Verdict::Inconclusive;
+    }
+    if (ratio > 1.0) == more_is_better { Verdict::Better } else { Verdict::Worse }
+}
+
+/// What differs in how one cell was measured.
+fn conditions(old: &Group<'_>, new: &Group<'_>) -> Option<String> {
+    let (a, b) = (old.spec, new.spec);
+    let mut differing = Vec::new();
+    if a.target.data_bytes != b.target.data_bytes {
+        differing.push("size of the data");
+    }
+    if a.memory != b.memory {
+        differing.push("memory limit");
+    }
+    if (a.duration_s - b.duration_s).abs() > f64::EPSILON {
+        differing.push("duration");
+    }
+    (!differing.is_empty()).then(|| format!("{}: measured with another {}", old.key, differing.join(", ")))
+}
+
+/// Machine, kernel and configuration: what differs is named with both values.
+fn differences(a: &RunInfo, b: &RunInfo) -> Vec<String> {
+    let (x, y) = (&a.machine, &b.machine);
+    let fields = [
+        ("CPU", x.cpu.clone(), y.cpu.clone()),
+        ("CPU count", x.cpu_count.to_string(), y.cpu_count.to_string()),
+        ("RAM in bytes", x.memory_bytes.to_string(), y.memory_bytes.to_string()),
+        ("kernel", x.kernel.clone(), y.kernel.clone()),
+        ("virtualization", x.virtualization.clone(), y.virtualization.clone()),
+        ("file system", x.file_system.clone(), y.file_system.clone()),
+        ("device", x.device.clone(), y.device.clone()),
+        ("read-ahead in KiB", format!("{:?}", x.read_ahead_kb), format!("{:?}", y.read_ahead_kb)),
+        ("root", x.root.to_string(), y.root.to_string()),
+        ("version of nofault", a.tool_version.clone(), b.tool_version.clone()),
+    ];
+    let mut warnings: Vec<String> = fields
+        .into_iter()
+        .filter(|(_, a, b)| a != b)
+        .map(|(name, a, b)| format!("different {name}: {a} before, {b} after"))
+        .collect();
+    // The folder is not a condition; everything else of the configuration is.
+    let mut config = b.config.clone();
+    config.dir.clone_from(&a.config.dir);
+    if config != a.config {
+        warnings.push("different settings: see the configuration in each result".into());
+    }
+    warnings
+}

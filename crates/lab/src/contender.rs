@@ -1,0 +1,70 @@
+//! The ways to read that are compared, each with a lean loop of its own, shared by the experiments.
+//!
+//! | module | contenders |
+//! |---|---|
+//! | [`map`] | the mapped file, touched |
+//! | [`sync`] | `pread`, buffered and direct, on threads |
+//! | [`ring`] | io_uring, direct, one thread and many requests in flight |
+//! | [`fio`] | fio, the outside baseline |
+//!
+//! Kept true by all of them: nothing is allocated and nothing is opened after the clock has started; every block is verified
+//! while it is timed; the sample ([`Layout::sample`]) is summed up once the clock has stopped, because with read-ahead 256
+//! touches before it would already fill the memory.
+
+pub mod fio;
+pub mod map;
+pub mod ring;
+pub mod sync;
+
+use std::time::Duration;
+
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::record::{CellSpec, MemoryMethod};
+use crate::workload::{Layout, Order};
+
+/// Which blocks a cell reads, in which order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pattern {
+    /// Uniformly at random.
+    Random,
+    /// Front to back; each thread takes the next part of so many bytes.
+    Scan {
+        /// Bytes of a thread's part.
+        part_bytes: u64,
+    },
+}
+
+impl Pattern {
+    /// One order for each thread of the cell.
+    pub fn orders(self, layout: &Layout, spec: &CellSpec) -> Vec<Order> {
+        match self {
+            Self::Random => (0..spec.params.threads).map(|thread| Order::random(layout, spec.seed, thread)).collect(),
+            Self::Scan { part_bytes } => Order::scan(layout, part_bytes, spec.params.threads),
+        }
+    }
+}
+
+/// Length of a tick: a second, or an eighth of a short cell, so that there are ticks enough to tell the parts of a cell apart.
+pub fn tick_of(spec: &CellSpec) -> Duration {
+    Duration::from_secs_f64((spec.duration_s / 8.0).clamp(0.05, 1.0))
+}
+
+/// Time to measure.
+///
+/// # Errors
+/// `Usage` for what is no length of time.
+pub fn duration_of(spec: &CellSpec) -> Result<Duration> {
+    Duration::try_from_secs_f64(spec.duration_s).map_err(|error| {
+        LabError::new(LabErrorKind::Usage, format!("{}: {} seconds: {error}", spec.key(), spec.duration_s))
+    })
+}
+
+/// Bytes at which memory is full, to tell the time before from the time after.
+pub fn memory_limit_of(spec: &CellSpec) -> Option<u64> {
+    (spec.memory.method != MemoryMethod::None).then_some(spec.memory.bytes)
+}
+
+/// A `Usage` error for a contender that the experiment does not have.
+pub fn unknown(spec: &CellSpec) -> LabError {
+    LabError::new(LabErrorKind::Usage, format!("{}: unknown contender '{}'", spec.experiment, spec.contender))
+}

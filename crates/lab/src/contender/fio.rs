@@ -1,0 +1,380 @@
+//! fio, the outside baseline: the same engine, depth, threads, block size and bytes as our own contender, read only.
+//!
+//! fio measures itself. Its status reports, twice a second, carry sums since its start; they make the time series, and
+//! what lies between the first of them and the last is the steady part, as with our own contenders. It gets what ours have:
+//! registered file and buffers, the same batches, and (unless the cell is there to show the difference) buffers in huge pages,
+//! which its C library gives it by a tunable. It verifies nothing, so its cells have no checks.
+
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use nofault_io::aligned::PageKind;
+use rustix::event::{PollFd, PollFlags, poll};
+use serde_json::Value;
+
+use crate::contender::{Pattern, ring};
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::measure::{self, Measurement, Work, Worker, is_level, new_histogram};
+use crate::record::{CellSpec, Latency, Outcome, Tick, Window};
+use crate::workload::Layout;
+
+/// Why fio's contenders are left out where it is not installed.
+pub const NOT_INSTALLED: &str = "fio is not installed, so there is no outside baseline; install it (apt install fio)";
+
+/// How much longer than asked fio may take before it is given up: it sets up, and it reports.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// What fio reads with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    /// `pread` on threads.
+    Psync,
+    /// io_uring.
+    Uring,
+}
+
+/// Runs fio on a cell.
+///
+/// # Errors
+/// `Unsupported` when it is not installed, `System` when it fails or says what cannot be understood; its own words are in
+/// the message.
+pub fn run(
+    plan: &Measurement<'_>,
+    spec: &CellSpec,
+    layout: &Layout,
+    pattern: Pattern,
+    engine: Engine,
+    on_tick: &mut dyn FnMut(&Tick),
+) -> Result<Outcome> {
+    let mut command = Command::new("fio");
+    command.args(arguments(plan.duration, spec, layout, pattern, engine)?);
+    // glibc's malloc asks for transparent huge pages then; other C libraries ignore it.
+    if ring::pages_of(spec) == PageKind::Huge {
+        command.env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
+    }
+    run_command(plan, command, on_tick)
+}
+
+fn run_command(plan: &Measurement<'_>, command: Command, on_tick: &mut dyn FnMut(&Tick)) -> Result<Outcome> {
+    let reports = Mutex::new(Vec::new());
+    let longer = Measurement { duration: plan.duration + GRACE, ..*plan };
+    let work: Work<'_> = Box::new(|worker| drive(worker, command, &reports));
+    let outcome = measure::run(&longer, vec![work], on_tick)?;
+    let reports = reports.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(with_reports(outcome, &reports, plan.tick))
+}
+
+fn arguments(
+    duration: Duration,
+    spec: &CellSpec,
+    layout: &Layout,
+    pattern: Pattern,
+    engine: Engine,
+) -> Result<Vec<String>> {
+    let [path] = layout.paths.as_slice() else {
+        return Err(LabError::new(LabErrorKind::Usage, "fio: one file or device at a time"));
+    };
+    let block_bytes = layout.block_bytes;
+    let status_ms = (duration.as_millis() / 6).clamp(100, 500);
+    let mut arguments: Vec<String> =
+        ["--name=nofault", "--readonly", "--allow_file_create=0", "--direct=1", "--thread"]
+            .into_iter()
+            .chain(["--group_reporting", "--time_based", "--eta=never", "--output-format=json+"])
+            .map(str::to_owned)
+            .collect();
+    arguments.extend([
+        // A colon separates file names.
+        format!("--filename={}", path.display().to_string().replace(':', "\\:")),
+        format!("--bs={block_bytes}"),
+        format!("--offset={}", layout.place(0).offset_bytes),
+        format!("--size={}", layout.block_count() * block_bytes),
+        format!("--numjobs={}", spec.params.threads),
+        format!("--runtime={}ms", duration.as_millis()),
+        format!("--status-interval={status_ms}ms"),
+        format!("--randseed={}", spec.seed),
+    ]);
+    match pattern {
+        Pattern::Random => arguments.extend(["--rw=randread".into(), "--norandommap".into()]),
+        Pattern::Scan { .. } => arguments.push("--rw=read".into()),
+    }
+    match engine {
+        Engine::Psync => arguments.push("--ioengine=psync".into()),
+        Engine::Uring => {
+            let (depth, batch) = (spec.params.depth, ring::batch_of(spec.params.depth, block_bytes));
+            arguments.extend([
+                "--ioengine=io_uring".into(),
+                "--registerfiles=1".into(),
+                format!("--iodepth={depth}"),
+                format!("--iodepth_batch_submit={batch}"),
+                format!("--iodepth_batch_complete_min={batch}"),
+                format!("--iodepth_batch_complete_max={depth}"),
+            ]);
+            // fio fails where the kernel refuses to pin its buffers.
+            let memlock = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+            if memlock.is_none_or(|bytes| bytes >= u64::from(depth).saturating_mul(block_bytes).saturating_mul(2)) {
+                arguments.push("--fixedbufs=1".into());
+            }
+        }
+    }
+    Ok(arguments)
+}
+
+/// What fio says of itself at one moment: sums since its start.
+#[derive(Debug, Clone, PartialEq)]
+struct Report {
+    /// When it arrived, in seconds after the start of the cell.
+    at_s: f64,
+    /// How long fio has been reading, in seconds.
+    runtime_s: f64,
+    ops: u64,
+    bytes: u64,
+    cpu_user_s: f64,
+    cpu_system_s: f64,
+    latency: Latency,
+}
+
+impl Report {
+    fn of(json: &Value, at_s: f64) -> Result<Self> {
+        let job = &json["jobs"][0];
+        let number = |value: &Value, name: &str| -> Result<f64> {
+            value[name].as_f64().ok_or_else(|| nonsense(&format!("no number '{name}'"), &json.to_string()))
+        };
+        if let Some(code) = job["error"].as_i64().filter(|code| *code != 0) {
+            return Err(LabError::system("fio", &std::io::Error::from_raw_os_error(code as i32)));
+        }
+        let read = &job["read"];
+        // The percentages are of the run times of all threads together.
+        let run_s = number(job, "job_runtime")? / 1000.0;
+        Ok(Self {
+            at_s,
+            runtime_s: number(read, "runtime")? / 1000.0,
+            ops: number(read, "total_ios")? as u64,
+            bytes: number(read, "io_bytes")? as u64,
+            cpu_user_s: number(job, "usr_cpu")? / 100.0 * run_s,
+            cpu_system_s: number(job, "sys_cpu")? / 100.0 * run_s,
+            latency: latency_of(&read["clat_ns"]),
+        })
+    }
+}
+
+/// fio's own histogram in ours. Empty where this fio prints none.
+fn latency_of(clat: &Value) -> Latency {
+    let mut histogram = new_histogram();
+    for (ns, count) in clat["bins"].as_object().into_iter().flatten() {
+        if let (Ok(ns), Some(count)) = (ns.parse::<u64>(), count.as_u64()) {
+            histogram.saturating_record_n(ns.max(1), count);
+        }
+    }
+    Latency::of(&histogram)
+}
+
+fn nonsense(why: &str, said: &str) -> LabError {
+    let said: String = said.trim().chars().take(300).collect();
+    let message =
+        format!("fio's output cannot be understood ({why}); try `fio --version`, 3.x is known. It said: {said}");
+    LabError::new(LabErrorKind::System, message)
+}
+
+/// A child that does not outlive its guard.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both do nothing once it has ended and been waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The worker: runs fio and takes its reports as they come.
+fn drive(worker: &mut Worker<'_>, mut command: Command, reports: &Mutex<Vec<Report>>) -> Result<()> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    worker.start();
+    let child = command.spawn().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => LabError::new(LabErrorKind::Unsupported, NOT_INSTALLED),
+        _ => LabError::system("start fio", &error),
+    })?;
+    let mut running = Running(child);
+    let (Some(stdout), Some(stderr)) = (running.0.stdout.take(), running.0.stderr.take()) else {
+        return Err(LabError::new(LabErrorKind::System, "start fio: it has no output"));
+    };
+    let (mut out, mut err) = (Output::new(stdout), Output::new(stderr));
+    let mut last = (0, 0);
+    while out.open || err.open {
+        if !worker.running() {
+            // Cancelled, or fio takes far longer than it was told. What it reported is kept.
+            return Ok(());
+        }
+        read_some(&mut out, &mut err)?;
+        while let Some(json) = next_object(&mut out)? {
+            let report = Report::of(&json, seconds(worker.started().elapsed())).map_err(|error| said(error, &err))?;
+            worker.done(report.ops.saturating_sub(last.0), report.bytes.saturating_sub(last.1));
+            last = (report.ops, report.bytes);
+            reports.lock().unwrap_or_else(PoisonError::into_inner).push(report);
+        }
+    }
+    let status = running.0.wait().map_err(|error| LabError::system("wait for fio", &error))?;
+    if !status.success() {
+        return Err(said(LabError::new(LabErrorKind::System, format!("fio failed ({status})")), &err));
+    }
+    if last.0 == 0 {
+        return Err(said(nonsense("no report with reads in it", &out.text()), &err));
+    }
+    if !out.text().trim().is_empty() {
+        return Err(nonsense("something after the last report", &out.text()));
+    }
+    Ok(())
+}
+
+/// Adds what fio wrote to its error stream.
+fn said(error: LabError, err: &Output<impl Read + AsFd>) -> LabError {
+    let text: String = err.text().trim().chars().take(500).collect();
+    if text.is_empty() { error } else { LabError::new(error.kind(), format!("{error}; fio says: {text}")) }
+}
+
+/// One output of the child, as far as it was read and not yet understood.
+struct Output<R> {
+    from: R,
+    bytes: Vec<u8>,
+    open: bool,
+}
+
+impl<R: Read + AsFd> Output<R> {
+    fn new(from: R) -> Self {
+        Self { from, bytes: Vec::new(), open: true }
+    }
+
+    fn text(&self) -> std::borrow::Cow<'_, str> {
+        String::from_utf8_lossy(&self.bytes)
+    }
+
+    /// Reads what is there; called when there is something.
+    fn read(&mut self) -> Result<()> {
+        let mut chunk = [0; 16 << 10];
+        match self.from.read(&mut chunk) {
+            Ok(0) => self.open = false,
+            Ok(count) => self.bytes.extend_from_slice(&chunk[..count]),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(LabError::system("read what fio says", &error)),
+        }
+        Ok(())
+    }
+}
+
+/// Waits up to 100 ms for output and reads it.
+fn read_some(out: &mut Output<impl Read + AsFd>, err: &mut Output<impl Read + AsFd>) -> Result<()> {
+    let ready = {
+        // A negative descriptor would do for a closed one; leaving it out is as good.
+        let mut waiting = Vec::with_capacity(2);
+        if out.open {
+            waiting.push(PollFd::new(&out.from, PollFlags::IN));
+        }
+        if err.open {
+            waiting.push(PollFd::new(&err.from, PollFlags::IN));
+        }
+        let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        match poll(&mut waiting, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(LabError::system("wait for fio", &errno.into())),
+        }
+        let is_ready = |fd: Option<&PollFd<'_>>| fd.is_some_and(|fd| !fd.revents().is_empty());
+        if out.open {
+            (is_ready(waiting.first()), is_ready(waiting.get(1)))
+        } else {
+            (false, is_ready(waiting.first()))
+        }
+    };
+    if ready.0 {
+        out.read()?;
+    }
+    if ready.1 {
+        err.read()?;
+    }
+    Ok(())
+}
+
+/// Takes the next complete report from the output. What fio prints before a report (warnings) is passed over.
+fn next_object(out: &mut Output<impl Read + AsFd>) -> Result<Option<Value>> {
+    let starts_line = |at: usize| at == 0 || out.bytes[at - 1] == b'\n';
+    let Some(start) = (0..out.bytes.len()).find(|at| out.bytes[*at] == b'{' && starts_line(*at)) else {
+        return Ok(None);
+    };
+    let mut parsed = serde_json::Deserializer::from_slice(&out.bytes[start..]).into_iter::<Value>();
+    match parsed.next() {
+        Some(Ok(value)) => {
+            let end = start + parsed.byte_offset();
+            out.bytes.drain(..end);
+            Ok(Some(value))
+        }
+        Some(Err(error)) if !error.is_eof() => Err(nonsense(&error.to_string(), &out.text())),
+        _ => Ok(None),
+    }
+}
+
+fn seconds(elapsed: Duration) -> f64 {
+    elapsed.as_secs_f64()
+}
+
+/// Puts what fio measured in the place of what was seen of it from outside.
+fn with_reports(mut outcome: Outcome, reports: &[Report], tick: Duration) -> Outcome {
+    let Some(last) = reports.last() else { return outcome };
+    let began_s = (last.at_s - last.runtime_s).max(0.0);
+    let mut before = (0.0, 0.0);
+    for tick in &mut outcome.ticks {
+        let until = sums_at(reports, began_s, tick.at_s);
+        (tick.ops, tick.bytes) = ((until.0 - before.0).round() as u64, (until.1 - before.1).round() as u64);
+        before = until;
+    }
+    let seen_s = outcome.elapsed_s.max(1e-9);
+    (outcome.ops, outcome.bytes, outcome.elapsed_s) = (last.ops, last.bytes, last.runtime_s);
+    outcome.latency.insert("op".into(), last.latency.clone());
+    let whole = outcome.counters.clone();
+    set_cpu(&mut outcome.counters, last.cpu_user_s, last.cpu_system_s);
+    // As with our own contenders, the first tick does not count.
+    outcome.steady = reports.iter().find(|report| report.runtime_s >= tick.as_secs_f64()).and_then(|first| {
+        let elapsed_s = last.runtime_s - first.runtime_s;
+        if elapsed_s < last.runtime_s / 4.0 {
+            return None;
+        }
+        let share = elapsed_s / seen_s;
+        let scaled =
+            |(name, value): (&String, &f64)| (name.clone(), if is_level(name) { *value } else { value * share });
+        let mut window = Window {
+            from_s: first.at_s,
+            elapsed_s,
+            ops: last.ops.saturating_sub(first.ops),
+            bytes: last.bytes.saturating_sub(first.bytes),
+            counters: whole.iter().map(scaled).collect(),
+        };
+        let user_s = (last.cpu_user_s - first.cpu_user_s).max(0.0);
+        set_cpu(&mut window.counters, user_s, (last.cpu_system_s - first.cpu_system_s).max(0.0));
+        Some(window)
+    });
+    outcome
+}
+
+/// The CPU of fio's reading threads, without its start and its reports: comparable with our own contenders' CPU.
+fn set_cpu(counters: &mut std::collections::BTreeMap<String, f64>, user_s: f64, system_s: f64) {
+    counters.insert("children_cpu_user_s".into(), user_s);
+    counters.insert("children_cpu_system_s".into(), system_s);
+}
+
+/// Operations and bytes up to a moment, on straight lines between the reports.
+fn sums_at(reports: &[Report], began_s: f64, at_s: f64) -> (f64, f64) {
+    let mut before = (began_s, 0.0, 0.0);
+    for report in reports {
+        let here = (report.at_s, report.ops as f64, report.bytes as f64);
+        if at_s <= here.0 {
+            let share = ((at_s - before.0) / (here.0 - before.0).max(1e-9)).clamp(0.0, 1.0);
+            return (before.1 + (here.1 - before.1) * share, before.2 + (here.2 - before.2) * share);
+        }
+        before = here;
+    }
+    (before.1, before.2)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! fio where it is installed, and everything that can be said in its name where it is not.
+
+use std::sync::atomic::AtomicBool;
+
+use nofault_io::counters::Watch;
+
+use super::*;
+
+fn run_shell(script: &str, duration: Duration, cancel: &AtomicBool) -> Result<Outcome> {
+    let watch = Watch::new();
+    let tick = Duration::from_millis(50);
+    let plan = Measurement { duration, tick, watch: &watch, memory_bytes: None, cancel };
+    let mut command = Command::new("sh");
+    command.args(["-c", script]);
+    run_command(&plan, command, &mut |_| {})
+}
+
+fn report(runtime_ms: u64, ops: u64) -> String {
+    let bytes = ops * 4096;
+    format!(
+        r#"{{"jobs":[{{"error":0,"job_runtime":{runtime_ms},"usr_cpu":10.0,"sys_cpu":30.0,"read":{{"runtime":{runtime_ms},
+        "total_ios":{ops},"io_bytes":{bytes},"clat_ns":{{"bins":{{"1000":{ops}}}}}}}}}]}}"#
+    )
+}
+
+#[test]
+fn reports_become_totals_a_steady_part_and_comparable_cpu() {
+    let script = format!(
+        "echo 'fio: a warning first'; echo '{}'; sleep 0.2; echo '{}'; sleep 0.2; echo '{}'",
+        report(100, 50),
+        report(300, 250),
+        report(500, 450)
+    );
+    let outcome = run_shell(&script, Duration::from_secs(1), &AtomicBool::new(false)).unwrap();
+    assert_eq!((outcome.ops, outcome.bytes, outcome.elapsed_s), (450, 450 * 4096, 0.5));
+    let steady = outcome.steady.as_ref().unwrap();
+    assert_eq!((steady.ops, steady.bytes), (400, 400 * 4096));
+    assert!((steady.elapsed_s - 0.4).abs() < 1e-9, "{steady:?}");
+    assert!((outcome.ops_per_s() - 1000.0).abs() < 1e-6);
+    assert!((steady.counters["children_cpu_system_s"] - 0.12).abs() < 1e-9, "{steady:?}");
+    assert_eq!(outcome.latency["op"].count, 450);
+    let in_ticks: u64 = outcome.ticks.iter().map(|tick| tick.ops).sum();
+    assert!(in_ticks <= 451, "{in_ticks}");
+}
+
+#[test]
+fn what_is_no_report_is_an_error_in_fios_own_words() {
+    let error =
+        |script: &str| run_shell(script, Duration::from_secs(1), &AtomicBool::new(false)).unwrap_err().to_string();
+    assert!(error("echo hello").contains("hello"));
+    assert!(error("echo '{ this is not json'").contains("not json"));
+    assert!(error("echo '{\"jobs\": []}'").contains("cannot be understood"));
+    assert!(error("echo bad flag >&2; exit 3").contains("bad flag"));
+    assert!(error("true").contains("no report"));
+    assert!(error("echo '{\"jobs\":[{\"error\":5}]}'; echo pid=0 >&2").contains("Input/output error"));
+}
+
+#[test]
+fn a_missing_fio_says_how_to_get_it() {
+    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+    let tick = Duration::from_millis(50);
+    let plan = Measurement { duration: tick, tick, watch: &watch, memory_bytes: None, cancel: &cancel };
+    let error = run_command(&plan, Command::new("no-such-program-as-fio"), &mut |_| {}).unwrap_err();
+    assert_eq!((error.kind(), error.to_string().as_str()), (LabErrorKind::Unsupported, NOT_INSTALLED));
+}
+
+#[test]
+fn cancelling_ends_fio_and_keeps_what_it_reported() {
+    let cancel = AtomicBool::new(false);
+    let script = format!("echo '{}'; exec sleep 60", report(100, 50));
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(300));
+            cancel.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        run_shell(&script, Duration::from_secs(60), &cancel).unwrap()
+    });
+    assert!(outcome.partial && outcome.ops == 50);
+}

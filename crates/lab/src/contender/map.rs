@@ -1,0 +1,116 @@
+//! The mapped file: one word of each page is loaded, as the original benchmark loads one byte, and verified.
+//!
+//! Every touch is guarded against SIGBUS (some 5 ns), so that a truncated file or a failing device is an error of the cell.
+//!
+//! Latency: a clock reading costs some 25 ns, which is nothing beside a fault and as much as a touch of a page in memory. So
+//! touches are timed one by one while they take a microsecond and more, and one in [`STRIDE`] when they are faster;
+//! such a sample counts for all it stands for.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nofault_io::mapped::{Advice, MappedFile, Protection};
+
+use crate::contender::Pattern;
+use crate::error::{LabError, Result};
+use crate::measure::{Work, Worker};
+use crate::record::CellSpec;
+use crate::workload::{Layout, Order, PAGE_BYTES, Place, first_word};
+
+/// One in so many fast touches is timed.
+const STRIDE: u64 = 16;
+/// What counts as fast.
+const FAST: Duration = Duration::from_micros(1);
+
+/// The maps of a cell's files, advised. Made before the workers, which share them.
+#[derive(Debug)]
+pub struct Maps(Vec<MappedFile>);
+
+impl Maps {
+    /// Maps the files of a layout. No I/O yet.
+    ///
+    /// # Errors
+    /// What opening, mapping or advising says; a file shorter than the layout is one of them.
+    pub fn open(layout: &Layout, advice: Advice) -> Result<Self> {
+        let open = |path: &Path| -> Result<MappedFile> {
+            let file =
+                File::open(path).map_err(|error| LabError::system(format!("open {}", path.display()), &error))?;
+            // The whole data, not only what the layout uses: the sample may lie behind it.
+            let used = layout.file_bytes();
+            let has = crate::contender::sync::len_bytes(&file, path)?;
+            // SAFETY: the lab holds its data files for itself and writes none of them while cells run; single words are
+            // loaded under a guard and copied at once, so that truncation by others is an error.
+            let map = unsafe { MappedFile::map(&file, Protection::ReadOnly, 0..used.max(has)) }?;
+            map.advise(advice, 0..map.len_bytes())?;
+            Ok(map)
+        };
+        Ok(Self(layout.paths.iter().map(|path| open(path)).collect::<Result<_>>()?))
+    }
+
+    #[inline]
+    fn word_at(&self, place: Place) -> Result<u64> {
+        let at = place.offset_bytes as usize;
+        Ok(self.0[place.file].guarded(at..at + PAGE_BYTES, first_word)?)
+    }
+}
+
+/// The workers of a cell: each touches every page of the blocks that its order yields.
+pub fn works<'a>(spec: &'a CellSpec, layout: &'a Layout, maps: &'a Maps, pattern: Pattern) -> Vec<Work<'a>> {
+    let orders = pattern.orders(layout, spec);
+    let work = |(number, order): (usize, Order)| -> Work<'a> {
+        Box::new(move |worker: &mut Worker<'_>| {
+            touch(worker, layout, maps, order)?;
+            if number == 0 { sum_sample(worker, spec, maps) } else { Ok(()) }
+        })
+    };
+    orders.into_iter().enumerate().map(work).collect()
+}
+
+fn touch(worker: &mut Worker<'_>, layout: &Layout, maps: &Maps, mut order: Order) -> Result<()> {
+    let pages = layout.block_bytes / PAGE_BYTES as u64;
+    let known = layout.content_seed.is_some();
+    // Starts with the careful way: a cold map is slow.
+    let mut stride = 1;
+    let mut untimed = 0;
+    worker.start();
+    let mut before = worker.started();
+    while worker.running() {
+        let timed = untimed + 1 >= stride;
+        if timed && stride > 1 {
+            before = Instant::now();
+        }
+        let place = layout.place(order.next_block());
+        for page in 0..pages {
+            let place = Place { offset_bytes: place.offset_bytes + page * PAGE_BYTES as u64, ..place };
+            let word = std::hint::black_box(maps.word_at(place)?);
+            if known {
+                worker.verified(layout.is_right_word(word, place.offset_bytes));
+            }
+        }
+        worker.done(1, layout.block_bytes);
+        untimed += 1;
+        if timed {
+            let now = Instant::now();
+            let elapsed = now - before;
+            // For itself and the untimed ones before it: the counts add up, and no touch's own speed decides its weight.
+            worker.latency_of_each("op", elapsed, untimed);
+            untimed = 0;
+            // Back to back: this touch's end is the next one's start.
+            before = now;
+            stride = if elapsed < FAST { STRIDE } else { 1 };
+        }
+    }
+    Ok(())
+}
+
+fn sum_sample(worker: &mut Worker<'_>, spec: &CellSpec, maps: &Maps) -> Result<()> {
+    for map in &maps.0 {
+        // With read-ahead each of the touches would read megabytes.
+        map.advise(Advice::Random, 0..map.len_bytes())?;
+    }
+    for place in Layout::sample(&spec.target, spec.seed) {
+        worker.checksum(maps.word_at(place)?);
+    }
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! io_uring, direct: one thread, many requests in flight, over one file or striped over several.
+//!
+//! The loop: refill all free slots, then submit and wait in one system call. Buffers are one region in huge pages, registered
+//! with the ring together with the file (where the kernel takes them; what it did not take is a warning on the cell).
+//! Nothing is allocated per request: a buffer travels with its operation and comes back with the completion.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use nofault_io::aligned::{IoBuf, PageKind};
+use nofault_io::completion::{Completion, Op, OpKind};
+use nofault_io::disk::{DirectIo, Disk, FileOptions, Queue, QueueOptions};
+use nofault_io::striped::StripedDisk;
+use nofault_io::uring::UringDisk;
+
+use crate::contender::Pattern;
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::measure::{Work, Worker};
+use crate::record::{CellSpec, Target};
+use crate::workload::{Layout, Order, PAGE_BYTES, first_word};
+
+/// Opens a file or device for direct reads through a ring.
+///
+/// # Errors
+/// Who refuses rings or direct I/O here, and what to do.
+pub fn open(path: &Path) -> Result<UringDisk> {
+    let options = FileOptions { direct: DirectIo::Require, write: false, create: false };
+    Ok(UringDisk::open(path, &options)?)
+}
+
+/// One disk over all files of a layout, in the layout's stripes.
+///
+/// # Errors
+/// As [`open`].
+pub fn disk_of(layout: &Layout) -> Result<Arc<dyn Disk>> {
+    let mut disks: Vec<Arc<dyn Disk>> = Vec::new();
+    for path in &layout.paths {
+        disks.push(Arc::new(open(path)?));
+    }
+    if disks.len() == 1 {
+        // Striping one disk would only cost.
+        return Ok(disks.remove(0));
+    }
+    Ok(Arc::new(StripedDisk::new(disks, layout.stripe_bytes)?))
+}
+
+/// How many requests must have finished before the loop goes on. Submitting and waiting for several at a time saves system calls
+/// (and, on a virtual disk, doorbells), while most of the depth stays in flight.
+pub fn batch_of(depth: u32, block_bytes: u64) -> usize {
+    // A large read is worth a system call of its own.
+    if block_bytes > 16 * PAGE_BYTES as u64 { 1 } else { (depth as usize / 8).max(1) }
+}
+
+/// What the buffers of a cell are made of: huge pages, unless the cell is there to show the difference.
+pub fn pages_of(spec: &CellSpec) -> PageKind {
+    match spec.params.extra.get("buffers").map(String::as_str) {
+        Some("small") => PageKind::Small,
+        _ => PageKind::Huge,
+    }
+}
+
+/// The workers of a cell: each has a ring of its own with `depth` requests in flight.
+pub fn works<'a>(spec: &'a CellSpec, layout: &'a Layout, disk: &'a dyn Disk, pattern: Pattern) -> Vec<Work<'a>> {
+    let orders = pattern.orders(layout, spec);
+    let work = |(number, order): (usize, Order)| -> Work<'a> {
+        Box::new(move |worker: &mut Worker<'_>| {
+            // Opened on the thread that uses it: SINGLE_ISSUER holds it to that.
+            let mut ring = Ring::open(spec, layout, disk)?;
+            ring.read(worker, order)?;
+            if number == 0 { ring.sum_sample(worker, &spec.target, spec.seed) } else { Ok(()) }
+        })
+    };
+    orders.into_iter().enumerate().map(work).collect()
+}
+
+/// A queue, its idle buffers, and what is under way.
+struct Ring<'a> {
+    layout: &'a Layout,
+    queue: Box<dyn Queue>,
+    batch: usize,
+    idle: Vec<Slot>,
+    /// By slot: the block it reads and when that was submitted.
+    under_way: Vec<(u64, Instant)>,
+    finished: Vec<Completion>,
+}
+
+/// A buffer and its number, which is the token of its operations.
+struct Slot {
+    number: u64,
+    buffer: IoBuf,
+}
+
+impl<'a> Ring<'a> {
+    fn open(spec: &CellSpec, layout: &'a Layout, disk: &dyn Disk) -> Result<Self> {
+        let (depth, block_bytes) = (spec.params.depth as usize, layout.block_bytes as usize);
+        let total_bytes = depth
+            .checked_mul(block_bytes)
+            .filter(|bytes| *bytes > 0)
+            .ok_or_else(|| LabError::new(LabErrorKind::Usage, format!("{depth} buffers of {block_bytes} bytes")))?;
+        let mut memory = IoBuf::zeroed(total_bytes, pages_of(spec))?;
+        memory.fill(0);
+        let options = QueueOptions { depth_max: depth, single_thread: true, registered: vec![memory.region().clone()] };
+        let queue = disk.queue(&options)?;
+        let idle = (0..).zip(memory.pieces(block_bytes)).map(|(number, buffer)| Slot { number, buffer }).collect();
+        Ok(Self {
+            layout,
+            queue,
+            batch: batch_of(spec.params.depth, layout.block_bytes),
+            idle,
+            under_way: vec![(0, Instant::now()); depth],
+            finished: Vec::with_capacity(depth),
+        })
+    }
+
+    fn read(&mut self, worker: &mut Worker<'_>, mut order: Order) -> Result<()> {
+        worker.start();
+        let mut now = worker.started();
+        while worker.running() {
+            while let Some(slot) = self.idle.pop() {
+                let block = order.next_block();
+                self.under_way[slot.number as usize] = (block, now);
+                push(&mut *self.queue, slot, self.layout.striped_offset(block))?;
+            }
+            self.queue.reap(self.batch, &mut self.finished)?;
+            // One reading for all that came together: they were waited for together.
+            now = Instant::now();
+            for completion in self.finished.drain(..) {
+                let (block, since) = self.under_way[completion.op.token as usize];
+                let slot = take(completion)?;
+                if let Some(right) = self.layout.is_right(&slot.buffer, self.layout.place(block).offset_bytes) {
+                    worker.verified(right);
+                }
+                worker.done(1, self.layout.block_bytes);
+                worker.latency("op", now - since);
+                self.idle.push(slot);
+            }
+        }
+        self.settle()
+    }
+
+    /// Waits for what is still under way.
+    fn settle(&mut self) -> Result<()> {
+        self.queue.reap(self.queue.in_flight(), &mut self.finished)?;
+        for completion in self.finished.drain(..) {
+            self.idle.push(take(completion)?);
+        }
+        Ok(())
+    }
+
+    fn sum_sample(&mut self, worker: &mut Worker<'_>, target: &Target, seed: u64) -> Result<()> {
+        let Some(Slot { number, buffer }) = self.idle.pop() else { return Ok(()) };
+        let (mut page, _rest) = buffer.split_at(PAGE_BYTES);
+        for place in Layout::sample(target, seed) {
+            let (files, stripe) = (self.layout.paths.len() as u64, self.layout.stripe_bytes);
+            let (row, within) = (place.offset_bytes / stripe, place.offset_bytes % stripe);
+            let offset = (row * files + place.file as u64) * stripe + within;
+            push(&mut *self.queue, Slot { number, buffer: page }, offset)?;
+            self.queue.reap(1, &mut self.finished)?;
+            let completion = self.finished.pop().ok_or_else(lost)?;
+            page = take(completion)?.buffer;
+            worker.checksum(first_word(&page));
+        }
+        Ok(())
+    }
+}
+
+#[inline]
+fn push(queue: &mut dyn Queue, slot: Slot, offset_bytes: u64) -> Result<()> {
+    let op = Op::new(slot.number, offset_bytes, OpKind::Read(slot.buffer));
+    queue.push(op).map_err(|refused| LabError::from(refused.error))
+}
+
+/// The buffer of a read that succeeded.
+#[inline]
+fn take(completion: Completion) -> Result<Slot> {
+    if let Err(error) = completion.result {
+        return Err(error.into());
+    }
+    let number = completion.op.token;
+    let buffer = completion.into_buffer().ok_or_else(lost)?;
+    Ok(Slot { number, buffer })
+}
+
+fn lost() -> LabError {
+    LabError::new(LabErrorKind::System, "a read came back without its buffer; this is a defect of the lab")
+}

@@ -1,0 +1,141 @@
+//! `pread` on threads: buffered, buffered with POSIX_FADV_RANDOM, and direct. One system call a block, each timed.
+
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Instant;
+
+use nofault_io::aligned::{IoBuf, PageKind};
+use rustix::fs::{Advice, OFlags, SeekFrom};
+
+use crate::contender::Pattern;
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::measure::{Work, Worker};
+use crate::record::CellSpec;
+use crate::workload::{Layout, Order, PAGE_BYTES, first_word};
+
+/// How the files are opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Means {
+    /// Through the page cache, with the kernel's own guess at read-ahead.
+    Buffered,
+    /// Through the page cache, without read-ahead.
+    BufferedRandom,
+    /// Past the page cache.
+    Direct,
+}
+
+/// The open files of a cell, shared by its workers.
+#[derive(Debug)]
+pub struct Files(Vec<File>);
+
+impl Files {
+    /// Opens the files of a layout for reading.
+    ///
+    /// # Errors
+    /// What opening says; `Unsupported` where direct I/O cannot be had.
+    pub fn open(layout: &Layout, means: Means) -> Result<Self> {
+        Ok(Self(layout.paths.iter().map(|path| open(path, means)).collect::<Result<_>>()?))
+    }
+
+    #[inline]
+    fn read(&self, layout: &Layout, file: usize, offset_bytes: u64, into: &mut [u8]) -> Result<()> {
+        let mut done = 0;
+        while done < into.len() {
+            match rustix::io::pread(&self.0[file], &mut into[done..], offset_bytes + done as u64) {
+                Ok(0) => {
+                    let path = layout.paths[file].display();
+                    let message = format!(
+                        "read {} bytes at {offset_bytes} of {path}: it ends there; was it truncated while the lab ran?",
+                        into.len()
+                    );
+                    return Err(LabError::new(LabErrorKind::System, message));
+                }
+                Ok(count) => done += count,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => {
+                    let action =
+                        format!("read {} bytes at {offset_bytes} of {}", into.len(), layout.paths[file].display());
+                    return Err(LabError::system(action, &errno.into()));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn open(path: &Path, means: Means) -> Result<File> {
+    let mut options = File::options();
+    options.read(true);
+    if means == Means::Direct {
+        options.custom_flags(OFlags::DIRECT.bits() as i32);
+    }
+    let file = options.open(path).map_err(|error| match (means, error.kind()) {
+        (Means::Direct, std::io::ErrorKind::InvalidInput) => LabError::new(
+            LabErrorKind::Unsupported,
+            format!("{}: this file system refuses direct I/O; choose a folder on another one", path.display()),
+        ),
+        _ => LabError::system(format!("open {}", path.display()), &error),
+    })?;
+    if means == Means::BufferedRandom {
+        rustix::fs::fadvise(&file, 0, None, Advice::Random)
+            .map_err(|errno| LabError::system(format!("advise on {}", path.display()), &errno.into()))?;
+    }
+    Ok(file)
+}
+
+/// Length of an open file or block device. A device tells it by seeking, which moves no position that anyone uses.
+pub(crate) fn len_bytes(file: &File, path: &Path) -> Result<u64> {
+    rustix::fs::seek(file, SeekFrom::End(0))
+        .map_err(|errno| LabError::system(format!("ask for the length of {}", path.display()), &errno.into()))
+}
+
+/// The workers of a cell: each reads the blocks that its order yields.
+pub fn works<'a>(spec: &'a CellSpec, layout: &'a Layout, files: &'a Files, pattern: Pattern) -> Vec<Work<'a>> {
+    let orders = pattern.orders(layout, spec);
+    let work = |(number, order): (usize, Order)| -> Work<'a> {
+        Box::new(move |worker: &mut Worker<'_>| {
+            let block_bytes = layout.block_bytes as usize;
+            let pages = if block_bytes > PAGE_BYTES { PageKind::Huge } else { PageKind::Small };
+            let mut buffer = IoBuf::zeroed(block_bytes, pages)?;
+            // Its pages come now, not with the first reads.
+            buffer.fill(0);
+            read(worker, layout, files, order, &mut buffer)?;
+            if number == 0 { sum_sample(worker, spec, layout, files, &mut buffer) } else { Ok(()) }
+        })
+    };
+    orders.into_iter().enumerate().map(work).collect()
+}
+
+fn read(worker: &mut Worker<'_>, layout: &Layout, files: &Files, mut order: Order, buffer: &mut [u8]) -> Result<()> {
+    worker.start();
+    let mut before = worker.started();
+    while worker.running() {
+        let place = layout.place(order.next_block());
+        files.read(layout, place.file, place.offset_bytes, buffer)?;
+        if let Some(right) = layout.is_right(buffer, place.offset_bytes) {
+            worker.verified(right);
+        }
+        worker.done(1, layout.block_bytes);
+        // Back to back: this read's end is the next one's start. A clock reading (25 ns) is a hundredth of the fastest read.
+        let now = Instant::now();
+        worker.latency("op", now - before);
+        before = now;
+    }
+    Ok(())
+}
+
+fn sum_sample(
+    worker: &mut Worker<'_>,
+    spec: &CellSpec,
+    layout: &Layout,
+    files: &Files,
+    buffer: &mut [u8],
+) -> Result<()> {
+    for place in Layout::sample(&spec.target, spec.seed) {
+        let page = &mut buffer[..PAGE_BYTES];
+        files.read(layout, place.file, place.offset_bytes, page)?;
+        worker.checksum(first_word(page));
+    }
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! The ring, as the source uses it: submit a batch of blocks, wait for all of them. Everything bypasses the page cache.
+
+use std::time::{Duration, Instant};
+
+use nofault_io::aligned::{IoBuf, PageKind};
+use nofault_io::completion::{Completion, Op, OpKind};
+use nofault_io::disk::{DirectIo, FileOptions, Queue, QueueOptions};
+use nofault_io::uring::{FlagChoice, UringDisk, UringOptions, UringQueue};
+
+use super::place::{Place, Seen};
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::machine::content::{self, BLOCK_BYTES};
+
+/// The set-ups that are compared, by what stands in `flags=`.
+pub(super) const SETUPS: [&str; 5] = ["plain", "defer", "registered", "registered+defer", "registered+sqpoll"];
+/// How long the kernel's polling thread spins without work before it sleeps.
+const SQPOLL_IDLE_MS: u32 = 10;
+
+/// How a ring is to be set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Setup {
+    pub(super) registered: bool,
+    pub(super) defer: bool,
+    pub(super) sqpoll: bool,
+    /// Whether it was asked for by name: then nothing of it may be missing.
+    exact: bool,
+}
+
+impl Setup {
+    /// The set-up of a `flags=` value; everything that helps, where there is none.
+    ///
+    /// # Errors
+    /// `Usage` for an unknown flag.
+    pub(super) fn of(flags: Option<&str>) -> Result<Self> {
+        let Some(flags) = flags else { return Ok(Self { registered: true, defer: true, sqpoll: false, exact: false }) };
+        let mut setup = Self { registered: false, defer: false, sqpoll: false, exact: true };
+        for flag in flags.split('+') {
+            match flag {
+                "plain" => {}
+                "registered" => setup.registered = true,
+                "defer" => setup.defer = true,
+                "sqpoll" => setup.sqpoll = true,
+                other => {
+                    let message = format!("access: unknown ring flag '{other}'; known set-ups: {}", SETUPS.join(", "));
+                    return Err(LabError::new(LabErrorKind::Usage, message));
+                }
+            }
+        }
+        Ok(setup)
+    }
+
+    fn options(self) -> UringOptions {
+        UringOptions {
+            sqpoll_idle_ms: self.sqpoll.then_some(SQPOLL_IDLE_MS),
+            defer_taskrun: if self.defer { FlagChoice::Auto } else { FlagChoice::Off },
+            coop_taskrun: if self.exact { FlagChoice::Off } else { FlagChoice::Auto },
+            register_file: self.registered,
+            register_buffers: self.registered,
+            ring_entries: None,
+        }
+    }
+}
+
+/// A ring over one file or device, and the buffers that travel through it.
+pub(super) struct Ring {
+    pub(super) queue: UringQueue,
+    pub(super) buffers: Vec<IoBuf>,
+    pub(super) done: Vec<Completion>,
+    content_seed: Option<u64>,
+}
+
+impl Ring {
+    /// Opens a ring for `depth` blocks in flight, on the thread that will use it. With `polled`, its descriptor tells of
+    /// completions without the ring being entered, which excludes DEFER_TASKRUN.
+    ///
+    /// # Errors
+    /// What opening says; `Unsupported` when the kernel refuses a set-up that was asked for by name.
+    pub(super) fn open(place: &Place, depth: u32, setup: Setup, write: bool, polled: bool) -> Result<Self> {
+        let disk = UringDisk::open(&place.path, &FileOptions { direct: DirectIo::Require, write, create: false })?;
+        let memory = IoBuf::zeroed(depth as usize * BLOCK_BYTES, PageKind::Small)?;
+        let registered = vec![memory.region().clone()];
+        let options = QueueOptions { depth_max: depth as usize, single_thread: !polled, registered };
+        let queue = disk.queue_with(&options, &setup.options())?;
+        if let (true, Some(missing)) = (setup.exact, missing(queue.notes())) {
+            return Err(LabError::new(LabErrorKind::Unsupported, format!("access: {missing}")));
+        }
+        let buffers = memory.pieces(BLOCK_BYTES);
+        Ok(Self { queue, buffers, done: Vec::with_capacity(depth as usize), content_seed: place.content_seed })
+    }
+
+    /// What the ring does without, though it would help.
+    pub(super) fn missing(&self) -> Option<String> {
+        missing(self.queue.notes())
+    }
+
+    /// Reads a batch; `see` is given each block's place in the batch and what was seen. Answers the time from the first
+    /// submission until all had come back, which is what each of them took for the caller.
+    ///
+    /// # Errors
+    /// The first operation's error.
+    pub(super) fn read(&mut self, batch: &[u64], first_ordinal: u64, mut see: impl FnMut(Seen)) -> Result<Duration> {
+        let started = Instant::now();
+        for (place, index) in batch.iter().enumerate() {
+            let buffer = self.buffers.pop().ok_or_else(no_buffer)?;
+            self.push(Op::new(place as u64, content::block_offset(*index), OpKind::Read(buffer)))?;
+        }
+        self.queue.reap(batch.len(), &mut self.done)?;
+        let elapsed = started.elapsed();
+        while let Some(completion) = self.done.pop() {
+            let place = completion.op.token;
+            let buffer = take(completion)?;
+            let index = batch.get(place as usize).copied().unwrap_or(u64::MAX);
+            see(self.look(&buffer, index, first_ordinal + place));
+            self.buffers.push(buffer);
+        }
+        Ok(elapsed)
+    }
+
+    /// Overwrites a batch with what must stand there. Making the bytes is not part of the time.
+    ///
+    /// # Errors
+    /// The first operation's error.
+    pub(super) fn write(&mut self, batch: &[u64], content_seed: u64, durable: bool) -> Result<Duration> {
+        let mut filled = Vec::with_capacity(batch.len());
+        for index in batch {
+            let mut buffer = self.buffers.pop().ok_or_else(no_buffer)?;
+            content::fill_block(&mut buffer, content_seed, *index);
+            filled.push(Op::new(0, content::block_offset(*index), OpKind::write(buffer, durable)));
+        }
+        let started = Instant::now();
+        for op in filled {
+            self.push(op)?;
+        }
+        self.queue.reap(batch.len(), &mut self.done)?;
+        let elapsed = started.elapsed();
+        while let Some(completion) = self.done.pop() {
+            self.buffers.push(take(completion)?);
+        }
+        Ok(elapsed)
+    }
+
+    /// Makes everything written durable (fdatasync through the ring).
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn sync(&mut self) -> Result<()> {
+        self.push(Op::new(0, 0, OpKind::Sync))?;
+        self.queue.reap(1, &mut self.done)?;
+        match self.done.pop() {
+            Some(completion) => Ok(completion.result.map(|_| ())?),
+            None => Err(LabError::new(LabErrorKind::System, "a sync did not come back")),
+        }
+    }
+
+    /// Looks at a block that came back.
+    pub(super) fn look(&self, block: &[u8], index: u64, ordinal: u64) -> Seen {
+        Place::look(self.content_seed, block, index, ordinal)
+    }
+
+    /// Hands an operation to the ring.
+    ///
+    /// # Errors
+    /// Why it was refused.
+    pub(super) fn push(&mut self, op: Op) -> Result<()> {
+        self.queue.push(op).map_err(|refused| refused.error.into())
+    }
+}
+
+/// The buffer of an operation that succeeded.
+pub(super) fn take(completion: Completion) -> Result<IoBuf> {
+    completion.result.clone()?;
+    completion.into_buffer().ok_or_else(no_buffer)
+}
+
+fn no_buffer() -> LabError {
+    LabError::new(LabErrorKind::System, "the ring kept a buffer")
+}
+
+/// What a ring's notes say it does without.
+fn missing(notes: &[String]) -> Option<String> {
+    let lacks = |note: &&String| {
+        note.as_str() != "ring without flags" && (note.contains("without") || note.contains("not registered"))
+    };
+    let all: Vec<&str> = notes.iter().filter(lacks).map(String::as_str).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}

@@ -1,0 +1,156 @@
+//! Where a cell works: the file or device, the seeded order of its blocks, and the gate before the first write.
+//!
+//! Kept true by:
+//! 1. Nothing is opened for writing before [`Place::check_writable`] found the lab's own marker in it, complete and of
+//!    the content that the cell names.
+//! 2. A block device is written only when it is a RAM device of the lab's own.
+//! 3. What is written to a block is what stands there already: whoever reads it later, or is killed now, finds it valid.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::machine::content::{self, BLOCK_BYTES};
+use crate::machine::{data, device};
+use crate::record::{CellSpec, Target};
+
+/// Blocks whose words are summed up: the same ones for every contender with the same seed.
+pub(super) const PROOF_BLOCKS: u64 = 256;
+/// Overwriting needs no space, except on file systems that copy on write: below this they would stop in the middle.
+const SPARE_BYTES_MIN: u64 = 64 << 20;
+
+/// The blocks of a cell, and the order in which they are taken.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) path: PathBuf,
+    pub(super) blocks: u64,
+    /// Seed of the content; `None` where it is unknown and nothing can be verified.
+    pub(super) content_seed: Option<u64>,
+    random: fastrand::Rng,
+}
+
+/// What was seen in a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// Whether it was as it must be; `None` where that is unknown.
+    pub(super) right: Option<bool>,
+    /// Sum of its words, for the first [`PROOF_BLOCKS`] of a cell.
+    pub(super) sum: u64,
+}
+
+impl Place {
+    /// The one file or device of a cell.
+    ///
+    /// # Errors
+    /// `Usage` when there are several, or no block in it.
+    pub(super) fn of(spec: &CellSpec) -> Result<Self> {
+        let usage = |what: String| Err(LabError::new(LabErrorKind::Usage, format!("access: {what}")));
+        let [path] = spec.target.paths.as_slice() else {
+            return usage(format!("{} paths: it works on one file or device", spec.target.paths.len()));
+        };
+        let blocks = spec.target.data_bytes / BLOCK_BYTES as u64;
+        if blocks == 0 {
+            return usage(format!("{path} holds less than a block"));
+        }
+        let random = fastrand::Rng::with_seed(spec.seed);
+        Ok(Self { path: path.into(), blocks, content_seed: spec.target.content_seed, random })
+    }
+
+    /// The same place in another order, for what must not warm the caches of the measurement.
+    pub(super) fn reordered(mut self) -> Self {
+        self.random = self.random.fork();
+        self
+    }
+
+    /// The next block of the seeded order.
+    pub(super) fn next(&mut self) -> u64 {
+        self.random.u64(0..self.blocks)
+    }
+
+    /// Looks at a block: a few nanoseconds, and some hundred for those that are summed up.
+    pub(super) fn look(content_seed: Option<u64>, block: &[u8], index: u64, ordinal: u64) -> Seen {
+        let right = content_seed.map(|seed| content::check_block(block, seed, index));
+        Seen { right, sum: if ordinal < PROOF_BLOCKS { sum_of(block) } else { 0 } }
+    }
+
+    /// Makes sure that the target may be overwritten, and answers the seed of what is to be written. Writes nothing.
+    ///
+    /// # Errors
+    /// `Usage` for a target that is read-only by its nature (a raw device, unknown content), `Damaged` without the marker or
+    /// with another content than the cell's, `NoPermission` for what is write-protected, `NoSpace` on a full disk, `Busy` for a
+    /// device in use.
+    pub(super) fn check_writable(&self, target: &Target) -> Result<u64> {
+        let path = self.path.display();
+        let refuse = |kind, why: &str| Err(LabError::new(kind, format!("{path} is not overwritten: {why}")));
+        let Some(seed) = self.content_seed else {
+            return refuse(LabErrorKind::Usage, "what it holds is unknown to the lab; devices like this are only read");
+        };
+        let meta =
+            fs::symlink_metadata(&self.path).map_err(|error| LabError::system(format!("look at {path}"), &error))?;
+        let found = if meta.file_type().is_block_device() {
+            if !is_own_ram_device(target, &self.path) {
+                return refuse(
+                    LabErrorKind::Usage,
+                    "raw devices are only read; overwrites go to the file or to a RAM device that the lab made",
+                );
+            }
+            let found = device::target(&self.path, false)?;
+            (found.content_seed, found.data_bytes)
+        } else {
+            if target.label == "device" {
+                return refuse(LabErrorKind::Usage, "the target is a device to be read only");
+            }
+            match data::inspect(&self.path)? {
+                Some(header) if header.complete => (Some(header.seed), header.data_bytes),
+                _ => return refuse(LabErrorKind::Damaged, "its content was never finished; let the lab make it anew"),
+            }
+        };
+        if found != (Some(seed), target.data_bytes) {
+            let why = "it holds another content than this cell was planned with; let the lab make it anew";
+            return refuse(LabErrorKind::Damaged, why);
+        }
+        // Root may write where nobody is meant to: the bits count all the same.
+        if meta.permissions().mode() & 0o222 == 0 {
+            return refuse(LabErrorKind::NoPermission, "it is write-protected; `chmod u+w` allows it");
+        }
+        if meta.is_file() {
+            check_spare(&self.path)?;
+        }
+        Ok(seed)
+    }
+}
+
+/// Sum of the words of a block.
+pub(super) fn sum_of(block: &[u8]) -> u64 {
+    block.as_chunks().0.iter().fold(0, |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)))
+}
+
+fn is_own_ram_device(target: &Target, path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    target.label.starts_with("ram") && path.parent() == Some(Path::new("/dev")) && name.starts_with("zram")
+}
+
+fn check_spare(path: &Path) -> Result<()> {
+    let stat = rustix::fs::statvfs(path)
+        .map_err(|error| LabError::system(format!("look at the disk of {}", path.display()), &error.into()))?;
+    if stat.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
+        let message = format!("{} is not overwritten: its file system is mounted read-only", path.display());
+        return Err(LabError::new(LabErrorKind::NoPermission, message));
+    }
+    refuse_full(path, stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// Refuses when so little is free that a file system which copies on write could not take the overwrites.
+pub(super) fn refuse_full(path: &Path, free_bytes: u64) -> Result<()> {
+    if free_bytes >= SPARE_BYTES_MIN {
+        return Ok(());
+    }
+    let message = format!(
+        "{} is not overwritten: only {} MiB of its disk are free; free {} MiB or choose another folder",
+        path.display(),
+        free_bytes >> 20,
+        SPARE_BYTES_MIN >> 20
+    );
+    Err(LabError::new(LabErrorKind::NoSpace, message))
+}

@@ -1,0 +1,162 @@
+//! What there is to measure on each kind of target, what of it the quick preset takes, and what each needs of the machine.
+
+use std::collections::BTreeMap;
+
+use nofault_io::probe::{Ability, Probe};
+
+use super::batches::{SETUPS, Setup};
+use super::blocking::Way;
+use super::{CONTENDERS, FDATASYNC_CLEAN, OPEN_LOOP, OVERWRITE, READ, RING_SETUP, SYNC_COST, contender};
+use crate::config::Config;
+
+/// Batches at which ring set-ups are compared.
+const SETUP_BATCHES: [u32; 3] = [1, 32, 128];
+
+/// A cell that would be measured if the machine and the preset allow it.
+#[derive(Debug, Clone)]
+pub(super) struct Wish {
+    pub(super) variant: &'static str,
+    pub(super) contender: &'static str,
+    pub(super) depth: u32,
+    pub(super) extra: BTreeMap<String, String>,
+    /// Length, as a share of `access.cell_s`.
+    pub(super) share_of_cell: f64,
+    /// Whether the quick preset takes it.
+    pub(super) quick: bool,
+}
+
+impl Wish {
+    /// Variant, contender and batch, for a person.
+    pub(super) fn name(&self) -> String {
+        match self.depth {
+            1 => format!("{} {}", self.variant, self.contender),
+            depth => format!("{} {} x{depth}", self.variant, self.contender),
+        }
+    }
+
+    /// Why it cannot be measured here.
+    pub(super) fn refusal(&self, probe: &Probe) -> Option<String> {
+        let (way, durable) = contender(self.variant, self.contender)?;
+        let mut needs: Vec<&Ability> = Vec::new();
+        if matches!(way, Way::Direct | Way::Ring) {
+            needs.push(&probe.direct_io);
+        }
+        if durable {
+            needs.push(&probe.durable_write);
+        }
+        if way == Way::Ring {
+            needs.push(&probe.io_uring);
+        }
+        if self.variant == RING_SETUP
+            && let Ok(setup) = Setup::of(self.extra.get("flags").map(String::as_str))
+        {
+            let flags = [
+                (setup.registered, &probe.registered_buffers),
+                (setup.defer, &probe.defer_taskrun),
+                (setup.sqpoll, &probe.sqpoll),
+            ];
+            needs.extend(flags.into_iter().filter(|(wanted, _)| *wanted).map(|(_, ability)| ability));
+        }
+        needs.into_iter().find_map(Ability::reason).map(str::to_owned)
+    }
+}
+
+/// Everything, on the file.
+pub(super) fn on_file(config: &Config) -> Vec<Wish> {
+    let quick = |variant: &str, contender: &str, deepest: bool| match variant {
+        READ => contender != "mmap-normal",
+        OVERWRITE => deepest && ["mmap", "pwrite-direct", "uring-direct"].contains(&contender),
+        SYNC_COST => ["msync", "fdatasync", "dsync-direct"].contains(&contender),
+        OPEN_LOOP => ["mmap", "uring-direct"].contains(&contender),
+        _ => false,
+    };
+    let mut all = all(config, quick);
+    if config.access.ring_setups {
+        for flags in SETUPS {
+            for batch in SETUP_BATCHES {
+                let extra = [("flags".to_owned(), flags.to_owned())].into();
+                let (variant, contender) = (RING_SETUP, "uring-direct");
+                all.push(Wish { variant, contender, depth: batch, extra, share_of_cell: 0.5, quick: true });
+            }
+        }
+    }
+    all
+}
+
+/// Everything but ring set-ups, on the RAM device: rings hand its requests to worker threads, which hides what set-ups do.
+pub(super) fn on_ram(config: &Config) -> Vec<Wish> {
+    all(config, |variant, contender, _| variant == READ && ["mmap", "pread-direct"].contains(&contender))
+}
+
+/// Reads alone, on a raw device.
+pub(super) fn on_device(config: &Config) -> Vec<Wish> {
+    let quick = |_: &str, contender: &str, deepest: bool| {
+        deepest && ["mmap", "pread-direct", "uring-direct"].contains(&contender)
+    };
+    all(config, quick).into_iter().filter(|wish| wish.variant == READ).collect()
+}
+
+/// Every contender with its parameters. `quick` is told variant, contender, and whether it is the deepest batch.
+fn all(config: &Config, quick: impl Fn(&str, &str, bool) -> bool) -> Vec<Wish> {
+    let batches = &config.access.batches;
+    let deepest = batches.iter().copied().max().unwrap_or(1);
+    let mut wishes = Vec::new();
+    for (variant, contender, way, durable) in CONTENDERS.into_iter().filter(|(variant, ..)| *variant != RING_SETUP) {
+        let depths = match (way, variant) {
+            (Way::Ring, OPEN_LOOP) => vec![deepest],
+            (Way::Ring, _) if durable => few(batches),
+            (Way::Ring, _) => batches.clone(),
+            _ => vec![1],
+        };
+        for depth in depths {
+            let is_deepest = way != Way::Ring || depth == deepest;
+            let wish = |extra: BTreeMap<String, String>, first: bool| Wish {
+                variant,
+                contender,
+                depth,
+                extra,
+                share_of_cell: if variant == SYNC_COST { 0.5 } else { 1.0 },
+                quick: first && quick(variant, contender, is_deepest),
+            };
+            match variant {
+                OVERWRITE => {
+                    let every = config.access.writes_per_sync.to_string();
+                    wishes.push(wish([("writes_per_sync".to_owned(), every)].into(), true));
+                }
+                OPEN_LOOP => {
+                    for (number, share) in config.access.open_loop_shares.iter().enumerate() {
+                        wishes.push(wish([("rate_share".to_owned(), share.to_string())].into(), number == 0));
+                    }
+                }
+                SYNC_COST if contender == FDATASYNC_CLEAN => wishes.push(wish(BTreeMap::new(), false)),
+                _ => wishes.push(wish(BTreeMap::new(), true)),
+            }
+        }
+    }
+    wishes
+}
+
+/// The shallowest, a middle one and the deepest: durable writes do not need the whole sweep.
+fn few(batches: &[u32]) -> Vec<u32> {
+    let mut sorted = batches.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let mut few: Vec<u32> =
+        [sorted.first(), sorted.get(sorted.len() / 2), sorted.last()].into_iter().flatten().copied().collect();
+    few.dedup();
+    few
+}
+
+/// Why polled completions (IOPOLL) are not measured.
+pub(super) fn no_iopoll(probe: &Probe) -> String {
+    let why = match &probe.device {
+        Ok(facts) if facts.io_poll == Some(true) => {
+            "this device has polled queues, but the lab's rings do not use them yet"
+        }
+        Ok(_) => {
+            "EOPNOTSUPP: the device has no polled queues (its queue/io_poll is 0); NVMe drives get them by nvme.poll_queues"
+        }
+        Err(_) => "EOPNOTSUPP: there is no block device beneath",
+    };
+    format!("{RING_SETUP}, flags=iopoll: {why}")
+}

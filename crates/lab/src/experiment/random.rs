@@ -1,0 +1,89 @@
+//! What do random 4 KiB reads cost when the data is larger than memory? After §4.1 of "Are You Sure You Want to Use MMAP in
+//! Your Database Management System?" (CIDR 2022).
+//!
+//! Contenders: the map with three hints, `pread` buffered and direct on threads, a ring with many requests in flight, and
+//! fio with the same engines. The hints that are wrong for random reads, and `pread` with the kernel's own guess, run
+//! with one thread count only: their figures are far off with any.
+
+use crate::config::{Config, Preset};
+use crate::contender::Pattern;
+use crate::error::Result;
+use crate::experiment::reads::{self, Planner, params};
+use crate::experiment::{Available, Context, Plan};
+use crate::record::{CellSpec, ExperimentId, MemoryLimit, Outcome, Skip, Target};
+use crate::workload;
+
+/// Plans the contenders over their threads and depths, on the file, on a RAM-backed device and on raw devices.
+pub fn plan(config: &Config, available: &Available) -> Plan {
+    let mut plan = Plan::default();
+    let random = &config.random;
+    plan_target(config, available, &available.file, available.memory, &random.threads, random.cell_s, &mut plan);
+    match available.ram.first() {
+        Some(target) => {
+            let (memory, threads) = (available.ram_memory, &random.ram_threads);
+            plan_target(config, available, target, memory, threads, random.ram_cell_s, &mut plan);
+        }
+        None => plan.skips.push(Skip {
+            experiment: ExperimentId::Random,
+            target: "ram".into(),
+            contender: String::new(),
+            reason: "no RAM-backed device: making one needs root, the zram module and ram_device = 'auto'".into(),
+        }),
+    }
+    for device in &available.devices {
+        plan_target(config, available, device, available.memory, &random.threads, random.cell_s, &mut plan);
+    }
+    plan.skips.push(Skip {
+        experiment: ExperimentId::Random,
+        target: String::new(),
+        contender: "pool".into(),
+        reason: "the engine's own buffer pool is not part of this version".into(),
+    });
+    plan
+}
+
+fn plan_target(
+    config: &Config,
+    available: &Available,
+    target: &Target,
+    memory: MemoryLimit,
+    threads: &[u32],
+    duration_s: f64,
+    plan: &mut Plan,
+) {
+    let in_ram = available.ram.iter().any(|ram| ram == target);
+    let experiment = ExperimentId::Random;
+    let mut planner = Planner { experiment, config, available, target, memory, duration_s, plan };
+    let block_bytes = config.random.block_bytes;
+    let most = threads.iter().copied().max();
+    let all = || threads.iter().map(|threads| params(*threads, 1, block_bytes));
+    let one = || most.map(|threads| params(threads, 1, block_bytes));
+    let deep = || config.random.depths.iter().map(|depth| params(1, *depth, block_bytes));
+    planner.add("mmap-random", all());
+    planner.add("mmap-normal", one());
+    planner.add("pread-direct", all());
+    planner.add("uring-direct", deep());
+    planner.add("fio-psync-direct", all());
+    if in_ram && config.preset == Preset::Quick {
+        for contender in ["mmap-sequential", "pread-buffered", "pread-buffered-random", "fio-uring-direct"] {
+            planner.skip(contender, "on the RAM-backed device from --preset standard on".into());
+        }
+        return;
+    }
+    planner.add("mmap-sequential", one());
+    planner.add("pread-buffered", one());
+    planner.add("pread-buffered-random", all());
+    planner.add("fio-uring-direct", deep());
+}
+
+/// Measures one contender.
+///
+/// # Errors
+/// `Usage` for an unknown contender; what opening or reading says.
+pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let layout = workload::layout_of(spec, spec.params.block_bytes)?;
+    reads::execute(spec, &layout, Pattern::Random, context)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! Every contender runs tiny, in this process, on a real file, and reads what it must.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::AtomicBool;
+
+use nofault_io::counters::Watch;
+
+use super::*;
+use crate::config::Choice;
+use crate::machine::content;
+use crate::machine::data::{self, Wanted};
+use crate::record::Params;
+
+const SEED: u64 = 5;
+const BLOCKS: u64 = 512;
+
+fn data(folder: &std::path::Path) -> Target {
+    let wanted = Wanted { seed: SEED, data_bytes: BLOCKS * 4096 };
+    data::ensure_file(&folder.join("random.data"), wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap()
+}
+
+fn available(folder: &std::path::Path) -> Available {
+    let fio = std::process::Command::new("fio").arg("--version").output().is_ok().then(|| "fio".into());
+    Available { file: data(folder), fio, ..Available::default() }
+}
+
+fn config() -> Config {
+    let mut config = Config::preset(Preset::Quick);
+    config.random.cell_s = 0.3;
+    config.random.ram_cell_s = 0.3;
+    config.random.threads = vec![1, 3];
+    config.random.depths = vec![1, 16];
+    config
+}
+
+fn run(spec: &CellSpec) -> Result<Outcome> {
+    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+    execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
+}
+
+#[test]
+fn every_planned_contender_reads_the_right_blocks_and_the_same_sample() {
+    let folder = tempfile::tempdir().unwrap();
+    let available = available(folder.path());
+    let mut sums = BTreeSet::new();
+    for spec in plan(&config(), &available).cells {
+        let outcome = run(&spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
+        assert!(outcome.ops > 0, "{}", spec.key());
+        // The watcher looks while workers go on: an operation may be counted a moment before its bytes.
+        let difference = outcome.bytes.abs_diff(outcome.ops * 4096) / 4096;
+        assert!(difference <= 2 * u64::from(spec.params.threads), "{}: {difference}", spec.key());
+        assert!(outcome.latency["op"].count > 0, "{}", spec.key());
+        assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{}", spec.key());
+        if !spec.contender.starts_with("fio") {
+            assert!(outcome.checks.verified > 0, "{}", spec.key());
+            sums.insert(outcome.checks.checksum);
+        }
+    }
+    assert_eq!(sums.len(), 1, "contenders read different data: {sums:?}");
+    assert!(!sums.contains(&0));
+}
+
+#[test]
+fn larger_blocks_are_read_and_verified_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config();
+    config.random.block_bytes = 16384;
+    for spec in plan(&config, &available(folder.path())).cells.iter().filter(|spec| spec.params.threads == 1) {
+        let outcome = run(spec).unwrap();
+        assert!(outcome.ops > 0 && outcome.bytes >= 16384, "{}", spec.key());
+        assert_eq!(outcome.checks.wrong, 0, "{}", spec.key());
+    }
+}
+
+#[test]
+fn a_device_with_unknown_content_is_summed_but_not_verified() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut available = available(folder.path());
+    available.file.content_seed = None;
+    let mut sums = BTreeSet::new();
+    for spec in plan(&config(), &available).cells.iter().filter(|spec| !spec.contender.starts_with("fio")) {
+        let outcome = run(spec).unwrap();
+        assert_eq!((outcome.checks.verified, outcome.checks.wrong), (0, 0), "{}", spec.key());
+        sums.insert(outcome.checks.checksum);
+    }
+    assert_eq!(sums.len(), 1);
+}
+
+#[test]
+fn flipped_tags_are_counted_by_every_contender() {
+    let folder = tempfile::tempdir().unwrap();
+    let available = available(folder.path());
+    let file = std::fs::File::options().write(true).open(&available.file.paths[0]).unwrap();
+    for block in 0..BLOCKS / 2 {
+        file.write_all_at(&[0x55; 8], content::block_offset(block)).unwrap();
+    }
+    file.sync_all().unwrap();
+    for spec in plan(&config(), &available).cells.iter().filter(|spec| !spec.contender.starts_with("fio")) {
+        let checks = run(spec).unwrap().checks;
+        assert!(checks.wrong > 0 && checks.wrong < checks.verified, "{}: {checks:?}", spec.key());
+    }
+}
+
+#[test]
+fn a_truncated_file_is_an_error_and_not_the_end_of_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let available = available(folder.path());
+    let cells = plan(&config(), &available).cells;
+    let file = std::fs::File::options().write(true).open(&available.file.paths[0]).unwrap();
+    file.set_len(16 * 4096).unwrap();
+    for spec in cells.iter().filter(|spec| !spec.contender.starts_with("fio")) {
+        assert!(run(spec).is_err(), "{}", spec.key());
+    }
+}
+
+#[test]
+fn a_file_cut_while_it_is_mapped_is_an_error_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let available = available(folder.path());
+    let path = available.file.paths[0].clone();
+    let spec = plan(&config(), &available).cells.into_iter().find(|spec| spec.contender == "mmap-random").unwrap();
+    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+    let mut cut = false;
+    let mut on_tick = |_: &crate::record::Tick| {
+        if !std::mem::replace(&mut cut, true) {
+            std::fs::File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        }
+    };
+    let spec = CellSpec { duration_s: 4.0, ..spec };
+    let error = execute(&spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut on_tick }).unwrap_err();
+    assert!(error.to_string().contains("truncated"), "{error}");
+}
+
+#[test]
+fn the_plan_has_every_contender_or_says_why_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut available = available(folder.path());
+    available.fio = None;
+    let all = [
+        "mmap-random",
+        "mmap-normal",
+        "mmap-sequential",
+        "pread-buffered",
+        "pread-buffered-random",
+        "pread-direct",
+        "uring-direct",
+        "fio-psync-direct",
+        "fio-uring-direct",
+        "pool",
+    ];
+    let names = |plan: &Plan| -> BTreeSet<String> {
+        let cells = plan.cells.iter().map(|spec| spec.contender.clone());
+        cells.chain(plan.skips.iter().map(|skip| skip.contender.clone())).collect()
+    };
+    let without_fio = plan(&config(), &available);
+    assert!(all.iter().all(|id| names(&without_fio).contains(*id)), "{without_fio:?}");
+    let skip = without_fio.skips.iter().find(|skip| skip.contender == "fio-psync-direct").unwrap();
+    assert!(skip.reason.contains("apt install fio"));
+    assert!(without_fio.skips.iter().any(|skip| skip.target == "ram"), "no RAM-backed device is said");
+
+    let mut off = config();
+    off.fio = Choice::Off;
+    assert!(plan(&off, &available).skips.iter().any(|skip| skip.reason.contains("fio = 'off'")));
+
+    // With a RAM-backed device and a raw one, each target has all contenders.
+    available.fio = Some("fio-3".into());
+    available.ram = vec![Target { label: "ram".into(), ..available.file.clone() }];
+    available.devices = vec![Target { label: "device".into(), ..available.file.clone() }];
+    let full = plan(&config(), &available);
+    for target in ["file", "ram", "device"] {
+        for id in &all[..9] {
+            let planned = full.cells.iter().any(|spec| spec.target.label == target && spec.contender == *id);
+            let skipped = full.skips.iter().any(|skip| skip.target == target && skip.contender == *id);
+            assert!(planned != skipped, "{target} {id}");
+        }
+    }
+    let one_count = full.cells.iter().filter(|spec| spec.contender == "mmap-normal" && spec.target.label == "file");
+    assert_eq!(one_count.count(), 1, "a wrong hint needs one thread count");
+}
+
+#[test]
+fn nonsense_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = plan(&config(), &available(folder.path())).cells.remove(0);
+    let refused = |spec: CellSpec| run(&spec).unwrap_err().to_string();
+    assert!(refused(CellSpec { contender: "telepathy".into(), ..good.clone() }).contains("telepathy"));
+    assert!(refused(CellSpec { duration_s: -1.0, ..good.clone() }).contains("-1"));
+    let params = Params { block_bytes: 1000, ..good.params.clone() };
+    assert!(refused(CellSpec { params, ..good.clone() }).contains("1000"));
+    let target = Target { paths: vec!["no-such-file".into()], ..good.target.clone() };
+    assert!(refused(CellSpec { target, ..good }).contains("no-such-file"));
+}

@@ -1,0 +1,240 @@
+//! What `random` and `scan` have in common: the table of contenders, planning what this machine allows, executing one, and
+//! the signs that a cell's figures are doubtful.
+
+use std::path::Path;
+
+use nofault_io::disk::{DirectIo, FileOptions};
+use nofault_io::error::ErrorKind;
+use nofault_io::mapped::Advice;
+use nofault_io::psync::PsyncDisk;
+
+use crate::config::{Choice, Config};
+use crate::contender::fio::{self, Engine};
+use crate::contender::sync::{self, Files, Means};
+use crate::contender::{self, Pattern, map, ring};
+use crate::error::Result;
+use crate::experiment::{Available, Context, Plan};
+use crate::measure::{self, Measurement};
+use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+use crate::workload::Layout;
+
+/// By what means a contender reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// The map, with a hint.
+    Map(Advice),
+    /// `pread` on threads.
+    Sync(Means),
+    /// A ring, direct.
+    Ring,
+    /// fio, direct.
+    Fio(Engine),
+}
+
+/// The contenders by their ids.
+const WAYS: [(&str, Way); 9] = [
+    ("mmap-random", Way::Map(Advice::Random)),
+    ("mmap-normal", Way::Map(Advice::Normal)),
+    ("mmap-sequential", Way::Map(Advice::Sequential)),
+    ("pread-buffered", Way::Sync(Means::Buffered)),
+    ("pread-buffered-random", Way::Sync(Means::BufferedRandom)),
+    ("pread-direct", Way::Sync(Means::Direct)),
+    ("uring-direct", Way::Ring),
+    ("fio-psync-direct", Way::Fio(Engine::Psync)),
+    ("fio-uring-direct", Way::Fio(Engine::Uring)),
+];
+
+impl Way {
+    fn of(contender: &str) -> Option<Self> {
+        WAYS.iter().find(|(id, _)| *id == contender).map(|(_, way)| *way)
+    }
+
+    /// Whether it goes past the page cache, so that the device reads exactly what the work asks for.
+    fn is_direct(self) -> bool {
+        matches!(self, Self::Sync(Means::Direct) | Self::Ring | Self::Fio(_))
+    }
+
+    /// Whether its figures depend on how far the kernel reads ahead.
+    fn reads_ahead(self) -> bool {
+        matches!(self, Self::Map(Advice::Normal | Advice::Sequential) | Self::Sync(Means::Buffered))
+    }
+}
+
+/// Plans the cells of one experiment on one target.
+pub(super) struct Planner<'a> {
+    pub(super) experiment: ExperimentId,
+    pub(super) config: &'a Config,
+    pub(super) available: &'a Available,
+    pub(super) target: &'a Target,
+    pub(super) memory: MemoryLimit,
+    pub(super) duration_s: f64,
+    pub(super) plan: &'a mut Plan,
+}
+
+impl Planner<'_> {
+    /// Adds a cell for each of `params`, or one skip with the reason.
+    pub(super) fn add(&mut self, contender: &str, params: impl IntoIterator<Item = Params>) {
+        let Some(way) = Way::of(contender) else { return };
+        if let Some(reason) = self.refusal(way) {
+            self.skip(contender, reason);
+            return;
+        }
+        for params in params {
+            self.push(contender, params.clone());
+            if way.reads_ahead() && self.available.root {
+                for kib in &self.config.read_ahead_kb {
+                    let mut params = params.clone();
+                    params.extra.insert("read_ahead_kb".into(), kib.to_string());
+                    self.push(contender, params);
+                }
+            }
+        }
+        if way.reads_ahead() && !self.available.root && !self.config.read_ahead_kb.is_empty() {
+            self.skip(contender, "other values of read_ahead_kb: setting it needs root; run with sudo".into());
+        }
+    }
+
+    /// Leaves a contender out.
+    pub(super) fn skip(&mut self, contender: &str, reason: String) {
+        let target = self.target.label.clone();
+        self.plan.skips.push(Skip { experiment: self.experiment, target, contender: contender.into(), reason });
+    }
+
+    fn push(&mut self, contender: &str, params: Params) {
+        self.plan.cells.push(CellSpec {
+            experiment: self.experiment,
+            variant: String::new(),
+            target: self.target.clone(),
+            contender: contender.into(),
+            params,
+            repeat: 0,
+            duration_s: self.duration_s,
+            memory: self.memory,
+            cache: CacheState::Cold,
+            seed: self.config.seed,
+        });
+    }
+
+    /// Why this machine cannot run a contender on this target.
+    fn refusal(&self, way: Way) -> Option<String> {
+        if let Way::Fio(_) = way {
+            if self.config.fio == Choice::Off {
+                return Some("left out by the configuration (fio = 'off')".into());
+            }
+            if self.available.fio.is_none() {
+                return Some(fio::NOT_INSTALLED.into());
+            }
+        }
+        self.target.paths.iter().find_map(|path| {
+            let path = Path::new(path);
+            let options = FileOptions { direct: DirectIo::Require, write: false, create: false };
+            let opened = match way {
+                Way::Map(_) | Way::Sync(Means::Buffered | Means::BufferedRandom) => return None,
+                Way::Sync(Means::Direct) | Way::Fio(Engine::Psync) => PsyncDisk::open(path, &options, 1).map(drop),
+                Way::Ring | Way::Fio(Engine::Uring) => nofault_io::uring::UringDisk::open(path, &options).map(drop),
+            };
+            // Whatever else is wrong with the file is an error of the cell: it may be made only after planning.
+            opened
+                .err()
+                .filter(|error| matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::NoPermission))
+                .map(|error| error.to_string())
+        })
+    }
+}
+
+/// Parameters without extras.
+pub(super) fn params(threads: u32, depth: u32, block_bytes: u64) -> Params {
+    Params { threads, depth, block_bytes, ..Params::default() }
+}
+
+/// Measures one contender.
+///
+/// # Errors
+/// `Usage` for an unknown contender; what opening or reading says.
+pub(super) fn execute(
+    spec: &CellSpec,
+    layout: &Layout,
+    pattern: Pattern,
+    context: &mut Context<'_>,
+) -> Result<Outcome> {
+    let way = Way::of(&spec.contender).ok_or_else(|| contender::unknown(spec))?;
+    let plan = Measurement {
+        duration: contender::duration_of(spec)?,
+        tick: contender::tick_of(spec),
+        watch: context.watch,
+        memory_bytes: contender::memory_limit_of(spec),
+        cancel: context.cancel,
+    };
+    let on_tick = &mut *context.on_tick;
+    let mut outcome = match way {
+        Way::Map(advice) => {
+            let maps = map::Maps::open(layout, advice)?;
+            measure::run(&plan, map::works(spec, layout, &maps, pattern), on_tick)?
+        }
+        Way::Sync(means) => {
+            let files = Files::open(layout, means)?;
+            measure::run(&plan, sync::works(spec, layout, &files, pattern), on_tick)?
+        }
+        Way::Ring => {
+            let disk = ring::disk_of(layout)?;
+            let mut outcome = measure::run(&plan, ring::works(spec, layout, &*disk, pattern), on_tick)?;
+            let missing =
+                disk.info().notes.into_iter().filter(|note| note.contains("without") || note.contains("not "));
+            outcome.warnings.extend(missing);
+            outcome
+        }
+        Way::Fio(engine) => fio::run(&plan, spec, layout, pattern, engine, on_tick)?,
+    };
+    doubts(spec, way.is_direct(), &mut outcome);
+    Ok(outcome)
+}
+
+/// Share of device bytes without a reader of ours, above which somebody else uses the device.
+const FOREIGN_BYTES_MAX: f64 = 0.10;
+/// Share of the machine's CPU time that the hypervisor may take.
+const STEAL_MAX: f64 = 0.02;
+/// Share of the machine's CPU time that others may use. What the kernel does on our behalf in interrupts and its own
+/// threads is in it as well, hence not less.
+const OTHER_LOAD_MAX: f64 = 0.20;
+
+/// Adds a warning for each sign that the figures are not this contender's alone.
+fn doubts(spec: &CellSpec, direct: bool, outcome: &mut Outcome) {
+    let foreign = if direct { foreign_ticks(spec, outcome) } else { 0 };
+    if foreign > 0 {
+        outcome.warnings.push(format!(
+            "in {foreign} of {} ticks the device moved more than {:.0} % more or less than this cell asked for: somebody \
+             else uses it, or the device does not read what is asked",
+            outcome.ticks.len(),
+            FOREIGN_BYTES_MAX * 100.0
+        ));
+    }
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    let capacity_s = (outcome.elapsed_s * cpus).max(1e-9);
+    let counter = |name: &str| outcome.counters.get(name).copied();
+    let mut found = Vec::new();
+    if let Some(steal) = counter("steal_s").map(|steal_s| steal_s / capacity_s).filter(|share| *share > STEAL_MAX) {
+        found.push(format!("the hypervisor took {:.0} % of the CPU time", steal * 100.0));
+    }
+    if let Some(busy_s) = counter("system_busy_s") {
+        let ours =
+            ["own_cpu_user_s", "own_cpu_system_s", "children_cpu_user_s", "children_cpu_system_s", "kswapd_cpu_s"];
+        let ours_s: f64 = ours.iter().filter_map(|name| counter(name)).sum();
+        let others = (busy_s - ours_s) / capacity_s;
+        if others > OTHER_LOAD_MAX {
+            found.push(format!("others used {:.0} % of the CPU time", others * 100.0));
+        }
+    }
+    outcome.warnings.extend(found);
+}
+
+/// Ticks in which the device's bytes and the work's disagree.
+fn foreign_ticks(spec: &CellSpec, outcome: &Outcome) -> usize {
+    // What is in flight as a tick ends is counted by the device in one tick and by us in the next.
+    let in_flight = u64::from(spec.params.threads) * u64::from(spec.params.depth) * spec.params.block_bytes * 2;
+    let disagrees = |tick: &&crate::record::Tick| {
+        let Some(device) = tick.counters.get("device_read_bytes") else { return false };
+        let difference = (device - tick.bytes as f64).abs() - in_flight as f64;
+        difference > FOREIGN_BYTES_MAX * device.max(tick.bytes as f64).max((1 << 20) as f64)
+    };
+    outcome.ticks.iter().filter(disagrees).count()
+}

@@ -1,0 +1,113 @@
+//! What results there are: `lab list`. Looks at a folder and the folders in it, no deeper.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::error::{LabError, Result};
+use crate::format;
+use crate::record::ExperimentId;
+use crate::record::file::{RecordFile, read_records};
+
+/// One result folder.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Entry {
+    /// The folder.
+    pub folder: PathBuf,
+    /// What is in it, or why it cannot be read.
+    pub state: State,
+    /// Whether a report lies beside the records.
+    pub has_report: bool,
+}
+
+/// What a result folder holds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Readable records.
+    Readable {
+        /// Start, in milliseconds since 1970 UTC.
+        started_unix_ms: u64,
+        /// The preset's name.
+        preset: String,
+        /// Experiments of which at least one cell was measured.
+        experiments: Vec<ExperimentId>,
+        /// Cells measured.
+        cells: usize,
+        /// Why it is not complete; empty where it is.
+        incomplete_reason: String,
+    },
+    /// Records that cannot be read, and why.
+    Unreadable {
+        /// The reader's message.
+        error: String,
+    },
+}
+
+/// The results in `folder`: itself, and each folder in it that has a `records.ndjson`; oldest first, unreadable ones last.
+///
+/// # Errors
+/// When `folder` itself cannot be listed. A result that cannot be read is an entry, not an error.
+pub fn results(folder: &Path) -> Result<Vec<Entry>> {
+    let failed = |error| LabError::system(format!("list the results in {}", folder.display()), &error);
+    let mut folders = vec![folder.to_path_buf()];
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        folders.push(entry.map_err(failed)?.path());
+    }
+    let mut entries: Vec<Entry> =
+        folders.into_iter().filter(|folder| folder.join("records.ndjson").is_file()).map(entry).collect();
+    entries.sort_by_key(|entry| {
+        let started = match &entry.state {
+            State::Readable { started_unix_ms, .. } => *started_unix_ms,
+            State::Unreadable { .. } => u64::MAX,
+        };
+        (started, entry.folder.clone())
+    });
+    Ok(entries)
+}
+
+fn entry(folder: PathBuf) -> Entry {
+    let state = match read_records(&folder) {
+        Ok(file) => readable(&file),
+        Err(error) => State::Unreadable { error: error.to_string() },
+    };
+    let has_report = folder.join("report.html").is_file();
+    Entry { folder, state, has_report }
+}
+
+fn readable(file: &RecordFile) -> State {
+    State::Readable {
+        started_unix_ms: file.run.started_unix_ms,
+        preset: format!("{:?}", file.run.config.preset).to_lowercase(),
+        experiments: ExperimentId::ALL
+            .into_iter()
+            .filter(|id| file.cells.iter().any(|cell| cell.spec.experiment == *id))
+            .collect(),
+        cells: file.cells.len(),
+        incomplete_reason: file.incomplete_reason(),
+    }
+}
+
+/// The entries as lines for a terminal; says so where there are none.
+pub fn text(entries: &[Entry]) -> String {
+    if entries.is_empty() {
+        return "no results here; `nofault lab` makes some\n".into();
+    }
+    let mut text = String::new();
+    for entry in entries {
+        let folder = entry.folder.display();
+        let _ = match &entry.state {
+            State::Readable { started_unix_ms, preset, experiments, cells, incomplete_reason } => {
+                let names: Vec<&str> = experiments.iter().map(|id| id.name()).collect();
+                let names = if names.is_empty() { "nothing measured".into() } else { names.join(", ") };
+                let end = if incomplete_reason.is_empty() { "complete" } else { incomplete_reason };
+                let date = format::date(*started_unix_ms);
+                writeln!(text, "{folder}\n    {date}, {preset}: {names}; {cells} cells; {end}")
+            }
+            State::Unreadable { error } => writeln!(text, "{folder}\n    cannot be read: {error}"),
+        };
+    }
+    text
+}

@@ -1,0 +1,145 @@
+//! The report in a real browser: no text over text, nothing cut off, at phone and desk width, in light and dark.
+//!
+//! Chromium is asked headless; a checking script in a copy of the page writes what it finds into an attribute.
+//! A headless window is never narrower than 500 px: the phone is a frame of 390 px in a wide window.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nofault_lab::report;
+
+use crate::pages::odd_files;
+
+/// Runs in the page. `getBoundingClientRect` of SVG text is its box with room for accents and descenders: two pixels less.
+const CHECK: &str = r#"
+<script>
+window.addEventListener("load", function () {
+  var wrong = [], dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  var shown = function (e) { var r = e.getBoundingClientRect(); return r.width > 0 && r.height > 0; };
+  var say = function (what, e) { wrong.push(what + ": " + (e.textContent || e.tagName).trim().slice(0, 60)); };
+  var width = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth > width) wrong.push("the page is " + document.documentElement.scrollWidth + " wide in " + width);
+  var texts = 0, charts = 0;
+  document.querySelectorAll("svg.chart").forEach(function (svg) {
+    if (!shown(svg)) return;
+    charts++;
+    var frame = svg.getBoundingClientRect();
+    var boxes = Array.from(svg.querySelectorAll("text")).map(function (t) { return [t, t.getBoundingClientRect()]; });
+    boxes.forEach(function (a, i) {
+      texts++;
+      if (a[1].left < frame.left - 1 || a[1].right > frame.right + 1 || a[1].top < frame.top - 3 || a[1].bottom > frame.bottom + 3) say("outside its figure", a[0]);
+      boxes.slice(i + 1).forEach(function (b) {
+        if (a[1].left < b[1].right - 1 && b[1].left < a[1].right - 1 && a[1].top + 2 < b[1].bottom - 2 && b[1].top + 2 < a[1].bottom - 2) say("over '" + b[0].textContent + "'", a[0]);
+      });
+    });
+    svg.querySelectorAll("circle,path,rect,line").forEach(function (e) {
+      var r = e.getBoundingClientRect();
+      if (r.left < frame.left - 2 || r.right > frame.right + 2 || r.bottom > frame.bottom + 2) say("mark outside its figure", e);
+    });
+    if (parseFloat(getComputedStyle(svg.querySelector("text") || svg).fontSize) * frame.width / svg.viewBox.baseVal.width < 10) wrong.push("text under 10 px");
+  });
+  document.querySelectorAll("main *").forEach(function (e) {
+    if (e.closest("svg,.scroll,pre") || !shown(e)) return;
+    var r = e.getBoundingClientRect();
+    if (r.right > width + 1 || r.left < -1) say("over the page's edge", e);
+  });
+  document.querySelectorAll("figure").forEach(function (f) {
+    var parts = [f.querySelector("figcaption"), f.querySelector(".legend"), f.querySelector(".draw")].filter(Boolean);
+    for (var i = 1; i < parts.length; i++)
+      if (parts[i - 1].getBoundingClientRect().bottom > parts[i].getBoundingClientRect().top + 1) say("over the next part", parts[i - 1]);
+  });
+  var result = "CHECKED " + (dark ? "dark" : "light") + " " + width + " charts=" + charts + " texts=" + texts + " wrong=[" + wrong.slice(0, 8).join("; ") + "]";
+  (window.parent || window).document.body.setAttribute("data-checked", result);
+});
+</script>
+"#;
+
+fn chromium() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/bin")]);
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    folders.flat_map(|folder| names.map(|name| folder.join(name))).find(|file| file.is_file())
+}
+
+/// The page's own words on itself, or why the browser gave none.
+fn check(browser: &Path, folder: &Path, page: &str, width: u32, dark: bool) -> Result<String, String> {
+    let inner = folder.join("page.html");
+    let copy = page.replacen("</body>", &format!("{CHECK}</body>"), 1);
+    fs::write(&inner, copy).unwrap();
+    let outer = folder.join("frame.html");
+    let frame = format!(
+        "<!DOCTYPE html><html style=\"color-scheme:light dark\"><body style=\"margin:0\"><iframe src=\"page.html\" style=\"border:0;width:{width}px;height:900px\"></iframe></body></html>"
+    );
+    fs::write(&outer, frame).unwrap();
+    let profile = tempfile::tempdir_in(folder).unwrap();
+    let output = fs::File::create(folder.join("dom")).unwrap();
+    let mut child = Command::new(browser)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--allow-file-access-from-files",
+        ])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("--window-size={},1000", width.max(500)))
+        .arg(format!("--blink-settings=preferredColorScheme={}", u8::from(!dark)))
+        .arg(format!("file://{}", outer.display()))
+        .stdin(Stdio::null())
+        .stdout(output)
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| error.to_string())?;
+    let started = Instant::now();
+    while child.try_wait().map_err(|error| error.to_string())?.is_none() {
+        if started.elapsed() > Duration::from_secs(60) {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err("no answer within a minute".into());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let dom = fs::read_to_string(folder.join("dom")).map_err(|error| error.to_string())?;
+    let at = dom.find("data-checked=\"").ok_or("the page did not check itself")?;
+    let text = &dom[at + "data-checked=\"".len()..];
+    Ok(text[..text.find('"').unwrap_or(text.len())].to_owned())
+}
+
+#[test]
+fn in_a_browser_nothing_overlaps_and_nothing_is_cut_off() {
+    let Some(browser) = chromium() else {
+        println!("not tested: no chromium on PATH (install the package `chromium`)");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let mut wrong = Vec::new();
+    for (name, file) in odd_files() {
+        let page = report::html(&file).unwrap();
+        for (width, dark) in [(390, false), (1280, true), (390, true), (1280, false)] {
+            // Colours cannot move text: the odd files are looked at once a width.
+            if name != "full" && (width == 390) == dark {
+                continue;
+            }
+            match check(&browser, folder.path(), &page, width, dark) {
+                Ok(result) => {
+                    let scheme = if dark { "dark" } else { "light" };
+                    assert!(result.starts_with(&format!("CHECKED {scheme} ")), "{name}: {result}");
+                    let drawn = !result.contains("charts=0 ") || ["empty", "no operations"].contains(&name);
+                    if !result.ends_with("wrong=[]") || !drawn {
+                        wrong.push(format!("{name} at {width}: {result}"));
+                    }
+                }
+                Err(why) if name == "full" && width == 390 && !dark => {
+                    println!("not tested: {} does not run here: {why}", browser.display());
+                    return;
+                }
+                Err(why) => panic!("{name} at {width}: {why}"),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

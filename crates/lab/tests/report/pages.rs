@@ -1,0 +1,270 @@
+//! Findings, page, table and JSON: what must be in them and what must never be.
+
+use nofault_lab::findings::{Finding, Kind, findings};
+use nofault_lab::record::file::RecordFile;
+use nofault_lab::record::{CacheState, Checks, ExperimentId, Outcome, Tick};
+use nofault_lab::report;
+use nofault_lab::summary::Summary;
+use nofault_lab::table::{summary_json, summary_table};
+
+use crate::synthetic::{self, Like};
+
+fn all_findings(file: &RecordFile) -> Vec<Finding> {
+    findings(file, &Summary::of(file))
+}
+
+fn by_rule<'f>(findings: &'f [Finding], rule: &str, words: &str) -> &'f Finding {
+    let found = findings.iter().find(|finding| finding.rule == rule && finding.text.contains(words));
+    found.unwrap_or_else(|| panic!("no finding by {rule} with '{words}' in {findings:#?}"))
+}
+
+/// Files of every odd shape, by name.
+pub(crate) fn odd_files() -> Vec<(&'static str, RecordFile)> {
+    let rng = &mut fastrand::Rng::with_seed(7);
+    let like = Like::steady("mmap-random", 2, 1, 1e5, 8.0).mapped(2e5, 1.0, 1e4, 0.4);
+    let spec = |repeat| synthetic::spec(ExperimentId::Random, "", "file", &like, repeat);
+    let mut files = vec![("full", synthetic::full(3)), ("empty", synthetic::empty())];
+
+    let mut one = synthetic::empty();
+    one.cells.push(synthetic::timed(rng, spec(0), &like));
+    files.push(("a single cell", one.clone()));
+
+    let mut zero = synthetic::empty();
+    for repeat in 0..2 {
+        let mut cell = synthetic::timed(rng, spec(repeat), &like);
+        cell.outcome = Outcome { elapsed_s: 3.0, ticks: vec![Tick::default(); 3], ..Outcome::default() };
+        zero.cells.push(cell);
+    }
+    files.push(("no operations", zero));
+
+    let mut extreme = synthetic::empty();
+    for (index, rate) in [1e-6, 1.0, 1e14, f64::from(u32::MAX)].into_iter().enumerate() {
+        let like =
+            Like::steady(["mmap-normal", "pread-direct", "uring-direct", "fio-uring"][index], 128, 256, rate, 1e-6);
+        let mut spec = synthetic::spec(ExperimentId::Random, "", "file", &like, 0);
+        spec.params
+            .extra
+            .insert("a_very_long_parameter_name".into(), "with_an_unbreakable_value_that_never_ends".into());
+        spec.contender.push_str("-<script>alert('&')</script>");
+        let mut cell = synthetic::timed(rng, spec, &like);
+        cell.outcome.ops = cell.outcome.ops.max(1);
+        cell.outcome.ticks[0].at_s = f64::MAX;
+        cell.outcome.counters.insert("tlb_shootdowns".into(), f64::MAX);
+        extreme.cells.push(cell);
+    }
+    files.push(("extreme values", extreme));
+
+    let mut cut = one;
+    cut.end = None;
+    cut.cut_off_line = Some(3);
+    cut.unknown = vec![(2, "verdict".into())];
+    cut.unknown_settings = vec!["random.colour".into()];
+    files.push(("interrupted", cut));
+
+    let mut sweep = synthetic::empty();
+    for repeat in 0..2 {
+        for (threads, depth) in [(1, 1), (2, 1), (16, 1), (100, 1), (1, 8), (1, 32), (1, 128)] {
+            let contender = if depth > 1 { "uring-direct" } else { "mmap-random" };
+            let like = Like::steady(contender, threads, depth, 1e3 * f64::from(threads * depth), 9.0);
+            let spec = synthetic::spec(ExperimentId::Random, "", "device", &like, repeat);
+            sweep.cells.push(synthetic::timed(rng, spec, &like));
+        }
+    }
+    files.push(("a sweep", sweep));
+    files
+}
+
+#[test]
+fn every_odd_file_makes_a_well_formed_page_a_table_and_json() {
+    for (name, file) in odd_files() {
+        let page = report::html(&file).unwrap();
+        if let Ok(folder) = std::env::var("NOFAULT_KEEP_REPORTS") {
+            std::fs::write(format!("{folder}/{name}.html"), &page).unwrap();
+            std::fs::write(format!("{folder}/{name}.txt"), summary_table(&file, 100)).unwrap();
+        }
+        assert_eq!(page, report::html(&file).unwrap(), "{name}: the same records give the same page");
+        check_tags(name, &page);
+        for bad in ["NaN", "inf", "<script>alert", "http://", "https://", "src=", "undefined"] {
+            let found = page.find(bad).map(|at| page[at.saturating_sub(80)..].chars().take(160).collect::<String>());
+            assert!(found.is_none() || bad == "inf" && !page.contains(">inf"), "{name}: '{bad}' in {found:?}");
+        }
+        for width in [0, 60, 100, 200] {
+            let text = summary_table(&file, width);
+            let widest = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+            // A word or path longer than the line stays whole.
+            assert!(
+                name.starts_with("extreme") || widest <= usize::from(width.max(60)) + 12,
+                "{name} at {width}: {widest}\n{text}"
+            );
+        }
+        let json: serde_json::Value = serde_json::from_str(&summary_json(&file).unwrap()).unwrap();
+        assert!(json["results"].is_array() && json["findings"].is_array(), "{name}");
+    }
+}
+
+/// Every element that is opened is closed, in order.
+fn check_tags(name: &str, page: &str) {
+    const VOID: [&str; 2] = ["meta", "br"];
+    let start = page.find("<html").unwrap();
+    let mut open: Vec<String> = Vec::new();
+    let mut rest = &page[start..];
+    while let Some(at) = rest.find('<') {
+        rest = &rest[at + 1..];
+        let end =
+            rest.find('>').unwrap_or_else(|| panic!("{name}: a tag is not closed: {}", &rest[..40.min(rest.len())]));
+        let tag = &rest[..end];
+        rest = &rest[end + 1..];
+        let word: String = tag.trim_start_matches('/').chars().take_while(|c| c.is_ascii_alphanumeric()).collect();
+        if let Some(closed) = tag.strip_prefix('/') {
+            assert_eq!(open.pop().as_deref(), Some(closed), "{name}: closed in the wrong order");
+        } else if !tag.ends_with('/') && !VOID.contains(&word.as_str()) {
+            if word == "style" || word == "script" {
+                let until = rest.find(&format!("</{word}")).unwrap();
+                rest = &rest[until..];
+            }
+            open.push(word);
+        }
+    }
+    assert!(open.is_empty(), "{name}: never closed: {open:?}");
+}
+
+#[test]
+fn the_findings_say_what_the_figures_say() {
+    let file = synthetic::full(1);
+    let all = all_findings(&file);
+    let ram = by_rule(&all, "mapped-against-explicit", "RAM-backed");
+    // 222 K/s against 740 K/s: 0.30, with three repeats of three percent.
+    assert!(ram.kind == Kind::Difference && ram.text.contains(": 0.3"), "{}", ram.text);
+    assert_eq!(ram.cells.len(), 2);
+    assert_eq!(by_rule(&all, "cpu-per-work", "RAM-backed").kind, Kind::Difference);
+    let fio = by_rule(&all, "against-fio", "io_uring O_DIRECT · depth 64");
+    assert!(fio.kind == Kind::Fact && fio.text.contains("On the file"), "{}", fio.text);
+    let one = by_rule(&all, "async-map-against-one-thread", "random-touch, cold");
+    assert!(one.kind == Kind::Inconclusive && one.text.contains("1.0"), "{}", one.text);
+    assert_eq!(by_rule(&all, "async-map-against-threads", "random-touch, cold").kind, Kind::Difference);
+    assert!(by_rule(&all, "advice", "mmap NORMAL").text.contains("bytes for each byte asked"));
+    assert_eq!(by_rule(&all, "batching", "reads").kind, Kind::Difference);
+    assert_eq!(by_rule(&all, "coordinated-omission", "mmap RANDOM").kind, Kind::Difference);
+    assert!(by_rule(&all, "phases", "RAM-backed").text.contains("TLB shootdowns went from 3/s to 12"));
+    by_rule(&all, "striping", "striped-2");
+    by_rule(&all, "late-ticker", "random-touch, cold");
+}
+
+#[test]
+fn no_finding_prefers_an_outcome() {
+    // The same rules over records in which mmap wins must say that mmap wins.
+    let rng = &mut fastrand::Rng::with_seed(11);
+    let mut file = synthetic::empty();
+    for repeat in 0..3 {
+        for like in [Like::steady("mmap-random", 4, 1, 9e5, 1.0), Like::steady("pread-direct", 4, 1, 1e5, 8.0)] {
+            let spec = synthetic::spec(ExperimentId::Random, "", "file", &like, repeat);
+            file.cells.push(synthetic::timed(rng, spec, &like));
+        }
+    }
+    let all = all_findings(&file);
+    let finding = by_rule(&all, "mapped-against-explicit", "");
+    assert!(
+        finding.kind == Kind::Difference && finding.key_figure.as_ref().unwrap().value.starts_with('9'),
+        "{}",
+        finding.text
+    );
+}
+
+#[test]
+fn a_cell_with_wrong_data_is_never_a_number() {
+    let rng = &mut fastrand::Rng::with_seed(5);
+    let mut file = synthetic::empty();
+    let like = Like::steady("pread-direct", 4, 1, 123_456.0, 8.0);
+    for repeat in 0..2 {
+        let mut cell = synthetic::timed(rng, synthetic::spec(ExperimentId::Random, "", "file", &like, repeat), &like);
+        cell.outcome.checks = Checks { verified: 1000, wrong: 1, ..Checks::default() };
+        file.cells.push(cell);
+    }
+    let all = all_findings(&file);
+    assert_eq!(all.iter().filter(|finding| finding.rule == "worthless").count(), 2);
+    let page = report::html(&file).unwrap();
+    assert!(page.contains("1 of 1000 checked blocks held wrong data"));
+    let table = summary_table(&file, 100);
+    for text in [&page, &table] {
+        assert!(!text.contains("123 K/s") && text.contains("worthless"), "{text}");
+    }
+}
+
+#[test]
+fn one_run_of_each_is_inconclusive_however_far_apart() {
+    let mut file = synthetic::full(2);
+    file.cells.retain(|cell| cell.spec.repeat == 0);
+    let all = all_findings(&file);
+    assert!(all.iter().all(|finding| finding.kind != Kind::Difference), "{all:#?}");
+    assert_eq!(by_rule(&all, "mapped-against-explicit", "RAM-backed").kind, Kind::Inconclusive);
+    by_rule(&all, "single-run", "no spread");
+}
+
+#[test]
+fn doubts_are_said() {
+    let rng = &mut fastrand::Rng::with_seed(6);
+    let mut file = synthetic::full(4);
+    let like = Like::steady("pread-direct", 1, 1, 1e4, 8.0).mapped(1e4, 3.0, 0.0, 0.0);
+    for repeat in 0..2 {
+        file.cells.push(synthetic::timed(
+            rng,
+            synthetic::spec(ExperimentId::Random, "", "device", &like, repeat),
+            &like,
+        ));
+    }
+    file.end = None;
+    let all = all_findings(&file);
+    for (rule, words) in [
+        ("worthless", "held wrong data"),
+        ("incomplete-run", "stopped before its end"),
+        ("partial", "cut short"),
+        ("cell-warning", "disagree by 40 %"),
+        ("device-traffic", "read 3.00 bytes"),
+    ] {
+        assert_eq!(by_rule(&all, rule, words).kind, Kind::Warning);
+    }
+}
+
+#[test]
+fn the_page_holds_what_the_reader_needs() {
+    let page = report::html(&synthetic::full(1)).unwrap();
+    for words in [
+        "What does paging with mmap cost on this machine?",
+        "Synthetic 9000 &lt;test&gt; &amp; Co",
+        "6.18.0-synthetic",
+        "read_ahead_kb of vda is 8192",
+        "Crotty, Leis, Pavlo, CIDR 2022",
+        "Huon Wilson, Async hazard, 2024",
+        "Leonardo Benicio, 2022",
+        "Not reproducible: the table contradicts itself.",
+        "TLB shootdowns per second",
+        "kswapd, percent of one core",
+        "SQPOLL needs CAP_SYS_NICE here",
+        "load average was 1.9",
+        "What would change the answer",
+        "data_bytes = 4294967296",
+        "prefers-color-scheme:dark",
+        "@media print",
+    ] {
+        assert!(page.contains(words), "'{words}' is missing");
+    }
+    for id in ExperimentId::ALL {
+        assert!(page.contains(&format!("<section id=\"{id}\">")), "{id}");
+    }
+}
+
+#[test]
+fn cold_and_warm_are_cells_of_their_own() {
+    let file = synthetic::full(1);
+    let summary = Summary::of(&file);
+    let mmap = |cache| {
+        let groups = summary.at(ExperimentId::Async, "random-touch", "file");
+        groups
+            .into_iter()
+            .find(|g| g.spec.contender == "async-mmap" && g.spec.cache == cache)
+            .unwrap()
+            .primary()
+            .unwrap()
+    };
+    assert!(mmap(CacheState::Cold).min > 10.0 * mmap(CacheState::Warm).max);
+}
