@@ -377,6 +377,15 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
         Ok(result)
     }
 
+    /// Pages that no record describes are published completely and take effect. The section stays held. Transactions that
+    /// are open will conflict: nobody knows which keys they might have missed.
+    pub(crate) fn settle(&mut self, durability: Durability, position: LogPosition) {
+        self.stage = Stage::Finished;
+        let mut section = self.commits.lock();
+        self.commits.note(&mut section, &[], durability, Committed { seq: self.seq, position });
+        section.recent.forget_before(self.seq);
+    }
+
     /// All is applied: the commit takes effect.
     pub(crate) fn finish(mut self, ops: &[Op], durability: Durability, position: LogPosition) -> Committed {
         self.stage = Stage::Finished;
