@@ -317,7 +317,7 @@ fn swapped_and_stale_pages_are_found_although_their_checksums_are_right() {
     let places: Vec<u64> = {
         let numbers = Numbers::open(&world).unwrap();
         let books = numbers.opened.pager.core().books();
-        books.map.pages().map(|(_, at)| at.block.0 * PAGE as u64).collect()
+        books.map.pages().skip(1).map(|(_, at)| at.block.0 * PAGE as u64).collect()
     };
     let bytes = world.read_file("data").unwrap();
     for pair in places.windows(2).step_by(7) {
