@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use nofault_lab::error::{LabError, LabErrorKind};
-use nofault_lab::record::file::RecordFile;
 use nofault_lab::progress::{Progress, Show};
+use nofault_lab::record::file::RecordFile;
 use nofault_lab::run::{Launcher, RunOptions};
 use nofault_lab::{compare, listing, machine, run, table};
 

@@ -9,17 +9,21 @@
 //! | [`error`] | the one error |
 
 mod bell;
+mod blocks;
+mod checkpoint;
 pub mod db;
 pub mod error;
 mod format;
 mod gate;
 mod pager;
 mod pages;
+mod recovery;
 pub mod settings;
 mod space;
 mod tree;
-mod wal;
 mod txn;
+mod verify;
+mod wal;
 
 pub use format::{BlockId, CommitSeq, PageId, TableId};
 pub use pages::Durability;

@@ -43,16 +43,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nofault_io::disk::{Disk, QueueOptions};
 
 pub(crate) use self::edits::Edits;
+pub(crate) use self::evict::CheckpointPlace;
 pub(crate) use self::frames::Frames;
 use self::frames::OwnedFrame;
 pub(crate) use self::map::Map;
 pub use self::registry::ReaderInfo;
 use self::registry::{Registry, Superseded};
 use self::shard::{Place, Shard};
-use self::table::{Entry, PAGES_MAX, WordArray};
+pub(crate) use self::table::PAGES_MAX;
+use self::table::{Entry, WordArray};
 pub(crate) use self::ticket::Ticket;
 use self::ticket::Waiter;
 pub(crate) use self::view::View;
+pub(crate) use self::write::{NodeToWrite, ToWrite};
 use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{BLOCK_LIMIT, CommitSeq, Location, PAGES_START_BYTES, PageId};
@@ -76,8 +79,6 @@ pub(crate) struct PagerOptions {
     pub(crate) file_id: u64,
     /// Most bytes of old page versions that snapshots may keep before the oldest is given up.
     pub(crate) snapshot_bytes_max: u64,
-    /// Largest size of the data file.
-    pub(crate) file_bytes_max: u64,
 }
 
 /// The pool. Clones are handles of one.

@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use crate::format::BlockId;
 
 #[cfg(test)]
+mod fragmentation;
+#[cfg(test)]
 mod tests;
 
 /// Blocks in a group: the unit in which "near" is measured and spare room is kept. 1 MiB with pages of 4 KiB.

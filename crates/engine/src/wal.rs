@@ -31,7 +31,7 @@ use nofault_io::disk::{Disk, QueueOptions};
 
 use self::drive::Writer;
 pub(crate) use self::keeper::LogKeeper;
-pub(crate) use self::reader::{Recovered, create_log, read_log};
+pub(crate) use self::reader::{RecordIter, Recovered, create_log, read_log};
 use self::segments::Segments;
 use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
@@ -44,6 +44,9 @@ const GROUP_BYTES_MAX: usize = 128 << 10;
 const GROUPS_IN_FLIGHT: usize = 4;
 /// Smallest segment: a few groups.
 pub(crate) const SEGMENT_BYTES_MIN: u64 = 4 * LOG_BLOCK_BYTES as u64;
+
+/// Largest segment: what preparing one takes is a pause for a commit now and then.
+pub(crate) const SEGMENT_BYTES_MAX: u64 = 16 << 20;
 
 /// Called with the newest durable commit, in order, before anybody who waits for it is woken.
 pub(crate) type DurableHook = Box<dyn Fn(CommitSeq) + Send + Sync>;

@@ -19,7 +19,6 @@ pub(crate) const PIECE_HEADER_BYTES: usize = 16;
 const MAGIC: u32 = u32::from_le_bytes(*b"NFlg");
 const PIECE_FIRST: u32 = 1;
 const PIECE_LAST: u32 = 2;
-const PIECE_ENDS: u32 = 4;
 
 /// The header of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +44,7 @@ impl GroupHeader {
     }
 }
 
-/// The header of a piece, or of a part of one: a piece that does not fit the rest of a group goes on in the next.
+/// The header of a part of a record: what does not fit the rest of a group goes on in the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PieceHeader {
     pub(crate) commit: CommitSeq,
@@ -54,8 +53,6 @@ pub(crate) struct PieceHeader {
     pub(crate) first: bool,
     /// A record ends here.
     pub(crate) last: bool,
-    /// The piece ends here.
-    pub(crate) ends: bool,
 }
 
 impl PieceHeader {
@@ -66,7 +63,7 @@ impl PieceHeader {
         out.u64(self.commit.0);
         out.u32(self.len_bytes);
         let flag = |set: bool, flag: u32| if set { flag } else { 0 };
-        out.u32(flag(self.first, PIECE_FIRST) | flag(self.last, PIECE_LAST) | flag(self.ends, PIECE_ENDS));
+        out.u32(flag(self.first, PIECE_FIRST) | flag(self.last, PIECE_LAST));
         bytes
     }
 }
@@ -137,11 +134,11 @@ pub(crate) fn pieces_of<'a>(header: &GroupHeader, block: &'a [u8]) -> Result<Vec
         let mut from = Reader { bytes: head, at: 0 };
         let (commit, len_bytes, flags) = (CommitSeq(from.u64()), from.u32(), from.u32());
         let (content, next) = tail.split_at_checked(len_bytes as usize).ok_or_else(broken)?;
-        if flags > (PIECE_FIRST | PIECE_LAST | PIECE_ENDS) {
+        if flags > (PIECE_FIRST | PIECE_LAST) {
             return Err(broken());
         }
-        let (first, last, ends) = (flags & PIECE_FIRST != 0, flags & PIECE_LAST != 0, flags & PIECE_ENDS != 0);
-        pieces.push((PieceHeader { commit, len_bytes, first, last, ends }, content));
+        let (first, last) = (flags & PIECE_FIRST != 0, flags & PIECE_LAST != 0);
+        pieces.push((PieceHeader { commit, len_bytes, first, last }, content));
         rest = next;
     }
     Ok(pieces)
@@ -157,13 +154,8 @@ mod tests {
         let mut block = vec![0; LOG_BLOCK_BYTES];
         let mut at = GROUP_HEADER_BYTES;
         for (commit, content) in [(5, &b"put a"[..]), (6, b"delete b")] {
-            let piece = PieceHeader {
-                commit: CommitSeq(commit),
-                len_bytes: content.len() as u32,
-                first: true,
-                last: true,
-                ends: true,
-            };
+            let piece =
+                PieceHeader { commit: CommitSeq(commit), len_bytes: content.len() as u32, first: true, last: true };
             block[at..at + PIECE_HEADER_BYTES].copy_from_slice(&piece.encode());
             at += PIECE_HEADER_BYTES;
             block[at..at + content.len()].copy_from_slice(content);

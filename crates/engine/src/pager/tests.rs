@@ -22,7 +22,6 @@ fn pool_on(disk: &dyn Disk, frames: usize) -> Pager {
         page_bytes: PAGE,
         file_id: 77,
         snapshot_bytes_max: u64::MAX,
-        file_bytes_max: 1 << 30,
     };
     Pager::new(disk, &options, Map::new(PAGE), Pager::new_space(PAGE, 1 << 30), CommitSeq(0)).unwrap()
 }

@@ -99,7 +99,7 @@ impl Writer {
             let first = fragment.first && fragment.written == 0;
             let ends = part == rest.len();
             let last = fragment.last && ends;
-            let head = PieceHeader { commit: fragment.commit, len_bytes: part as u32, first, last, ends };
+            let head = PieceHeader { commit: fragment.commit, len_bytes: part as u32, first, last };
             buffer[at..at + PIECE_HEADER_BYTES].copy_from_slice(&head.encode());
             at += PIECE_HEADER_BYTES;
             buffer[at..at + part].copy_from_slice(&rest[..part]);

@@ -5,7 +5,7 @@
 //! been lost in any order, so a broken group followed by whole ones can be an honest end: nobody was told of any of them.
 //! But when some later group says that the missing one *was durable*, then acknowledged commits are damaged: an error.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::completion::{Op, OpKind};
@@ -37,115 +37,187 @@ impl Recovered {
     }
 }
 
-/// Reads what follows `anchor` and gives each complete record after commit `after` to `replay`: its commit and its pieces.
-/// Memory: two segments, and the largest record. Afterwards everything read is durable, even if it was not before.
+/// Reads the chain of groups after `anchor` to its end. Memory: one segment. Afterwards everything in it is durable, even if
+/// it was not before.
 ///
 /// # Errors
-/// `Corrupt` when the anchor is not there, or when a group that had been acknowledged is damaged; what the disk or `replay`
-/// says otherwise.
-pub(crate) fn read_log(
-    disk: &dyn Disk,
-    options: &LogOptions,
-    anchor: Anchor,
-    after: CommitSeq,
-    replay: &mut dyn FnMut(CommitSeq, &[Vec<u8>]) -> Result<()>,
-) -> Result<Recovered> {
-    let mut reader = Reader::open(disk, options)?;
+/// `Corrupt` when the anchor is not there, when a group that had been acknowledged is damaged, or when commits do not come in
+/// order; what the disk says otherwise.
+pub(crate) fn read_log(disk: &dyn Disk, options: &LogOptions, anchor: Anchor, after: CommitSeq) -> Result<Recovered> {
+    let mut chain = Chain::open(disk, options, anchor)?;
     // What a process that died left in the device's cache must not be lost later, once it has been seen.
-    reader.run(OpKind::Sync, 0)?;
-    let candidates = reader.candidates()?;
-    let mut records = Records { after, building: None, pieces: Vec::new(), piece: Vec::new(), commit: after };
-    let mut slots: Vec<Option<u64>> = vec![None; reader.slot_count()];
+    chain.reader.run(OpKind::Sync, 0)?;
+    let mut records = Records::new(after, false);
     let mut marks = Vec::new();
-    let (mut last, mut position) = (anchor, anchor.position);
-    let mut at_anchor = true;
-    'segments: loop {
-        let segment = position / options.segment_bytes;
-        let inside = position % options.segment_bytes;
-        let holders = candidates.get(&segment).cloned().unwrap_or_default();
-        let mut entered = None;
-        for slot in holders {
-            reader.load(slot)?;
-            let header = decode_group(options.file_id, options.segment_bytes, &reader.segment[inside as usize..]);
-            let continues = |header: &GroupHeader| {
-                header.position == position
-                    && if at_anchor {
-                        (header.sequence, header.checksum) == (anchor.sequence, anchor.checksum)
-                    } else {
-                        (header.sequence, header.previous) == (last.sequence + 1, last.checksum)
-                    }
-            };
-            if header.as_ref().is_some_and(continues) {
-                entered = Some(slot);
-                break;
-            }
-        }
-        let Some(slot) = entered else { break };
-        slots[slot] = Some(segment);
-        let mut inside = inside as usize;
-        while inside < options.segment_bytes as usize {
-            let block = &reader.segment[inside..];
-            let header = decode_group(options.file_id, options.segment_bytes, block);
-            let next = |header: &GroupHeader| {
-                at_anchor
-                    || (header.position, header.sequence, header.previous)
-                        == (position, last.sequence + 1, last.checksum)
-            };
-            let Some(header) = header.filter(next) else { break 'segments };
-            if at_anchor {
-                at_anchor = false;
-            } else {
-                let starts = records.take(&header, block, replay)?;
-                last = Anchor { position, sequence: header.sequence, checksum: header.checksum };
-                marks.push(Mark { anchor: last, starts });
-            }
-            position += header.len_bytes() as u64;
-            inside += header.len_bytes();
-        }
+    while let Some((header, at)) = chain.next()? {
+        let starts = records.take(&header, &chain.reader.segment[at..], &mut |_, _| {})?;
+        marks.push(Mark { anchor: chain.last, starts });
     }
-    if at_anchor {
+    if chain.at_anchor {
         let what = format!(
             "the log does not contain group {} at {}, after which the last checkpoint begins: it is damaged, or older than the data file",
             anchor.sequence, anchor.position
         );
         return Err(Error::new(ErrorKind::Corrupt, what));
     }
+    let Chain { mut reader, slots, last, position, .. } = chain;
     reader.refuse_damage(last.sequence + 1, position)?;
     Ok(Recovered { slots, last, position, anchor, marks, commit: records.commit })
 }
 
-/// Puts pieces together to records.
+/// The complete records after a checkpoint, in order, read as they are asked for. Memory: one segment, and the records of one
+/// group.
+pub(crate) struct RecordIter {
+    chain: Chain,
+    records: Records,
+    ready: VecDeque<(CommitSeq, Vec<u8>)>,
+    /// The last complete commit, as `read_log` found it.
+    until: CommitSeq,
+    over: bool,
+}
+
+impl RecordIter {
+    /// The records of commits after `after` up to `until`, of a log that [`read_log`] has accepted.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub(crate) fn open(
+        disk: &dyn Disk,
+        options: &LogOptions,
+        anchor: Anchor,
+        after: CommitSeq,
+        until: CommitSeq,
+    ) -> Result<Self> {
+        let chain = Chain::open(disk, options, anchor)?;
+        Ok(Self { chain, records: Records::new(after, true), ready: VecDeque::new(), until, over: after == until })
+    }
+
+    fn read_more(&mut self) -> Result<()> {
+        let Some((header, at)) = self.chain.next()? else {
+            let what = format!("the log ended at {} the second time it was read", self.chain.position);
+            return Err(Error::new(ErrorKind::Io, what));
+        };
+        let ready = &mut self.ready;
+        let mut take = |commit, record| ready.push_back((commit, record));
+        self.records.take(&header, &self.chain.reader.segment[at..], &mut take)?;
+        Ok(())
+    }
+}
+
+impl Iterator for RecordIter {
+    type Item = Result<(CommitSeq, Vec<u8>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.ready.is_empty() && !self.over {
+            if let Err(error) = self.read_more() {
+                self.over = true;
+                return Some(Err(error));
+            }
+        }
+        let record = self.ready.pop_front()?;
+        // What follows the last complete record may be overwritten from now on.
+        self.over |= record.0 >= self.until;
+        Some(Ok(record))
+    }
+}
+
+/// Goes from group to group.
+struct Chain {
+    reader: Reader,
+    /// Which slots may hold which segment, by what their first group says.
+    candidates: HashMap<u64, Vec<usize>>,
+    anchor: Anchor,
+    /// Still looking for the anchor.
+    at_anchor: bool,
+    last: Anchor,
+    position: u64,
+    slot: Option<usize>,
+    slots: Vec<Option<u64>>,
+}
+
+impl Chain {
+    fn open(disk: &dyn Disk, options: &LogOptions, anchor: Anchor) -> Result<Self> {
+        let mut reader = Reader::open(disk, options)?;
+        let candidates = reader.candidates()?;
+        let slots = vec![None; reader.slot_count()];
+        let position = anchor.position;
+        Ok(Self { reader, candidates, anchor, at_anchor: true, last: anchor, position, slot: None, slots })
+    }
+
+    /// The next group after the anchor, and where in the loaded segment it begins. `None` at the end of the chain.
+    fn next(&mut self) -> Result<Option<(GroupHeader, usize)>> {
+        loop {
+            let segment = self.position / self.reader.segment_bytes;
+            let at = (self.position % self.reader.segment_bytes) as usize;
+            if at == 0 || self.slot.is_none() {
+                self.slot = None;
+                for slot in self.candidates.get(&segment).cloned().unwrap_or_default() {
+                    self.reader.load(slot)?;
+                    if self.group_at(at).is_some() {
+                        self.slot = Some(slot);
+                        self.slots[slot] = Some(segment);
+                        break;
+                    }
+                }
+            }
+            let Some(header) = self.slot.and_then(|_| self.group_at(at)) else { return Ok(None) };
+            self.position += header.len_bytes() as u64;
+            if !self.at_anchor {
+                self.last = Anchor { position: header.position, sequence: header.sequence, checksum: header.checksum };
+                return Ok(Some((header, at)));
+            }
+            self.at_anchor = false;
+        }
+    }
+
+    /// The group at this place of the loaded segment, if it is the one that continues the chain.
+    fn group_at(&self, at: usize) -> Option<GroupHeader> {
+        let header = decode_group(self.reader.file_id, self.reader.segment_bytes, &self.reader.segment[at..])?;
+        let continues = if self.at_anchor {
+            (header.sequence, header.checksum) == (self.anchor.sequence, self.anchor.checksum)
+        } else {
+            (header.sequence, header.previous) == (self.last.sequence + 1, self.last.checksum)
+        };
+        (continues && header.position == self.position).then_some(header)
+    }
+}
+
+/// Puts parts together to records.
 struct Records {
     after: CommitSeq,
+    /// Whether contents matter, not only which records are complete.
+    keep: bool,
     building: Option<CommitSeq>,
-    pieces: Vec<Vec<u8>>,
-    piece: Vec<u8>,
+    record: Vec<u8>,
     commit: CommitSeq,
 }
 
 impl Records {
-    /// Takes the pieces of a group. Answers the youngest commit whose record starts in it.
+    fn new(after: CommitSeq, keep: bool) -> Self {
+        Self { after, keep, building: None, record: Vec::new(), commit: after }
+    }
+
+    /// Takes what a group contains. Answers the youngest commit whose record starts in it.
     fn take(
         &mut self,
         header: &GroupHeader,
         block: &[u8],
-        replay: &mut dyn FnMut(CommitSeq, &[Vec<u8>]) -> Result<()>,
+        complete: &mut dyn FnMut(CommitSeq, Vec<u8>),
     ) -> Result<Option<CommitSeq>> {
         let mut starts = None;
         for (head, content) in pieces_of(header, block)? {
             if head.first {
                 starts = Some(head.commit);
+                // A record that was given up before its end is forgotten here.
                 self.building = Some(head.commit);
-                self.pieces.clear();
-                self.piece.clear();
+                self.record.clear();
             }
             if head.commit <= self.after || self.building != Some(head.commit) {
                 // Part of a record before the checkpoint, whose beginning may lie before the anchor.
                 continue;
             }
-            self.piece.extend_from_slice(content);
-            if head.ends {
-                self.pieces.push(std::mem::take(&mut self.piece));
+            if self.keep {
+                self.record.extend_from_slice(content);
             }
             if head.last {
                 if head.commit <= self.commit {
@@ -153,7 +225,7 @@ impl Records {
                         format!("log group {}: commit {} comes after {}", header.sequence, head.commit, self.commit);
                     return Err(Error::new(ErrorKind::Corrupt, what));
                 }
-                replay(head.commit, &self.pieces)?;
+                complete(head.commit, std::mem::take(&mut self.record));
                 self.commit = head.commit;
                 self.building = None;
             }

@@ -25,11 +25,9 @@ fn create(world: &SimWorld) -> Result<(Log, Anchor)> {
 
 fn reopen(world: &SimWorld, anchor: Anchor, after: u64) -> Result<(Log, Seen)> {
     let disk = disk(world)?;
-    let mut seen = Vec::new();
-    let recovered = read_log(&*disk, &OPTIONS, anchor, CommitSeq(after), &mut |commit, pieces| {
-        seen.push((commit, pieces.concat()));
-        Ok(())
-    })?;
+    let recovered = read_log(&*disk, &OPTIONS, anchor, CommitSeq(after))?;
+    let records = RecordIter::open(&*disk, &OPTIONS, anchor, CommitSeq(after), recovered.commit())?;
+    let seen = records.collect::<Result<Seen>>()?;
     Ok((Log::open(&*disk, OPTIONS, recovered)?, seen))
 }
 
