@@ -31,6 +31,7 @@ use self::bounds::{range_of, range_of_prefix};
 use self::commit::CommitError;
 use self::core::Core;
 use self::open::Owner;
+pub(crate) use self::open::{backup as backup_blocking, create as create_blocking, open as open_blocking};
 use self::scan::Scan;
 use self::transaction::WriteSet;
 pub use self::verify::{Problem, Verification};
@@ -63,6 +64,8 @@ pub struct Stats {
     pub pool: PoolStats,
     /// The log.
     pub log: LogStats,
+    /// Checkpoints made since it was opened.
+    pub checkpoints: u64,
     /// The data file: how it is read and written, and why not better.
     pub disk: DiskInfo,
     /// The newest commit that readers see.
@@ -128,7 +131,7 @@ impl Db {
     /// # Errors
     /// `Corrupt` or `Io` when the catalog cannot be read.
     pub async fn table_names(&self) -> Result<Vec<String>> {
-        self.table_names_in(Mode::Async).await
+        self.snapshot().table_names_in(Mode::Async).await
     }
 
     /// Applies a batch: all of it or nothing.
@@ -186,13 +189,14 @@ impl Db {
         thread::run("nofault-checkpoint", move || db.owner.checkpoint()).await?
     }
 
-    /// Walks every table and reports everything that is broken, instead of stopping at the first. Reads the whole database; what
-    /// is being written meanwhile does not matter.
+    /// Reads every block of the data file and walks every table, and reports everything that is broken instead of stopping
+    /// at the first. What is being written meanwhile does not matter.
     ///
     /// # Errors
     /// Only what makes it impossible to go on at all.
     pub async fn verify(&self) -> Result<Verification> {
-        self.core.verify(Mode::Async).await
+        let db = self.clone();
+        thread::run("nofault-verify", move || db.verify_blocking()).await?
     }
 
     /// Writes a copy of what is visible now as a new database in `folder`, while this one is used on. The copy is made table by table
@@ -210,6 +214,7 @@ impl Db {
         Stats {
             pool: self.core.store.stats(),
             log: self.core.log.stats(),
+            checkpoints: self.owner.checkpoints_made(),
             disk: self.owner.disk_info(),
             visible_commit: self.core.store.visible(),
         }
@@ -244,17 +249,6 @@ impl Db {
         Ok(Table { db: self.clone(), tree, name: name.into() })
     }
 
-    pub(crate) async fn table_names_in(&self, mode: Mode) -> Result<Vec<String>> {
-        let all = KeyRange { start: Vec::new(), end: None };
-        let snapshot = Arc::new(self.core.store.snapshot());
-        let mut scan = Scan::new(self.core.clone(), snapshot, crate::txn::CATALOG, all, Direction::Forward);
-        let mut names = Vec::new();
-        while let Some((name, _)) = scan.next(mode).await? {
-            names.push(String::from_utf8_lossy(&name).into_owned());
-        }
-        Ok(names)
-    }
-
     pub(crate) async fn write_in(&self, mode: Mode, batch: Batch, durability: Durability) -> Result<()> {
         if let Some(stranger) = batch.db.iter().find(|db| !Arc::ptr_eq(&db.core, &self.core)) {
             return Err(stranger.stranger());
@@ -275,8 +269,12 @@ impl Db {
         self.owner.checkpoint()
     }
 
-    pub(crate) async fn verify_in(&self, mode: Mode) -> Result<Verification> {
-        self.core.verify(mode).await
+    pub(crate) fn verify_blocking(&self) -> Result<Verification> {
+        let blocks = self.owner.verify_blocks()?;
+        let mut found = crate::gate::block_on(self.core.verify(Mode::Blocking))?;
+        found.blocks = blocks.pages_checked + blocks.nodes_checked;
+        found.problems.extend(blocks.problems.into_iter().map(|error| Problem { table: None, error }));
+        Ok(found)
     }
 
     fn tree_of(&self, table: &Table) -> Result<Tree> {
@@ -402,6 +400,12 @@ impl Table {
     }
 }
 
+impl AsRef<Self> for Table {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 /// Changes that are applied together. The last word about a key counts.
 #[derive(Debug, Default, Clone)]
 pub struct Batch {
@@ -416,14 +420,14 @@ impl Batch {
         Self::default()
     }
 
-    /// Sets the value of a key.
-    pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
-        self.set(table, key.as_ref(), Some(value.as_ref()))
+    /// Sets the value of a key. The table may be one of [`crate::blocking`] as well.
+    pub fn put(&mut self, table: impl AsRef<Table>, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
+        self.set(table.as_ref(), key.as_ref(), Some(value.as_ref()))
     }
 
     /// Removes a key.
-    pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> &mut Self {
-        self.set(table, key.as_ref(), None)
+    pub fn delete(&mut self, table: impl AsRef<Table>, key: impl AsRef<[u8]>) -> &mut Self {
+        self.set(table.as_ref(), key.as_ref(), None)
     }
 
     /// How many keys it changes.
@@ -505,6 +509,15 @@ impl Snapshot {
         self.db.core.get_many_at(mode, &self.held, self.db.tree_of(table)?, &keys).await
     }
 
+    pub(crate) async fn table_names_in(&self, mode: Mode) -> Result<Vec<String>> {
+        let mut range = self.scan(crate::txn::CATALOG, KeyRange { start: Vec::new(), end: None });
+        let mut names = Vec::new();
+        while let Some((name, _)) = range.next_in(mode).await? {
+            names.push(String::from_utf8_lossy(&name).into_owned());
+        }
+        Ok(names)
+    }
+
     fn scan(&self, tree: Tree, range: KeyRange) -> Range {
         Range {
             scan: Scan::new(self.db.core.clone(), self.held.clone(), tree, range, Direction::Forward),
@@ -579,11 +592,7 @@ impl Transaction {
     ///
     /// # Errors
     /// `InvalidCall` for a table of another database.
-    pub fn range<K: AsRef<[u8]>>(
-        &mut self,
-        table: &Table,
-        range: impl RangeBounds<K>,
-    ) -> Result<TransactionRange<'_>> {
+    pub fn range<K: AsRef<[u8]>>(&mut self, table: &Table, range: impl RangeBounds<K>) -> Result<TransactionRange<'_>> {
         let tree = self.db.tree_of(table)?;
         Ok(TransactionRange { scan: self.inner.scan(tree, range_of(&range), Direction::Forward) })
     }

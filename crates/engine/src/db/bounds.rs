@@ -43,7 +43,10 @@ mod tests {
     #[test]
     fn bounds_of_every_kind_hold_the_keys_they_should() {
         let holds = |range: KeyRange| {
-            ["", "a", "a\0", "b", "b\0", "c"].into_iter().filter(|key| range.contains(key.as_bytes())).collect::<Vec<_>>()
+            ["", "a", "a\0", "b", "b\0", "c"]
+                .into_iter()
+                .filter(|key| range.contains(key.as_bytes()))
+                .collect::<Vec<_>>()
         };
         assert_eq!(holds(range_of::<&str>(&(.."a"))), [""]);
         assert_eq!(holds(range_of::<&str>(&("a".."b"))), ["a", "a\0"]);

@@ -133,12 +133,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 
     /// Frees the pages of a load that was given up.
-    async fn take_back(
-        &self,
-        section: &mut Exclusive<S, L>,
-        pages: &[PageId],
-        long: &[OverflowRef],
-    ) -> Result<()> {
+    async fn take_back(&self, section: &mut Exclusive<S, L>, pages: &[PageId], long: &[OverflowRef]) -> Result<()> {
         let mut all = pages.to_vec();
         for value in long {
             all.extend(self.pages_of(Mode::Blocking, *value).await?);

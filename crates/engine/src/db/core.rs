@@ -34,6 +34,12 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         Self { store, log, commits, admission, tables: RwLock::default(), make_room: OnceLock::new() }
     }
 
+    /// From now on whoever finds the log full calls this.
+    pub(super) fn make_checkpoints(&self, make_room: MakeRoom) {
+        let set = self.make_room.set(make_room);
+        debug_assert!(set.is_ok(), "said once, when the database is opened");
+    }
+
     /// The table of this name.
     ///
     /// # Errors
@@ -171,7 +177,12 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 
     /// The pages of a long value in a snapshot.
-    pub(super) async fn pages_of_at(&self, mode: Mode, snapshot: &S::Snapshot, value: OverflowRef) -> Result<Vec<PageId>> {
+    pub(super) async fn pages_of_at(
+        &self,
+        mode: Mode,
+        snapshot: &S::Snapshot,
+        value: OverflowRef,
+    ) -> Result<Vec<PageId>> {
         let mut reader = Reader::listing(self.store.page_bytes(), value)?;
         self.read_long(mode, &mut reader, snapshot.seq(), || self.store.view(snapshot)).await?;
         Ok(reader.into_pages())

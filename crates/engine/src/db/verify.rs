@@ -18,8 +18,10 @@ pub struct Verification {
     pub tables: u64,
     /// Keys in all tables, the catalog included.
     pub entries: u64,
-    /// Pages that were read and found sound: nodes and the pages of long values.
+    /// Pages of tables that were found sound: nodes and the pages of long values.
     pub pages: u64,
+    /// Blocks of the data file that were read and checked.
+    pub blocks: u64,
     /// Everything that is broken, in the order it was met.
     pub problems: Vec<Problem>,
 }
@@ -34,8 +36,8 @@ impl Verification {
 /// Something broken.
 #[derive(Debug, Clone)]
 pub struct Problem {
-    /// The table it was met in.
-    pub table: String,
+    /// The table it was met in; `None` when it is about a block by itself.
+    pub table: Option<String>,
     /// What is wrong, and with which page.
     pub error: Error,
 }
@@ -62,7 +64,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         for (name, tree) in tables {
             match tree {
                 Ok(tree) => self.verify_tree(mode, &snapshot, &name, tree, &mut met, &mut found, |_, _| {}).await?,
-                Err(error) => found.problems.push(Problem { table: name, error }),
+                Err(error) => found.problems.push(Problem { table: Some(name), error }),
             }
         }
         Ok(found)
@@ -83,7 +85,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut todo = vec![Expected { page: tree.root, level: None, lower: Vec::new(), upper: None }];
         while let Some(expected) = todo.pop() {
             let page = expected.page;
-            let mut problem = |error| found.problems.push(Problem { table: name.into(), error });
+            let mut problem = |error| found.problems.push(Problem { table: Some(name.into()), error });
             if !met.insert(page) {
                 problem(Error::corrupt_page(page, "is part of more than one node or value"));
                 continue;
@@ -124,7 +126,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         met: &mut HashSet<PageId>,
         found: &mut Verification,
     ) {
-        let mut problem = |error| found.problems.push(Problem { table: name.into(), error });
+        let mut problem = |error| found.problems.push(Problem { table: Some(name.into()), error });
         if let Err(error) = self.value(mode, snapshot, Found::Overflow(value)).await {
             problem(error);
             return;
