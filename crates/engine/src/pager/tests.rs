@@ -18,7 +18,7 @@ fn pool(world: &SimWorld, frames: usize) -> Pager {
 
 fn pool_on(disk: &dyn Disk, frames: usize) -> Pager {
     let options = PagerOptions {
-        cache_bytes: (frames * (PAGE + size_of::<frames::Frame>() + 64)) as u64,
+        cache_bytes: (frames * (PAGE + PAGE / 16 + size_of::<frames::Frame>() + 64)) as u64,
         page_bytes: PAGE,
         file_id: 77,
         snapshot_bytes_max: u64::MAX,
@@ -202,5 +202,34 @@ fn random_histories_with_snapshots_agree_with_a_model_on_a_tiny_pool() {
 fn random_histories_agree_when_completions_are_late_and_reordered() {
     for seed in 100..120 {
         random_history(seed, SimOptions::adversarial(), FRAMES_MIN + seed as usize % 40, 300);
+    }
+}
+
+#[test]
+fn neighbours_are_read_together_and_a_bad_block_among_them_costs_only_its_own_page() {
+    let world = SimWorld::new(2, SimOptions::calm());
+    let pool = pool(&world, 256);
+    let ids: Vec<PageId> = (0..4).flat_map(|seq| commit(&pool, seq, &[], &[seq; 20], &[]).unwrap()).collect();
+    pool.set_visible(CommitSeq(3));
+    // Everything out: written in the order of page ids, so in blocks that follow each other.
+    for _ in 0..20 {
+        pool.core().make_room(128).unwrap();
+    }
+    let missing: Vec<Wait> = ids.iter().map(|page| Wait::Miss(Missing { page: *page, at: NEWEST })).collect();
+    let reads_before = world.stats().read_count;
+    pool.request(&missing).wait().unwrap();
+    let reads = world.stats().read_count - reads_before;
+    assert!(reads > 0 && reads <= 10, "{reads} reads for {} pages", ids.len());
+    for (at, page) in ids.iter().enumerate() {
+        assert_eq!(value(pool.tip().page(*page).ok().unwrap()), at as u64 / 20);
+    }
+    for _ in 0..20 {
+        pool.core().make_room(128).unwrap();
+    }
+    let Entry::OnDisk(bad) = Entry::from_word(pool.core().table.load(ids[17])) else { panic!("not evicted") };
+    world.flip_bit("data", bad.block.0 * PAGE as u64 + 100, 1).unwrap();
+    assert_eq!(pool.request(&missing).wait().unwrap_err().page(), Some(ids[17]));
+    for page in ids.iter().filter(|page| **page != ids[17]) {
+        run(&pool, || pool.tip().page(*page).map(value)).unwrap();
     }
 }

@@ -20,7 +20,7 @@ fn settings() -> Settings {
     Settings {
         page_bytes: PAGE,
         // 40 frames or so beside the log's buffers.
-        cache_bytes: (64 << 10) + (512 << 10) + (32 << 10) + 40 * 704,
+        cache_bytes: (64 << 10) + (512 << 10) + (32 << 10) + 40 * 736,
         log_bytes: 64 << 10,
         background_threads: false,
         ..Settings::default()
