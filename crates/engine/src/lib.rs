@@ -9,6 +9,7 @@
 //! | [`error`] | the one error |
 
 mod bell;
+pub mod blocking;
 mod blocks;
 mod checkpoint;
 pub mod db;
@@ -25,5 +26,6 @@ mod txn;
 mod verify;
 mod wal;
 
+pub use db::{Batch, Db, Range, Snapshot, Table, Transaction};
 pub use format::{BlockId, CommitSeq, PageId, TableId};
 pub use pages::Durability;

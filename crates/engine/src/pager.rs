@@ -47,6 +47,7 @@ pub(crate) use self::edits::Edits;
 pub(crate) use self::evict::CheckpointPlace;
 pub(crate) use self::frames::Frames;
 use self::frames::OwnedFrame;
+pub(crate) use self::keeper::Keeper;
 pub(crate) use self::map::Map;
 pub use self::registry::ReaderInfo;
 use self::registry::{Registry, Superseded};

@@ -82,8 +82,8 @@ pub(crate) trait Pages {
 /// The private edits of one commit (or of one chunk of a large one). As [`Pages`] it shows the newest published pages with
 /// its own edits on top. After any `Wait` the whole of it is dropped: callers need not undo.
 pub(crate) trait Edits: Pages {
-    /// Makes sure that this many pages can be edited or allocated without `Full`. Asked up front, before the first edit,
-    /// so that work is not thrown away half-way.
+    /// Makes sure that this many more pages can be edited or allocated without `Full`. Asked up front, so that work is not
+    /// thrown away half-way. `Full` with more frames than [`Store::edit_frames_max`] says that waiting will not help.
     fn reserve(&mut self, frames: usize) -> Attempt<()>;
 
     /// The page for editing: a private copy, made at the first call for a page.

@@ -234,7 +234,10 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         }
         section.check(commit)?;
         let seq = section.last.seq.next();
-        let frames = commit.ops.iter().map(|op| op.frames(self.store.page_bytes())).sum();
+        let frames: usize = commit.ops.iter().map(|op| op.frames(self.store.page_bytes())).sum();
+        if frames > self.store.edit_frames_max() {
+            return Err(Refused::TooLarge);
+        }
         let too_large = |wait: &Wait| matches!(wait, Wait::Full { frames } if *frames > self.store.edit_frames_max());
         let applied = || {
             let mut edits = self.store.edits();
@@ -372,6 +375,15 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
         self.commits.store.publish(edits, self.seq);
         self.stage = Stage::Committed;
         Ok(result)
+    }
+
+    /// Pages that no record describes are published completely and take effect. The section stays held. Transactions that
+    /// are open will conflict: nobody knows which keys they might have missed.
+    pub(crate) fn settle(&mut self, durability: Durability, position: LogPosition) {
+        self.stage = Stage::Finished;
+        let mut section = self.commits.lock();
+        self.commits.note(&mut section, &[], durability, Committed { seq: self.seq, position });
+        section.recent.forget_before(self.seq);
     }
 
     /// All is applied: the commit takes effect.

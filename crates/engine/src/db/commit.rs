@@ -9,7 +9,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::{OverflowRef, inline_value_bytes_max};
 use crate::format::{CommitSeq, PageId};
 use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Store, Wait};
-use crate::tree::overflow::{VALUE_BYTES_MAX, Writer};
+use crate::tree::Tree;
+use crate::tree::overflow::Writer;
 use crate::tree::write::check_key;
 use crate::txn::{Commit, Committed, Exclusive, Op, Refused, encode, for_each_piece, record_bytes};
 
@@ -80,6 +81,14 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         ready_log(mode, &mut ticket).await
     }
 
+    /// Waits until the log has room. Where no thread makes checkpoints, this one does.
+    pub(super) async fn wait_for_room(&self, mode: Mode, len_bytes: usize) -> Result<()> {
+        if let Some(make_room) = self.make_room.get() {
+            make_room()?;
+        }
+        ready_log(mode, &mut self.log.room(len_bytes)).await
+    }
+
     async fn commit_small(self: &Arc<Self>, mode: Mode, mut commit: Commit) -> CommitResult<Committed> {
         let record = encode(&commit.ops);
         let mut held = Held::default();
@@ -91,7 +100,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 Err(Refused::Conflict(position)) => return Err(CommitError::Conflict(position)),
                 Err(Refused::Wait(Wait::LogFull { len_bytes })) => {
                     held = Held::default();
-                    ready_log(mode, &mut self.log.room(len_bytes)).await?;
+                    self.wait_for_room(mode, len_bytes).await?;
                 }
                 Err(Refused::Wait(wait)) => load(&*self.store, &self.admission, mode, &mut held, &[wait]).await?,
                 Err(Refused::Occupied) => {
@@ -165,7 +174,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 match section.append(&piece, last) {
                     Ok(position) => break position,
                     Err(Wait::LogFull { len_bytes }) => {
-                        ready_log(Mode::Blocking, &mut self.log.room(len_bytes)).await?;
+                        self.wait_for_room(Mode::Blocking, len_bytes).await?;
                     }
                     Err(Wait::Failed(error)) => return Err(error.into()),
                     Err(other) => return Err(Error::new(ErrorKind::Bug, format!("the log met {other:?}")).into()),
@@ -201,16 +210,20 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut rest = ops;
         let portion_max = (self.store.edit_frames_max() / 8).max(1);
         let mut portion = portion_max;
+        // Where the long value of the next op was written: once, however often its turn comes.
+        let mut at = None;
         while !rest.is_empty() {
-            let long = self.is_long(&rest[0]);
-            let at = if long { self.write_long(section, &rest[0]).await? } else { None };
+            if at.is_none() && self.is_long(&rest[0]) {
+                at = self.write_long_op(section, &rest[0]).await?;
+            }
             // A long value goes by itself; its pages are written already.
             let run = rest.iter().take(portion).take_while(|op| !self.is_long(op)).count();
-            let now = &rest[..if long { 1 } else { run }];
+            let now = &rest[..run.max(1)];
             self.gather(mode, now, replaced, &mut held).await?;
             match section.apply(now, at, replaced) {
                 Ok(()) => {
                     rest = &rest[now.len()..];
+                    at = None;
                     portion = (portion * 2).min(portion_max);
                     held = Held::default();
                 }
@@ -227,8 +240,18 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         matches!(op, Op::Put { value, .. } if value.len() > inline_value_bytes_max(self.store.page_bytes()))
     }
 
-    async fn write_long(&self, section: &mut Exclusive<S, L>, op: &Op) -> Result<Option<OverflowRef>> {
+    async fn write_long_op(&self, section: &mut Exclusive<S, L>, op: &Op) -> Result<Option<OverflowRef>> {
         let Op::Put { tree, value, .. } = op else { return Ok(None) };
+        self.write_long(section, *tree, value).await
+    }
+
+    /// Writes a long value in as many portions as it takes. Answers where it is.
+    pub(super) async fn write_long(
+        &self,
+        section: &mut Exclusive<S, L>,
+        tree: Tree,
+        value: &[u8],
+    ) -> Result<Option<OverflowRef>> {
         let mut writer = Writer::new(value);
         let portion = (self.store.edit_frames_max() / 2).max(1);
         let mut held = Held::default();
@@ -262,11 +285,8 @@ fn check_sizes(page_bytes: usize, ops: &[Op]) -> Result<()> {
     for op in ops {
         let (_, key) = op.target();
         check_key(page_bytes, key)?;
-        if let Op::Put { value, .. } = op
-            && value.len() as u64 > VALUE_BYTES_MAX
-        {
-            let message = format!("a value of {} bytes; {VALUE_BYTES_MAX} is the most", value.len());
-            return Err(Error::new(ErrorKind::InvalidCall, message));
+        if let Op::Put { value, .. } = op {
+            super::bulk::refuse_too_long(value)?;
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Everything the public types do, over any store and any log, for tasks and threads alike.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use super::wait::{Admission, Held, Mode, attempt, load};
 use crate::error::{Error, ErrorKind, Result};
@@ -20,13 +20,24 @@ pub(crate) struct Core<S: Store, L: CommitLog> {
     pub(super) admission: Admission,
     /// Tables met so far: a root never moves.
     tables: RwLock<HashMap<Vec<u8>, Tree>>,
+    /// Makes room in the log, where no background thread does. Blocks.
+    pub(super) make_room: OnceLock<MakeRoom>,
 }
+
+/// Makes a checkpoint on this thread.
+pub(super) type MakeRoom = Box<dyn Fn() -> Result<()> + Send + Sync>;
 
 impl<S: Store, L: CommitLog> Core<S, L> {
     /// Puts the parts together. The catalog exists.
     pub(crate) fn new(store: Arc<S>, log: Arc<L>, commits: Arc<Commits<S, L>>) -> Self {
         let admission = Admission::new(store.pins_max());
-        Self { store, log, commits, admission, tables: RwLock::default() }
+        Self { store, log, commits, admission, tables: RwLock::default(), make_room: OnceLock::new() }
+    }
+
+    /// From now on whoever finds the log full calls this.
+    pub(super) fn make_checkpoints(&self, make_room: MakeRoom) {
+        let set = self.make_room.set(make_room);
+        debug_assert!(set.is_ok(), "said once, when the database is opened");
     }
 
     /// The table of this name.
@@ -162,6 +173,18 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut reader = Reader::listing(self.store.page_bytes(), value)?;
         let seq = self.commits.last().seq;
         self.read_long(mode, &mut reader, seq, || self.store.tip()).await?;
+        Ok(reader.into_pages())
+    }
+
+    /// The pages of a long value in a snapshot.
+    pub(super) async fn pages_of_at(
+        &self,
+        mode: Mode,
+        snapshot: &S::Snapshot,
+        value: OverflowRef,
+    ) -> Result<Vec<PageId>> {
+        let mut reader = Reader::listing(self.store.page_bytes(), value)?;
+        self.read_long(mode, &mut reader, snapshot.seq(), || self.store.view(snapshot)).await?;
         Ok(reader.into_pages())
     }
 

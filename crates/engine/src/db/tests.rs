@@ -5,6 +5,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use nofault_io::disk::Directory;
+use nofault_io::sim::{SimOptions, SimWorld};
 use proptest::prelude::*;
 
 use super::commit::CommitError;
@@ -15,13 +17,14 @@ use super::wait::Mode;
 use crate::error::{ErrorKind, Result};
 use crate::format::{CommitSeq, TableId};
 use crate::gate::block_on;
-use crate::pages::memory::{MemoryLog, MemorySnapshot, MemoryStore, Residency};
+use crate::pager::{Map, Pager, PagerOptions};
+use crate::pages::memory::{MemoryLog, MemoryStore, Residency};
 use crate::pages::{Durability, Store};
 use crate::tree::{Direction, KeyRange, Tree};
 use crate::txn::visibility::Visibility;
 use crate::txn::{CATALOG, Commit, Commits, Op, create_catalog, decode};
 
-type TestCore = Arc<Core<MemoryStore, MemoryLog>>;
+type TestCore<S> = Arc<Core<S, MemoryLog>>;
 
 /// How a core is made to wait.
 #[derive(Debug, Clone, Copy)]
@@ -49,8 +52,28 @@ fn hardships() -> impl Strategy<Value = Hardship> {
     )
 }
 
-fn new_core(hardship: Hardship) -> TestCore {
-    let store = Arc::new(MemoryStore::new(hardship.page_bytes, hardship.frames_max, hardship.residency));
+fn new_core(hardship: Hardship) -> TestCore<MemoryStore> {
+    let store = MemoryStore::new(hardship.page_bytes, hardship.frames_max, hardship.residency);
+    core_over(store, hardship)
+}
+
+/// A pool of few frames on a simulated disk.
+fn new_pager(hardship: Hardship) -> Pager {
+    let world = SimWorld::new(1, SimOptions::default());
+    let directory: Arc<dyn Directory> = world.directory();
+    let disk = directory.create("data").unwrap();
+    let options = PagerOptions {
+        cache_bytes: (hardship.frames_max * (hardship.page_bytes + 256)) as u64,
+        page_bytes: hardship.page_bytes,
+        file_id: 77,
+        snapshot_bytes_max: u64::MAX,
+    };
+    let space = Pager::new_space(hardship.page_bytes, 1 << 30);
+    Pager::new(&*disk, &options, Map::new(hardship.page_bytes), space, CommitSeq(0)).unwrap()
+}
+
+fn core_over<S: Store>(store: S, hardship: Hardship) -> TestCore<S> {
+    let store = Arc::new(store);
     create_catalog(&*store).unwrap();
     let visibility = Arc::new(Visibility::new(store.clone(), CommitSeq(0)));
     let hook = visibility.clone();
@@ -70,25 +93,25 @@ fn easy() -> Hardship {
     }
 }
 
-fn commit(core: &TestCore, mode: Mode, ops: Vec<Op>, durability: Durability) -> Result<()> {
+fn commit<S: Store>(core: &TestCore<S>, mode: Mode, ops: Vec<Op>, durability: Durability) -> Result<()> {
     let commit = Commit { ops, reads: None, durability, replaced: HashMap::new() };
     Ok(block_on(core.commit(mode, commit))?)
 }
 
-fn new_table(core: &TestCore, mode: Mode, name: &str) -> Tree {
+fn new_table<S: Store>(core: &TestCore<S>, mode: Mode, name: &str) -> Tree {
     commit(core, mode, vec![Op::CreateTable { name: name.into() }], Durability::Sync).unwrap();
     block_on(core.table(mode, name.as_bytes())).unwrap()
 }
 
-fn put(core: &TestCore, tree: Tree, key: &str, value: &str) {
+fn put<S: Store>(core: &TestCore<S>, tree: Tree, key: &str, value: &str) {
     let op = Op::Put { tree, key: key.into(), value: value.into() };
     commit(core, Mode::Blocking, vec![op], Durability::Sync).unwrap();
 }
 
-fn scan_all(
-    core: &TestCore,
+fn scan_all<S: Store>(
+    core: &TestCore<S>,
     mode: Mode,
-    snapshot: Arc<MemorySnapshot>,
+    snapshot: Arc<S::Snapshot>,
     tree: Tree,
     range: KeyRange,
     reverse: bool,
@@ -146,12 +169,12 @@ fn key_of(number: u16) -> Vec<u8> {
     format!("k{number:05}").into_bytes()
 }
 
-fn follows_the_model(hardship: Hardship, steps: Vec<Step>) {
-    let core = new_core(hardship);
+fn follows_the_model<S: Store>(hardship: Hardship, steps: Vec<Step>, new_store: impl Fn(Hardship) -> S) {
+    let core = core_over(new_store(hardship), hardship);
     let mode = hardship.mode;
     let tree = new_table(&core, mode, "t");
     let mut model = Model::new();
-    let mut snapshots: Vec<(Arc<MemorySnapshot>, Model)> = Vec::new();
+    let mut snapshots: Vec<(Arc<S::Snapshot>, Model)> = Vec::new();
     let mut stamp = 0u8;
     for step in steps {
         match step {
@@ -199,12 +222,11 @@ fn follows_the_model(hardship: Hardship, steps: Vec<Step>) {
     for (snapshot, model) in snapshots {
         assert_eq!(scan_all(&core, mode, snapshot, tree, all.clone(), false), model_range(&model, &all, false));
     }
-    replay_gives(&core, hardship, &model);
+    replay_gives(&core, core_over(new_store(hardship), hardship), hardship, &model);
 }
 
 /// Applying the log to an empty database gives the same content.
-fn replay_gives(core: &TestCore, hardship: Hardship, model: &Model) {
-    let copy = new_core(hardship);
+fn replay_gives<S: Store>(core: &TestCore<S>, copy: TestCore<S>, hardship: Hardship, model: &Model) {
     let mut trees = HashMap::from([(TableId::CATALOG, CATALOG)]);
     for (seq, record) in core.log.records() {
         let ops = decode(&record, |table| trees.get(&table).copied()).unwrap();
@@ -223,11 +245,18 @@ fn replay_gives(core: &TestCore, hardship: Hardship, model: &Model) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 80, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 80, max_shrink_iters: 40, ..ProptestConfig::default() })]
 
     #[test]
     fn a_database_does_what_a_map_does_whatever_it_waits_for(hardship in hardships(), steps in steps()) {
-        follows_the_model(hardship, steps);
+        follows_the_model(hardship, steps, |hardship| {
+            MemoryStore::new(hardship.page_bytes, hardship.frames_max, hardship.residency)
+        });
+    }
+
+    #[test]
+    fn a_database_in_a_tiny_pool_does_what_a_map_does(hardship in hardships(), steps in steps()) {
+        follows_the_model(Hardship { mode: Mode::Blocking, ..hardship }, steps, new_pager);
     }
 
     /// Futures are dropped after any number of polls: what was committed is there completely or not at all.
@@ -271,7 +300,7 @@ proptest! {
     }
 }
 
-fn commit_ok(core: &TestCore, op: Op) {
+fn commit_ok<S: Store>(core: &TestCore<S>, op: Op) {
     commit(core, Mode::Blocking, vec![op], Durability::Sync).unwrap();
 }
 

@@ -27,10 +27,7 @@ pub(super) fn run<T: Send + 'static, W: FnOnce() -> T + Send + 'static>(
     });
     std::future::poll_fn(move |context| {
         if let Err(error) = &spawned {
-            return Poll::Ready(Err(Error::new(
-                ErrorKind::NoSpace,
-                format!("start a thread for a large commit: {error}"),
-            )));
+            return Poll::Ready(Err(Error::new(ErrorKind::NoSpace, format!("start a background thread: {error}"))));
         }
         let mut slot = lock(&slot);
         match slot.result.take() {

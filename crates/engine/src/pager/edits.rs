@@ -100,15 +100,15 @@ impl Pages for Edits<'_> {
 
 impl pages::Edits for Edits<'_> {
     fn reserve(&mut self, frames: usize) -> Attempt<()> {
-        let most = self.core.edit_frames_max();
-        if frames > most {
-            let what = format!("a commit wants {frames} pages at once; the cache has room for {most}");
-            return Err(Wait::Failed(Error::new(ErrorKind::NoSpace, what)));
+        let total = self.copies.len() + frames;
+        // More than may ever be held: said the same way, the caller compares with `edit_frames_max` and publishes in portions.
+        if total > self.core.edit_frames_max() {
+            return Err(Wait::Full { frames: total });
         }
-        while self.copies.len() + self.reserved.len() < frames {
+        while self.reserved.len() < frames {
             match self.core.take_writer_frame() {
                 Some(frame) => self.reserved.push(frame),
-                None => return Err(Wait::Full { frames }),
+                None => return Err(Wait::Full { frames: total }),
             }
         }
         Ok(())

@@ -19,8 +19,8 @@ pub(crate) struct Builder {
     body_bytes: usize,
     /// What each level holds that is not written yet, leaves first.
     levels: Vec<Open>,
-    /// The page written last: the next one goes beside it.
-    near: PageId,
+    /// Pages allocated so far; the next one goes beside the last.
+    pages: Vec<PageId>,
 }
 
 /// The node being filled at one level.
@@ -35,12 +35,17 @@ impl Builder {
     /// Begins; `tree` must be empty and stay so until [`Builder::finish`].
     pub(crate) fn new(tree: Tree, page_bytes: usize) -> Self {
         let levels = vec![Open::default()];
-        Self { tree, body_bytes: page_bytes - HEADER_BYTES, levels, near: tree.root }
+        Self { tree, body_bytes: page_bytes - HEADER_BYTES, levels, pages: Vec::new() }
     }
 
     /// Frames that one `push` or `finish` takes at most.
     pub(crate) fn frames_max(&self) -> usize {
         2 * self.levels.len() + 2
+    }
+
+    /// Pages allocated so far: everything but the root.
+    pub(crate) fn pages(&self) -> &[PageId] {
+        &self.pages
     }
 
     /// Adds an entry.
@@ -134,10 +139,12 @@ impl Builder {
     ) -> Attempt<PageId> {
         let (id, body) = match into {
             Some(id) => (id, edits.edit(id)?),
-            None => edits.allocate(self.near)?,
+            None => edits.allocate(self.pages.last().copied().unwrap_or(self.tree.root))?,
         };
         self.levels[level].cells.write(0..count, &self.spec(level, upper), id, body)?;
-        self.near = id;
+        if into.is_none() {
+            self.pages.push(id);
+        }
         Ok(id)
     }
 

@@ -68,6 +68,11 @@ impl Recent {
         }
     }
 
+    /// Commit `seq` changed what cannot be listed: whoever saw less conflicts.
+    pub(crate) fn forget_before(&mut self, seq: CommitSeq) {
+        self.floor = seq;
+    }
+
     /// Whether anything in `reads` was changed after `seen`.
     pub(crate) fn conflicts(&self, seen: CommitSeq, reads: &ReadSet) -> bool {
         if seen < self.floor {
