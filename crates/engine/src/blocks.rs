@@ -1,0 +1,83 @@
+//! Reads blocks of the data file beside the pool: for recovery, verification and backups.
+
+use nofault_io::aligned::{IoBuf, PageKind};
+use nofault_io::completion::{Completion, Op, OpKind};
+use nofault_io::disk::{Disk, Queue, QueueOptions};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Blocks that may be asked for at a time.
+pub(crate) const BLOCKS_AT_A_TIME: usize = 64;
+
+/// A queue of its own, and buffers that are used again.
+pub(crate) struct BlockReader {
+    queue: Box<dyn Queue>,
+    file_bytes: u64,
+    spare: Vec<IoBuf>,
+}
+
+impl BlockReader {
+    /// Opens a queue.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub(crate) fn open(disk: &dyn Disk) -> Result<Self> {
+        let failed = |error| Error::from_io("open the data file", error);
+        let queue =
+            disk.queue(&QueueOptions { depth_max: BLOCKS_AT_A_TIME, ..QueueOptions::default() }).map_err(failed)?;
+        Ok(Self { queue, file_bytes: disk.len_bytes().map_err(failed)?, spare: Vec::new() })
+    }
+
+    /// Length of the file when this was opened.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    /// Reads pieces of the same length at these offsets, `BLOCKS_AT_A_TIME` at most; each answer is for its offset.
+    ///
+    /// # Errors
+    /// When the queue fails. A piece that cannot be read is an error in its place.
+    pub(crate) fn try_read(&mut self, len_bytes: usize, offsets: &[u64]) -> Result<Vec<Result<IoBuf>>> {
+        let failed = |error| Error::from_io("read the data file", error);
+        let mut answers: Vec<Option<Result<IoBuf>>> = offsets.iter().map(|_| None).collect();
+        for (token, offset) in offsets.iter().enumerate() {
+            let spare = self.spare.pop().filter(|buffer| buffer.len() == len_bytes);
+            let buffer = spare.map_or_else(|| IoBuf::zeroed(len_bytes, PageKind::Small), Ok).map_err(failed)?;
+            let op = Op::new(token as u64, *offset, OpKind::Read(buffer));
+            self.queue.push(op).map_err(|refused| failed(refused.error))?;
+        }
+        let mut done = Vec::new();
+        while self.queue.in_flight() > 0 {
+            self.queue.reap(1, &mut done).map_err(failed)?;
+        }
+        for completion in done {
+            let token = completion.op.token as usize;
+            let answer = match completion.result.clone() {
+                Ok(_) => into_buffer(completion),
+                Err(error) => Err(failed(error)),
+            };
+            if let Some(place) = answers.get_mut(token) {
+                *place = Some(answer);
+            }
+        }
+        let lost = || Err(Error::new(ErrorKind::Bug, "a read never came back"));
+        Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect())
+    }
+
+    /// As [`BlockReader::try_read`], where all must succeed.
+    ///
+    /// # Errors
+    /// The first one.
+    pub(crate) fn read(&mut self, len_bytes: usize, offsets: &[u64]) -> Result<Vec<IoBuf>> {
+        self.try_read(len_bytes, offsets)?.into_iter().collect()
+    }
+
+    /// Takes buffers back for the next reads.
+    pub(crate) fn recycle(&mut self, buffers: impl IntoIterator<Item = IoBuf>) {
+        self.spare.extend(buffers);
+    }
+}
+
+fn into_buffer(completion: Completion) -> Result<IoBuf> {
+    completion.into_buffer().ok_or_else(|| Error::new(ErrorKind::Bug, "a read came back without its buffer"))
+}

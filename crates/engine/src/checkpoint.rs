@@ -1,0 +1,279 @@
+//! Makes the state of one commit the one that recovery starts from, beside commits and without stopping them.
+//!
+//! In this order, and why:
+//! 1. Register the visible commit C like a snapshot: every page keeps its version as of C until we are done.
+//! 2. Make the log durable up to C: the superblock must never be ahead of the log.
+//! 3. Write the dirty pages of C, then the changed nodes of the page table, all to new blocks: the last checkpoint stays whole.
+//! 4. Sync. Only now may anything name those blocks.
+//! 5. Write the older superblock, durably. Now C is what recovery starts from.
+//! 6. Blocks that only the last checkpoint named become free, and log segments before C's anchor are used again.
+//!
+//! A failure in 3 leaves everything as it was, and the next checkpoint does the rest. After a failed sync or superblock
+//! nothing is known any more: the log is poisoned, and only reopening helps.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nofault_io::aligned::{IoBuf, PageKind};
+
+use crate::bell::Bell;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{
+    CommitSeq, Location, NodeId, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, encode_node,
+    entries_per_node, node_location,
+};
+use crate::pager::{CheckpointPlace, NodeToWrite, Pager};
+use crate::pages::{Snapshot as _, Store as _};
+use crate::wal::Log;
+
+/// Pages, or nodes, written at a time.
+const BATCH: usize = 128;
+
+/// Makes checkpoints of one database.
+pub(crate) struct Checkpointer {
+    pager: Pager,
+    log: Log,
+    /// The superblock in force. Held during a checkpoint: one at a time.
+    current: Mutex<Superblock>,
+    made: AtomicU64,
+}
+
+impl Checkpointer {
+    pub(crate) fn new(pager: Pager, log: Log, current: Superblock) -> Self {
+        Self { pager, log, current: Mutex::new(current), made: AtomicU64::new(0) }
+    }
+
+    /// Makes a checkpoint of what is visible now. Blocks; needs no lock of its callers. Answers the commit.
+    ///
+    /// # Errors
+    /// `NoSpace` or `Io` when pages cannot be written: nothing has changed. `Poisoned` when a sync or the superblock failed.
+    pub(crate) fn checkpoint(&self) -> Result<CommitSeq> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        // Above all after a failed sync: what it covered is gone, and a second sync would say nothing of it.
+        self.log.check()?;
+        let snapshot = self.pager.essential_snapshot();
+        let commit = snapshot.seq();
+        if self.log.durable_commit() < commit {
+            self.log.flush()?;
+        }
+        let anchor = self.log.anchor_after(commit);
+        self.write_pages(commit)?;
+        let next = Superblock {
+            sequence: current.sequence + 1,
+            commit,
+            log_anchor: anchor.position,
+            log_anchor_sequence: anchor.sequence,
+            log_anchor_checksum: anchor.checksum,
+            ..*current
+        };
+        let next = write_table(&self.pager, next)?;
+        self.switch(&next)?;
+        *current = next;
+        drop(current);
+        drop(snapshot);
+        self.pager.core().help_epoch();
+        self.pager.core().sweep_ripe();
+        self.pager.core().books().space.checkpoint_durable();
+        self.log.recycle(anchor);
+        self.made.fetch_add(1, Ordering::Relaxed);
+        Ok(commit)
+    }
+
+    /// Checkpoints made since the database was opened.
+    pub(crate) fn made(&self) -> u64 {
+        self.made.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is time: half the log is used, or many blocks wait to be free.
+    pub(crate) fn is_due(&self) -> bool {
+        let blocks = {
+            let books = self.pager.core().books();
+            (books.space.deferred_blocks(), books.space.used_blocks())
+        };
+        self.log.wants_checkpoint() || (blocks.0 > 4096 && blocks.0 > blocks.1 / 4)
+    }
+
+    /// Brings the page table in the making to commit `commit`, writing the pages that are only in memory.
+    fn write_pages(&self, commit: CommitSeq) -> Result<()> {
+        let core = self.pager.core();
+        let mut todo: BTreeMap<PageId, CommitSeq> = {
+            let mut books = core.books();
+            let todo = books.changed.iter().map(|(page, last)| (*page, *last)).collect();
+            // What changed after C is changed for the next checkpoint as well.
+            books.changed.retain(|_, last| *last > commit);
+            todo
+        };
+        let mut outcome = Ok(());
+        while !todo.is_empty() && outcome.is_ok() {
+            let mut batch = Vec::new();
+            let mut settled = Vec::new();
+            for (page, last) in todo.iter().take(BATCH) {
+                match core.checkpoint_place(*page, commit, *last > commit) {
+                    CheckpointPlace::Dirty(item) => batch.push(item),
+                    CheckpointPlace::OnDisk(at) => settled.push((*page, Some(at))),
+                    CheckpointPlace::Absent => settled.push((*page, None)),
+                }
+            }
+            for (page, at) in settled {
+                core.take_over(page, at);
+                todo.remove(&page);
+            }
+            outcome = core.write_frames(batch);
+        }
+        if outcome.is_err() {
+            // Not taken over: changed still, for the next try.
+            let mut books = core.books();
+            for (page, last) in todo {
+                let entry = books.changed.entry(page).or_insert(last);
+                *entry = (*entry).max(last);
+            }
+        }
+        outcome
+    }
+
+    /// Steps 4 and 5.
+    fn switch(&self, next: &Superblock) -> Result<()> {
+        let core = self.pager.core();
+        let poison = |error: Error| {
+            self.log.poison(&error);
+            let what =
+                format!("a checkpoint failed half-way ({error}); reads go on, reopen the database to write again");
+            Error::new(ErrorKind::Poisoned, what)
+        };
+        core.sync_data().map_err(poison)?;
+        core.books().space.checkpoint_begins();
+        write_superblock(&self.pager, next).map_err(poison)
+    }
+}
+
+/// Writes a superblock into the slot that its sequence number names: the older one.
+fn write_superblock(pager: &Pager, superblock: &Superblock) -> Result<()> {
+    let slot = (superblock.sequence % 2) as usize;
+    let mut sector = IoBuf::zeroed(SUPERBLOCK_BYTES, PageKind::Small)
+        .map_err(|error| Error::from_io("take memory for a superblock", error))?;
+    superblock.encode(slot, &mut sector);
+    pager.core().write_superblock(SUPERBLOCK_OFFSETS[slot], sector)
+}
+
+/// Writes the changed nodes of the page table, from the leaves up. Answers the superblock with the new root in it.
+fn write_table(pager: &Pager, mut superblock: Superblock) -> Result<Superblock> {
+    let leaves = pager.core().books().map.take_dirty_leaves();
+    let mut level = 0;
+    let mut changed: Vec<u64> = leaves.iter().copied().collect();
+    let (levels, page_count) = {
+        let books = pager.core().books();
+        (books.map.levels(), books.map.page_count())
+    };
+    let outcome = (|| {
+        let mut root = None;
+        while !changed.is_empty() && level < levels {
+            for part in changed.chunks(BATCH) {
+                root = write_nodes(pager, level, part)?;
+            }
+            let per_node = entries_per_node(pager.page_bytes());
+            changed.iter_mut().for_each(|index| *index /= per_node);
+            changed.dedup();
+            level += 1;
+        }
+        Ok(root)
+    })();
+    match outcome {
+        Ok(root) => {
+            if let Some((at, checksum)) = root {
+                superblock.table_root = at.block;
+                superblock.table_checksum = checksum;
+            }
+            superblock.table_levels = levels;
+            superblock.page_count = page_count;
+            Ok(superblock)
+        }
+        Err(error) => {
+            // The inner nodes above those that were written are stale now; their leaves lead there again.
+            pager.core().books().map.mark_dirty(leaves);
+            Err(error)
+        }
+    }
+}
+
+/// Writes nodes of one level. Answers where the last of them is, and its checksum: on the top level that is the root.
+fn write_nodes(pager: &Pager, level: u32, indexes: &[u64]) -> Result<Option<(Location, u64)>> {
+    let core = pager.core();
+    let mut nodes = Vec::with_capacity(indexes.len());
+    let mut checksums = Vec::with_capacity(indexes.len());
+    for index in indexes {
+        let node = NodeId { level, index: *index };
+        let mut buffer = IoBuf::zeroed(pager.page_bytes(), PageKind::Small)
+            .map_err(|error| Error::from_io("take memory for a page-table node", error))?;
+        let (entries, near) = {
+            let books = core.books();
+            (books.map.entries(node), books.map.node(node).map(|at| at.block))
+        };
+        checksums.push(encode_node(core.file_id(), node, entries.into_iter(), &mut buffer));
+        nodes.push(NodeToWrite { near, buffer });
+    }
+    let blocks = core.write_nodes(nodes)?;
+    let mut books = core.books();
+    let mut last = None;
+    for ((index, block), checksum) in indexes.iter().zip(blocks).zip(checksums) {
+        let at = node_location(block, checksum);
+        if let Some(before) = books.map.set_node(NodeId { level, index: *index }, at) {
+            books.space.release(before.block);
+        }
+        last = Some((at, checksum));
+    }
+    Ok(last)
+}
+
+/// A thread that makes checkpoints when they are due; it ends when this is dropped.
+pub(crate) struct Background {
+    bell: Arc<Bell>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// `NoSpace` when the system has no threads left.
+    pub(crate) fn start(checkpointer: Arc<Checkpointer>) -> Result<Self> {
+        let bell = checkpointer.log.pressure();
+        bell.set_listened(true);
+        let stop = Arc::new(AtomicBool::new(false));
+        let (heard, stopped) = (Arc::clone(&bell), Arc::clone(&stop));
+        let work = move || {
+            let mut pause = Duration::from_secs(1);
+            while !stopped.load(Ordering::SeqCst) {
+                heard.wait(None, Some(pause));
+                if !stopped.load(Ordering::SeqCst) && checkpointer.is_due() {
+                    // A failure is met again by whoever needs the room; trying again at once would only burn time.
+                    let failed = checkpointer.checkpoint().is_err();
+                    pause = Duration::from_secs(if failed { 5 } else { 1 });
+                    if failed {
+                        std::thread::sleep(Duration::from_millis(100));
+                    }
+                }
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("nofault-checkpoint".into())
+            .spawn(work)
+            .map_err(|error| Error::new(ErrorKind::NoSpace, format!("start a background thread: {error}")))?;
+        Ok(Self { bell, stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.bell.ring();
+        self.bell.set_listened(false);
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed already.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,659 @@
+//! The database as an application uses it: [`Db`], its [`Table`]s, [`Snapshot`]s, [`Transaction`]s and [`Batch`]es.
+//!
+//! Everything here is async and knows no runtime: futures are plain, `Send`, and may be dropped at any point. What is in memory is
+//! answered inside the first poll. The same under names without `await` is in [`crate::blocking`].
+//!
+//! Below this file: [`wait`] is where attempts are repeated until nothing is missing, `core` says what each call does, over any
+//! store and log; this file gives it to the caller.
+
+mod bounds;
+mod bulk;
+mod commit;
+mod core;
+mod open;
+mod scan;
+mod thread;
+mod transaction;
+mod verify;
+mod wait;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::ops::RangeBounds;
+use std::path::Path;
+use std::sync::Arc;
+
+use nofault_io::disk::{Directory, DiskInfo};
+
+use self::bounds::{range_of, range_of_prefix};
+use self::commit::CommitError;
+use self::core::Core;
+use self::open::Owner;
+pub(crate) use self::open::{backup as backup_blocking, create as create_blocking, open as open_blocking};
+use self::scan::Scan;
+use self::transaction::WriteSet;
+pub use self::verify::{Problem, Verification};
+pub(crate) use self::wait::Mode;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::CommitSeq;
+use crate::pager::{self, Pager};
+pub use crate::pager::{PoolStats, ReaderInfo};
+use crate::pages::{Durability, Snapshot as _, Store};
+use crate::settings::Settings;
+use crate::tree::{Direction, KeyRange, Tree};
+use crate::txn::{Commit, Op};
+use crate::wal::Log;
+pub use crate::wal::LogStats;
+
+type TheCore = Core<Pager, Log>;
+
+/// A database. Cloning gives another handle of the same; it is closed when the last handle, and everything obtained from
+/// it, is gone.
+#[derive(Clone)]
+pub struct Db {
+    core: Arc<TheCore>,
+    owner: Arc<Owner>,
+}
+
+/// What a database did and holds. Plain numbers, taken without stopping anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stats {
+    /// The buffer pool.
+    pub pool: PoolStats,
+    /// The log.
+    pub log: LogStats,
+    /// Checkpoints made since it was opened.
+    pub checkpoints: u64,
+    /// The data file: how it is read and written, and why not better.
+    pub disk: DiskInfo,
+    /// The newest commit that readers see.
+    pub visible_commit: CommitSeq,
+}
+
+impl Db {
+    /// Creates a database in `folder`, which is created if need be (its parent must exist). Cut short at any moment it
+    /// leaves a database or nothing that `open` would take for one.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when the folder holds a database: open it. `Busy` when somebody else uses the folder. `InvalidCall` for
+    /// settings out of range. `NoPermission`, `NoSpace`, `Io` as the system says.
+    pub async fn create(folder: impl AsRef<Path>, settings: &Settings) -> Result<Self> {
+        let (folder, settings) = (folder.as_ref().to_path_buf(), settings.clone());
+        thread::run("nofault-create", move || open::create(&folder, &settings)).await?
+    }
+
+    /// Opens the database in `folder`. After a crash this replays the log; the time is bounded by `log_bytes`.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none: create it. `Busy` when somebody else has it open, saying who. `Corrupt` when it is damaged,
+    /// saying where. `Unsupported` when it was written by a later version.
+    pub async fn open(folder: impl AsRef<Path>, settings: &Settings) -> Result<Self> {
+        let (folder, settings) = (folder.as_ref().to_path_buf(), settings.clone());
+        thread::run("nofault-open", move || open::open(&folder, &settings)).await?
+    }
+
+    /// Like [`Db::create`], on disks of the caller's choice. Blocks. Nothing keeps others from using the same disks.
+    ///
+    /// # Errors
+    /// As [`Db::create`].
+    pub fn create_in(directory: &Arc<dyn Directory>, settings: &Settings) -> Result<Self> {
+        open::create_in(directory, settings, None)
+    }
+
+    /// Like [`Db::open`], on disks of the caller's choice. Blocks. Nothing keeps others from using the same disks.
+    ///
+    /// # Errors
+    /// As [`Db::open`].
+    pub fn open_in(directory: &Arc<dyn Directory>, settings: &Settings) -> Result<Self> {
+        open::open_in(directory, settings, None)
+    }
+
+    /// Creates an empty table. Durable when it returns.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; `InvalidCall` when the name is empty or longer than a key may be.
+    pub async fn create_table(&self, name: &str) -> Result<Table> {
+        self.create_table_in(Mode::Async, name).await
+    }
+
+    /// A table by its name.
+    ///
+    /// # Errors
+    /// `NotFound`: create it.
+    pub async fn table(&self, name: &str) -> Result<Table> {
+        self.table_in(Mode::Async, name).await
+    }
+
+    /// The names of all tables, sorted.
+    ///
+    /// # Errors
+    /// `Corrupt` or `Io` when the catalog cannot be read.
+    pub async fn table_names(&self) -> Result<Vec<String>> {
+        self.snapshot().table_names_in(Mode::Async).await
+    }
+
+    /// Applies a batch: all of it or nothing.
+    ///
+    /// # Errors
+    /// `InvalidCall` when a key or value is too long, or a table is another database's. `NoSpace`; `Poisoned` after an earlier
+    /// failure of the log.
+    pub async fn write(&self, batch: Batch, durability: Durability) -> Result<()> {
+        self.write_in(Mode::Async, batch, durability).await
+    }
+
+    /// What is visible now, for as long as the answer lives. No I/O.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { db: self.clone(), held: Arc::new(self.core.store.snapshot()) }
+    }
+
+    /// Begins a serializable transaction. No I/O. Dropping it undoes everything.
+    pub fn begin(&self) -> Transaction {
+        Transaction { db: self.clone(), inner: transaction::Transaction::begin(&self.core) }
+    }
+
+    /// Runs `work` in a transaction and commits it; runs it again, from the beginning, for as long as others change what it read.
+    ///
+    /// # Errors
+    /// What `work` fails with (then nothing is committed), or what the commit fails with other than `Conflict`.
+    pub async fn transact<R>(
+        &self,
+        durability: Durability,
+        mut work: impl AsyncFnMut(&mut Transaction) -> Result<R>,
+    ) -> Result<R> {
+        loop {
+            let mut transaction = self.begin();
+            let result = work(&mut transaction).await?;
+            if transaction.commit_or_wait(Mode::Async, durability).await? {
+                return Ok(result);
+            }
+        }
+    }
+
+    /// Makes every commit so far durable, the deferred ones included.
+    ///
+    /// # Errors
+    /// `Poisoned` after a failure of the log.
+    pub async fn sync(&self) -> Result<()> {
+        self.sync_in(Mode::Async).await
+    }
+
+    /// Writes what has changed to the data file, so that the log before can be used again and opening has less to do. Commits go on
+    /// meanwhile. Happens by itself when the log has filled up by half.
+    ///
+    /// # Errors
+    /// `Io`, `NoSpace`: the database stays as it was. After a failed sync it is `Poisoned`.
+    pub async fn checkpoint(&self) -> Result<()> {
+        let db = self.clone();
+        thread::run("nofault-checkpoint", move || db.owner.checkpoint()).await?
+    }
+
+    /// Reads every block of the data file and walks every table, and reports everything that is broken instead of stopping
+    /// at the first. What is being written meanwhile does not matter.
+    ///
+    /// # Errors
+    /// Only what makes it impossible to go on at all.
+    pub async fn verify(&self) -> Result<Verification> {
+        let db = self.clone();
+        thread::run("nofault-verify", move || db.verify_blocking()).await?
+    }
+
+    /// Writes a copy of what is visible now as a new database in `folder`, while this one is used on. The copy is made table by table
+    /// in key order, so it is compact, and as new as the moment of the call.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when there is a database; what reading here or writing there fails with.
+    pub async fn backup(&self, folder: impl AsRef<Path>) -> Result<()> {
+        let (db, folder) = (self.clone(), folder.as_ref().to_path_buf());
+        thread::run("nofault-backup", move || open::backup(&db, &folder)).await?
+    }
+
+    /// What it did and holds.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            pool: self.core.store.stats(),
+            log: self.core.log.stats(),
+            checkpoints: self.owner.checkpoints_made(),
+            disk: self.owner.disk_info(),
+            visible_commit: self.core.store.visible(),
+        }
+    }
+
+    /// The snapshots alive, oldest first, with their age and what they keep in memory.
+    pub fn readers(&self) -> Vec<ReaderInfo> {
+        self.core.store.readers()
+    }
+
+    /// Bytes of a page of this database.
+    pub fn page_bytes(&self) -> usize {
+        self.core.store.page_bytes()
+    }
+
+    /// Longest key.
+    pub fn key_bytes_max(&self) -> usize {
+        crate::format::node::key_bytes_max(self.page_bytes())
+    }
+
+    pub(crate) async fn create_table_in(&self, mode: Mode, name: &str) -> Result<Table> {
+        if name.is_empty() {
+            return Err(Error::new(ErrorKind::InvalidCall, "create a table: its name is empty"));
+        }
+        let ops = vec![Op::CreateTable { name: name.as_bytes().to_vec() }];
+        self.commit_in(mode, ops, Durability::Sync).await?;
+        self.table_in(mode, name).await
+    }
+
+    pub(crate) async fn table_in(&self, mode: Mode, name: &str) -> Result<Table> {
+        let tree = self.core.table(mode, name.as_bytes()).await?;
+        Ok(Table { db: self.clone(), tree, name: name.into() })
+    }
+
+    pub(crate) async fn write_in(&self, mode: Mode, batch: Batch, durability: Durability) -> Result<()> {
+        if let Some(stranger) = batch.db.iter().find(|db| !Arc::ptr_eq(&db.core, &self.core)) {
+            return Err(stranger.stranger());
+        }
+        self.commit_in(mode, batch.writes.into_ops(), durability).await
+    }
+
+    pub(crate) async fn sync_in(&self, mode: Mode) -> Result<()> {
+        self.core.wait_durable(mode, self.core.commits.last().position).await
+    }
+
+    async fn commit_in(&self, mode: Mode, ops: Vec<Op>, durability: Durability) -> Result<()> {
+        let commit = Commit { ops, reads: None, durability, replaced: HashMap::new() };
+        Ok(self.core.commit(mode, commit).await?)
+    }
+
+    pub(crate) fn checkpoint_blocking(&self) -> Result<()> {
+        self.owner.checkpoint()
+    }
+
+    pub(crate) fn verify_blocking(&self) -> Result<Verification> {
+        let blocks = self.owner.verify_blocks()?;
+        let mut found = crate::gate::block_on(self.core.verify(Mode::Blocking))?;
+        found.blocks = blocks.pages_checked + blocks.nodes_checked;
+        found.problems.extend(blocks.problems.into_iter().map(|error| Problem { table: None, error }));
+        Ok(found)
+    }
+
+    fn tree_of(&self, table: &Table) -> Result<Tree> {
+        if Arc::ptr_eq(&self.core, &table.db.core) { Ok(table.tree) } else { Err(self.stranger()) }
+    }
+
+    fn stranger(&self) -> Error {
+        Error::new(ErrorKind::InvalidCall, "a table of another database was used here")
+    }
+}
+
+impl std::fmt::Debug for Db {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Db(commit {})", self.core.store.visible())
+    }
+}
+
+/// A table: an ordered map from keys to values. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Table {
+    db: Db,
+    tree: Tree,
+    name: Arc<str>,
+}
+
+impl Table {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The database it belongs to.
+    pub fn db(&self) -> &Db {
+        &self.db
+    }
+
+    /// The visible value of a key. At most one read a tree level, of which all but the last are nearly always in memory.
+    ///
+    /// # Errors
+    /// `Corrupt` when a page fails its checksum (the page is named); `Io` when the disk refuses.
+    pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        self.db.core.get(Mode::Async, self.tree, key.as_ref()).await
+    }
+
+    /// Reads many keys at one moment; answers come in the order asked. At most one wait per tree level, up to 128 reads at a
+    /// time. Dropping the future is safe: reads already started still fill the pool.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn get_many(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.get_many_in(Mode::Async, keys).await
+    }
+
+    /// Sets the value of a key. Durable when it returns; many at once share one write of the log.
+    ///
+    /// # Errors
+    /// As [`Db::write`].
+    pub async fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.put_in(Mode::Async, key.as_ref(), value.as_ref(), Durability::Sync).await
+    }
+
+    /// Removes a key; nothing happens if it is not there. Durable when it returns.
+    ///
+    /// # Errors
+    /// As [`Db::write`].
+    pub async fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.delete_in(Mode::Async, key.as_ref(), Durability::Sync).await
+    }
+
+    /// Walks the keys in `range`, as they are now: later changes are not seen. `table.range::<&[u8]>(..)` is everything.
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
+        self.db.snapshot().scan(self.tree, range_of(&range))
+    }
+
+    /// Walks the keys that begin with `prefix`, as they are now.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
+        self.db.snapshot().scan(self.tree, range_of_prefix(prefix.as_ref()))
+    }
+
+    /// Fills an empty table with entries in ascending order of their keys, without going through the log: nodes are written
+    /// full and side by side. Other commits wait meanwhile. Visible and durable when it returns.
+    ///
+    /// The work is done on a thread of its own; dropping the future lets it finish.
+    ///
+    /// # Errors
+    /// `InvalidCall` when the table is not empty or a key is not above the one before it: then the table is left empty.
+    pub async fn bulk_load<K, V, I>(&self, entries: I) -> Result<u64>
+    where
+        K: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+        I: IntoIterator<Item = (K, V)> + Send + 'static,
+    {
+        let table = self.clone();
+        thread::run("nofault-load", move || table.bulk_load_blocking(entries)).await?
+    }
+
+    pub(crate) async fn get_in(&self, mode: Mode, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.db.core.get(mode, self.tree, key).await
+    }
+
+    pub(crate) async fn get_many_in(&self, mode: Mode, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        self.db.core.get_many(mode, self.tree, &keys).await
+    }
+
+    pub(crate) async fn put_in(&self, mode: Mode, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
+        let op = Op::Put { tree: self.tree, key: key.to_vec(), value: value.to_vec() };
+        self.db.commit_in(mode, vec![op], durability).await
+    }
+
+    pub(crate) async fn delete_in(&self, mode: Mode, key: &[u8], durability: Durability) -> Result<()> {
+        self.db.commit_in(mode, vec![Op::Delete { tree: self.tree, key: key.to_vec() }], durability).await
+    }
+
+    pub(crate) fn bulk_load_blocking<K, V, I>(&self, entries: I) -> Result<u64>
+    where
+        K: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+        I: IntoIterator<Item = (K, V)>,
+    {
+        let checkpoint = || self.db.owner.checkpoint();
+        self.db.core.bulk_load(self.tree, entries.into_iter(), checkpoint)
+    }
+}
+
+impl AsRef<Self> for Table {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
+/// Changes that are applied together. The last word about a key counts.
+#[derive(Debug, Default, Clone)]
+pub struct Batch {
+    writes: WriteSet,
+    /// Databases whose tables are in it: one, or the batch is refused.
+    db: Vec<Db>,
+}
+
+impl Batch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the value of a key. The table may be one of [`crate::blocking`] as well.
+    pub fn put(&mut self, table: impl AsRef<Table>, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
+        self.set(table.as_ref(), key.as_ref(), Some(value.as_ref()))
+    }
+
+    /// Removes a key.
+    pub fn delete(&mut self, table: impl AsRef<Table>, key: impl AsRef<[u8]>) -> &mut Self {
+        self.set(table.as_ref(), key.as_ref(), None)
+    }
+
+    /// How many keys it changes.
+    pub fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    fn set(&mut self, table: &Table, key: &[u8], value: Option<&[u8]>) -> &mut Self {
+        if !self.db.iter().any(|db| Arc::ptr_eq(&db.core, &table.db.core)) {
+            self.db.push(table.db.clone());
+        }
+        self.writes.set(table.tree, key.to_vec(), value.map(<[u8]>::to_vec));
+        self
+    }
+}
+
+/// The database as it was at one moment. Cloning shares it. While one lives, old versions of changed pages are kept for it;
+/// see [`Db::readers`].
+#[derive(Clone)]
+pub struct Snapshot {
+    db: Db,
+    held: Arc<pager::Snapshot>,
+}
+
+impl Snapshot {
+    /// The commit it shows.
+    pub fn commit(&self) -> CommitSeq {
+        self.held.seq()
+    }
+
+    /// The value of a key as of this snapshot.
+    ///
+    /// # Errors
+    /// As [`Table::get`]; `SnapshotTooOld` when the pool had to give it up; `InvalidCall` for a table of another database.
+    pub async fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        self.get_in(Mode::Async, table, key.as_ref()).await
+    }
+
+    /// Reads many keys as of this snapshot. See [`Table::get_many`].
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub async fn get_many(&self, table: &Table, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.get_many_in(Mode::Async, table, keys).await
+    }
+
+    /// Walks the keys in `range` as of this snapshot.
+    ///
+    /// # Errors
+    /// `InvalidCall` for a table of another database.
+    pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Result<Range> {
+        Ok(self.scan(self.db.tree_of(table)?, range_of(&range)))
+    }
+
+    /// Walks the keys that begin with `prefix` as of this snapshot.
+    ///
+    /// # Errors
+    /// `InvalidCall` for a table of another database.
+    pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<Range> {
+        Ok(self.scan(self.db.tree_of(table)?, range_of_prefix(prefix.as_ref())))
+    }
+
+    pub(crate) async fn get_in(&self, mode: Mode, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.db.core.get_at(mode, &self.held, self.db.tree_of(table)?, key).await
+    }
+
+    pub(crate) async fn get_many_in(
+        &self,
+        mode: Mode,
+        table: &Table,
+        keys: &[impl AsRef<[u8]>],
+    ) -> Result<Vec<Option<Vec<u8>>>> {
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        self.db.core.get_many_at(mode, &self.held, self.db.tree_of(table)?, &keys).await
+    }
+
+    pub(crate) async fn table_names_in(&self, mode: Mode) -> Result<Vec<String>> {
+        let mut range = self.scan(crate::txn::CATALOG, KeyRange { start: Vec::new(), end: None });
+        let mut names = Vec::new();
+        while let Some((name, _)) = range.next_in(mode).await? {
+            names.push(String::from_utf8_lossy(&name).into_owned());
+        }
+        Ok(names)
+    }
+
+    fn scan(&self, tree: Tree, range: KeyRange) -> Range {
+        Range {
+            scan: Scan::new(self.db.core.clone(), self.held.clone(), tree, range, Direction::Forward),
+            _owner: self.db.owner.clone(),
+        }
+    }
+}
+
+/// A walk through keys in order. Leaves to come are read ahead; memory stays small whatever the length.
+pub struct Range {
+    scan: Scan<Pager, Log>,
+    _owner: Arc<Owner>,
+}
+
+impl Range {
+    /// The same keys from the last to the first. To be said before the first `next`.
+    #[must_use]
+    pub fn rev(mut self) -> Self {
+        self.scan.set_direction(Direction::Reverse);
+        self
+    }
+
+    /// The next key and its value; `None` at the end. Dropping the future loses no entry.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    #[expect(clippy::should_implement_trait, reason = "an iterator cannot be async")]
+    pub async fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.scan.next(Mode::Async).await
+    }
+
+    pub(crate) async fn next_in(&mut self, mode: Mode) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.scan.next(mode).await
+    }
+}
+
+/// A serializable transaction: it reads what was visible when it began and what it wrote itself, and commits only if nothing
+/// that it read was changed meanwhile. Dropping it undoes everything.
+pub struct Transaction {
+    db: Db,
+    inner: transaction::Transaction<Pager, Log>,
+}
+
+impl Transaction {
+    /// The value of a key, which then counts as read.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub async fn get(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        self.get_in(Mode::Async, table, key.as_ref()).await
+    }
+
+    /// Sets the value of a key, for this transaction only until it commits.
+    ///
+    /// # Errors
+    /// `InvalidCall` for a table of another database.
+    pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.inner.set(self.db.tree_of(table)?, key.as_ref(), Some(value.as_ref()));
+        Ok(())
+    }
+
+    /// Removes a key, for this transaction only until it commits.
+    ///
+    /// # Errors
+    /// `InvalidCall` for a table of another database.
+    pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<()> {
+        self.inner.set(self.db.tree_of(table)?, key.as_ref(), None);
+        Ok(())
+    }
+
+    /// Walks the keys in `range`. What is walked over counts as read, the absence of keys included.
+    ///
+    /// # Errors
+    /// `InvalidCall` for a table of another database.
+    pub fn range<K: AsRef<[u8]>>(&mut self, table: &Table, range: impl RangeBounds<K>) -> Result<TransactionRange<'_>> {
+        let tree = self.db.tree_of(table)?;
+        Ok(TransactionRange { scan: self.inner.scan(tree, range_of(&range), Direction::Forward) })
+    }
+
+    /// Walks the keys in `range` from the last to the first.
+    ///
+    /// # Errors
+    /// As [`Transaction::range`].
+    pub fn range_rev<K: AsRef<[u8]>>(
+        &mut self,
+        table: &Table,
+        range: impl RangeBounds<K>,
+    ) -> Result<TransactionRange<'_>> {
+        let tree = self.db.tree_of(table)?;
+        Ok(TransactionRange { scan: self.inner.scan(tree, range_of(&range), Direction::Reverse) })
+    }
+
+    /// Commits.
+    ///
+    /// # Errors
+    /// `Conflict` when something it read was changed: nothing was written, run it again. Otherwise as [`Db::write`].
+    pub async fn commit(self, durability: Durability) -> Result<()> {
+        self.commit_in(Mode::Async, durability).await
+    }
+
+    pub(crate) async fn commit_in(self, mode: Mode, durability: Durability) -> Result<()> {
+        Ok(self.inner.commit(mode, durability).await?)
+    }
+
+    /// Commits; on a conflict waits until a new transaction sees what this one missed, and answers `false`.
+    pub(crate) async fn commit_or_wait(self, mode: Mode, durability: Durability) -> Result<bool> {
+        let core = self.db.core.clone();
+        match self.inner.commit(mode, durability).await {
+            Ok(()) => Ok(true),
+            Err(CommitError::Conflict(position)) => core.wait_durable(mode, position).await.map(|()| false),
+            Err(CommitError::Failed(error)) => Err(error),
+        }
+    }
+
+    pub(crate) async fn get_in(&mut self, mode: Mode, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let tree = self.db.tree_of(table)?;
+        self.inner.get(mode, tree, key).await
+    }
+}
+
+/// A walk through keys as a transaction sees them.
+pub struct TransactionRange<'t> {
+    scan: transaction::TransactionScan<'t, Pager, Log>,
+}
+
+impl TransactionRange<'_> {
+    /// The next key and its value; `None` at the end.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    #[expect(clippy::should_implement_trait, reason = "an iterator cannot be async")]
+    pub async fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.scan.next(Mode::Async).await
+    }
+
+    pub(crate) async fn next_in(&mut self, mode: Mode) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.scan.next(mode).await
+    }
+}

@@ -1,0 +1,293 @@
+//! Takes a commit through: gather, section, log, visibility. See `txn` for what each step promises.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::core::Core;
+use super::wait::{Held, Mode, load, ready_log};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::node::{OverflowRef, inline_value_bytes_max};
+use crate::format::{CommitSeq, PageId};
+use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Store, Wait};
+use crate::tree::Tree;
+use crate::tree::overflow::Writer;
+use crate::tree::write::check_key;
+use crate::txn::{Commit, Committed, Exclusive, Op, Refused, encode, for_each_piece, record_bytes};
+
+/// Attempts of an ordinary commit before it takes the section for itself.
+const ATTEMPTS_BEFORE_EXCLUSIVE: usize = 8;
+
+/// A commit that was refused because of what others committed.
+#[derive(Debug)]
+pub(crate) enum CommitError {
+    /// Retrying makes sense once the log is durable up to here.
+    Conflict(LogPosition),
+    /// Anything else.
+    Failed(Error),
+}
+
+impl From<Error> for CommitError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<CommitError> for Error {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Failed(error) => error,
+            CommitError::Conflict(_) => {
+                Error::new(ErrorKind::Conflict, "another transaction changed what this one read; run it again")
+            }
+        }
+    }
+}
+
+type CommitResult<T> = std::result::Result<T, CommitError>;
+
+impl<S: Store, L: CommitLog> Core<S, L> {
+    /// Commits `ops`, in order of table and key and each key once, if nothing in `reads` was changed. Returns when
+    /// `durability` is satisfied and readers see it. Dropped before the end, it has happened completely or not at all.
+    pub(crate) async fn commit(self: &Arc<Self>, mode: Mode, commit: Commit) -> CommitResult<()> {
+        check_sizes(self.store.page_bytes(), &commit.ops)?;
+        if commit.ops.is_empty() {
+            return Ok(());
+        }
+        let durability = commit.durability;
+        let committed = if self.commits.is_large(&commit, record_bytes(&commit.ops)) {
+            self.commit_large(mode, commit).await?
+        } else {
+            self.commit_small(mode, commit).await?
+        };
+        self.settle(mode, committed, durability).await?;
+        Ok(())
+    }
+
+    /// Waits until a commit is as durable and visible as was asked.
+    async fn settle(&self, mode: Mode, committed: Committed, durability: Durability) -> Result<()> {
+        let position = match durability {
+            Durability::Sync => Some(committed.position),
+            Durability::Deferred => self.commits.held_up_by(committed.seq),
+        };
+        match position {
+            Some(position) => self.wait_durable(mode, position).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until the log is durable up to `position`.
+    pub(crate) async fn wait_durable(&self, mode: Mode, position: LogPosition) -> Result<()> {
+        let mut ticket = self.log.durable(position);
+        ready_log(mode, &mut ticket).await
+    }
+
+    /// Waits until the log has room. Where no thread makes checkpoints, this one does.
+    pub(super) async fn wait_for_room(&self, mode: Mode, len_bytes: usize) -> Result<()> {
+        if let Some(make_room) = self.make_room.get() {
+            make_room()?;
+        }
+        ready_log(mode, &mut self.log.room(len_bytes)).await
+    }
+
+    async fn commit_small(self: &Arc<Self>, mode: Mode, mut commit: Commit) -> CommitResult<Committed> {
+        let record = encode(&commit.ops);
+        let mut held = Held::default();
+        let mut turn = None;
+        for _ in 0..ATTEMPTS_BEFORE_EXCLUSIVE {
+            self.gather(mode, &commit.ops, &mut commit.replaced, &mut held).await?;
+            match self.commits.commit(&commit, &record) {
+                Ok(committed) => return Ok(committed),
+                Err(Refused::Conflict(position)) => return Err(CommitError::Conflict(position)),
+                Err(Refused::Wait(Wait::LogFull { len_bytes })) => {
+                    held = Held::default();
+                    self.wait_for_room(mode, len_bytes).await?;
+                }
+                Err(Refused::Wait(wait)) => load(&*self.store, &self.admission, mode, &mut held, &[wait]).await?,
+                Err(Refused::Occupied) => {
+                    held = Held::default();
+                    turn = Some(self.commits.turn().acquire(1).await);
+                }
+                Err(Refused::TooLarge) => break,
+            }
+        }
+        drop((held, turn));
+        self.commit_large(mode, commit).await
+    }
+
+    /// Loads the leaves that `ops` will touch, as far as the window of pins goes, and lists the pages of long values that
+    /// will be replaced.
+    async fn gather(
+        &self,
+        mode: Mode,
+        ops: &[Op],
+        replaced: &mut HashMap<PageId, Vec<PageId>>,
+        held: &mut Held<S::Ticket>,
+    ) -> Result<()> {
+        let mut waits = Vec::new();
+        loop {
+            waits.clear();
+            let long = self.commits.gather(ops, replaced, self.admission.window(), &mut waits)?;
+            if let Some(value) = long {
+                let before = self.commits.last().seq;
+                match self.pages_of(mode, value).await {
+                    Ok(pages) => drop(replaced.insert(value.root, pages)),
+                    // Replaced by somebody else while we looked: then its pages may be anything by now.
+                    Err(error) if self.commits.last().seq == before => return Err(error),
+                    Err(_) => {}
+                }
+            } else if waits.is_empty() {
+                return Ok(());
+            } else {
+                load(&*self.store, &self.admission, mode, held, &waits).await?;
+            }
+        }
+    }
+
+    /// Commits with the section to itself. A task hands the work to a thread, which finishes it whoever goes away.
+    async fn commit_large(self: &Arc<Self>, mode: Mode, commit: Commit) -> CommitResult<Committed> {
+        let turn = self.commits.turn().acquire(1).await;
+        let core = self.clone();
+        let run = move || {
+            let exclusive = core.commits.occupy(turn)?;
+            crate::gate::block_on(core.commit_exclusively(exclusive, commit))
+        };
+        match mode {
+            Mode::Blocking => run(),
+            Mode::Async => super::thread::run("nofault-commit", run).await?,
+        }
+    }
+
+    async fn commit_exclusively(&self, mut section: Exclusive<S, L>, commit: Commit) -> CommitResult<Committed> {
+        let Commit { ops, durability, mut replaced, .. } = match section.check(&commit) {
+            Ok(()) => commit,
+            Err(Refused::Conflict(position)) => return Err(CommitError::Conflict(position)),
+            Err(other) => {
+                return Err(Error::new(ErrorKind::Bug, format!("checking a commit met {other:?}")).into());
+            }
+        };
+        self.refuse_existing_tables(&ops).await?;
+        let mut position = LogPosition::default();
+        let mut pieces = for_each_piece(&ops, self.log.piece_bytes_max()).peekable();
+        while let Some(piece) = pieces.next() {
+            let last = pieces.peek().is_none().then_some(durability);
+            position = loop {
+                match section.append(&piece, last) {
+                    Ok(position) => break position,
+                    Err(Wait::LogFull { len_bytes }) => {
+                        self.wait_for_room(Mode::Blocking, len_bytes).await?;
+                    }
+                    Err(Wait::Failed(error)) => return Err(error.into()),
+                    Err(other) => return Err(Error::new(ErrorKind::Bug, format!("the log met {other:?}")).into()),
+                }
+            };
+        }
+        self.apply_all(&mut section, &ops, &mut replaced).await?;
+        Ok(section.finish(&ops, durability, position))
+    }
+
+    /// What could still be the caller's mistake is found before the record is in the log.
+    async fn refuse_existing_tables(&self, ops: &[Op]) -> Result<()> {
+        for op in ops {
+            let Op::CreateTable { name } = op else { continue };
+            let look = || crate::txn::CATALOG.get(&self.store.tip(), name);
+            if super::wait::attempt(&*self.store, &self.admission, Mode::Blocking, look).await?.is_some() {
+                let name = String::from_utf8_lossy(name);
+                return Err(Error::new(ErrorKind::AlreadyExists, format!("table {name:?} exists already")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies `ops` in portions that the pool can hold.
+    async fn apply_all(
+        &self,
+        section: &mut Exclusive<S, L>,
+        ops: &[Op],
+        replaced: &mut HashMap<PageId, Vec<PageId>>,
+    ) -> Result<()> {
+        let mode = Mode::Blocking;
+        let mut held = Held::default();
+        let mut rest = ops;
+        let portion_max = (self.store.edit_frames_max() / 8).max(1);
+        let mut portion = portion_max;
+        // Where the long value of the next op was written: once, however often its turn comes.
+        let mut at = None;
+        while !rest.is_empty() {
+            if at.is_none() && self.is_long(&rest[0]) {
+                at = self.write_long_op(section, &rest[0]).await?;
+            }
+            // A long value goes by itself; its pages are written already.
+            let run = rest.iter().take(portion).take_while(|op| !self.is_long(op)).count();
+            let now = &rest[..run.max(1)];
+            self.gather(mode, now, replaced, &mut held).await?;
+            match section.apply(now, at, replaced) {
+                Ok(()) => {
+                    rest = &rest[now.len()..];
+                    at = None;
+                    portion = (portion * 2).min(portion_max);
+                    held = Held::default();
+                }
+                Err(Wait::Full { frames }) if frames > self.store.edit_frames_max() && now.len() > 1 => {
+                    portion = now.len() / 2;
+                }
+                Err(wait) => load(&*self.store, &self.admission, mode, &mut held, &[wait]).await?,
+            }
+        }
+        Ok(())
+    }
+
+    fn is_long(&self, op: &Op) -> bool {
+        matches!(op, Op::Put { value, .. } if value.len() > inline_value_bytes_max(self.store.page_bytes()))
+    }
+
+    async fn write_long_op(&self, section: &mut Exclusive<S, L>, op: &Op) -> Result<Option<OverflowRef>> {
+        let Op::Put { tree, value, .. } = op else { return Ok(None) };
+        self.write_long(section, *tree, value).await
+    }
+
+    /// Writes a long value in as many portions as it takes. Answers where it is.
+    pub(super) async fn write_long(
+        &self,
+        section: &mut Exclusive<S, L>,
+        tree: Tree,
+        value: &[u8],
+    ) -> Result<Option<OverflowRef>> {
+        let mut writer = Writer::new(value);
+        let portion = (self.store.edit_frames_max() / 2).max(1);
+        let mut held = Held::default();
+        loop {
+            let written: Attempt<_> = section.edit(|edits, _| writer.write(edits, tree.root, portion));
+            match written {
+                Ok(None) => held = Held::default(),
+                Ok(done) => return Ok(done),
+                Err(wait) => load(&*self.store, &self.admission, Mode::Blocking, &mut held, &[wait]).await?,
+            }
+        }
+    }
+
+    /// Applies a commit found in the log, as it was applied before. Blocks.
+    ///
+    /// # Errors
+    /// What reading pages failed with.
+    pub(crate) fn replay(self: &Arc<Self>, seq: CommitSeq, ops: &[Op]) -> Result<()> {
+        crate::gate::block_on(async {
+            let turn = self.commits.turn().acquire(1).await;
+            let mut section = self.commits.occupy(turn)?;
+            section.replay_as(seq);
+            self.apply_all(&mut section, ops, &mut HashMap::new()).await?;
+            section.finish(ops, Durability::Deferred, LogPosition::default());
+            Ok(())
+        })
+    }
+}
+
+fn check_sizes(page_bytes: usize, ops: &[Op]) -> Result<()> {
+    for op in ops {
+        let (_, key) = op.target();
+        check_key(page_bytes, key)?;
+        if let Op::Put { value, .. } = op {
+            super::bulk::refuse_too_long(value)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! Creating, opening, closing and copying a database: puts the parts together.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nofault_io::disk::{Directory, Disk, DiskInfo};
+use nofault_io::folder::{Backend, Folder, FolderLock};
+
+use super::Db;
+use super::core::Core;
+use super::wait::Mode;
+use crate::checkpoint::{Background, Checkpointer};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::TableId;
+use crate::gate::block_on;
+use crate::pager::{Keeper, Pager};
+use crate::pages::Store;
+use crate::recovery::{self, Opened};
+use crate::settings::Settings;
+use crate::tree::Tree;
+use crate::txn::visibility::Visibility;
+use crate::txn::{self, CATALOG, Commits, Op};
+use crate::verify::{BlockReport, verify_blocks};
+use crate::wal::LogKeeper;
+
+/// What keeps others from opening the same database.
+const LOCK: &str = "lock";
+/// Memory for writing a backup.
+const BACKUP_CACHE_BYTES: usize = 16 << 20;
+
+/// What a database holds besides its core: threads, the lock, the way to its files. Its threads end when it is dropped, before
+/// the lock is given back.
+pub(super) struct Owner {
+    checkpointer: Arc<Checkpointer>,
+    disk: Arc<dyn Disk>,
+    pager: Pager,
+    threads: Mutex<Option<Threads>>,
+    _lock: Option<FolderLock>,
+}
+
+/// Dropped in this order: checkpoints need the log, the log needs nobody.
+struct Threads {
+    _checkpoints: Background,
+    _log: LogKeeper,
+    _pool: Keeper,
+}
+
+impl Owner {
+    pub(super) fn checkpoint(&self) -> Result<()> {
+        self.checkpointer.checkpoint().map(drop)
+    }
+
+    pub(super) fn checkpoints_made(&self) -> u64 {
+        self.checkpointer.made()
+    }
+
+    pub(super) fn disk_info(&self) -> DiskInfo {
+        self.disk.info()
+    }
+
+    pub(super) fn verify_blocks(&self) -> Result<BlockReport> {
+        verify_blocks(&self.pager, &*self.disk, &mut |_, _| {})
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        drop(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+/// Creates a database in a folder of this machine and opens it. Blocks.
+pub(crate) fn create(path: &Path, settings: &Settings) -> Result<Db> {
+    match std::fs::create_dir(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            return Err(Error::from_io(
+                "create the folder",
+                nofault_io::error::Error::from_io("mkdir", &error).at(path),
+            ));
+        }
+        _ => {}
+    }
+    let (directory, lock) = folder(path)?;
+    create_in(&directory, settings, Some(lock))
+}
+
+/// Opens the database in a folder of this machine. Blocks.
+pub(crate) fn open(path: &Path, settings: &Settings) -> Result<Db> {
+    let nothing = || {
+        let message = format!("there is no database in {}: create it, or check the path", path.display());
+        Error::new(ErrorKind::NotFound, message)
+    };
+    if !path.is_dir() {
+        return Err(nothing());
+    }
+    let (directory, lock) = folder(path)?;
+    match open_in(&directory, settings, Some(lock)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(nothing()),
+        result => result,
+    }
+}
+
+fn folder(path: &Path) -> Result<(Arc<dyn Directory>, FolderLock)> {
+    let failed = |error| Error::from_io(format_args!("open the database in {}", path.display()), error);
+    let folder = Folder::open(path, Backend::Auto).map_err(failed)?;
+    let lock = folder.lock(LOCK).map_err(failed)?;
+    Ok((Arc::new(folder), lock))
+}
+
+/// Creates a database and opens it. Blocks.
+pub(super) fn create_in(directory: &Arc<dyn Directory>, settings: &Settings, lock: Option<FolderLock>) -> Result<Db> {
+    // Tells the files of one database from those of all others.
+    let file_id = RandomState::new().build_hasher().finish();
+    recovery::create(directory, settings, file_id)?;
+    open_in(directory, settings, lock)
+}
+
+/// Opens a database: loads the page table, replays the log, starts the threads. Blocks.
+pub(super) fn open_in(directory: &Arc<dyn Directory>, settings: &Settings, lock: Option<FolderLock>) -> Result<Db> {
+    let Opened { pager, log, base, records, checkpointer, disk } = recovery::open(directory, settings)?;
+    let (store, log) = (Arc::new(pager.clone()), Arc::new(log));
+    let visibility = Arc::new(Visibility::new(store.clone(), base));
+    let hook = visibility.clone();
+    log.set_hook(Box::new(move |seq| hook.durable(seq)));
+    let commits = Arc::new(Commits::new(store.clone(), log.clone(), visibility, base));
+    let core = Arc::new(Core::new(store, log, commits));
+    let mut tables = block_on(core.all_tables())?;
+    for record in records {
+        let (seq, record) = record?;
+        let ops = txn::decode(&record, |table| tables.get(&table).copied())?;
+        core.replay(seq, &ops)?;
+        for op in ops {
+            if let Op::CreateTable { name } = op {
+                let tree = block_on(core.table(Mode::Blocking, &name))?;
+                tables.insert(tree.table, tree);
+            }
+        }
+    }
+    let threads = if settings.background_threads {
+        let _pool = pager.start_keeper()?;
+        let _log = core.log.start_keeper()?;
+        Some(Threads { _checkpoints: Background::start(checkpointer.clone())?, _log, _pool })
+    } else {
+        let (checkpointer, log) = (checkpointer.clone(), core.log.clone());
+        core.make_checkpoints(Box::new(move || {
+            if log.wants_checkpoint() { checkpointer.checkpoint().map(drop) } else { Ok(()) }
+        }));
+        None
+    };
+    let owner = Owner { checkpointer, disk, pager, threads: Mutex::new(threads), _lock: lock };
+    Ok(Db { core, owner: Arc::new(owner) })
+}
+
+impl<S: Store, L: crate::pages::CommitLog> Core<S, L> {
+    /// All tables by their ids, the catalog included.
+    async fn all_tables(self: &Arc<Self>) -> Result<HashMap<TableId, Tree>> {
+        let all = crate::tree::KeyRange { start: Vec::new(), end: None };
+        let snapshot = Arc::new(self.store.snapshot());
+        let mut scan = super::scan::Scan::new(self.clone(), snapshot, CATALOG, all, crate::tree::Direction::Forward);
+        let mut tables = HashMap::from([(CATALOG.table, CATALOG)]);
+        while let Some((name, value)) = scan.next(Mode::Blocking).await? {
+            let tree = txn::table_of(&name, &crate::tree::Found::Inline(value))?;
+            tables.insert(tree.table, tree);
+        }
+        Ok(tables)
+    }
+}
+
+/// Copies what is visible now into a new database. Blocks.
+pub(crate) fn backup(db: &Db, path: &Path) -> Result<()> {
+    let snapshot = db.snapshot();
+    let settings = Settings { page_bytes: db.page_bytes(), cache_bytes: BACKUP_CACHE_BYTES, ..Settings::default() };
+    let copy = create(path, &settings)?;
+    let copied = copy_tables(db, &snapshot, &copy);
+    drop(copy);
+    if copied.is_err() {
+        // What is there is a sound database with a part of the content: worse than none. The reason of the failure counts.
+        for name in ["data", "log"] {
+            let _ = std::fs::remove_file(path.join(name));
+        }
+    }
+    copied
+}
+
+fn copy_tables(db: &Db, snapshot: &super::Snapshot, copy: &Db) -> Result<()> {
+    for name in block_on(snapshot.table_names_in(Mode::Blocking))? {
+        let from = block_on(db.table_in(Mode::Blocking, &name))?;
+        let to = block_on(copy.create_table_in(Mode::Blocking, &name))?;
+        let mut range = snapshot.range::<&[u8]>(&from, ..)?;
+        let mut failed = None;
+        let entries = std::iter::from_fn(|| match block_on(range.next_in(Mode::Blocking)) {
+            Ok(entry) => entry,
+            Err(error) => {
+                failed = Some(error);
+                None
+            }
+        });
+        to.bulk_load_blocking(entries)?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+    }
+    Ok(())
+}

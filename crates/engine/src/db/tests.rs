@@ -1,0 +1,460 @@
+//! Everything above the pages contract, over stores and logs in memory that make it wait wherever it may.
+
+use std::collections::{BTreeMap, HashMap};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use nofault_io::disk::Directory;
+use nofault_io::sim::{SimOptions, SimWorld};
+use proptest::prelude::*;
+
+use super::commit::CommitError;
+use super::core::Core;
+use super::scan::Scan;
+use super::transaction::{Transaction, WriteSet};
+use super::wait::Mode;
+use crate::error::{ErrorKind, Result};
+use crate::format::{CommitSeq, TableId};
+use crate::gate::block_on;
+use crate::pager::{Map, Pager, PagerOptions};
+use crate::pages::memory::{MemoryLog, MemoryStore, Residency};
+use crate::pages::{Durability, Store};
+use crate::tree::{Direction, KeyRange, Tree};
+use crate::txn::visibility::Visibility;
+use crate::txn::{CATALOG, Commit, Commits, Op, create_catalog, decode};
+
+type TestCore<S> = Arc<Core<S, MemoryLog>>;
+
+/// How a core is made to wait.
+#[derive(Debug, Clone, Copy)]
+struct Hardship {
+    page_bytes: usize,
+    frames_max: usize,
+    residency: Residency,
+    stingy_log: bool,
+    mode: Mode,
+}
+
+fn hardships() -> impl Strategy<Value = Hardship> {
+    let page_bytes = prop_oneof![Just(512usize), Just(1024), Just(4096)];
+    let residency =
+        prop_oneof![Just(Residency::Everything), Just(Residency::Requested), any::<u64>().prop_map(Residency::Chance)];
+    let mode = prop_oneof![Just(Mode::Async), Just(Mode::Blocking)];
+    (page_bytes, prop_oneof![Just(40usize), Just(1000)], residency, any::<bool>(), mode).prop_map(
+        |(page_bytes, frames_max, residency, stingy_log, mode)| Hardship {
+            page_bytes,
+            frames_max,
+            residency,
+            stingy_log,
+            mode,
+        },
+    )
+}
+
+fn new_core(hardship: Hardship) -> TestCore<MemoryStore> {
+    let store = MemoryStore::new(hardship.page_bytes, hardship.frames_max, hardship.residency);
+    core_over(store, hardship)
+}
+
+/// A pool of few frames on a simulated disk.
+fn new_pager(hardship: Hardship) -> Pager {
+    let world = SimWorld::new(1, SimOptions::default());
+    let directory: Arc<dyn Directory> = world.directory();
+    let disk = directory.create("data").unwrap();
+    let options = PagerOptions {
+        cache_bytes: (hardship.frames_max * (hardship.page_bytes + 256)) as u64,
+        page_bytes: hardship.page_bytes,
+        file_id: 77,
+        snapshot_bytes_max: u64::MAX,
+    };
+    let space = Pager::new_space(hardship.page_bytes, 1 << 30);
+    Pager::new(&*disk, &options, Map::new(hardship.page_bytes), space, CommitSeq(0)).unwrap()
+}
+
+fn core_over<S: Store>(store: S, hardship: Hardship) -> TestCore<S> {
+    let store = Arc::new(store);
+    create_catalog(&*store).unwrap();
+    let visibility = Arc::new(Visibility::new(store.clone(), CommitSeq(0)));
+    let hook = visibility.clone();
+    let log = MemoryLog::new(700, hardship.stingy_log, Box::new(move |seq| hook.durable(seq)));
+    let log = Arc::new(log);
+    let commits = Arc::new(Commits::new(store.clone(), log.clone(), visibility, CommitSeq(0)));
+    Arc::new(Core::new(store, log, commits))
+}
+
+fn easy() -> Hardship {
+    Hardship {
+        page_bytes: 512,
+        frames_max: 1000,
+        residency: Residency::Everything,
+        stingy_log: false,
+        mode: Mode::Blocking,
+    }
+}
+
+fn commit<S: Store>(core: &TestCore<S>, mode: Mode, ops: Vec<Op>, durability: Durability) -> Result<()> {
+    let commit = Commit { ops, reads: None, durability, replaced: HashMap::new() };
+    Ok(block_on(core.commit(mode, commit))?)
+}
+
+fn new_table<S: Store>(core: &TestCore<S>, mode: Mode, name: &str) -> Tree {
+    commit(core, mode, vec![Op::CreateTable { name: name.into() }], Durability::Sync).unwrap();
+    block_on(core.table(mode, name.as_bytes())).unwrap()
+}
+
+fn put<S: Store>(core: &TestCore<S>, tree: Tree, key: &str, value: &str) {
+    let op = Op::Put { tree, key: key.into(), value: value.into() };
+    commit(core, Mode::Blocking, vec![op], Durability::Sync).unwrap();
+}
+
+fn scan_all<S: Store>(
+    core: &TestCore<S>,
+    mode: Mode,
+    snapshot: Arc<S::Snapshot>,
+    tree: Tree,
+    range: KeyRange,
+    reverse: bool,
+) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let direction = if reverse { Direction::Reverse } else { Direction::Forward };
+    let mut scan = Scan::new(core.clone(), snapshot, tree, range, direction);
+    let mut entries = Vec::new();
+    while let Some(entry) = block_on(scan.next(mode)).unwrap() {
+        entries.push(entry);
+    }
+    entries
+}
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn model_range(model: &Model, range: &KeyRange, reverse: bool) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let found = model.iter().filter(|(key, _)| range.contains(key));
+    let mut found: Vec<_> = found.map(|(key, value)| (key.clone(), value.clone())).collect();
+    if reverse {
+        found.reverse();
+    }
+    found
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Write(Vec<(u16, Option<usize>)>, bool),
+    Get(u16),
+    GetMany(Vec<u16>),
+    Scan(u16, Option<u16>, bool),
+    TakeSnapshot,
+    DropSnapshot(usize),
+    CheckSnapshot(usize, u16),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let key = || prop_oneof![0u16..30, 0u16..2000];
+    let value = prop_oneof![6 => prop::option::of(0usize..60), 1 => (0usize..20_000).prop_map(Some)];
+    let few = prop::collection::vec((key(), value.clone()), 1..4);
+    let many = prop::collection::vec((key(), prop::option::of(0usize..60)), 1..120);
+    let step = prop_oneof![
+        8 => (few, any::<bool>()).prop_map(|(writes, sync)| Step::Write(writes, sync)),
+        1 => (many, any::<bool>()).prop_map(|(writes, sync)| Step::Write(writes, sync)),
+        3 => key().prop_map(Step::Get),
+        1 => prop::collection::vec(key(), 0..80).prop_map(Step::GetMany),
+        1 => (key(), prop::option::of(key()), any::<bool>()).prop_map(|(start, end, reverse)| Step::Scan(start, end, reverse)),
+        1 => Just(Step::TakeSnapshot),
+        1 => (0usize..4).prop_map(Step::DropSnapshot),
+        2 => (0usize..4, key()).prop_map(|(which, key)| Step::CheckSnapshot(which, key)),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+fn key_of(number: u16) -> Vec<u8> {
+    format!("k{number:05}").into_bytes()
+}
+
+fn follows_the_model<S: Store>(hardship: Hardship, steps: Vec<Step>, new_store: impl Fn(Hardship) -> S) {
+    let core = core_over(new_store(hardship), hardship);
+    let mode = hardship.mode;
+    let tree = new_table(&core, mode, "t");
+    let mut model = Model::new();
+    let mut snapshots: Vec<(Arc<S::Snapshot>, Model)> = Vec::new();
+    let mut stamp = 0u8;
+    for step in steps {
+        match step {
+            Step::Write(writes, sync) => {
+                let mut set = WriteSet::default();
+                for (number, len) in writes {
+                    stamp = stamp.wrapping_add(1);
+                    let (key, value) = (key_of(number), len.map(|len| vec![stamp; len]));
+                    set.set(tree, key.clone(), value.clone());
+                    match value {
+                        Some(value) => model.insert(key, value),
+                        None => model.remove(&key),
+                    };
+                }
+                let durability = if sync { Durability::Sync } else { Durability::Deferred };
+                commit(&core, mode, set.into_ops(), durability).unwrap();
+            }
+            Step::Get(number) => {
+                let key = key_of(number);
+                assert_eq!(block_on(core.get(mode, tree, &key)).unwrap(), model.get(&key).cloned());
+            }
+            Step::GetMany(numbers) => {
+                let keys: Vec<_> = numbers.into_iter().map(key_of).collect();
+                let slices: Vec<_> = keys.iter().map(Vec::as_slice).collect();
+                let wanted: Vec<_> = keys.iter().map(|key| model.get(key).cloned()).collect();
+                assert_eq!(block_on(core.get_many(mode, tree, &slices)).unwrap(), wanted);
+            }
+            Step::Scan(start, end, reverse) => {
+                let range = KeyRange { start: key_of(start), end: end.map(key_of) };
+                let snapshot = Arc::new(core.store.snapshot());
+                let found = scan_all(&core, mode, snapshot, tree, range.clone(), reverse);
+                assert_eq!(found, model_range(&model, &range, reverse));
+            }
+            Step::TakeSnapshot => snapshots.push((Arc::new(core.store.snapshot()), model.clone())),
+            Step::DropSnapshot(which) if which < snapshots.len() => drop(snapshots.swap_remove(which)),
+            Step::CheckSnapshot(which, number) if which < snapshots.len() => {
+                let (snapshot, model) = &snapshots[which];
+                let key = key_of(number);
+                assert_eq!(block_on(core.get_at(mode, snapshot, tree, &key)).unwrap(), model.get(&key).cloned());
+            }
+            Step::DropSnapshot(_) | Step::CheckSnapshot(..) => {}
+        }
+    }
+    let all = KeyRange { start: Vec::new(), end: None };
+    for (snapshot, model) in snapshots {
+        assert_eq!(scan_all(&core, mode, snapshot, tree, all.clone(), false), model_range(&model, &all, false));
+    }
+    replay_gives(&core, core_over(new_store(hardship), hardship), hardship, &model);
+}
+
+/// Applying the log to an empty database gives the same content.
+fn replay_gives<S: Store>(core: &TestCore<S>, copy: TestCore<S>, hardship: Hardship, model: &Model) {
+    let mut trees = HashMap::from([(TableId::CATALOG, CATALOG)]);
+    for (seq, record) in core.log.records() {
+        let ops = decode(&record, |table| trees.get(&table).copied()).unwrap();
+        copy.replay(seq, &ops).unwrap();
+        for op in ops {
+            if let Op::CreateTable { name } = op {
+                let tree = block_on(copy.table(hardship.mode, &name)).unwrap();
+                trees.insert(tree.table, tree);
+            }
+        }
+    }
+    let all = KeyRange { start: Vec::new(), end: None };
+    let snapshot = Arc::new(copy.store.snapshot());
+    let tree = block_on(copy.table(hardship.mode, b"t")).unwrap();
+    assert_eq!(scan_all(&copy, hardship.mode, snapshot, tree, all.clone(), true), model_range(model, &all, true));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 80, max_shrink_iters: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_database_does_what_a_map_does_whatever_it_waits_for(hardship in hardships(), steps in steps()) {
+        follows_the_model(hardship, steps, |hardship| {
+            MemoryStore::new(hardship.page_bytes, hardship.frames_max, hardship.residency)
+        });
+    }
+
+    #[test]
+    fn a_database_in_a_tiny_pool_does_what_a_map_does(hardship in hardships(), steps in steps()) {
+        follows_the_model(Hardship { mode: Mode::Blocking, ..hardship }, steps, new_pager);
+    }
+
+    /// Futures are dropped after any number of polls: what was committed is there completely or not at all.
+    #[test]
+    fn a_dropped_future_leaves_a_whole_commit_or_none(
+        seed in any::<u64>(), patience in prop::collection::vec(0usize..12, 1..40), long in any::<bool>(),
+    ) {
+        let hardship = Hardship { residency: Residency::Chance(seed), mode: Mode::Async, stingy_log: seed % 2 == 0, ..easy() };
+        let core = new_core(hardship);
+        let tree = new_table(&core, Mode::Async, "t");
+        let keys: Vec<_> = (0..5u16).map(key_of).collect();
+        let mut context = Context::from_waker(Waker::noop());
+        for (round, polls) in patience.into_iter().enumerate() {
+            let len = if long { 3000 } else { 50 };
+            let value = vec![round as u8; len];
+            let ops = keys.iter().map(|key| Op::Put { tree, key: key.clone(), value: value.clone() }).collect();
+            let commit = Commit { ops, reads: None, durability: Durability::Sync, replaced: HashMap::new() };
+            {
+                let mut future = pin!(core.commit(Mode::Async, commit));
+                for _ in 0..polls {
+                    if future.as_mut().poll(&mut context).is_ready() {
+                        break;
+                    }
+                }
+            }
+            {
+                let mut future = pin!(core.get(Mode::Async, tree, &keys[round % 5]));
+                for _ in 0..polls {
+                    if future.as_mut().poll(&mut context).is_ready() {
+                        break;
+                    }
+                }
+            }
+        }
+        // A commit whose future went away is visible once the log is durable up to it.
+        let probe = Op::Put { tree, key: b"probe".to_vec(), value: b"1".to_vec() };
+        commit_ok(&core, probe);
+        let slices: Vec<_> = keys.iter().map(Vec::as_slice).collect();
+        let values = block_on(core.get_many(Mode::Blocking, tree, &slices)).unwrap();
+        prop_assert!(values.iter().all(|value| *value == values[0]), "{values:?}");
+    }
+}
+
+fn commit_ok<S: Store>(core: &TestCore<S>, op: Op) {
+    commit(core, Mode::Blocking, vec![op], Durability::Sync).unwrap();
+}
+
+#[test]
+fn a_transaction_whose_reads_were_changed_conflicts() {
+    let core = new_core(easy());
+    let tree = new_table(&core, Mode::Blocking, "t");
+    put(&core, tree, "a", "1");
+    let mut reader = Transaction::begin(&core);
+    assert_eq!(block_on(reader.get(Mode::Blocking, tree, b"a")).unwrap(), Some(b"1".to_vec()));
+    put(&core, tree, "a", "2");
+    reader.set(tree, b"b", Some(b"3"));
+    let result = block_on(reader.commit(Mode::Blocking, Durability::Sync));
+    assert!(matches!(result, Err(CommitError::Conflict(_))), "{result:?}");
+    assert_eq!(block_on(core.get(Mode::Blocking, tree, b"b")).unwrap(), None);
+}
+
+#[test]
+fn a_range_that_gained_a_key_conflicts_and_what_was_not_walked_over_does_not() {
+    let core = new_core(easy());
+    let tree = new_table(&core, Mode::Blocking, "t");
+    for key in ["a", "c", "e", "g"] {
+        put(&core, tree, key, "1");
+    }
+    let all = KeyRange { start: Vec::new(), end: None };
+    for (reverse, walked, other) in [(false, "b", "f"), (true, "f", "b")] {
+        for (changed, conflict) in [(walked, true), (other, false)] {
+            let direction = if reverse { Direction::Reverse } else { Direction::Forward };
+            let mut transaction = Transaction::begin(&core);
+            {
+                let mut scan = transaction.scan(tree, all.clone(), direction);
+                for _ in 0..2 {
+                    block_on(scan.next(Mode::Blocking)).unwrap().unwrap();
+                }
+            }
+            transaction.set(tree, b"z", Some(b"1"));
+            commit_ok(&core, Op::Delete { tree, key: changed.into() });
+            let result = block_on(transaction.commit(Mode::Blocking, Durability::Sync));
+            assert_eq!(result.is_err(), conflict, "reverse {reverse}, {changed} changed");
+            commit_ok(&core, Op::Delete { tree, key: b"z".to_vec() });
+        }
+    }
+}
+
+#[test]
+fn a_transaction_reads_its_own_writes_in_order() {
+    let core = new_core(easy());
+    let tree = new_table(&core, Mode::Blocking, "t");
+    for key in ["b", "d", "f"] {
+        put(&core, tree, key, "old");
+    }
+    let mut transaction = Transaction::begin(&core);
+    transaction.set(tree, b"a", Some(b"new"));
+    transaction.set(tree, b"d", None);
+    transaction.set(tree, b"f", Some(b"new"));
+    transaction.set(tree, b"g", Some(b"new"));
+    for reverse in [false, true] {
+        let direction = if reverse { Direction::Reverse } else { Direction::Forward };
+        let mut scan = transaction.scan(tree, KeyRange { start: Vec::new(), end: None }, direction);
+        let mut found = Vec::new();
+        while let Some((key, value)) = block_on(scan.next(Mode::Blocking)).unwrap() {
+            found.push(format!("{}={}", String::from_utf8_lossy(&key), String::from_utf8_lossy(&value)));
+        }
+        if reverse {
+            found.reverse();
+        }
+        assert_eq!(found, ["a=new", "b=old", "f=new", "g=new"]);
+    }
+    block_on(transaction.commit(Mode::Blocking, Durability::Sync)).unwrap();
+    assert_eq!(block_on(core.get(Mode::Blocking, tree, b"d")).unwrap(), None);
+}
+
+#[test]
+fn a_deferred_commit_is_visible_at_once_and_a_sync_commit_only_when_durable() {
+    let core = new_core(easy());
+    let tree = new_table(&core, Mode::Blocking, "t");
+    let op = |value: &str| vec![Op::Put { tree, key: b"k".to_vec(), value: value.into() }];
+    let get = || block_on(core.get(Mode::Blocking, tree, b"k")).unwrap();
+    commit(&core, Mode::Blocking, op("deferred"), Durability::Deferred).unwrap();
+    assert_eq!(get(), Some(b"deferred".to_vec()));
+    let pending = Commit { ops: op("sync"), reads: None, durability: Durability::Sync, replaced: HashMap::new() };
+    let mut future = pin!(core.commit(Mode::Async, pending));
+    // The first poll publishes and makes the deferred record durable; this one is still on its way.
+    assert!(matches!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending));
+    assert_eq!(get(), Some(b"deferred".to_vec()));
+    block_on(future).unwrap();
+    assert_eq!(get(), Some(b"sync".to_vec()));
+}
+
+#[test]
+fn after_a_failed_log_commits_fail_and_reads_go_on() {
+    let core = new_core(easy());
+    let tree = new_table(&core, Mode::Blocking, "t");
+    put(&core, tree, "a", "1");
+    core.log.fail();
+    for large in [false, true] {
+        let value = vec![1; if large { 50_000 } else { 10 }];
+        let op = Op::Put { tree, key: b"a".to_vec(), value };
+        let error = commit(&core, Mode::Blocking, vec![op], Durability::Sync).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Poisoned);
+    }
+    assert_eq!(block_on(core.get(Mode::Blocking, tree, b"a")).unwrap(), Some(b"1".to_vec()));
+}
+
+#[test]
+fn a_table_is_created_once() {
+    let core = new_core(easy());
+    new_table(&core, Mode::Blocking, "t");
+    let again = vec![Op::CreateTable { name: b"t".to_vec() }];
+    let error = commit(&core, Mode::Blocking, again, Durability::Sync).unwrap_err();
+    assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::AlreadyExists, "table \"t\" exists already"));
+    let error = block_on(core.table(Mode::Blocking, b"u")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn transactions_on_many_threads_leave_a_history_that_could_have_been_serial() {
+    // Each thread moves one unit between two of eight accounts; the sum never changes, and each reads it whole.
+    let core = new_core(Hardship { residency: Residency::Chance(7), ..easy() });
+    let tree = new_table(&core, Mode::Blocking, "t");
+    let accounts: Vec<_> = (0..8u16).map(key_of).collect();
+    for account in &accounts {
+        commit_ok(&core, Op::Put { tree, key: account.clone(), value: 100u64.to_le_bytes().to_vec() });
+    }
+    let amount = |value: Option<Vec<u8>>| u64::from_le_bytes(value.unwrap().try_into().unwrap());
+    std::thread::scope(|scope| {
+        for thread in 0..4usize {
+            let (core, accounts) = (&core, &accounts);
+            scope.spawn(move || {
+                let mut done = 0;
+                while done < 60 {
+                    let (from, to) = ((thread + done) % 8, (thread * 3 + done * 5 + 1) % 8);
+                    let mut transaction = Transaction::begin(core);
+                    let mut balances = Vec::new();
+                    for account in accounts {
+                        balances.push(amount(block_on(transaction.get(Mode::Blocking, tree, account)).unwrap()));
+                    }
+                    assert_eq!(balances.iter().sum::<u64>(), 800);
+                    if from != to && balances[from] > 0 {
+                        transaction.set(tree, &accounts[from], Some(&(balances[from] - 1).to_le_bytes()));
+                        transaction.set(tree, &accounts[to], Some(&(balances[to] + 1).to_le_bytes()));
+                    }
+                    match block_on(transaction.commit(Mode::Blocking, Durability::Sync)) {
+                        Ok(()) => done += 1,
+                        Err(CommitError::Conflict(position)) => {
+                            block_on(core.wait_durable(Mode::Blocking, position)).unwrap();
+                        }
+                        Err(CommitError::Failed(error)) => panic!("{error}"),
+                    }
+                }
+            });
+        }
+    });
+    let slices: Vec<_> = accounts.iter().map(Vec::as_slice).collect();
+    let balances = block_on(core.get_many(Mode::Blocking, tree, &slices)).unwrap();
+    assert_eq!(balances.into_iter().map(amount).sum::<u64>(), 800);
+}

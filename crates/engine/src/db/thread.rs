@@ -1,0 +1,61 @@
+//! Work that must come to its end even when nobody waits for it any more: on a thread of its own.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Waker};
+
+use crate::error::{Error, ErrorKind, Result};
+
+struct Slot<T> {
+    result: Option<T>,
+    waker: Option<Waker>,
+    gone: bool,
+}
+
+/// Runs `work` on a new thread; the future ends with its result. Dropping the future leaves the work running.
+///
+/// # Errors
+/// `NoSpace` when the system has no thread to give, `Bug` when the work panicked.
+pub(super) fn run<T: Send + 'static, W: FnOnce() -> T + Send + 'static>(
+    name: &str,
+    work: W,
+) -> impl Future<Output = Result<T>> + Send + use<T, W> {
+    let slot = Arc::new(Mutex::new(Slot { result: None, waker: None, gone: false }));
+    let of_thread = Finish(slot.clone());
+    let spawned = std::thread::Builder::new().name(name.into()).spawn(move || {
+        let result = work();
+        lock(&of_thread.0).result = Some(result);
+    });
+    std::future::poll_fn(move |context| {
+        if let Err(error) = &spawned {
+            return Poll::Ready(Err(Error::new(ErrorKind::NoSpace, format!("start a background thread: {error}"))));
+        }
+        let mut slot = lock(&slot);
+        match slot.result.take() {
+            Some(result) => Poll::Ready(Ok(result)),
+            None if slot.gone => Poll::Ready(Err(Error::new(ErrorKind::Bug, "a background thread panicked"))),
+            None => {
+                slot.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    })
+}
+
+fn lock<T>(slot: &Mutex<Slot<T>>) -> std::sync::MutexGuard<'_, Slot<T>> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Wakes the waiter when the thread ends, however it ends.
+struct Finish<T>(Arc<Mutex<Slot<T>>>);
+
+impl<T> Drop for Finish<T> {
+    fn drop(&mut self) {
+        let mut slot = lock(&self.0);
+        slot.gone = true;
+        let waker = slot.waker.take();
+        drop(slot);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}

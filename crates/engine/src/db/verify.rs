@@ -1,0 +1,179 @@
+//! Walks every table and collects what is broken.
+
+use std::collections::HashSet;
+
+use super::core::Core;
+use super::wait::{Mode, attempt};
+use crate::error::{Error, Result};
+use crate::format::PageId;
+use crate::format::node::{Cell, Node, OverflowRef};
+use crate::pages::{CommitLog, Pages, Store};
+use crate::tree::{Found, Tree};
+use crate::txn::{CATALOG, table_of};
+
+/// What a walk through the whole database found.
+#[derive(Debug, Clone, Default)]
+pub struct Verification {
+    /// Tables, the catalog included.
+    pub tables: u64,
+    /// Keys in all tables, the catalog included.
+    pub entries: u64,
+    /// Pages of tables that were found sound: nodes and the pages of long values.
+    pub pages: u64,
+    /// Blocks of the data file that were read and checked.
+    pub blocks: u64,
+    /// Everything that is broken, in the order it was met.
+    pub problems: Vec<Problem>,
+}
+
+impl Verification {
+    /// Whether nothing is broken.
+    pub fn is_clean(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+/// Something broken.
+#[derive(Debug, Clone)]
+pub struct Problem {
+    /// The table it was met in; `None` when it is about a block by itself.
+    pub table: Option<String>,
+    /// What is wrong, and with which page.
+    pub error: Error,
+}
+
+/// A node still to be looked at, and what its parent says about it.
+struct Expected {
+    page: PageId,
+    level: Option<u8>,
+    lower: Vec<u8>,
+    upper: Option<Vec<u8>>,
+}
+
+impl<S: Store, L: CommitLog> Core<S, L> {
+    /// See [`crate::db::Db::verify`].
+    pub(crate) async fn verify(&self, mode: Mode) -> Result<Verification> {
+        let snapshot = self.store.snapshot();
+        let mut found = Verification::default();
+        let mut met = HashSet::new();
+        let mut tables = Vec::new();
+        self.verify_tree(mode, &snapshot, "the catalog", CATALOG, &mut met, &mut found, |name, value| {
+            tables.push((String::from_utf8_lossy(&name).into_owned(), table_of(&name, &value)));
+        })
+        .await?;
+        for (name, tree) in tables {
+            match tree {
+                Ok(tree) => self.verify_tree(mode, &snapshot, &name, tree, &mut met, &mut found, |_, _| {}).await?,
+                Err(error) => found.problems.push(Problem { table: Some(name), error }),
+            }
+        }
+        Ok(found)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "two collections and a callback of one walk")]
+    async fn verify_tree(
+        &self,
+        mode: Mode,
+        snapshot: &S::Snapshot,
+        name: &str,
+        tree: Tree,
+        met: &mut HashSet<PageId>,
+        found: &mut Verification,
+        mut entry: impl FnMut(Vec<u8>, Found),
+    ) -> Result<()> {
+        found.tables += 1;
+        let mut todo = vec![Expected { page: tree.root, level: None, lower: Vec::new(), upper: None }];
+        while let Some(expected) = todo.pop() {
+            let page = expected.page;
+            let mut problem = |error| found.problems.push(Problem { table: Some(name.into()), error });
+            if !met.insert(page) {
+                problem(Error::corrupt_page(page, "is part of more than one node or value"));
+                continue;
+            }
+            let read = || Ok(self.store.view(snapshot).page(page)?.to_vec());
+            let body = match attempt(&*self.store, &self.admission, mode, read).await {
+                Ok(body) => body,
+                Err(error) => {
+                    problem(error);
+                    continue;
+                }
+            };
+            let (mut entries, mut long) = (Vec::new(), Vec::new());
+            match look(tree, &expected, &body, &mut todo, &mut entries) {
+                Ok(()) => found.pages += 1,
+                Err(error) => problem(error),
+            }
+            found.entries += entries.len() as u64;
+            for (key, value) in entries {
+                if let Found::Overflow(value) = &value {
+                    long.push(*value);
+                }
+                entry(key, value);
+            }
+            for value in long {
+                self.verify_long(mode, snapshot, name, value, met, found).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn verify_long(
+        &self,
+        mode: Mode,
+        snapshot: &S::Snapshot,
+        name: &str,
+        value: OverflowRef,
+        met: &mut HashSet<PageId>,
+        found: &mut Verification,
+    ) {
+        let mut problem = |error| found.problems.push(Problem { table: Some(name.into()), error });
+        if let Err(error) = self.value(mode, snapshot, Found::Overflow(value)).await {
+            problem(error);
+            return;
+        }
+        match self.pages_of_at(mode, snapshot, value).await {
+            Ok(pages) => {
+                found.pages += pages.len() as u64;
+                for page in pages.into_iter().filter(|page| !met.insert(*page)) {
+                    problem(Error::corrupt_page(page, "is part of more than one node or value"));
+                }
+            }
+            Err(error) => problem(error),
+        }
+    }
+}
+
+/// Checks one node and lists its children or its entries.
+fn look(
+    tree: Tree,
+    expected: &Expected,
+    body: &[u8],
+    todo: &mut Vec<Expected>,
+    entries: &mut Vec<(Vec<u8>, Found)>,
+) -> Result<()> {
+    let node = Node::open(expected.page, body)?;
+    node.check()?;
+    if node.table() != tree.table.0 {
+        return Err(node.corrupt(format_args!("belongs to table {} and not to {}", node.table(), tree.table)));
+    }
+    if expected.level.is_some_and(|level| level != node.level()) {
+        return Err(node.corrupt(format_args!("is at level {}, its parent says otherwise", node.level())));
+    }
+    if node.lower() != expected.lower || node.upper() != expected.upper.as_deref() {
+        return Err(node.corrupt("its fences are not the keys beside it in its parent"));
+    }
+    if node.level() == 0 {
+        for index in 0..node.count() {
+            let cell: Cell<'_> = node.cell(index)?;
+            entries.push((node.key(index)?, cell.into()));
+        }
+        return Ok(());
+    }
+    // Pushed in reverse, so that the walk goes in key order.
+    for index in (0..=node.count()).rev() {
+        let lower = if index == 0 { expected.lower.clone() } else { node.key(index - 1)? };
+        let upper = if index == node.count() { expected.upper.clone() } else { Some(node.key(index)?) };
+        todo.push(Expected { page: node.child(index)?, level: Some(node.level() - 1), lower, upper });
+    }
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! The one public error. [`ErrorKind`] answers "what can I do?"; the message says what, where and why.
+//!
+//! Errors are `Clone`: one failed read is reported to every task that waits for the page.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::format::PageId;
+
+/// Result of everything in this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What the caller can do about an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Another transaction changed what this one read. Nothing was written: run it again (`transact` does).
+    Conflict,
+    /// The snapshot held more old pages than the settings allow, and was given up: take a new one.
+    SnapshotTooOld,
+    /// Somebody else holds the database; the message names them. Close it there first.
+    Busy,
+    /// The call itself is wrong (key too long, empty name, settings that contradict each other): fix the call.
+    InvalidCall,
+    /// There is no such database, file or table: create it, or check the name.
+    NotFound,
+    /// There is one already: open it, or choose another name.
+    AlreadyExists,
+    /// Rights are missing: change them, or run as another user.
+    NoPermission,
+    /// The disk or a quota is full, or memory ran out. Reads go on. Free some space, then repeat.
+    NoSpace,
+    /// This kernel, file system or version of nofault cannot do it; the message says what would.
+    Unsupported,
+    /// Bytes on disk are not what was written there. The message names page and position. Run `verify`, restore from a
+    /// backup; what does not touch the page goes on working.
+    Corrupt,
+    /// The device or its driver failed. A read may be tried again.
+    Io,
+    /// A write of the log or a sync failed earlier, so nothing more is promised: reads go on, commits fail until the
+    /// database is reopened.
+    Poisoned,
+    /// The database was closed, or its disk stopped for good: reopen it.
+    Closed,
+    /// nofault broke a promise of its own. Please report it, with the message.
+    Bug,
+}
+
+/// An error: what can be done, and what happened in words.
+#[derive(Clone)]
+pub struct Error(Arc<Repr>);
+
+struct Repr {
+    kind: ErrorKind,
+    message: String,
+    page: Option<PageId>,
+    source: Option<nofault_io::error::Error>,
+}
+
+impl Error {
+    /// An error of this kind with this message.
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Arc::new(Repr { kind, message: message.into(), page: None, source: None }))
+    }
+
+    /// Page `page` does not hold what it should; `what` completes the sentence "page 7: …".
+    pub(crate) fn corrupt_page(page: PageId, what: impl fmt::Display) -> Self {
+        let message = format!("page {page}: {what}");
+        Self(Arc::new(Repr { kind: ErrorKind::Corrupt, message, page: Some(page), source: None }))
+    }
+
+    /// An error of the I/O layer, met while doing `action`.
+    pub(crate) fn from_io(action: impl fmt::Display, source: nofault_io::error::Error) -> Self {
+        use nofault_io::error::ErrorKind as Io;
+        let kind = match source.kind() {
+            Io::InvalidCall | Io::Other => ErrorKind::Io,
+            Io::Unsupported => ErrorKind::Unsupported,
+            Io::NoPermission => ErrorKind::NoPermission,
+            Io::NotFound => ErrorKind::NotFound,
+            Io::AlreadyExists => ErrorKind::AlreadyExists,
+            Io::Busy => ErrorKind::Busy,
+            Io::NoSpace => ErrorKind::NoSpace,
+            Io::Short => ErrorKind::Corrupt,
+            Io::Stopped => ErrorKind::Closed,
+            _ => ErrorKind::Io,
+        };
+        Self(Arc::new(Repr { kind, message: format!("{action}: {source}"), page: None, source: Some(source) }))
+    }
+
+    /// What the caller can do.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The page it happened to, where it is about one.
+    pub fn page(&self) -> Option<PageId> {
+        self.0.page
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.0.kind, self.0.message)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_names_the_page_and_the_kind_says_what_to_do() {
+        let error = Error::corrupt_page(PageId(4711), "slot 3 points past the end");
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert_eq!(error.page(), Some(PageId(4711)));
+        assert_eq!(error.to_string(), "page 4711: slot 3 points past the end");
+    }
+}

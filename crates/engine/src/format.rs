@@ -1,0 +1,29 @@
+//! What is on disk, as types: ids, and the bytes each structure takes. No I/O, no memory management.
+//!
+//! Every number on disk is little-endian. Decoding never trusts: each accessor checks bounds and answers with an error.
+//! `docs/format.md` shows the same bytes as pictures.
+
+pub(crate) mod catalog;
+mod checksum;
+mod ids;
+mod location;
+mod log_group;
+pub(crate) mod node;
+pub(crate) mod node_mut;
+mod page;
+pub(crate) mod record;
+mod superblock;
+mod table_node;
+
+pub(crate) use checksum::Tag;
+pub use ids::{BlockId, CommitSeq, PageId, TableId};
+pub(crate) use location::{BLOCK_LIMIT, Location};
+pub(crate) use log_group::{
+    GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, PIECE_HEADER_BYTES, PieceHeader, decode_group, encode_group,
+    peek_group, pieces_of,
+};
+pub(crate) use page::{HEADER_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN, check_page, page_commit, seal_page};
+pub(crate) use superblock::{PAGES_START_BYTES, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock};
+pub(crate) use table_node::{
+    NodeId, decode_node, encode_node, entries_per_node, levels_for, node_location, nodes_on_level,
+};

@@ -1,0 +1,55 @@
+//! Where the bytes of a page are, and how to know that they are the right ones: a block and a tag in eight bytes.
+//!
+//! The same word is an entry of the durable page table and, in memory, of the page-table array (whose two top bits
+//! say more there).
+
+use super::BlockId;
+use super::checksum::{TAG_BITS, Tag};
+
+/// Blocks are numbered below this: 40 bits, 4 PiB with pages of 4 KiB.
+pub(crate) const BLOCK_LIMIT: u64 = 1 << 40;
+/// Set in the word of every location, so that zero is "no page".
+const PRESENT: u64 = 1 << 62;
+
+/// A block, and the tag of the page version in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Location {
+    /// Where.
+    pub(crate) block: BlockId,
+    /// Which version.
+    pub(crate) tag: Tag,
+}
+
+impl Location {
+    /// As eight bytes; never zero.
+    pub(crate) fn to_word(self) -> u64 {
+        debug_assert!(self.block.0 < BLOCK_LIMIT, "{:?} is beyond the largest file", self.block);
+        PRESENT | self.block.0 << TAG_BITS | self.tag.bits()
+    }
+
+    /// From eight bytes; `None` when there is no page, or when bits are set that mean nothing.
+    pub(crate) fn from_word(word: u64) -> Option<Self> {
+        if word & !(PRESENT - 1) != PRESENT {
+            return None;
+        }
+        let block = (word & (PRESENT - 1)) >> TAG_BITS;
+        Some(Self { block: BlockId(block), tag: Tag::from_bits(word) })
+    }
+}
+
+const _: () = assert!(40 + TAG_BITS == 62);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_locations_are_the_same_thing() {
+        for (block, tag) in [(0, 0), (1, 7), (BLOCK_LIMIT - 1, (1 << TAG_BITS) - 1)] {
+            let location = Location { block: BlockId(block), tag: Tag::from_bits(tag) };
+            assert_eq!(Location::from_word(location.to_word()), Some(location));
+        }
+        assert_eq!(Location::from_word(0), None);
+        assert_eq!(Location::from_word(u64::MAX), None);
+    }
+}

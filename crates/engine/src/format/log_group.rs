@@ -1,0 +1,211 @@
+//! Log groups: what one write of the log contains.
+//!
+//! A group is a whole number of blocks: a header, pieces of records, zeroes. Its header names the group before it by
+//! checksum, so groups form a chain that stale bytes of a recycled segment cannot continue; and it says up to which group
+//! everything was known to be durable when it was written, which is how recovery tells a torn tail from damage.
+
+use super::CommitSeq;
+use super::checksum::placed_checksum;
+use super::superblock::{Reader, Writer};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Groups start and end at multiples of this.
+pub(crate) const LOG_BLOCK_BYTES: usize = 4096;
+/// Bytes before the pieces.
+pub(crate) const GROUP_HEADER_BYTES: usize = 80;
+/// Bytes before each piece.
+pub(crate) const PIECE_HEADER_BYTES: usize = 16;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"NFlg");
+const PIECE_FIRST: u32 = 1;
+const PIECE_LAST: u32 = 2;
+
+/// The header of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct GroupHeader {
+    /// Counts groups from 1, without gaps.
+    pub(crate) sequence: u64,
+    /// Where it starts, in bytes since the beginning of the log's life.
+    pub(crate) position: u64,
+    /// All groups up to this one were durable when this one was written.
+    pub(crate) durable_sequence: u64,
+    /// Checksum of the group before it.
+    pub(crate) previous: u64,
+    /// Bytes of pieces after the header.
+    pub(crate) payload_bytes: u32,
+    /// Its own checksum, over header and pieces.
+    pub(crate) checksum: u64,
+}
+
+impl GroupHeader {
+    /// Bytes it takes in the log.
+    pub(crate) fn len_bytes(&self) -> usize {
+        (GROUP_HEADER_BYTES + self.payload_bytes as usize).next_multiple_of(LOG_BLOCK_BYTES)
+    }
+}
+
+/// The header of a part of a record: what does not fit the rest of a group goes on in the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PieceHeader {
+    pub(crate) commit: CommitSeq,
+    pub(crate) len_bytes: u32,
+    /// A record starts here.
+    pub(crate) first: bool,
+    /// A record ends here.
+    pub(crate) last: bool,
+}
+
+impl PieceHeader {
+    /// Its bytes.
+    pub(crate) fn encode(self) -> [u8; PIECE_HEADER_BYTES] {
+        let mut bytes = [0; PIECE_HEADER_BYTES];
+        let mut out = Writer { bytes: &mut bytes, at: 0 };
+        out.u64(self.commit.0);
+        out.u32(self.len_bytes);
+        let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+        out.u32(flag(self.first, PIECE_FIRST) | flag(self.last, PIECE_LAST));
+        bytes
+    }
+}
+
+/// Completes a group in place: `block` holds the pieces from `GROUP_HEADER_BYTES` on and zeroes after them. Returns the
+/// checksum, which is not taken from `header`.
+pub(crate) fn encode_group(file_id: u64, header: &GroupHeader, block: &mut [u8]) -> u64 {
+    let mut out = Writer { bytes: block, at: 8 };
+    out.u32(MAGIC);
+    out.u32(header.payload_bytes);
+    out.u64(header.sequence);
+    out.u64(header.position);
+    out.u64(header.durable_sequence);
+    out.u64(header.previous);
+    out.put(&[0; GROUP_HEADER_BYTES - 48]);
+    let end = GROUP_HEADER_BYTES + header.payload_bytes as usize;
+    let sum = placed_checksum(file_id, header.position, &block[8..end]);
+    block[..8].copy_from_slice(&sum.to_le_bytes());
+    sum
+}
+
+/// What the first block of a group claims, unchecked but for the magic number and a sane length: enough to know how much to
+/// read.
+pub(crate) fn peek_group(block: &[u8], segment_bytes: u64) -> Option<GroupHeader> {
+    if block.len() < GROUP_HEADER_BYTES {
+        return None;
+    }
+    let mut from = Reader { bytes: block, at: 0 };
+    let checksum = from.u64();
+    if from.u32() != MAGIC {
+        return None;
+    }
+    let payload_bytes = from.u32();
+    let header = GroupHeader {
+        sequence: from.u64(),
+        position: from.u64(),
+        durable_sequence: from.u64(),
+        previous: from.u64(),
+        payload_bytes,
+        checksum,
+    };
+    let in_segment = header.position % segment_bytes + header.len_bytes() as u64 <= segment_bytes;
+    (in_segment && header.position.is_multiple_of(LOG_BLOCK_BYTES as u64)).then_some(header)
+}
+
+/// A group with its pieces, if `block` (its blocks, or more) holds one that is whole.
+pub(crate) fn decode_group(file_id: u64, segment_bytes: u64, block: &[u8]) -> Option<GroupHeader> {
+    let header = peek_group(block, segment_bytes)?;
+    let end = GROUP_HEADER_BYTES + header.payload_bytes as usize;
+    let content = block.get(8..end)?;
+    (placed_checksum(file_id, header.position, content) == header.checksum).then_some(header)
+}
+
+/// The pieces of a group that [`decode_group`] accepted.
+///
+/// # Errors
+/// `Corrupt` when pieces do not fill the group exactly, although its checksum is right.
+pub(crate) fn pieces_of<'a>(header: &GroupHeader, block: &'a [u8]) -> Result<Vec<(PieceHeader, &'a [u8])>> {
+    let broken = || {
+        let what = format!("log group {} at {}: pieces do not fit", header.sequence, header.position);
+        Error::new(ErrorKind::Corrupt, what)
+    };
+    let end = GROUP_HEADER_BYTES + header.payload_bytes as usize;
+    let mut rest = block.get(GROUP_HEADER_BYTES..end).ok_or_else(broken)?;
+    let mut pieces = Vec::new();
+    while !rest.is_empty() {
+        let (head, tail) = rest.split_at_checked(PIECE_HEADER_BYTES).ok_or_else(broken)?;
+        let mut from = Reader { bytes: head, at: 0 };
+        let (commit, len_bytes, flags) = (CommitSeq(from.u64()), from.u32(), from.u32());
+        let (content, next) = tail.split_at_checked(len_bytes as usize).ok_or_else(broken)?;
+        if flags > (PIECE_FIRST | PIECE_LAST) {
+            return Err(broken());
+        }
+        let (first, last) = (flags & PIECE_FIRST != 0, flags & PIECE_LAST != 0);
+        pieces.push((PieceHeader { commit, len_bytes, first, last }, content));
+        rest = next;
+    }
+    Ok(pieces)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEGMENT: u64 = 1 << 20;
+
+    fn group() -> (GroupHeader, Vec<u8>) {
+        let mut block = vec![0; LOG_BLOCK_BYTES];
+        let mut at = GROUP_HEADER_BYTES;
+        for (commit, content) in [(5, &b"put a"[..]), (6, b"delete b")] {
+            let piece =
+                PieceHeader { commit: CommitSeq(commit), len_bytes: content.len() as u32, first: true, last: true };
+            block[at..at + PIECE_HEADER_BYTES].copy_from_slice(&piece.encode());
+            at += PIECE_HEADER_BYTES;
+            block[at..at + content.len()].copy_from_slice(content);
+            at += content.len();
+        }
+        let payload_bytes = (at - GROUP_HEADER_BYTES) as u32;
+        let mut header =
+            GroupHeader { sequence: 3, position: 8192, durable_sequence: 1, previous: 77, payload_bytes, checksum: 0 };
+        header.checksum = encode_group(1, &header, &mut block);
+        (header, block)
+    }
+
+    #[test]
+    fn a_group_is_read_back_with_its_pieces() {
+        let (header, block) = group();
+        assert_eq!(decode_group(1, SEGMENT, &block), Some(header));
+        let pieces = pieces_of(&header, &block).unwrap();
+        assert_eq!(pieces.len(), 2);
+        assert_eq!((pieces[1].0.commit, pieces[1].1), (CommitSeq(6), &b"delete b"[..]));
+        assert_eq!(decode_group(2, SEGMENT, &block), None, "another file's group");
+    }
+
+    #[test]
+    fn any_flipped_bit_of_header_or_pieces_is_found() {
+        let (header, mut block) = group();
+        for bit in 0..(GROUP_HEADER_BYTES + header.payload_bytes as usize) * 8 {
+            block[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(decode_group(1, SEGMENT, &block), None, "bit {bit}");
+            block[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..5000), payload in 0u32..6000) {
+            let mut block = bytes;
+            if block.len() >= GROUP_HEADER_BYTES {
+                block[8..12].copy_from_slice(&MAGIC.to_le_bytes());
+                block[12..16].copy_from_slice(&payload.to_le_bytes());
+                let end = GROUP_HEADER_BYTES + payload as usize;
+                if end <= block.len() {
+                    let position = Reader { bytes: &block, at: 24 }.u64();
+                    let sum = placed_checksum(1, position, &block[8..end]);
+                    block[..8].copy_from_slice(&sum.to_le_bytes());
+                }
+            }
+            if let Some(header) = peek_group(&block, SEGMENT) {
+                let _ = pieces_of(&header, &block);
+            }
+            let _ = decode_group(1, SEGMENT, &block);
+        }
+    }
+}

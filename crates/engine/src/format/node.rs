@@ -1,0 +1,428 @@
+//! The node of a B+tree: a slotted page body. This file reads nodes; [`super::node_mut`] writes them.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | kind: 1 node, 2 overflow index, 3 overflow data |
+//! | 1 | 1 | level: 0 for a leaf |
+//! | 2 | 2 | number of slots |
+//! | 4 | 2 | length of the prefix that all keys of the node share |
+//! | 6 | 2 | length of the lower fence |
+//! | 8 | 2 | length of the upper fence |
+//! | 10 | 2 | flags: bit 0 set when there is an upper fence (the last node of a level has none) |
+//! | 12 | 2 | start of the heap: cells lie between it and the fences |
+//! | 14 | 2 | bytes of the heap that no slot refers to |
+//! | 16 | 8 | table the node belongs to |
+//! | 24 | 6 | inner nodes: the child left of the first key |
+//! | 30 | 2 | zero |
+//! | 32 | 8 each | slots, in key order |
+//!
+//! The fences end the body: the lower one last, the upper one before it. All keys `k` of the node and of what hangs below
+//! satisfy `lower <= k < upper`; the prefix is the beginning that both fences share, stored once (as part of the fences) and
+//! cut from every key.
+//!
+//! A slot is `head u32, offset u16, key_len u16`: the first four bytes of the rest of the key, as a big-endian number padded
+//! with zeroes, so that most steps of a binary search touch only the slots. At `offset` lies the cell: the rest of the key, then
+//!
+//! - leaf: `u16` length and the value, or `0x8000 | 14`, `u64` length, 6 bytes page id of a value kept in overflow pages;
+//! - inner: 6 bytes page id of the child whose keys are not smaller than this key.
+//!
+//! Nothing here trusts the bytes: `open` checks the header, each accessor what it touches, and all answer `Corrupt` naming
+//! the page. Loops are bounded by the slot count, which `open` bounds by the size of the body.
+
+use std::cmp::Ordering;
+
+use super::PageId;
+use crate::error::{Error, Result};
+
+/// Value of byte 0 of the body of a tree node.
+pub(crate) const KIND_NODE: u8 = 1;
+/// Value of byte 0 of the body of an index of overflow pages.
+pub(crate) const KIND_OVERFLOW_INDEX: u8 = 2;
+/// Value of byte 0 of the body of an overflow page with data.
+pub(crate) const KIND_OVERFLOW_DATA: u8 = 3;
+
+/// Bytes before the slots.
+pub(super) const NODE_HEADER_BYTES: usize = 32;
+/// Bytes of a slot.
+pub(super) const SLOT_BYTES: usize = 8;
+/// Bytes of a page id in a cell.
+pub(crate) const CHILD_BYTES: usize = 6;
+/// Set in a value's length word when the value is elsewhere.
+const OVERFLOW_FLAG: u16 = 0x8000;
+/// Bytes that stand in for a value kept elsewhere: length and page.
+const OVERFLOW_REF_BYTES: usize = 8 + CHILD_BYTES;
+/// No tree is higher: levels beyond are damage.
+pub(crate) const LEVEL_MAX: u8 = 40;
+
+/// Longest key at this page size: a quarter page less what fences and slots need, so that two inner cells of this length
+/// fit between two fences of this length.
+pub(crate) const fn key_bytes_max(page_bytes: usize) -> usize {
+    page_bytes / 4 - 64
+}
+
+/// Longest value kept in the leaf at this page size; longer ones go to overflow pages.
+pub(crate) const fn inline_value_bytes_max(page_bytes: usize) -> usize {
+    page_bytes / 4
+}
+
+/// A value as a leaf holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cell<'a> {
+    /// The value itself.
+    Inline(&'a [u8]),
+    /// A value in overflow pages.
+    Overflow(OverflowRef),
+}
+
+/// Where a long value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OverflowRef {
+    /// Its length.
+    pub(crate) len_bytes: u64,
+    /// Its only data page, or the top of the index of its data pages.
+    pub(crate) root: PageId,
+}
+
+impl Cell<'_> {
+    /// Bytes that [`Cell::encode`] appends.
+    pub(crate) fn encoded_len(&self) -> usize {
+        2 + match self {
+            Self::Inline(value) => value.len(),
+            Self::Overflow(_) => OVERFLOW_REF_BYTES,
+        }
+    }
+
+    /// The bytes after the key in a leaf cell.
+    pub(crate) fn encode(&self, into: &mut Vec<u8>) {
+        match self {
+            Self::Inline(value) => {
+                into.extend_from_slice(&(value.len() as u16).to_le_bytes());
+                into.extend_from_slice(value);
+            }
+            Self::Overflow(to) => {
+                into.extend_from_slice(&(OVERFLOW_FLAG | OVERFLOW_REF_BYTES as u16).to_le_bytes());
+                into.extend_from_slice(&to.len_bytes.to_le_bytes());
+                into.extend_from_slice(&encode_child(to.root));
+            }
+        }
+    }
+}
+
+/// A page id as cells hold it.
+pub(crate) fn encode_child(id: PageId) -> [u8; CHILD_BYTES] {
+    let bytes = id.0.to_le_bytes();
+    [bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5]]
+}
+
+/// A page id from the first bytes of `bytes`.
+pub(crate) fn decode_child(bytes: &[u8]) -> Option<PageId> {
+    let bytes = bytes.get(..CHILD_BYTES)?;
+    Some(PageId(u64::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], 0, 0])))
+}
+
+/// The first four bytes of a key's rest, as the slots hold them: compares like the bytes do, up to ties.
+pub(super) fn head_of(rest: &[u8]) -> u32 {
+    let mut head = [0u8; 4];
+    let len = rest.len().min(4);
+    head[..len].copy_from_slice(&rest[..len]);
+    u32::from_be_bytes(head)
+}
+
+/// A tree node, for reading.
+#[derive(Clone, Copy)]
+pub(crate) struct Node<'a> {
+    page: PageId,
+    body: &'a [u8],
+    count: usize,
+    prefix_len: usize,
+}
+
+impl<'a> Node<'a> {
+    /// The node that page `page` holds.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is none, or its header contradicts itself.
+    #[inline]
+    pub(crate) fn open(page: PageId, body: &'a [u8]) -> Result<Self> {
+        if body.len() < NODE_HEADER_BYTES || body[0] != KIND_NODE {
+            return Err(not_a_node(page, body));
+        }
+        let node = Self { page, body, count: usize::from(u16_at(body, 2)), prefix_len: usize::from(u16_at(body, 4)) };
+        let (lower_len, upper_len, heap) = (node.lower_len(), node.upper_len(), node.heap());
+        let slots_end = NODE_HEADER_BYTES + node.count * SLOT_BYTES;
+        let well_formed = slots_end <= heap
+            && heap + lower_len + upper_len <= body.len()
+            && node.prefix_len <= lower_len
+            && (node.prefix_len == 0 || node.prefix_len <= upper_len)
+            && body[1] <= LEVEL_MAX;
+        if well_formed { Ok(node) } else { Err(node.corrupt("the node's header contradicts itself")) }
+    }
+
+    /// Its page.
+    pub(crate) fn page(&self) -> PageId {
+        self.page
+    }
+
+    /// Height above the leaves.
+    #[inline]
+    pub(crate) fn level(&self) -> u8 {
+        self.body[1]
+    }
+
+    /// Number of keys; an inner node has one child more.
+    #[inline]
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The table it belongs to.
+    pub(crate) fn table(&self) -> u64 {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&self.body[16..24]);
+        u64::from_le_bytes(bytes)
+    }
+
+    /// No key of it is smaller. Empty for the first node of a level.
+    pub(crate) fn lower(&self) -> &'a [u8] {
+        &self.body[self.body.len() - self.lower_len()..]
+    }
+
+    /// All keys of it are smaller; `None` for the last node of a level.
+    pub(crate) fn upper(&self) -> Option<&'a [u8]> {
+        (u16_at(self.body, 10) & 1 == 1).then(|| {
+            let end = self.body.len() - self.lower_len();
+            &self.body[end - self.upper_len()..end]
+        })
+    }
+
+    /// What all its keys begin with.
+    #[inline]
+    pub(crate) fn prefix(&self) -> &'a [u8] {
+        &self.lower()[..self.prefix_len]
+    }
+
+    /// The rest of key `index`, after the prefix.
+    ///
+    /// # Errors
+    /// `Corrupt` when there is no such slot or it points outside the node.
+    #[inline]
+    pub(crate) fn rest(&self, index: usize) -> Result<&'a [u8]> {
+        let (offset, key_len) = self.slot(index)?;
+        self.body.get(offset..offset + key_len).ok_or_else(|| self.bad_cell(index))
+    }
+
+    /// Key `index` in full.
+    ///
+    /// # Errors
+    /// As [`Node::rest`].
+    pub(crate) fn key(&self, index: usize) -> Result<Vec<u8>> {
+        Ok([self.prefix(), self.rest(index)?].concat())
+    }
+
+    /// The value of key `index` of a leaf.
+    ///
+    /// # Errors
+    /// `Corrupt` when slot or cell point outside the node.
+    #[inline]
+    pub(crate) fn cell(&self, index: usize) -> Result<Cell<'a>> {
+        let after_key = self.after_key(index)?;
+        let (word, value) = after_key.split_at_checked(2).ok_or_else(|| self.bad_cell(index))?;
+        let word = u16::from_le_bytes([word[0], word[1]]);
+        let value = value.get(..usize::from(word & !OVERFLOW_FLAG)).ok_or_else(|| self.bad_cell(index))?;
+        if word & OVERFLOW_FLAG == 0 {
+            return Ok(Cell::Inline(value));
+        }
+        let (len, root) = value.split_first_chunk::<8>().ok_or_else(|| self.bad_cell(index))?;
+        let root = decode_child(root).ok_or_else(|| self.bad_cell(index))?;
+        Ok(Cell::Overflow(OverflowRef { len_bytes: u64::from_le_bytes(*len), root }))
+    }
+
+    /// The bytes after the key of cell `index`: what moves with the key when nodes are split or merged.
+    pub(super) fn payload(&self, index: usize) -> Result<&'a [u8]> {
+        let after_key = self.after_key(index)?;
+        let len = if self.level() > 0 {
+            CHILD_BYTES
+        } else {
+            let word = after_key.first_chunk::<2>().ok_or_else(|| self.bad_cell(index))?;
+            2 + usize::from(u16::from_le_bytes(*word) & !OVERFLOW_FLAG)
+        };
+        after_key.get(..len).ok_or_else(|| self.bad_cell(index))
+    }
+
+    /// Child `index` of an inner node, counted from 0 to `count` inclusive.
+    ///
+    /// # Errors
+    /// `Corrupt` when slot or cell point outside the node, or this is a leaf.
+    #[inline]
+    pub(crate) fn child(&self, index: usize) -> Result<PageId> {
+        if self.level() == 0 {
+            return Err(self.corrupt("a leaf where an inner node belongs"));
+        }
+        let bytes = if index == 0 { &self.body[24..30] } else { self.after_key(index - 1)? };
+        decode_child(bytes).ok_or_else(|| self.bad_cell(index))
+    }
+
+    /// Which child of an inner node is responsible for `key`.
+    #[inline]
+    pub(crate) fn child_index(&self, key: &[u8]) -> Result<usize> {
+        Ok(match self.search(key)? {
+            Ok(index) => index + 1,
+            Err(index) => index,
+        })
+    }
+
+    /// Which child of an inner node holds the largest keys smaller than `bound` (all keys are, without one).
+    pub(crate) fn child_index_below(&self, bound: Option<&[u8]>) -> Result<usize> {
+        match bound {
+            None => Ok(self.count),
+            Some(bound) => Ok(match self.search(bound)? {
+                Ok(index) | Err(index) => index,
+            }),
+        }
+    }
+
+    /// Where `key` is, or where it belongs.
+    ///
+    /// # Errors
+    /// `Corrupt` when a slot on the way points outside the node.
+    #[inline]
+    pub(crate) fn search(&self, key: &[u8]) -> Result<std::result::Result<usize, usize>> {
+        let prefix = self.prefix();
+        let rest = match key.strip_prefix(prefix) {
+            Some(rest) => rest,
+            // Outside the fences: only damage, or a caller that looks for a bound, brings us here.
+            None if key < prefix => return Ok(Err(0)),
+            None => return Ok(Err(self.count)),
+        };
+        let head = head_of(rest);
+        let slots = &self.body[NODE_HEADER_BYTES..NODE_HEADER_BYTES + self.count * SLOT_BYTES];
+        let (mut low, mut high) = (0, self.count);
+        while low < high {
+            let middle = low.midpoint(high);
+            let at = middle * SLOT_BYTES;
+            let here = u32::from_le_bytes([slots[at], slots[at + 1], slots[at + 2], slots[at + 3]]);
+            let order = match here.cmp(&head) {
+                Ordering::Equal => self.rest(middle)?.cmp(rest),
+                different => different,
+            };
+            match order {
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return Ok(Ok(middle)),
+            }
+        }
+        Ok(Err(low))
+    }
+
+    /// Bytes in use: header, slots, live cells and fences.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.body.len() - self.free_bytes()
+    }
+
+    /// Bytes that new slots and cells may take, after a compaction if need be.
+    pub(super) fn free_bytes(&self) -> usize {
+        (self.gap_bytes() + usize::from(u16_at(self.body, 14))).min(self.body.len() - NODE_HEADER_BYTES)
+    }
+
+    /// Bytes between the slots and the heap.
+    pub(super) fn gap_bytes(&self) -> usize {
+        self.heap() - NODE_HEADER_BYTES - self.count * SLOT_BYTES
+    }
+
+    /// Checks everything that can be checked of a node by itself: order of keys, heads, fences, cells.
+    ///
+    /// # Errors
+    /// `Corrupt`, saying what is wrong first.
+    pub(crate) fn check(&self) -> Result<()> {
+        let (lower, upper) = (self.lower(), self.upper());
+        if upper.is_some_and(|upper| upper <= lower) {
+            return Err(self.corrupt("its upper fence is not above its lower fence"));
+        }
+        if self.prefix_len > 0 && !upper.is_some_and(|upper| upper.starts_with(self.prefix())) {
+            return Err(self.corrupt("its fences do not share its prefix"));
+        }
+        let heap = self.heap()..self.body.len() - self.lower_len() - self.upper_len();
+        let mut previous: Option<&[u8]> = None;
+        let mut live_bytes = 0;
+        for index in 0..self.count {
+            let (rest, payload) = (self.rest(index)?, self.payload(index)?);
+            let (offset, key_len) = self.slot(index)?;
+            if offset < heap.start || offset + key_len + payload.len() > heap.end {
+                return Err(self.bad_cell(index));
+            }
+            live_bytes += key_len + payload.len();
+            if self.head(index) != head_of(rest) {
+                return Err(self.corrupt(format_args!("slot {index} has the wrong head")));
+            }
+            if previous.is_some_and(|previous| previous >= rest) {
+                return Err(self.corrupt(format_args!("key {index} is not above the key before it")));
+            }
+            previous = Some(rest);
+            if self.level() == 0 {
+                self.cell(index)?;
+            }
+        }
+        if live_bytes + usize::from(u16_at(self.body, 14)) != heap.len() {
+            return Err(self.corrupt("its count of unused bytes is wrong"));
+        }
+        if self.count > 0 {
+            let (first, last) = (self.key(0)?, self.key(self.count - 1)?);
+            if first.as_slice() < lower || upper.is_some_and(|upper| last.as_slice() >= upper) {
+                return Err(self.corrupt("its keys lie outside its fences"));
+            }
+        }
+        Ok(())
+    }
+
+    fn after_key(&self, index: usize) -> Result<&'a [u8]> {
+        let (offset, key_len) = self.slot(index)?;
+        self.body.get(offset + key_len..).ok_or_else(|| self.bad_cell(index))
+    }
+
+    fn slot(&self, index: usize) -> Result<(usize, usize)> {
+        if index >= self.count {
+            return Err(self.bad_cell(index));
+        }
+        let at = NODE_HEADER_BYTES + index * SLOT_BYTES;
+        Ok((usize::from(u16_at(self.body, at + 4)), usize::from(u16_at(self.body, at + 6))))
+    }
+
+    fn head(&self, index: usize) -> u32 {
+        let at = NODE_HEADER_BYTES + index * SLOT_BYTES;
+        u32::from_le_bytes([self.body[at], self.body[at + 1], self.body[at + 2], self.body[at + 3]])
+    }
+
+    fn lower_len(&self) -> usize {
+        usize::from(u16_at(self.body, 6))
+    }
+
+    fn upper_len(&self) -> usize {
+        usize::from(u16_at(self.body, 8))
+    }
+
+    pub(super) fn heap(&self) -> usize {
+        usize::from(u16_at(self.body, 12))
+    }
+
+    #[cold]
+    fn bad_cell(&self, index: usize) -> Error {
+        self.corrupt(format_args!("slot {index} of {} points outside the node", self.count))
+    }
+
+    /// An error about this node.
+    #[cold]
+    pub(crate) fn corrupt(&self, what: impl std::fmt::Display) -> Error {
+        Error::corrupt_page(self.page, what)
+    }
+}
+
+#[cold]
+fn not_a_node(page: PageId, body: &[u8]) -> Error {
+    let kind = body.first().copied().unwrap_or(0);
+    Error::corrupt_page(page, format_args!("holds kind {kind} where a tree node belongs"))
+}
+
+#[inline]
+pub(super) fn u16_at(body: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([body[at], body[at + 1]])
+}

@@ -1,0 +1,299 @@
+//! Writing tree nodes: begin one, add and remove cells in place, and spread cells over new nodes when one overflows.
+//!
+//! A writer starts from a body that [`Node::open`] accepted. What `open` does not check (offsets of single cells, the count of
+//! unused bytes) is checked where it is used: a hostile node ends in `Corrupt`, never in a panic or a write outside.
+
+use super::node::{CHILD_BYTES, KIND_NODE, NODE_HEADER_BYTES, Node, SLOT_BYTES, encode_child, head_of, u16_at};
+use super::{PageId, TableId};
+use crate::error::{Error, Result};
+
+/// What every node of a new one's level and table has in common.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NodeSpec<'a> {
+    /// Height above the leaves.
+    pub(crate) level: u8,
+    /// The table.
+    pub(crate) table: TableId,
+    /// Lower fence.
+    pub(crate) lower: &'a [u8],
+    /// Upper fence.
+    pub(crate) upper: Option<&'a [u8]>,
+    /// The leftmost child of an inner node.
+    pub(crate) first_child: Option<PageId>,
+}
+
+impl NodeSpec<'_> {
+    fn prefix_len(&self) -> usize {
+        self.upper.map_or(0, |upper| common_prefix_len(self.lower, upper))
+    }
+
+    /// Bytes of a body that hold neither slots nor cells.
+    fn overhead_bytes(&self) -> usize {
+        NODE_HEADER_BYTES + self.lower.len() + self.upper.map_or(0, <[u8]>::len)
+    }
+}
+
+/// Makes `body` an empty node. The fences must fit, which they do when they are at most `key_bytes_max` long.
+pub(crate) fn init(body: &mut [u8], spec: &NodeSpec<'_>) {
+    let upper = spec.upper.unwrap_or_default();
+    let lower_at = body.len() - spec.lower.len();
+    let upper_at = lower_at - upper.len();
+    body.fill(0);
+    body[0] = KIND_NODE;
+    body[1] = spec.level;
+    put_u16(body, 4, spec.prefix_len());
+    put_u16(body, 6, spec.lower.len());
+    put_u16(body, 8, upper.len());
+    put_u16(body, 10, usize::from(spec.upper.is_some()));
+    put_u16(body, 12, upper_at);
+    body[16..24].copy_from_slice(&spec.table.0.to_le_bytes());
+    if let Some(child) = spec.first_child {
+        body[24..30].copy_from_slice(&encode_child(child));
+    }
+    body[lower_at..].copy_from_slice(spec.lower);
+    body[upper_at..lower_at].copy_from_slice(upper);
+}
+
+/// Inserts a cell at `index`. Answers `false`, with nothing changed, when the node has no room for it.
+///
+/// # Errors
+/// `Corrupt` when the node is damaged or the key does not belong into it.
+pub(crate) fn insert(page: PageId, body: &mut [u8], index: usize, key: &[u8], payload: &[u8]) -> Result<bool> {
+    let node = Node::open(page, body)?;
+    let Some(rest) = key.strip_prefix(node.prefix()) else {
+        return Err(node.corrupt("a key that lacks the node's prefix led here"));
+    };
+    if index > node.count() {
+        return Err(node.corrupt(format_args!("no slot {index} among {}", node.count())));
+    }
+    let cell_len = rest.len() + payload.len();
+    if node.gap_bytes() < cell_len + SLOT_BYTES {
+        if node.free_bytes() < cell_len + SLOT_BYTES {
+            return Ok(false);
+        }
+        compact(page, body)?;
+        if Node::open(page, body)?.gap_bytes() < cell_len + SLOT_BYTES {
+            return Ok(false);
+        }
+    }
+    let node = Node::open(page, body)?;
+    let (count, offset) = (node.count(), node.heap() - cell_len);
+    body[offset..offset + rest.len()].copy_from_slice(rest);
+    body[offset + rest.len()..offset + cell_len].copy_from_slice(payload);
+    let at = NODE_HEADER_BYTES + index * SLOT_BYTES;
+    body.copy_within(at..NODE_HEADER_BYTES + count * SLOT_BYTES, at + SLOT_BYTES);
+    body[at..at + 4].copy_from_slice(&head_of(rest).to_le_bytes());
+    put_u16(body, at + 4, offset);
+    put_u16(body, at + 6, rest.len());
+    put_u16(body, 2, count + 1);
+    put_u16(body, 12, offset);
+    Ok(true)
+}
+
+/// Removes the cell at `index`.
+///
+/// # Errors
+/// `Corrupt` when there is none, or the node is damaged.
+pub(crate) fn remove(page: PageId, body: &mut [u8], index: usize) -> Result<()> {
+    let node = Node::open(page, body)?;
+    let cell_len = node.rest(index)?.len() + node.payload(index)?.len();
+    let count = node.count();
+    let at = NODE_HEADER_BYTES + index * SLOT_BYTES;
+    body.copy_within(at + SLOT_BYTES..NODE_HEADER_BYTES + count * SLOT_BYTES, at);
+    put_u16(body, 2, count - 1);
+    let unused = usize::from(u16_at(body, 14)) + cell_len;
+    // Overlapping cells of a hostile node can add up to more than there is.
+    put_u16(body, 14, unused.min(body.len() - NODE_HEADER_BYTES));
+    Ok(())
+}
+
+/// Puts another payload of the same length in place of the one at `index`; `false` when the length differs.
+///
+/// # Errors
+/// `Corrupt` when there is no such cell.
+pub(crate) fn replace(page: PageId, body: &mut [u8], index: usize, payload: &[u8]) -> Result<bool> {
+    let node = Node::open(page, body)?;
+    let old = node.payload(index)?;
+    if old.len() != payload.len() {
+        return Ok(false);
+    }
+    let start = old.as_ptr() as usize - body.as_ptr() as usize;
+    body[start..start + payload.len()].copy_from_slice(payload);
+    Ok(true)
+}
+
+/// Makes another page the leftmost child of an inner node.
+pub(crate) fn set_first_child(body: &mut [u8], child: PageId) {
+    body[24..30].copy_from_slice(&encode_child(child));
+}
+
+/// Moves the cells together so that all unused bytes lie in one gap.
+fn compact(page: PageId, body: &mut [u8]) -> Result<()> {
+    let old = body.to_vec();
+    let node = Node::open(page, &old)?;
+    let heap_end = old.len() - node.lower().len() - node.upper().map_or(0, <[u8]>::len);
+    let slots_end = NODE_HEADER_BYTES + node.count() * SLOT_BYTES;
+    let mut heap = heap_end;
+    for index in 0..node.count() {
+        let (rest, payload) = (node.rest(index)?, node.payload(index)?);
+        let cell_len = rest.len() + payload.len();
+        heap = heap
+            .checked_sub(cell_len)
+            .filter(|heap| *heap >= slots_end)
+            .ok_or_else(|| node.corrupt("its cells overlap"))?;
+        body[heap..heap + rest.len()].copy_from_slice(rest);
+        body[heap + rest.len()..heap + cell_len].copy_from_slice(payload);
+        put_u16(body, NODE_HEADER_BYTES + index * SLOT_BYTES + 4, heap);
+    }
+    put_u16(body, 12, heap);
+    put_u16(body, 14, 0);
+    Ok(())
+}
+
+/// Cells on their way to other nodes, in key order, with keys in full.
+#[derive(Debug, Default)]
+pub(crate) struct Cells {
+    bytes: Vec<u8>,
+    /// End of key and end of payload of each, in `bytes`.
+    ends: Vec<(u32, u32)>,
+}
+
+impl Cells {
+    /// All cells of a node.
+    ///
+    /// # Errors
+    /// `Corrupt` when a cell points outside the node.
+    pub(crate) fn of(node: &Node<'_>) -> Result<Self> {
+        let mut cells = Self::default();
+        cells.append(node)?;
+        Ok(cells)
+    }
+
+    /// Adds all cells of the node that follows.
+    ///
+    /// # Errors
+    /// `Corrupt` when a cell points outside the node.
+    pub(crate) fn append(&mut self, node: &Node<'_>) -> Result<()> {
+        for index in 0..node.count() {
+            self.push(&[node.prefix(), node.rest(index)?], node.payload(index)?);
+        }
+        Ok(())
+    }
+
+    /// Adds a cell at the end; the key comes in parts.
+    pub(crate) fn push(&mut self, key: &[&[u8]], payload: &[u8]) {
+        for part in key {
+            self.bytes.extend_from_slice(part);
+        }
+        let key_end = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(payload);
+        self.ends.push((key_end, self.bytes.len() as u32));
+    }
+
+    /// Adds a cell at `index`, at most the number of cells.
+    pub(crate) fn insert(&mut self, index: usize, key: &[u8], payload: &[u8]) {
+        let at = self.start(index);
+        let grown = (key.len() + payload.len()) as u32;
+        self.bytes.splice(at..at, key.iter().chain(payload).copied());
+        for (key_end, end) in &mut self.ends[index..] {
+            *key_end += grown;
+            *end += grown;
+        }
+        self.ends.insert(index, (at as u32 + key.len() as u32, at as u32 + grown));
+    }
+
+    /// Number of cells.
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Key `index`.
+    pub(crate) fn key(&self, index: usize) -> &[u8] {
+        &self.bytes[self.start(index)..self.ends[index].0 as usize]
+    }
+
+    /// Payload `index`.
+    pub(crate) fn payload(&self, index: usize) -> &[u8] {
+        let (key_end, end) = self.ends[index];
+        &self.bytes[key_end as usize..end as usize]
+    }
+
+    /// A copy of the cells from `index` on.
+    pub(crate) fn from_index(&self, index: usize) -> Self {
+        let start = self.start(index);
+        let ends = self.ends[index..].iter();
+        let ends = ends.map(|(key_end, end)| (key_end - start as u32, end - start as u32)).collect();
+        Self { bytes: self.bytes[start..].to_vec(), ends }
+    }
+
+    /// The index nearest to the middle of their bytes.
+    pub(crate) fn middle(&self) -> usize {
+        let half = (self.bytes.len() / 2) as u32;
+        self.ends.partition_point(|(_, end)| *end < half)
+    }
+
+    /// Whether cells `range` fit into one node of this kind in a body of `body_bytes`.
+    pub(crate) fn fit(&self, range: std::ops::Range<usize>, spec: &NodeSpec<'_>, body_bytes: usize) -> bool {
+        let bytes = (self.start(range.end) - self.start(range.start)) + range.len() * SLOT_BYTES;
+        bytes + spec.overhead_bytes() <= body_bytes + range.len() * spec.prefix_len()
+    }
+
+    /// Writes cells `range` as a node.
+    ///
+    /// # Errors
+    /// `Corrupt` when they do not fit or lie outside the fences, which the cells of sound nodes never do.
+    pub(crate) fn write(
+        &self,
+        range: std::ops::Range<usize>,
+        spec: &NodeSpec<'_>,
+        page: PageId,
+        body: &mut [u8],
+    ) -> Result<()> {
+        if !self.fit(range.clone(), spec, body.len()) {
+            return Err(Error::corrupt_page(page, "its keys or fences are longer than any that were written"));
+        }
+        init(body, spec);
+        let prefix = &spec.lower[..spec.prefix_len()];
+        let mut heap = usize::from(u16_at(body, 12));
+        for (slot, index) in range.clone().enumerate() {
+            let Some(rest) = self.key(index).strip_prefix(prefix) else {
+                return Err(Error::corrupt_page(page, "its keys lie outside its fences"));
+            };
+            let payload = self.payload(index);
+            heap -= rest.len() + payload.len();
+            body[heap..heap + rest.len()].copy_from_slice(rest);
+            body[heap + rest.len()..heap + rest.len() + payload.len()].copy_from_slice(payload);
+            let at = NODE_HEADER_BYTES + slot * SLOT_BYTES;
+            body[at..at + 4].copy_from_slice(&head_of(rest).to_le_bytes());
+            put_u16(body, at + 4, heap);
+            put_u16(body, at + 6, rest.len());
+        }
+        put_u16(body, 2, range.len());
+        put_u16(body, 12, heap);
+        Ok(())
+    }
+
+    fn start(&self, index: usize) -> usize {
+        if index == 0 { 0 } else { self.ends[index - 1].1 as usize }
+    }
+}
+
+/// The payload of an inner cell.
+pub(crate) fn child_payload(child: PageId) -> [u8; CHILD_BYTES] {
+    encode_child(child)
+}
+
+/// How many bytes two keys begin with in common.
+pub(crate) fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// The shortest key that is above `below` and not above `at`: what tells two neighbouring leaves apart.
+pub(crate) fn separator<'a>(below: &[u8], at: &'a [u8]) -> &'a [u8] {
+    &at[..(common_prefix_len(below, at) + 1).min(at.len())]
+}
+
+fn put_u16(body: &mut [u8], at: usize, value: usize) {
+    // Positions and lengths in a body are below 65536: bodies are.
+    body[at..at + 2].copy_from_slice(&(value as u16).to_le_bytes());
+}

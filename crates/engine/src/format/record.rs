@@ -1,0 +1,184 @@
+//! The record of one commit in the log: what it did, in terms of tables and keys, never of pages.
+//!
+//! A record is a run of changes. Numbers are in LEB128 (seven bits a byte, lowest first, the high bit says that more follow).
+//!
+//! | change | bytes |
+//! |---|---|
+//! | put | `1`, table, length of the key, length of the value, key, value |
+//! | delete | `2`, table, length of the key, key |
+//! | create table | `3`, length of the name, name; its id is the number of the commit |
+
+use super::TableId;
+use crate::error::{Error, ErrorKind, Result};
+
+const PUT: u8 = 1;
+const DELETE: u8 = 2;
+const CREATE_TABLE: u8 = 3;
+
+/// One change, borrowed from where it is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change<'a> {
+    /// Sets the value of a key.
+    Put {
+        /// In which table.
+        table: TableId,
+        /// The key.
+        key: &'a [u8],
+        /// Its new value.
+        value: &'a [u8],
+    },
+    /// Removes a key, if it is there.
+    Delete {
+        /// In which table.
+        table: TableId,
+        /// The key.
+        key: &'a [u8],
+    },
+    /// Creates an empty table.
+    CreateTable {
+        /// Its name.
+        name: &'a [u8],
+    },
+}
+
+impl<'a> Change<'a> {
+    /// Appends all but the value to `into`, and answers the value, which comes next.
+    pub(crate) fn encode_head(&self, into: &mut Vec<u8>) -> &'a [u8] {
+        match self {
+            Self::Put { table, key, value } => {
+                into.push(PUT);
+                put_number(into, table.0);
+                put_number(into, key.len() as u64);
+                put_number(into, value.len() as u64);
+                into.extend_from_slice(key);
+                value
+            }
+            Self::Delete { table, key } => {
+                into.push(DELETE);
+                put_number(into, table.0);
+                put_number(into, key.len() as u64);
+                into.extend_from_slice(key);
+                &[]
+            }
+            Self::CreateTable { name } => {
+                into.push(CREATE_TABLE);
+                put_number(into, name.len() as u64);
+                into.extend_from_slice(name);
+                &[]
+            }
+        }
+    }
+
+    /// Takes the next change off the front of `record`; `None` at its end.
+    ///
+    /// # Errors
+    /// `Corrupt` when the bytes are no change.
+    pub(crate) fn decode(record: &mut &'a [u8]) -> Result<Option<Self>> {
+        let Some((kind, rest)) = record.split_first() else { return Ok(None) };
+        *record = rest;
+        let change = match *kind {
+            PUT => {
+                let table = TableId(take_number(record)?);
+                let (key_len, value_len) = (take_number(record)?, take_number(record)?);
+                Self::Put { table, key: take(record, key_len)?, value: take(record, value_len)? }
+            }
+            DELETE => {
+                let (table, key_len) = (TableId(take_number(record)?), take_number(record)?);
+                Self::Delete { table, key: take(record, key_len)? }
+            }
+            CREATE_TABLE => {
+                let name_len = take_number(record)?;
+                Self::CreateTable { name: take(record, name_len)? }
+            }
+            other => return Err(damaged(format!("change of kind {other}"))),
+        };
+        Ok(Some(change))
+    }
+}
+
+fn put_number(into: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        into.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    into.push(number as u8);
+}
+
+fn take_number(from: &mut &[u8]) -> Result<u64> {
+    let mut number = 0u64;
+    for shift in (0..64).step_by(7) {
+        let Some((byte, rest)) = from.split_first() else { return Err(damaged("it ends within a number")) };
+        *from = rest;
+        let bits = u64::from(byte & 0x7f);
+        if shift == 63 && bits > 1 {
+            break;
+        }
+        number |= bits << shift;
+        if byte & 0x80 == 0 {
+            return Ok(number);
+        }
+    }
+    Err(damaged("a number is too large"))
+}
+
+fn take<'a>(from: &mut &'a [u8], len: u64) -> Result<&'a [u8]> {
+    let split = usize::try_from(len).ok().and_then(|len| from.split_at_checked(len));
+    let (taken, rest) = split.ok_or_else(|| damaged("it is shorter than it says"))?;
+    *from = rest;
+    Ok(taken)
+}
+
+fn damaged(what: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("a record of the log is damaged: {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn encode(changes: &[Change<'_>]) -> Vec<u8> {
+        let mut record = Vec::new();
+        for change in changes {
+            let value = change.encode_head(&mut record);
+            record.extend_from_slice(value);
+        }
+        record
+    }
+
+    fn decode(mut record: &[u8]) -> Result<Vec<Change<'_>>> {
+        let mut changes = Vec::new();
+        while let Some(change) = Change::decode(&mut record)? {
+            changes.push(change);
+        }
+        Ok(changes)
+    }
+
+    proptest! {
+        #[test]
+        fn changes_come_back_as_they_were_written(
+            parts in prop::collection::vec((0u8..3, any::<u64>(), prop::collection::vec(any::<u8>(), 0..200)), 0..10),
+        ) {
+            let changes: Vec<_> = parts.iter().map(|(kind, table, bytes)| match kind {
+                0 => Change::Put { table: TableId(*table), key: &bytes[..bytes.len() / 3], value: &bytes[bytes.len() / 3..] },
+                1 => Change::Delete { table: TableId(*table), key: bytes },
+                _ => Change::CreateTable { name: bytes },
+            }).collect();
+            let record = encode(&changes);
+            prop_assert_eq!(decode(&record).unwrap(), changes);
+        }
+
+        #[test]
+        fn arbitrary_bytes_are_changes_or_an_error(record in prop::collection::vec(any::<u8>(), 0..60)) {
+            let _ = decode(&record);
+        }
+    }
+
+    #[test]
+    fn a_record_cut_short_is_an_error() {
+        let record = encode(&[Change::Put { table: TableId(300), key: b"key", value: b"value" }]);
+        for len in 1..record.len() {
+            assert_eq!(decode(&record[..len]).unwrap_err().kind(), ErrorKind::Corrupt, "{len} bytes");
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The superblock: what a database is, and where its last checkpoint begins.
+//!
+//! There are two, A and B, at fixed places whatever the page size. A checkpoint writes the older one, so a torn write
+//! of one leaves the other. Reading takes the valid one with the higher sequence.
+
+use super::checksum::{ALGORITHM_CRC64_NVME, placed_checksum};
+use super::location::BLOCK_LIMIT;
+use super::{BlockId, CommitSeq, PAGE_BYTES_MAX, PAGE_BYTES_MIN};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Bytes a superblock takes on disk: the largest sector in use.
+pub(crate) const SUPERBLOCK_BYTES: usize = 4096;
+/// Where A and B are. Far apart, because what damages one neighbourhood should not reach the other.
+pub(crate) const SUPERBLOCK_OFFSETS: [u64; 2] = [0, 65_536];
+/// The first byte that pages may use.
+pub(crate) const PAGES_START_BYTES: u64 = 131_072;
+/// The version of the format that this code writes, and the only one it reads.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+
+const MAGIC: [u8; 8] = *b"nofault\x01";
+const USED_BYTES: usize = 152;
+
+/// What a superblock says. The byte layout is in `docs/format.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    /// Chosen at random when the database is created; part of every checksum.
+    pub(crate) file_id: u64,
+    /// Bytes of a page and of a block.
+    pub(crate) page_bytes: u32,
+    /// Bytes of a log segment.
+    pub(crate) segment_bytes: u64,
+    /// Counts superblocks: the valid one with the higher number holds.
+    pub(crate) sequence: u64,
+    /// The commit whose state the page table shows.
+    pub(crate) commit: CommitSeq,
+    /// Page ids below this have an entry in the page table.
+    pub(crate) page_count: u64,
+    /// Levels of the page table; zero when there are no pages.
+    pub(crate) table_levels: u32,
+    /// Root node of the page table and its checksum; meaningless with zero levels.
+    pub(crate) table_root: BlockId,
+    /// Checksum of the root node.
+    pub(crate) table_checksum: u64,
+    /// The last log group before the records that recovery has to replay: its position …
+    pub(crate) log_anchor: u64,
+    /// … its sequence number …
+    pub(crate) log_anchor_sequence: u64,
+    /// … and its checksum. Recovery insists on finding exactly this group.
+    pub(crate) log_anchor_checksum: u64,
+}
+
+impl Superblock {
+    /// Writes it into `sector`, for slot `slot` (0 is A, 1 is B).
+    pub(crate) fn encode(&self, slot: usize, sector: &mut [u8]) {
+        sector.fill(0);
+        let mut out = Writer { bytes: sector, at: 0 };
+        out.put(&MAGIC);
+        out.u32(FORMAT_VERSION);
+        out.u32(ALGORITHM_CRC64_NVME);
+        out.u64(self.file_id);
+        out.u64(self.sequence);
+        out.u64(self.commit.0);
+        out.u32(self.page_bytes);
+        out.u32(self.table_levels);
+        out.u64(self.segment_bytes);
+        out.u64(self.page_count);
+        out.u64(self.table_root.0);
+        out.u64(self.table_checksum);
+        out.u64(self.log_anchor);
+        out.u64(self.log_anchor_sequence);
+        out.u64(self.log_anchor_checksum);
+        debug_assert!(out.at <= USED_BYTES, "the fields overlap the reserved bytes");
+        let end = SUPERBLOCK_BYTES - 8;
+        let sum = placed_checksum(self.file_id, slot as u64, &sector[..end]);
+        sector[end..SUPERBLOCK_BYTES].copy_from_slice(&sum.to_le_bytes());
+    }
+
+    /// Reads slot `slot` from the bytes found there.
+    ///
+    /// # Errors
+    /// `Unsupported` for another version or checksum, `Corrupt` for anything that is not a whole superblock.
+    pub(crate) fn decode(slot: usize, sector: &[u8]) -> Result<Self> {
+        let broken = |what: &str| {
+            let name = ["A", "B"][slot & 1];
+            Error::new(ErrorKind::Corrupt, format!("superblock {name} at {}: {what}", SUPERBLOCK_OFFSETS[slot & 1]))
+        };
+        if sector.len() < SUPERBLOCK_BYTES {
+            return Err(broken("the file ends before it does"));
+        }
+        let mut from = Reader { bytes: sector, at: 0 };
+        if from.take(8) != MAGIC {
+            let empty = sector[..SUPERBLOCK_BYTES].iter().all(|byte| *byte == 0);
+            return Err(broken(if empty { "only zeroes" } else { "not a nofault database" }));
+        }
+        let (version, algorithm) = (from.u32(), from.u32());
+        let file_id = from.u64();
+        let end = SUPERBLOCK_BYTES - 8;
+        let stored = u64_at(sector, end);
+        if algorithm == ALGORITHM_CRC64_NVME && stored != placed_checksum(file_id, slot as u64, &sector[..end]) {
+            return Err(broken("checksum does not match"));
+        }
+        if version != FORMAT_VERSION || algorithm != ALGORITHM_CRC64_NVME {
+            let what = format!(
+                "format {version} with checksum {algorithm}; this version of nofault reads format {FORMAT_VERSION} with checksum {ALGORITHM_CRC64_NVME}"
+            );
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        let (sequence, commit) = (from.u64(), CommitSeq(from.u64()));
+        let (page_bytes, table_levels) = (from.u32(), from.u32());
+        let (segment_bytes, page_count, table_root, table_checksum) = (from.u64(), from.u64(), from.u64(), from.u64());
+        let (log_anchor, log_anchor_sequence, log_anchor_checksum) = (from.u64(), from.u64(), from.u64());
+        if !page_bytes.is_power_of_two() || !(PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&(page_bytes as usize)) {
+            return Err(broken(&format!("pages of {page_bytes} bytes")));
+        }
+        if table_levels > 8
+            || table_root >= BLOCK_LIMIT
+            || page_count > 1 << 48
+            || (table_levels == 0) != (page_count == 0)
+        {
+            return Err(broken("a page table of impossible size or place"));
+        }
+        if segment_bytes < 8192 || segment_bytes % 4096 != 0 || segment_bytes > 1 << 40 || log_anchor % 4096 != 0 {
+            return Err(broken("a log of impossible shape"));
+        }
+        Ok(Self {
+            file_id,
+            page_bytes,
+            segment_bytes,
+            sequence,
+            commit,
+            page_count,
+            table_levels,
+            table_root: BlockId(table_root),
+            table_checksum,
+            log_anchor,
+            log_anchor_sequence,
+            log_anchor_checksum,
+        })
+    }
+}
+
+/// Puts little-endian fields one after the other.
+pub(crate) struct Writer<'a> {
+    pub(crate) bytes: &'a mut [u8],
+    pub(crate) at: usize,
+}
+
+impl Writer<'_> {
+    pub(crate) fn put(&mut self, field: &[u8]) {
+        self.bytes[self.at..self.at + field.len()].copy_from_slice(field);
+        self.at += field.len();
+    }
+
+    pub(crate) fn u32(&mut self, value: u32) {
+        self.put(&value.to_le_bytes());
+    }
+
+    pub(crate) fn u64(&mut self, value: u64) {
+        self.put(&value.to_le_bytes());
+    }
+}
+
+/// Takes little-endian fields one after the other, from bytes whose length the caller has checked.
+pub(crate) struct Reader<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn take(&mut self, count: usize) -> &'a [u8] {
+        self.at += count;
+        &self.bytes[self.at - count..self.at]
+    }
+
+    pub(crate) fn u32(&mut self) -> u32 {
+        let mut field = [0; 4];
+        field.copy_from_slice(self.take(4));
+        u32::from_le_bytes(field)
+    }
+
+    pub(crate) fn u64(&mut self) -> u64 {
+        let mut field = [0; 8];
+        field.copy_from_slice(self.take(8));
+        u64::from_le_bytes(field)
+    }
+}
+
+/// The eight bytes at `at`, little-endian.
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    Reader { bytes, at }.u64()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn example() -> Superblock {
+        Superblock {
+            file_id: 0x1234_5678_9ABC_DEF0,
+            page_bytes: 4096,
+            segment_bytes: 1 << 20,
+            sequence: 7,
+            commit: CommitSeq(99),
+            page_count: 1000,
+            table_levels: 2,
+            table_root: BlockId(40),
+            table_checksum: 5,
+            log_anchor: 8192,
+            log_anchor_sequence: 3,
+            log_anchor_checksum: 11,
+        }
+    }
+
+    #[test]
+    fn a_superblock_is_read_back_from_its_own_slot_only() {
+        let mut sector = vec![0; SUPERBLOCK_BYTES];
+        example().encode(1, &mut sector);
+        assert_eq!(Superblock::decode(1, &sector).unwrap(), example());
+        assert_eq!(Superblock::decode(0, &sector).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+
+    #[test]
+    fn any_flipped_bit_is_found() {
+        let mut sector = vec![0; SUPERBLOCK_BYTES];
+        example().encode(0, &mut sector);
+        for bit in (0..SUPERBLOCK_BYTES * 8).step_by(5) {
+            sector[bit / 8] ^= 1 << (bit % 8);
+            assert!(Superblock::decode(0, &sector).is_err(), "bit {bit}");
+            sector[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn emptied_foreign_and_newer_files_are_told_apart() {
+        let mut sector = vec![0; SUPERBLOCK_BYTES];
+        assert!(Superblock::decode(0, &sector).unwrap_err().to_string().contains("only zeroes"));
+        assert!(Superblock::decode(0, &sector[..100]).unwrap_err().to_string().contains("file ends"));
+        sector[..5].copy_from_slice(b"PK\x03\x04!");
+        assert!(Superblock::decode(0, &sector).unwrap_err().to_string().contains("not a nofault database"));
+        example().encode(0, &mut sector);
+        sector[8] = 2;
+        let end = SUPERBLOCK_BYTES - 8;
+        let sum = placed_checksum(example().file_id, 0, &sector[..end]);
+        sector[end..].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(Superblock::decode(0, &sector).unwrap_err().kind(), ErrorKind::Unsupported);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..5000), magic: bool) {
+            let mut bytes = bytes;
+            if magic && bytes.len() >= SUPERBLOCK_BYTES {
+                bytes[..8].copy_from_slice(&MAGIC);
+                bytes[8..16].copy_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
+                let file_id = u64_at(&bytes, 16);
+                let sum = placed_checksum(file_id, 0, &bytes[..SUPERBLOCK_BYTES - 8]);
+                bytes[SUPERBLOCK_BYTES - 8..SUPERBLOCK_BYTES].copy_from_slice(&sum.to_le_bytes());
+            }
+            let _ = Superblock::decode(0, &bytes);
+        }
+    }
+}

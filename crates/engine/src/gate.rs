@@ -1,0 +1,229 @@
+//! A first-come, first-served gate with a number of permits: for tasks and for threads alike.
+//!
+//! Kept true by: permits are handed to the longest waiter first, also when a later one asks for fewer, so nobody starves. A
+//! waiter that goes away gives back what it was granted meanwhile.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    state: Mutex<State>,
+    permits: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    free: usize,
+    waiting: VecDeque<Waiter>,
+    next_ticket: u64,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    ticket: u64,
+    want: usize,
+    waker: Waker,
+    granted: bool,
+}
+
+/// Permits held. Dropping it hands them on.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    gate: Arc<Gate>,
+    count: usize,
+}
+
+impl Gate {
+    /// A gate with this many permits.
+    pub(crate) fn new(permits: usize) -> Arc<Self> {
+        let state = State { free: permits, waiting: VecDeque::new(), next_ticket: 0 };
+        Arc::new(Self { state: Mutex::new(state), permits })
+    }
+
+    /// How many permits there are in all.
+    pub(crate) fn permits(&self) -> usize {
+        self.permits
+    }
+
+    /// Waits for `count` permits, at most as many as there are.
+    pub(crate) fn acquire(self: &Arc<Self>, count: usize) -> Acquire {
+        Acquire { gate: self.clone(), count: count.min(self.permits), ticket: None }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing in here panics half-way; a poisoned lock is as good as any.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give_back(&self, count: usize) {
+        let mut state = self.lock();
+        state.free += count;
+        let wakers = state.grant();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl State {
+    /// Grants permits in order for as long as they last. Granted waiters stay listed until they come for them.
+    fn grant(&mut self) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        for waiter in &mut self.waiting {
+            if waiter.granted {
+                continue;
+            }
+            if waiter.want > self.free {
+                break;
+            }
+            self.free -= waiter.want;
+            waiter.granted = true;
+            wakers.push(waiter.waker.clone());
+        }
+        wakers
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.gate.give_back(self.count);
+    }
+}
+
+/// Waiting for permits.
+#[derive(Debug)]
+pub(crate) struct Acquire {
+    gate: Arc<Gate>,
+    count: usize,
+    ticket: Option<u64>,
+}
+
+impl Future for Acquire {
+    type Output = Permit;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Permit> {
+        let gate = self.gate.clone();
+        let mut state = gate.lock();
+        let Some(ticket) = self.ticket else {
+            if state.waiting.iter().all(|waiter| waiter.granted) && state.free >= self.count {
+                state.free -= self.count;
+                return Poll::Ready(Permit { gate: gate.clone(), count: self.count });
+            }
+            let ticket = state.next_ticket;
+            state.next_ticket += 1;
+            let waker = context.waker().clone();
+            state.waiting.push_back(Waiter { ticket, want: self.count, waker, granted: false });
+            self.ticket = Some(ticket);
+            return Poll::Pending;
+        };
+        let Some(at) = state.waiting.iter().position(|waiter| waiter.ticket == ticket) else {
+            unreachable!("a waiter is listed until it has its permit");
+        };
+        if !state.waiting[at].granted {
+            state.waiting[at].waker.clone_from(context.waker());
+            return Poll::Pending;
+        }
+        state.waiting.remove(at);
+        self.ticket = None;
+        Poll::Ready(Permit { gate: gate.clone(), count: self.count })
+    }
+}
+
+impl Drop for Acquire {
+    fn drop(&mut self) {
+        let Some(ticket) = self.ticket else { return };
+        let mut state = self.gate.lock();
+        let Some(at) = state.waiting.iter().position(|waiter| waiter.ticket == ticket) else { return };
+        if state.waiting[at].granted {
+            state.free += state.waiting[at].want;
+        }
+        state.waiting.remove(at);
+        let wakers = state.grant();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future to its end on this thread, which sleeps while there is nothing to do.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    // Blocking calls nearly always end in the first poll: they wait inside it.
+    if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+        return output;
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        std::thread::park();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn poll(acquire: &mut Acquire) -> Option<Permit> {
+        match Pin::new(acquire).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(permit) => Some(permit),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn the_one_who_waits_longest_goes_first_whatever_it_wants() {
+        let gate = Gate::new(3);
+        let first = poll(&mut gate.acquire(2)).unwrap();
+        let (mut large, mut small) = (gate.acquire(3), gate.acquire(1));
+        assert!(poll(&mut large).is_none() && poll(&mut small).is_none());
+        drop(first);
+        assert!(poll(&mut small).is_none());
+        let large = poll(&mut large).unwrap();
+        assert!(poll(&mut small).is_none());
+        drop(large);
+        assert!(poll(&mut small).is_some());
+    }
+
+    #[test]
+    fn a_waiter_that_goes_away_holds_nobody_up() {
+        let gate = Gate::new(1);
+        let first = poll(&mut gate.acquire(1)).unwrap();
+        let (mut gone, mut next) = (gate.acquire(1), gate.acquire(1));
+        assert!(poll(&mut gone).is_none() && poll(&mut next).is_none());
+        drop(first);
+        // Granted by now, and never fetched.
+        drop(gone);
+        assert!(poll(&mut next).is_some());
+    }
+
+    #[test]
+    fn threads_wait_as_well_as_tasks() {
+        let gate = Gate::new(1);
+        let counted = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let _permit = block_on(gate.acquire(1));
+                        assert_eq!(counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                        counted.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+    }
+}

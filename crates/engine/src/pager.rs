@@ -1,0 +1,660 @@
+//! The buffer pool: keeps pages in memory, reads and evicts them, and shows each view its versions.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | `table` | page id → frame or block, one load |
+//! | `frames` | memory, and the only `unsafe` of the read path |
+//! | `shard` | older versions and reads under way, by page |
+//! | `registry` | who can still see which version |
+//! | `view`, `edits` | what readers and writers hold for one attempt |
+//! | `lane`, `flights`, `ticket` | reads: shared, sent together, awaited |
+//! | `evict`, `write` | which frames leave, and how dirty ones get to disk |
+//! | `map` | the page table as the next checkpoint will write it |
+//! | `keeper` | the background threads, for those who want them |
+//!
+//! **Why readers need no latch.** A frame's bytes never change between `Frames::publish` and `Frames::recycle`. Its number
+//! can be found in the table or among the versions of its page, both changed under the shard's lock. Whoever takes a number
+//! out of there gives it to `retire`, which recycles it only after every epoch guard pinned until then is gone.
+//!
+//! **Locks**, each taken only while holding ones before it: clock → write lane → shard → books → waiter → frames' free
+//! list; `registry`, `ripe`, the lane's lists and `full` are leaves. No epoch guard is pinned or dropped, no waker called
+//! and no device waited for under a shard, books or waiter lock.
+
+mod edits;
+mod evict;
+mod flights;
+mod frames;
+mod keeper;
+mod lane;
+mod map;
+mod registry;
+mod shard;
+mod table;
+mod ticket;
+mod view;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nofault_io::disk::{Disk, QueueOptions};
+
+pub(crate) use self::edits::Edits;
+pub(crate) use self::evict::CheckpointPlace;
+pub(crate) use self::frames::Frames;
+use self::frames::OwnedFrame;
+pub(crate) use self::keeper::Keeper;
+pub(crate) use self::map::Map;
+pub use self::registry::ReaderInfo;
+use self::registry::{Registry, Superseded};
+use self::shard::{Place, Shard};
+pub(crate) use self::table::PAGES_MAX;
+use self::table::{Entry, WordArray};
+pub(crate) use self::ticket::Ticket;
+use self::ticket::Waiter;
+pub(crate) use self::view::View;
+pub(crate) use self::write::NodeToWrite;
+use crate::bell::Bell;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{BLOCK_LIMIT, CommitSeq, Location, PAGES_START_BYTES, PageId};
+use crate::pages::{Missing, Snapshot as _, Store, Wait};
+use crate::space::Space;
+
+/// The commit number of a view that wants the newest version of everything.
+const NEWEST: CommitSeq = CommitSeq(u64::MAX);
+const SHARDS: usize = 64;
+/// Dead versions that may lie about before the one who makes commits visible clears them away.
+const RIPE_MAX: usize = 64;
+/// Fewest frames a pool can work with: a commit's pages, a path for each of a few readers, and the reserve.
+pub(crate) const FRAMES_MIN: usize = 32;
+
+/// How a pool is set up.
+#[derive(Debug, Clone)]
+pub(crate) struct PagerOptions {
+    /// Bytes of memory for frames, and for everything else the pool keeps as far as it is known at the start.
+    pub(crate) cache_bytes: u64,
+    /// Bytes of a page.
+    pub(crate) page_bytes: usize,
+    /// Part of every checksum.
+    pub(crate) file_id: u64,
+    /// Most bytes of old page versions that snapshots may keep before the oldest is given up.
+    pub(crate) snapshot_bytes_max: u64,
+}
+
+/// The pool. Clones are handles of one.
+#[derive(Clone)]
+pub(crate) struct Pager(Arc<Core>);
+
+/// Everything behind the handles.
+pub(crate) struct Core {
+    file_id: u64,
+    frames: Frames,
+    table: WordArray,
+    shards: Box<[Mutex<Shard>]>,
+    books: Mutex<Books>,
+    registry: Mutex<Registry>,
+    visible: AtomicU64,
+    /// What has outlived its last reader: filled by the epoch's deferred calls, emptied by `sweep_ripe`.
+    ripe: Mutex<Ripe>,
+    /// Those who wait for frames, in order, and the frames set aside for them.
+    full: Mutex<Full>,
+    lane: lane::Lane,
+    writer: Mutex<write::WriteLane>,
+    clock: Mutex<usize>,
+    keeper: keeper::Signal,
+    bell: Bell,
+    async_seen: AtomicBool,
+    kept_max: usize,
+    scratch_bytes: u64,
+    counts: Counts,
+}
+
+/// What only writers, evictors and checkpoints look at.
+pub(crate) struct Books {
+    pub(crate) space: Space,
+    pub(crate) map: Map,
+    /// Pages changed since the last checkpoint took them over, with their last change.
+    pub(crate) changed: HashMap<PageId, CommitSeq>,
+    ids: PageIds,
+}
+
+#[derive(Default)]
+struct Ripe {
+    frames: Vec<u32>,
+    versions: Vec<Superseded>,
+}
+
+#[derive(Default)]
+struct Full {
+    waiting: VecDeque<Arc<Waiter>>,
+    holders: usize,
+    stash: Vec<OwnedFrame>,
+}
+
+/// Counts since the pool was opened.
+#[derive(Debug, Default)]
+struct Counts {
+    misses: AtomicU64,
+    joined: AtomicU64,
+    evicted_clean: AtomicU64,
+    written: AtomicU64,
+    checksum_retries: AtomicU64,
+    full_waits: AtomicU64,
+}
+
+/// What a pool did and holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PoolStats {
+    /// Frames in all.
+    pub frames: u64,
+    /// Frames that hold nothing.
+    pub frames_free: u64,
+    /// Reads started because a page was not in memory.
+    pub misses: u64,
+    /// Requests that joined a read under way.
+    pub misses_joined: u64,
+    /// Pages dropped from memory without a write.
+    pub evicted_clean: u64,
+    /// Pages written to disk, by eviction and checkpoints.
+    pub pages_written: u64,
+    /// Reads repeated because of a checksum.
+    pub checksum_retries: u64,
+    /// Requests that had to wait for frames.
+    pub full_waits: u64,
+    /// Reads queued or under way.
+    pub reads_in_flight: u64,
+    /// Old page versions kept for snapshots, in bytes.
+    pub snapshot_bytes: u64,
+    /// Pages changed since the last checkpoint.
+    pub pages_changed: u64,
+    /// Pages written into the group of blocks they came from, beside it, and elsewhere: the last kind costs scans a read.
+    pub pages_placed_same: u64,
+    /// See `pages_placed_same`.
+    pub pages_placed_near: u64,
+    /// See `pages_placed_same`.
+    pub pages_placed_far: u64,
+    /// Blocks of the data file in use, those that wait to be free included.
+    pub blocks_used: u64,
+    /// Blocks that wait for a checkpoint or a reader to be free.
+    pub blocks_deferred: u64,
+    /// Memory of the pool, all of it, in bytes.
+    pub memory_bytes: u64,
+}
+
+/// Page ids to give out: those freed first, then new ones.
+#[derive(Debug, Default)]
+struct PageIds {
+    free: Vec<PageId>,
+    next: u64,
+}
+
+impl PageIds {
+    fn take(&mut self) -> Option<PageId> {
+        if let Some(id) = self.free.pop() {
+            return Some(id);
+        }
+        (self.next < PAGES_MAX).then(|| {
+            self.next += 1;
+            PageId(self.next - 1)
+        })
+    }
+
+    fn put_back(&mut self, id: PageId) {
+        self.free.push(id);
+    }
+}
+
+impl Pager {
+    /// A pool over `disk`, whose page table is `map` as of `commit`; `space` has every block marked that the map names.
+    /// No threads: see [`Pager::start_keeper`].
+    ///
+    /// # Errors
+    /// `InvalidCall` when the cache is too small, `NoSpace` without memory, or what the disk says to opening queues.
+    pub(crate) fn new(
+        disk: &dyn Disk,
+        options: &PagerOptions,
+        map: Map,
+        space: Space,
+        commit: CommitSeq,
+    ) -> Result<Self> {
+        // A sixteenth of the frames' memory goes to scratch buffers for reading runs.
+        let per_frame = (options.page_bytes + options.page_bytes / 16 + size_of::<frames::Frame>() + 64) as u64;
+        let overhead = map.memory_bytes() * 2;
+        let count = options.cache_bytes.saturating_sub(overhead) / per_frame;
+        if count < FRAMES_MIN as u64 || count > u64::from(u32::MAX) {
+            let least = per_frame * FRAMES_MIN as u64 + overhead;
+            let what = format!("a cache of {} bytes: this database needs at least {least}", options.cache_bytes);
+            return Err(Error::new(ErrorKind::InvalidCall, what));
+        }
+        let frames = Frames::new(count as usize, options.page_bytes)?;
+        let table = WordArray::new();
+        let mut free = Vec::new();
+        for page in (0..map.page_count()).map(PageId) {
+            match map.get(page) {
+                Some(at) => table.store(page, Entry::OnDisk(at).to_word()),
+                None => free.push(page),
+            }
+        }
+        free.reverse();
+        let ids = PageIds { free, next: map.page_count() };
+        let scratch = flights::Scratch::new(frames.count(), options.page_bytes)?;
+        let scratch_bytes = scratch.bytes();
+        let registered = vec![frames.region().clone(), scratch.region().clone()];
+        let queue = QueueOptions { registered, ..QueueOptions::default() };
+        let open = |options: &QueueOptions| {
+            disk.queue(options).map_err(|error| Error::from_io("open a queue of the data file", error))
+        };
+        let core = Core {
+            file_id: options.file_id,
+            table,
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            books: Mutex::new(Books { space, map, changed: HashMap::new(), ids }),
+            registry: Mutex::new(Registry::new(commit)),
+            visible: AtomicU64::new(commit.0),
+            ripe: Mutex::default(),
+            full: Mutex::default(),
+            lane: lane::Lane::new(open(&queue)?, scratch)?,
+            writer: Mutex::new(write::WriteLane::new(open(&QueueOptions::default())?, disk)?),
+            clock: Mutex::new(0),
+            keeper: keeper::Signal::new(),
+            bell: Bell::new()?,
+            async_seen: AtomicBool::new(false),
+            kept_max: (options.snapshot_bytes_max / options.page_bytes as u64) as usize,
+            scratch_bytes,
+            counts: Counts::default(),
+            frames,
+        };
+        Ok(Self(Arc::new(core)))
+    }
+
+    /// The space of a new data file.
+    pub(crate) fn new_space(page_bytes: usize, file_bytes_max: u64) -> Space {
+        let first = PAGES_START_BYTES.div_ceil(page_bytes as u64);
+        Space::new(first, (file_bytes_max / page_bytes as u64).min(BLOCK_LIMIT))
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.0
+    }
+
+    /// What it did and holds.
+    pub(crate) fn stats(&self) -> PoolStats {
+        let core = &self.0;
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let kept = core.registry().kept_count();
+        let books = core.books();
+        PoolStats {
+            frames: core.frames.count() as u64,
+            frames_free: core.frames.free_count() as u64,
+            misses: get(&core.counts.misses),
+            misses_joined: get(&core.counts.joined),
+            evicted_clean: get(&core.counts.evicted_clean),
+            pages_written: get(&core.counts.written),
+            checksum_retries: get(&core.counts.checksum_retries),
+            full_waits: get(&core.counts.full_waits),
+            reads_in_flight: core.lane.in_flight() as u64,
+            snapshot_bytes: (kept * core.frames.page_bytes()) as u64,
+            pages_changed: books.changed.len() as u64,
+            pages_placed_same: books.space.placement().same_group,
+            pages_placed_near: books.space.placement().near_group,
+            pages_placed_far: books.space.placement().far,
+            blocks_used: books.space.used_blocks(),
+            blocks_deferred: books.space.deferred_blocks(),
+            memory_bytes: core.frames.memory_bytes()
+                + core.scratch_bytes
+                + core.table.memory_bytes()
+                + books.map.memory_bytes()
+                + books.space.memory_bytes()
+                + (books.changed.capacity() * 24) as u64,
+        }
+    }
+
+    /// Snapshots alive, oldest first.
+    pub(crate) fn readers(&self) -> Vec<ReaderInfo> {
+        self.0.registry().readers(self.0.frames.page_bytes())
+    }
+
+    /// Registers the visible commit for a checkpoint or backup: like a snapshot, but never given up.
+    pub(crate) fn essential_snapshot(&self) -> Snapshot {
+        Snapshot::new(&self.0, true)
+    }
+}
+
+impl Store for Pager {
+    type View<'a> = View<'a>;
+    type Edits<'a> = Edits<'a>;
+    type Snapshot = Snapshot;
+    type Ticket = Ticket;
+
+    fn page_bytes(&self) -> usize {
+        self.0.frames.page_bytes()
+    }
+
+    fn latest(&self) -> View<'_> {
+        View::new(&self.0, || self.visible(), None)
+    }
+
+    fn tip(&self) -> View<'_> {
+        View::new(&self.0, || NEWEST, None)
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot::new(&self.0, false)
+    }
+
+    fn view<'a>(&'a self, snapshot: &'a Snapshot) -> View<'a> {
+        View::new(&self.0, || snapshot.seq(), Some(&snapshot.too_old))
+    }
+
+    fn edit_frames_max(&self) -> usize {
+        self.0.edit_frames_max()
+    }
+
+    fn pins_max(&self) -> usize {
+        // What the writers' reserve and the private copies leave, less a few frames for prefetched pages to pass through.
+        self.0.frames.count() - self.0.frames.reserve() - self.0.edit_frames_max() - 2
+    }
+
+    fn edits(&self) -> Edits<'_> {
+        Edits::new(&self.0)
+    }
+
+    fn publish(&self, edits: Edits<'_>, seq: CommitSeq) {
+        edits.publish(seq);
+    }
+
+    fn set_visible(&self, seq: CommitSeq) {
+        let unneeded = {
+            let mut registry = self.0.registry();
+            let unneeded = registry.advance(seq);
+            // Stored under the lock: it must not go back when two commits become visible at once.
+            self.0.visible.store(registry.visible().0, Ordering::SeqCst);
+            unneeded
+        };
+        self.0.drop_later(unneeded);
+        self.0.limit_snapshots();
+        let ripe = self.0.ripe().versions.len();
+        if ripe > RIPE_MAX {
+            self.0.sweep_ripe();
+        }
+    }
+
+    fn visible(&self) -> CommitSeq {
+        CommitSeq(self.0.visible.load(Ordering::SeqCst))
+    }
+
+    fn request(&self, waits: &[Wait]) -> Ticket {
+        let waiter = Waiter::new();
+        for wait in waits {
+            match wait {
+                Wait::Miss(missing) => self.0.ask(*missing, Some(&waiter)),
+                Wait::Full { frames } => waiter.want_frames(*frames),
+                Wait::Failed(error) => drop(waiter.fail(error.clone())),
+                Wait::LogFull { .. } => {}
+            }
+        }
+        if waiter.frames_missing() > 0 {
+            self.0.counts.full_waits.fetch_add(1, Ordering::Relaxed);
+            self.0.wait_for_frames(&waiter);
+        }
+        Ticket::new(Arc::clone(&self.0), waiter)
+    }
+
+    fn prefetch(&self, pages: &[Missing]) {
+        let spare = self.0.frames.free_count().saturating_sub(self.0.frames.reserve());
+        for missing in pages.iter().take(spare) {
+            self.0.ask(*missing, None);
+        }
+    }
+
+    fn submit(&self) {
+        self.0.submit_reads();
+    }
+}
+
+/// A commit that stays readable.
+pub(crate) struct Snapshot {
+    core: Arc<Core>,
+    seq: CommitSeq,
+    too_old: Arc<AtomicBool>,
+    essential: bool,
+}
+
+impl Snapshot {
+    fn new(core: &Arc<Core>, essential: bool) -> Self {
+        let (seq, too_old) = core.registry().register(essential);
+        Self { core: Arc::clone(core), seq, too_old, essential }
+    }
+}
+
+impl crate::pages::Snapshot for Snapshot {
+    fn seq(&self) -> CommitSeq {
+        self.seq
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        let unneeded = self.core.registry().unregister(self.seq, &self.too_old, self.essential);
+        self.core.drop_later(unneeded);
+    }
+}
+
+impl Core {
+    fn shard(&self, page: PageId) -> MutexGuard<'_, Shard> {
+        let at = (page.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % SHARDS;
+        self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ripe(&self) -> MutexGuard<'_, Ripe> {
+        self.ripe.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn full(&self) -> MutexGuard<'_, Full> {
+        self.full.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn file_id(&self) -> u64 {
+        self.file_id
+    }
+
+    /// Most frames one `Edits` may hold: half of the pool, so that its source pages and some readers fit beside it.
+    pub(crate) fn edit_frames_max(&self) -> usize {
+        (self.frames.count() - self.frames.reserve()) / 2
+    }
+
+    /// Block near which a neighbour of this page should go.
+    fn block_of(&self, page: PageId) -> Option<u64> {
+        match Entry::from_word(self.table.load(page)) {
+            Entry::OnDisk(at) | Entry::Loading(at) => Some(at.block.0),
+            // The number may be stale by now; it is a hint.
+            Entry::Resident(frame) => {
+                let frame = self.frames.frame(frame);
+                frame.disk().map(|at| at.block.0).or_else(|| frame.near())
+            }
+            Entry::Free => None,
+        }
+    }
+
+    /// After a publication: what changed, and which versions it left behind.
+    fn note_published(self: &Arc<Self>, seq: CommitSeq, changed: &[PageId], superseded: Vec<Superseded>) {
+        {
+            let mut books = self.books();
+            books.changed.extend(changed.iter().map(|page| (*page, seq)));
+        }
+        // A version of the same commit was never visible under any number.
+        let (same, older): (Vec<_>, Vec<_>) = superseded.into_iter().partition(|old| old.from == old.until);
+        self.registry().supersede(older);
+        self.drop_later(same);
+    }
+
+    /// Drops versions that no view made from now on asks for, once the views made before are gone: those were made under a
+    /// guard that was pinned before they looked at the visible commit.
+    fn drop_later(self: &Arc<Self>, versions: Vec<Superseded>) {
+        if versions.is_empty() {
+            return;
+        }
+        let core = Arc::downgrade(self);
+        let guard = crossbeam_epoch::pin();
+        guard.defer(move || {
+            // Only notes it: this may run at any pin of any thread, under whatever locks that holds.
+            if let Some(core) = core.upgrade() {
+                core.ripe().versions.extend(versions);
+            }
+        });
+    }
+
+    /// Recycles frames that cannot be found any more, once nobody can be reading them.
+    fn retire(self: &Arc<Self>, frames: Vec<u32>) {
+        if frames.is_empty() {
+            return;
+        }
+        let core = Arc::downgrade(self);
+        let guard = crossbeam_epoch::pin();
+        guard.defer(move || {
+            if let Some(core) = core.upgrade() {
+                core.ripe().frames.extend(frames);
+            }
+        });
+    }
+
+    /// Puts to use what has become unreachable. Answers how many frames that freed.
+    pub(crate) fn sweep_ripe(self: &Arc<Self>) -> usize {
+        let Ripe { frames, versions } = std::mem::take(&mut *self.ripe());
+        let mut freed = frames.len();
+        for frame in frames {
+            // SAFETY: `retire` was given this frame after its number had been taken out of table and versions, with no
+            // pins, and the epoch it waited for has passed. Each frame is retired once.
+            unsafe { self.frames.recycle(frame) };
+        }
+        for version in versions {
+            freed += usize::from(self.drop_version(version));
+        }
+        if freed > 0 {
+            self.settle_full();
+        }
+        freed
+    }
+
+    /// Forgets a version that no view can ask for. True when that freed a frame.
+    fn drop_version(&self, old: Superseded) -> bool {
+        let mut shard = self.shard(old.page);
+        let Some(version) = shard.remove_version(old.page, old.from, old.until) else { return false };
+        let mut frame_free = None;
+        match version.place {
+            Place::Disk(at) | Place::Loading(at) => self.release_unless_mapped(old.page, at),
+            Place::Frame(index) => {
+                let frame = self.frames.frame(index);
+                if let Some(at) = frame.disk() {
+                    self.release_unless_mapped(old.page, at);
+                }
+                if frame.pins() > 0 { frame.doom() } else { frame_free = Some(index) }
+            }
+        }
+        drop(shard);
+        if version.frees_id {
+            self.books().ids.put_back(old.page);
+        }
+        if let Some(index) = frame_free {
+            // SAFETY: the only place it could be found was the version removed above; views that may have found it there
+            // are gone, because this call came through `drop_later`; it has no pins, and pins are only added to frames that
+            // can be found.
+            unsafe { self.frames.recycle(index) };
+        }
+        frame_free.is_some()
+    }
+
+    /// Gives up the block of a dead version, unless the page table in the making names it: then replacing that entry will.
+    /// Under the lock of the page's shard.
+    fn release_unless_mapped(&self, page: PageId, at: Location) {
+        let mut books = self.books();
+        if books.map.get(page).is_none_or(|mapped| mapped.block != at.block) {
+            books.space.release(at.block);
+        }
+    }
+
+    /// Ends a pin.
+    fn unpin(self: &Arc<Self>, page: PageId, index: u32) {
+        let _shard = self.shard(page);
+        let last = self.frames.frame(index).unpin();
+        drop(_shard);
+        if last {
+            self.retire(vec![index]);
+        }
+        self.keeper.wake_if_starving();
+    }
+
+    fn limit_snapshots(self: &Arc<Self>) {
+        let unneeded = {
+            let mut registry = self.registry();
+            if registry.kept_count() <= self.kept_max { Vec::new() } else { registry.limit(self.kept_max) }
+        };
+        self.drop_later(unneeded);
+    }
+
+    /// A frame for a private copy.
+    fn take_writer_frame(&self) -> Option<OwnedFrame> {
+        let stashed = self.full().stash.pop();
+        stashed.or_else(|| self.frames.take_for_write())
+    }
+
+    fn return_frames(self: &Arc<Self>, frames: Vec<OwnedFrame>) {
+        if !frames.is_empty() {
+            self.frames.give_back(frames);
+            self.settle_full();
+        }
+    }
+
+    fn wait_for_frames(self: &Arc<Self>, waiter: &Arc<Waiter>) {
+        {
+            let mut full = self.full();
+            full.waiting.push_back(Arc::clone(waiter));
+            full.holders += 1;
+        }
+        self.settle_full();
+        self.keeper.wake();
+    }
+
+    fn end_frame_wait(self: &Arc<Self>, waiter: &Arc<Waiter>) {
+        let mut full = self.full();
+        full.waiting.retain(|other| !Arc::ptr_eq(other, waiter));
+        full.holders -= 1;
+        let stash = if full.holders == 0 { std::mem::take(&mut full.stash) } else { Vec::new() };
+        drop(full);
+        self.frames.give_back(stash);
+        self.settle_full();
+    }
+
+    /// Sets free frames aside for those who wait for some, first come, first served.
+    fn settle_full(self: &Arc<Self>) {
+        let mut wake = Vec::new();
+        let mut full = self.full();
+        while let Some(first) = full.waiting.front().cloned() {
+            let wanted = first.frames_missing();
+            while full.stash.len() < wanted
+                && let Some(frame) = self.frames.take_for_write()
+            {
+                full.stash.push(frame);
+            }
+            if full.stash.len() < wanted {
+                break;
+            }
+            full.waiting.pop_front();
+            wake.extend(first.grant_frames());
+        }
+        drop(full);
+        wake.into_iter().for_each(std::task::Waker::wake);
+    }
+}

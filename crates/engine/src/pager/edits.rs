@@ -1,0 +1,200 @@
+//! Private copies of pages, and their publication.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crossbeam_epoch::Guard;
+
+use super::Core;
+use super::frames::{FrameFacts, OwnedFrame};
+use super::registry::Superseded;
+use super::shard::{Place, Version};
+use super::table::{Entry, PAGES_MAX};
+use crate::error::{Error, ErrorKind};
+use crate::format::{CommitSeq, HEADER_BYTES, PageId, seal_page};
+use crate::pages::{self, Attempt, Missing, Pages, Wait};
+
+/// The private copies of one commit. Dropping it undoes everything.
+pub(crate) struct Edits<'a> {
+    core: &'a Arc<Core>,
+    /// In order, so that a history repeats exactly and neighbours are published as neighbours.
+    copies: BTreeMap<PageId, Copy>,
+    /// Freed pages, with the commit of the version that was seen, where one was.
+    freed: Vec<(PageId, Option<CommitSeq>)>,
+    reserved: Vec<OwnedFrame>,
+    guard: Guard,
+}
+
+struct Copy {
+    frame: OwnedFrame,
+    /// The commit of the version it was copied from; `None` for a new page.
+    base: Option<CommitSeq>,
+    near: Option<u64>,
+}
+
+impl<'a> Edits<'a> {
+    pub(super) fn new(core: &'a Arc<Core>) -> Self {
+        let guard = crossbeam_epoch::pin();
+        Self { core, copies: BTreeMap::new(), freed: Vec::new(), reserved: Vec::new(), guard }
+    }
+
+    fn take_frame(&mut self) -> Attempt<OwnedFrame> {
+        if let Some(frame) = self.reserved.pop() {
+            return Ok(frame);
+        }
+        let wanted = self.copies.len() + 1;
+        self.core.take_writer_frame().ok_or(Wait::Full { frames: wanted })
+    }
+
+    /// The newest published version: its commit and bytes with header.
+    fn newest(&self, id: PageId) -> Attempt<(u32, &[u8])> {
+        let _protects = &self.guard;
+        match Entry::from_word(self.core.table.load(id)) {
+            Entry::Resident(frame) => {
+                self.core.frames.frame(frame).touch();
+                // SAFETY: found under `self.guard`, which lives as long as the slice.
+                Ok((frame, unsafe { self.core.frames.bytes(frame) }))
+            }
+            Entry::OnDisk(_) | Entry::Loading(_) => Err(Wait::Miss(Missing { page: id, at: super::NEWEST })),
+            Entry::Free => Err(Wait::Failed(Error::corrupt_page(id, "does not exist, though another page names it"))),
+        }
+    }
+
+    /// Publishes everything as part of commit `seq`.
+    pub(super) fn publish(mut self, seq: CommitSeq) {
+        let core = self.core;
+        let mut superseded = Vec::new();
+        let mut changed: Vec<PageId> = Vec::with_capacity(self.copies.len() + self.freed.len());
+        for (page, mut copy) in std::mem::take(&mut self.copies) {
+            seal_page(core.file_id, page, seq, &mut copy.frame.buffer);
+            let facts = FrameFacts { page, commit: seq, disk: None, near: copy.near, pins: 0, hot: true };
+            let frame = core.frames.publish(copy.frame, facts);
+            superseded.extend(core.replace(page, Entry::Resident(frame), copy.base, seq));
+            changed.push(page);
+        }
+        for (page, base) in self.freed.drain(..) {
+            superseded.extend(core.replace(page, Entry::Free, base, seq));
+            changed.push(page);
+        }
+        core.note_published(seq, &changed, superseded);
+    }
+}
+
+impl Pages for Edits<'_> {
+    type Page<'b>
+        = &'b [u8]
+    where
+        Self: 'b;
+
+    fn page_bytes(&self) -> usize {
+        self.core.frames.page_bytes()
+    }
+
+    fn page(&self, id: PageId) -> Attempt<&[u8]> {
+        match self.copies.get(&id) {
+            Some(copy) => Ok(&copy.frame.buffer[HEADER_BYTES..]),
+            None => self.newest(id).map(|(_, bytes)| &bytes[HEADER_BYTES..]),
+        }
+    }
+}
+
+impl pages::Edits for Edits<'_> {
+    fn reserve(&mut self, frames: usize) -> Attempt<()> {
+        let total = self.copies.len() + frames;
+        // More than may ever be held: said the same way, the caller compares with `edit_frames_max` and publishes in portions.
+        if total > self.core.edit_frames_max() {
+            return Err(Wait::Full { frames: total });
+        }
+        while self.reserved.len() < frames {
+            match self.core.take_writer_frame() {
+                Some(frame) => self.reserved.push(frame),
+                None => return Err(Wait::Full { frames: total }),
+            }
+        }
+        Ok(())
+    }
+
+    fn edit(&mut self, id: PageId) -> Attempt<&mut [u8]> {
+        if !self.copies.contains_key(&id) {
+            let (index, _) = self.newest(id)?;
+            let mut frame = self.take_frame()?;
+            let (_, bytes) = self.newest(id)?;
+            frame.buffer.copy_from_slice(bytes);
+            let source = self.core.frames.frame(index);
+            let near = source.disk().map(|at| at.block.0).or_else(|| source.near());
+            let base = Some(source.commit());
+            self.copies.insert(id, Copy { frame, base, near });
+        }
+        self.copies
+            .get_mut(&id)
+            .map(|copy| &mut copy.frame.buffer[HEADER_BYTES..])
+            .ok_or_else(|| Wait::Failed(Error::new(ErrorKind::Bug, "a copy vanished")))
+    }
+
+    fn allocate(&mut self, near: PageId) -> Attempt<(PageId, &mut [u8])> {
+        let mut frame = self.take_frame()?;
+        let Some(id) = self.core.books().ids.take() else {
+            self.reserved.push(frame);
+            let what = format!("all {PAGES_MAX} page numbers are in use; larger pages would hold more");
+            return Err(Wait::Failed(Error::new(ErrorKind::NoSpace, what)));
+        };
+        frame.buffer.fill(0);
+        let near = self.copies.get(&near).and_then(|copy| copy.near).or_else(|| self.core.block_of(near));
+        let copy = self.copies.entry(id).or_insert(Copy { frame, base: None, near });
+        Ok((id, &mut copy.frame.buffer[HEADER_BYTES..]))
+    }
+
+    fn free(&mut self, id: PageId) {
+        match self.copies.remove(&id) {
+            Some(Copy { frame, base: None, .. }) => {
+                self.reserved.push(frame);
+                self.core.books().ids.put_back(id);
+            }
+            Some(Copy { frame, base, .. }) => {
+                self.reserved.push(frame);
+                self.freed.push((id, base));
+            }
+            None => self.freed.push((id, None)),
+        }
+    }
+}
+
+impl Drop for Edits<'_> {
+    fn drop(&mut self) {
+        let mut frames = std::mem::take(&mut self.reserved);
+        let mut ids = Vec::new();
+        for (id, copy) in std::mem::take(&mut self.copies) {
+            if copy.base.is_none() {
+                ids.push(id);
+            }
+            frames.push(copy.frame);
+        }
+        if !ids.is_empty() {
+            let mut books = self.core.books();
+            ids.into_iter().for_each(|id| books.ids.put_back(id));
+        }
+        self.core.return_frames(frames);
+    }
+}
+
+impl Core {
+    /// Puts a new version (or none) of a page in place of the newest. Answers the version that it supersedes.
+    fn replace(&self, page: PageId, new: Entry, base: Option<CommitSeq>, seq: CommitSeq) -> Option<Superseded> {
+        let mut shard = self.shard(page);
+        let (place, from) = match Entry::from_word(self.table.load(page)) {
+            Entry::Free => {
+                self.table.store(page, new.to_word());
+                return None;
+            }
+            Entry::Resident(frame) => (Place::Frame(frame), self.frames.frame(frame).commit()),
+            // Evicted since it was copied, so its commit is the one the copy was made of. Of a page freed without having been
+            // edited only the block is known: it may be as old as the end of the version before it.
+            Entry::OnDisk(at) => (Place::Disk(at), base.unwrap_or_else(|| shard.last_until(page))),
+            Entry::Loading(at) => (Place::Loading(at), base.unwrap_or_else(|| shard.last_until(page))),
+        };
+        // The old version can be found before the new one hides it, so no view ever misses both.
+        shard.add_version(page, Version { from, until: seq, place, frees_id: new == Entry::Free });
+        self.table.store(page, new.to_word());
+        Some(Superseded { page, from, until: seq })
+    }
+}

@@ -1,0 +1,263 @@
+//! The pool: frames in huge pages, and who may touch which.
+//!
+//! A frame is in one of two states, and its memory has one kind of holder in each:
+//! - **owned**: somebody has its [`OwnedFrame`] (the free list, a read in flight, a private copy) and may write to it;
+//! - **published**: its buffer rests in the frame, nobody writes to it, and anybody may read it who is protected: by an
+//!   epoch guard that was pinned while the frame could be found, or by a pin.
+//!
+//! [`Frames::publish`] leads from the first to the second; [`Frames::recycle`] leads back, and is called only when no
+//! protected reader can be left (two ways: an epoch has passed since the frame was taken out of every place where it could
+//! be found, or it never was in any).
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use nofault_io::aligned::{IoBuf, PageKind, Region};
+
+use crate::error::{Error, Result};
+use crate::format::{CommitSeq, Location, PageId};
+
+/// Most rounds of the clock that a frame survives without being used again.
+const HEAT_MAX: u8 = 3;
+
+/// A frame and what is known of the page version in it. One cache line, so that a hit touches the table, this, and the page.
+///
+/// Except for `heat`, everything is changed only while the frame is owned or under the lock of its page's shard.
+#[repr(align(64))]
+pub(crate) struct Frame {
+    buffer: UnsafeCell<Option<IoBuf>>,
+    page: AtomicU64,
+    commit: AtomicU64,
+    /// Where this version is on disk, as a word; zero while it is nowhere (the frame is dirty).
+    disk: AtomicU64,
+    /// The block near which a dirty page should go, plus one; zero for anywhere.
+    near: AtomicU64,
+    pins: AtomicU32,
+    heat: AtomicU8,
+    /// Taken out of every place, waiting for its last pin.
+    doomed: AtomicBool,
+    published: AtomicBool,
+}
+
+// SAFETY: `buffer` is the only field that is not `Sync` by itself. It is written only by `Frames::publish` and
+// `Frames::recycle`, whose callers are the only ones to reach the frame at that moment (module header), and read in between.
+unsafe impl Sync for Frame {}
+
+impl Frame {
+    pub(crate) fn page(&self) -> PageId {
+        PageId(self.page.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn commit(&self) -> CommitSeq {
+        CommitSeq(self.commit.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn disk(&self) -> Option<Location> {
+        Location::from_word(self.disk.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_disk(&self, at: Location) {
+        self.disk.store(at.to_word(), Ordering::Relaxed);
+    }
+
+    /// Block near which it should be written.
+    pub(crate) fn near(&self) -> Option<u64> {
+        self.near.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    pub(crate) fn is_published(&self) -> bool {
+        self.published.load(Ordering::Relaxed)
+    }
+
+    /// Notes a use. A store only when it changes something, so that hot frames stay shared in every core's cache.
+    pub(crate) fn touch(&self) {
+        let heat = self.heat.load(Ordering::Relaxed);
+        if heat < HEAT_MAX {
+            self.heat.store(heat + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// The clock's hand passes: cools the frame and says whether it was cold already.
+    pub(crate) fn cool(&self) -> bool {
+        let heat = self.heat.load(Ordering::Relaxed);
+        if heat > 0 {
+            self.heat.store(heat - 1, Ordering::Relaxed);
+        }
+        heat == 0
+    }
+
+    pub(crate) fn pins(&self) -> u32 {
+        self.pins.load(Ordering::Relaxed)
+    }
+
+    /// Adds pins. Under the lock of the page's shard.
+    pub(crate) fn pin(&self, count: u32) {
+        self.pins.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Takes a pin away, under the lock of the page's shard. True when the frame was only waiting for this.
+    pub(crate) fn unpin(&self) -> bool {
+        let before = self.pins.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "unpinned a frame that nobody pinned");
+        before == 1 && self.doomed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_doomed(&self) -> bool {
+        self.doomed.load(Ordering::Relaxed)
+    }
+
+    /// Marks it to be retired at its last unpin.
+    pub(crate) fn doom(&self) {
+        self.doomed.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What a page version is when it is published.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FrameFacts {
+    pub(crate) page: PageId,
+    pub(crate) commit: CommitSeq,
+    pub(crate) disk: Option<Location>,
+    pub(crate) near: Option<u64>,
+    pub(crate) pins: u32,
+    pub(crate) hot: bool,
+}
+
+/// The exclusive right to a frame's memory.
+#[derive(Debug)]
+pub(crate) struct OwnedFrame {
+    pub(crate) index: u32,
+    pub(crate) buffer: IoBuf,
+}
+
+/// All frames of a pool.
+pub(crate) struct Frames {
+    all: Box<[Frame]>,
+    free: Mutex<Vec<OwnedFrame>>,
+    region: Region,
+    page_bytes: usize,
+    /// Frames that only writers may take: without them a pool full of dirty pages and readers could not commit.
+    reserve: usize,
+}
+
+impl Frames {
+    /// Takes memory for `count` frames at once.
+    ///
+    /// # Errors
+    /// `NoSpace` when the system has no memory.
+    pub(crate) fn new(count: usize, page_bytes: usize) -> Result<Self> {
+        let memory = IoBuf::zeroed(count * page_bytes, PageKind::Huge)
+            .map_err(|error| Error::from_io("take memory for the buffer pool", error))?;
+        let region = memory.region().clone();
+        let all = (0..count).map(|_| Frame {
+            buffer: UnsafeCell::new(None),
+            page: AtomicU64::new(0),
+            commit: AtomicU64::new(0),
+            disk: AtomicU64::new(0),
+            near: AtomicU64::new(0),
+            pins: AtomicU32::new(0),
+            heat: AtomicU8::new(0),
+            doomed: AtomicBool::new(false),
+            published: AtomicBool::new(false),
+        });
+        let all = all.collect();
+        let pieces = memory.pieces(page_bytes).into_iter().take(count).enumerate();
+        let free = pieces.map(|(index, buffer)| OwnedFrame { index: index as u32, buffer }).rev().collect();
+        Ok(Self { all, free: Mutex::new(free), region, page_bytes, reserve: (count / 16).max(4) })
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    pub(crate) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    pub(crate) fn reserve(&self) -> usize {
+        self.reserve
+    }
+
+    pub(crate) fn free_count(&self) -> usize {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    pub(crate) fn frame(&self, index: u32) -> &Frame {
+        &self.all[index as usize]
+    }
+
+    /// The bytes of a published frame.
+    ///
+    /// # Safety
+    /// The frame is published and stays so for `'a`: the caller found it under an epoch guard, or holds a pin, that lasts
+    /// as long.
+    pub(crate) unsafe fn bytes<'a>(&self, index: u32) -> &'a [u8] {
+        // SAFETY: while the frame is published nobody writes to `buffer` nor to the memory behind it.
+        let buffer = unsafe { &*self.all[index as usize].buffer.get() };
+        let Some(buffer) = buffer else { unreachable!("a published frame has a buffer") };
+        // SAFETY: the buffer's memory outlives `'a`: it is returned to an owner only by `recycle`, which the caller's
+        // protection excludes.
+        unsafe { std::slice::from_raw_parts(buffer.address(), self.page_bytes) }
+    }
+
+    /// A frame for a page to be read. `None` when only the writers' reserve is left.
+    pub(crate) fn take_for_read(&self) -> Option<OwnedFrame> {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() > self.reserve { free.pop() } else { None }
+    }
+
+    /// A frame for a private copy.
+    pub(crate) fn take_for_write(&self) -> Option<OwnedFrame> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    /// Gives an owned frame back.
+    pub(crate) fn give_back(&self, frames: impl IntoIterator<Item = OwnedFrame>) {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).extend(frames);
+    }
+
+    /// Lets a frame be found: from now on its bytes do not change. The caller then stores its number where readers look.
+    pub(crate) fn publish(&self, owned: OwnedFrame, facts: FrameFacts) -> u32 {
+        let frame = self.frame(owned.index);
+        debug_assert!(!frame.is_published(), "published twice");
+        frame.page.store(facts.page.0, Ordering::Relaxed);
+        frame.commit.store(facts.commit.0, Ordering::Relaxed);
+        frame.disk.store(facts.disk.map_or(0, Location::to_word), Ordering::Relaxed);
+        frame.near.store(facts.near.map_or(0, |block| block + 1), Ordering::Relaxed);
+        frame.pins.store(facts.pins, Ordering::Relaxed);
+        frame.heat.store(u8::from(facts.hot), Ordering::Relaxed);
+        frame.doomed.store(false, Ordering::Relaxed);
+        // SAFETY: the caller owned the frame until now, so nobody else can reach this cell.
+        unsafe { *frame.buffer.get() = Some(owned.buffer) };
+        frame.published.store(true, Ordering::Relaxed);
+        owned.index
+    }
+
+    /// Takes a frame back that nobody can find or read any more.
+    ///
+    /// # Safety
+    /// The frame was published; its number is stored nowhere; every epoch guard that was pinned while it was, is gone; it
+    /// has no pins. And nobody else recycles it.
+    pub(crate) unsafe fn recycle(&self, index: u32) {
+        let frame = self.frame(index);
+        debug_assert!(frame.is_published() && frame.pins() == 0, "recycled a frame in use");
+        frame.published.store(false, Ordering::Relaxed);
+        // SAFETY: by the contract of this function no reader is left and no other writer exists.
+        let buffer = unsafe { (*frame.buffer.get()).take() };
+        if let Some(buffer) = buffer {
+            self.give_back([OwnedFrame { index, buffer }]);
+        }
+    }
+
+    /// Bytes of memory the pool takes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.region.len_bytes() as u64 + (self.all.len() * (size_of::<Frame>() + size_of::<OwnedFrame>())) as u64
+    }
+}
+
+const _: () = assert!(size_of::<Frame>() <= 128, "a hit should touch one line, at most two");

@@ -1,0 +1,162 @@
+//! The background threads of a pool, for those who want them: one keeps frames free, one takes completions of reads for
+//! executors. Without them, blocking waiters do both themselves, which is what deterministic tests use.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::lane::evict_batch;
+use super::{Core, Pager};
+use crate::error::{Error, ErrorKind, Result};
+
+/// How the keeper is woken.
+#[derive(Debug)]
+pub(super) struct Signal {
+    work: Mutex<bool>,
+    changed: Condvar,
+    running: AtomicBool,
+    starving: AtomicBool,
+}
+
+impl Signal {
+    pub(super) fn new() -> Self {
+        let (running, starving) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { work: Mutex::new(false), changed: Condvar::new(), running, starving }
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.running.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn wake(&self) {
+        if self.is_running() {
+            *self.work.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            self.changed.notify_one();
+        }
+    }
+
+    /// Reads wait for frames.
+    pub(super) fn starve(&self) {
+        self.starving.store(true, Ordering::Relaxed);
+        self.wake();
+    }
+
+    pub(super) fn wake_if_starving(&self) {
+        if self.starving.load(Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    fn wait(&self, most: Duration) {
+        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = |work: &mut bool| !*work;
+        let (mut work, _) = self.changed.wait_timeout_while(work, most, idle).unwrap_or_else(PoisonError::into_inner);
+        *work = false;
+    }
+}
+
+/// The threads of a pool; they end when this is dropped.
+pub(crate) struct Keeper {
+    core: Weak<Core>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Pager {
+    /// Starts the background threads: from now on readers never write, and tickets can be polled.
+    ///
+    /// # Errors
+    /// `NoSpace` when the system has no threads or descriptors left.
+    pub(crate) fn start_keeper(&self) -> Result<Keeper> {
+        let failed =
+            |error: std::io::Error| Error::new(ErrorKind::NoSpace, format!("start a background thread: {error}"));
+        let stop = Arc::new(AtomicBool::new(false));
+        let (core, core_again) = (Arc::downgrade(self.core()), Arc::downgrade(self.core()));
+        let (stop_evict, stop_reap) = (Arc::clone(&stop), Arc::clone(&stop));
+        let evictor = move || keep_frames_free(&core, &stop_evict);
+        let reaper = move || reap_for_executors(&core_again, &stop_reap);
+        self.core().keeper.running.store(true, Ordering::Relaxed);
+        self.core().bell.set_listened(true);
+        let start = |name: &str, body: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new().name(name.into()).spawn(body).map_err(failed)
+        };
+        let mut keeper = Keeper { core: Arc::downgrade(self.core()), stop, threads: Vec::new() };
+        keeper.threads.push(start("nofault-evict", Box::new(evictor))?);
+        keeper.threads.push(start("nofault-reap", Box::new(reaper))?);
+        Ok(keeper)
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(core) = self.core.upgrade() {
+            core.keeper.wake();
+            core.bell.ring();
+            core.bell.set_listened(false);
+            core.keeper.running.store(false, Ordering::Relaxed);
+        }
+        for thread in self.threads.drain(..) {
+            // A panic there has been printed already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Core {
+    /// A ticket is polled: from now on completions must be taken by a thread that does nothing else.
+    pub(super) fn expect_async(&self) {
+        if !self.async_seen.load(Ordering::Relaxed) {
+            self.async_seen.store(true, Ordering::SeqCst);
+            self.bell.ring();
+        }
+    }
+}
+
+fn keep_frames_free(core: &Weak<Core>, stop: &AtomicBool) {
+    while !stop.load(Ordering::SeqCst) {
+        let Some(core) = core.upgrade() else { return };
+        core.sweep_ripe();
+        let batch = evict_batch(core.frames.count());
+        let low_water = core.frames.reserve() + batch;
+        let starving = core.keeper.starving.swap(false, Ordering::Relaxed);
+        let mut freed = 0;
+        if starving || core.frames.free_count() < low_water || !core.full().waiting.is_empty() {
+            // A failed write leaves its page dirty; who waits for frames is told by `drive`, a checkpoint by its own writes.
+            freed = core.make_room(batch).unwrap_or(0);
+            core.settle_full();
+        }
+        // At every round: whoever found no frame for its reads rings and goes, perhaps after frames were freed, and perhaps
+        // while it still had the queue.
+        core.submit_reads();
+        let pressed = core.frames.free_count() < low_water;
+        let pause = match (pressed, freed > 0) {
+            (true, true) => Duration::ZERO,
+            (true, false) => Duration::from_millis(1),
+            (false, _) => Duration::from_millis(100),
+        };
+        if pause > Duration::ZERO {
+            core.keeper.wait(pause);
+        }
+    }
+}
+
+fn reap_for_executors(core: &Weak<Core>, stop: &AtomicBool) {
+    while !stop.load(Ordering::SeqCst) {
+        let Some(core) = core.upgrade() else { return };
+        // Until a ticket is polled, blocking waiters take their completions themselves; waking up for each of theirs would
+        // only be in their way.
+        let listens = core.async_seen.load(Ordering::Relaxed);
+        let ready = core.lane.ready_fd.as_ref().filter(|_| listens).map(AsFd::as_fd);
+        // A disk without a descriptor: look now and then.
+        let most = (listens && ready.is_none()).then_some(Duration::from_micros(200));
+        core.bell.wait(ready, most);
+        if listens && !stop.load(Ordering::SeqCst) {
+            // An error here is one of the queue as a whole: the next submit meets it, too.
+            let _ = core.reap_reads(0);
+            core.submit_reads();
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Reads: from a miss to a resident page.
+//!
+//! A miss marks its page *loading* and stages a read; `submit_reads` gives staged reads a frame and sends them together.
+//! Whoever finds completions installs the pages and wakes the waiters. One thread at a time looks after the queue; the
+//! others leave their reads staged and go on, so an executor's thread never waits for it.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use nofault_io::disk::Queue;
+
+use super::Core;
+use super::flights::{ReadQueue, Scratch};
+use super::frames::{FrameFacts, OwnedFrame};
+use super::shard::Place;
+use super::table::Entry;
+use super::ticket::Waiter;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{Location, PageId, check_page, page_commit};
+use crate::pages::Missing;
+
+/// Times a page is read before its checksum counts as wrong.
+const READ_ATTEMPTS: u32 = 2;
+
+/// The reads of a pool.
+pub(super) struct Lane {
+    staged: Mutex<VecDeque<Read>>,
+    queue: Mutex<ReadQueue>,
+    in_flight: AtomicUsize,
+    /// Blocking waiters that found the queue taken.
+    followers: Mutex<Vec<Arc<Waiter>>>,
+    pub(super) ready_fd: Option<OwnedFd>,
+}
+
+/// A page to be read.
+pub(super) struct Read {
+    pub(super) page: PageId,
+    pub(super) at: Location,
+    pub(super) attempt: u32,
+    /// Set when a read together with others failed.
+    pub(super) alone: bool,
+    /// Its frame, unless the operation in flight has the memory.
+    pub(super) frame: Option<OwnedFrame>,
+}
+
+/// A read that is over: with the frame it had, and with what went wrong.
+pub(super) struct Over {
+    pub(super) read: Read,
+    pub(super) owned: Option<OwnedFrame>,
+    pub(super) error: Option<Error>,
+}
+
+impl Lane {
+    pub(super) fn new(queue: Box<dyn Queue>, scratch: Scratch) -> Result<Self> {
+        let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
+        let ready_fd =
+            queue.ready_fd().map(own).transpose().map_err(|error| {
+                Error::new(ErrorKind::NoSpace, format!("duplicate the descriptor of a queue: {error}"))
+            })?;
+        let queue = Mutex::new(ReadQueue::new(queue, scratch));
+        Ok(Self {
+            staged: Mutex::default(),
+            queue,
+            in_flight: AtomicUsize::new(0),
+            followers: Mutex::default(),
+            ready_fd,
+        })
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn staged(&self) -> MutexGuard<'_, VecDeque<Read>> {
+        self.staged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn followers(&self) -> MutexGuard<'_, Vec<Arc<Waiter>>> {
+        self.followers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_queue(&self) -> Option<MutexGuard<'_, ReadQueue>> {
+        match self.queue.try_lock() {
+            Ok(queue) => Some(queue),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+impl Core {
+    /// Asks for a page in the version that a view at `missing.at` wants. With a waiter the page is pinned for it as soon as
+    /// it is in memory; without one it is a prefetch.
+    pub(super) fn ask(&self, missing: Missing, waiter: Option<&Arc<Waiter>>) {
+        let Missing { page, at } = missing;
+        let mut guard = self.shard(page);
+        let shard = &mut *guard;
+        let mut start = None;
+        let join = if let Some(version) = shard.version_at(page, at) {
+            match version.place {
+                Place::Frame(frame) => return self.pin_for(page, frame, waiter),
+                Place::Loading(at) => at,
+                Place::Disk(at) => {
+                    version.place = Place::Loading(at);
+                    *start.insert(at)
+                }
+            }
+        } else {
+            match Entry::from_word(self.table.load(page)) {
+                Entry::Free => return,
+                Entry::Resident(frame) => return self.pin_for(page, frame, waiter),
+                Entry::Loading(at) => at,
+                Entry::OnDisk(at) => {
+                    self.table.store(page, Entry::Loading(at).to_word());
+                    *start.insert(at)
+                }
+            }
+        };
+        let load = shard.loads.entry((page, join.block)).or_default();
+        if let Some(waiter) = waiter {
+            waiter.expect_read();
+            load.waiters.push(Arc::clone(waiter));
+        }
+        match start {
+            Some(at) => {
+                self.counts.misses.fetch_add(1, Ordering::Relaxed);
+                self.lane.in_flight.fetch_add(1, Ordering::Relaxed);
+                self.lane.staged().push_back(Read { page, at, attempt: 1, alone: false, frame: None });
+            }
+            None => drop(self.counts.joined.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+
+    /// Pins a page that is in memory after all. Under the lock of the page's shard.
+    fn pin_for(&self, page: PageId, frame: u32, waiter: Option<&Arc<Waiter>>) {
+        if let Some(waiter) = waiter
+            && waiter.pinned(page, frame)
+        {
+            self.frames.frame(frame).pin(1);
+        }
+    }
+
+    /// Sends staged reads, as far as there are frames and nobody else is at it, and takes what has completed.
+    pub(super) fn submit_reads(self: &Arc<Self>) {
+        // Again when reads were staged after the last look and their submitter found the queue taken.
+        while !self.lane.staged().is_empty() {
+            let Some(queue) = self.lane.try_queue() else { return };
+            let started = self.work_reads(queue, 0);
+            if !matches!(started, Ok(progress) if progress > 0) {
+                self.keeper.wake();
+                return;
+            }
+        }
+    }
+
+    /// One round for a blocking waiter: sends what is staged and waits for something to complete, or makes room, or lets
+    /// another thread do these. True when something happened.
+    ///
+    /// # Errors
+    /// When the queue cannot be used any more.
+    pub(super) fn drive(self: &Arc<Self>, waiter: &Arc<Waiter>) -> Result<bool> {
+        if self.async_seen.load(Ordering::Relaxed) && self.keeper.is_running() {
+            // The keeper reaps. Holding the queue here would make executors' submits wait for our read.
+            self.submit_reads();
+            waiter.park(Duration::from_millis(100));
+            return Ok(true);
+        }
+        let queue = self.lane.try_queue().or_else(|| {
+            self.lane.followers().push(Arc::clone(waiter));
+            // Once more: who had the queue may have left it, looking for followers, just before this one was one.
+            self.lane.try_queue()
+        });
+        let Some(queue) = queue else {
+            waiter.park(Duration::from_millis(100));
+            return Ok(true);
+        };
+        if waiter.is_ready() {
+            return Ok(true);
+        }
+        let progress = self.work_reads(queue, 1)?;
+        // Reads staged by others while this thread had the queue.
+        self.submit_reads();
+        if progress > 0 || waiter.is_ready() {
+            return Ok(true);
+        }
+        if self.keeper.is_running() {
+            self.keeper.wake();
+            waiter.park(Duration::from_millis(1));
+            return Ok(waiter.is_ready());
+        }
+        Ok(self.make_room(evict_batch(self.frames.count()))? > 0)
+    }
+
+    /// A blocking waiter has what it wanted: another one, if any, looks after the queue.
+    pub(super) fn leave_lane(&self) {
+        while let Some(next) = self.lane.followers().pop() {
+            if next.nudge() {
+                break;
+            }
+        }
+    }
+
+    /// Takes completions from the queue. For the keeper.
+    ///
+    /// # Errors
+    /// When the queue cannot be used any more.
+    pub(super) fn reap_reads(self: &Arc<Self>, wait_for: usize) -> Result<usize> {
+        let queue = self.lane.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        self.work_reads(queue, wait_for)
+    }
+
+    /// Starts staged reads, reaps, and installs what has arrived. Answers the reads started and finished.
+    fn work_reads(self: &Arc<Self>, mut queue: MutexGuard<'_, ReadQueue>, wait_for: usize) -> Result<usize> {
+        let mut over = Vec::new();
+        let started = self.start_staged(&mut queue, &mut over);
+        let wait_for = if over.is_empty() && queue.queue.in_flight() > 0 { wait_for } else { 0 };
+        let mut completions = Vec::new();
+        let reaped = queue.queue.reap(wait_for, &mut completions);
+        over.extend(completions.into_iter().flat_map(|done| queue.take_over(done)));
+        drop(queue);
+        let progress = started + over.len();
+        let mut again = Vec::new();
+        for read in over {
+            again.extend(self.finish_read(read));
+        }
+        if !again.is_empty() {
+            self.lane.staged().extend(again);
+        }
+        reaped.map_err(|error| Error::from_io("wait for reads", error))?;
+        Ok(progress)
+    }
+
+    /// Installs a page that was read, or reports why not. Gives the read back when it is to be tried again.
+    fn finish_read(self: &Arc<Self>, over: Over) -> Option<Read> {
+        let Over { read, owned, mut error } = over;
+        if read.alone && read.attempt == 0 {
+            return Some(Read { attempt: 1, frame: owned, ..read });
+        }
+        let mut good = None;
+        if let Some(owned) = owned {
+            let checked = match &error {
+                None => check_page(self.file_id, read.page, read.at, &owned.buffer),
+                Some(error) => Err(error.clone()),
+            };
+            match checked {
+                Ok(()) => good = Some(owned),
+                Err(_) if error.is_none() && read.attempt < READ_ATTEMPTS => {
+                    self.counts.checksum_retries.fetch_add(1, Ordering::Relaxed);
+                    return Some(Read { attempt: read.attempt + 1, frame: Some(owned), ..read });
+                }
+                Err(wrong) => {
+                    error = Some(wrong);
+                    self.return_frames(vec![owned]);
+                }
+            }
+        }
+        self.lane.in_flight.fetch_sub(1, Ordering::Relaxed);
+        let mut wake = Vec::new();
+        let mut leftover = None;
+        {
+            let mut shard = self.shard(read.page);
+            let load = shard.loads.remove(&(read.page, read.at.block)).unwrap_or_default();
+            let newest = Entry::from_word(self.table.load(read.page)) == Entry::Loading(read.at);
+            let version = shard.version_loading(read.page, read.at.block);
+            let wanted = newest || version.is_some();
+            let error = match good {
+                Some(owned) if wanted => {
+                    let commit = page_commit(&owned.buffer);
+                    let disk = Some(read.at);
+                    let facts = FrameFacts {
+                        page: read.page,
+                        commit,
+                        disk,
+                        near: None,
+                        pins: 0,
+                        hot: !load.waiters.is_empty(),
+                    };
+                    let index = self.frames.publish(owned, facts);
+                    match version {
+                        Some(version) if !newest => version.place = Place::Frame(index),
+                        _ => self.table.store(read.page, Entry::Resident(index).to_word()),
+                    }
+                    let pins = load.waiters.iter().filter(|waiter| waiter.pinned(read.page, index)).count();
+                    self.frames.frame(index).pin(pins as u32);
+                    None
+                }
+                // The version died while it was read: whoever still waits asks again.
+                Some(owned) => {
+                    leftover = Some(owned);
+                    None
+                }
+                None => {
+                    if newest {
+                        self.table.store(read.page, Entry::OnDisk(read.at).to_word());
+                    } else if let Some(version) = version {
+                        version.place = Place::Disk(read.at);
+                    }
+                    error.filter(|_| wanted)
+                }
+            };
+            wake.extend(load.waiters.iter().filter_map(|waiter| waiter.read_over(error.clone())));
+        }
+        self.return_frames(leftover.into_iter().collect());
+        wake.into_iter().for_each(std::task::Waker::wake);
+        None
+    }
+}
+
+/// Frames to free at a time.
+pub(super) fn evict_batch(frames: usize) -> usize {
+    (frames / 16).clamp(4, 128)
+}

@@ -1,0 +1,203 @@
+//! Who can still see what: the visible commit, the snapshots, and the versions kept for them.
+//!
+//! A version `from..until` of a page is needed while the visible commit is below `until` (a view may be made there at any
+//! time) or a snapshot lies in the range. Each needed version is noted once, with the *newest* snapshot that needs it,
+//! so ending a snapshot costs what it alone kept.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use crate::format::{CommitSeq, PageId};
+
+/// A version that has been superseded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Superseded {
+    pub(crate) page: PageId,
+    pub(crate) from: CommitSeq,
+    pub(crate) until: CommitSeq,
+}
+
+/// One snapshot, for those who ask who holds memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReaderInfo {
+    /// The commit it shows.
+    pub commit: CommitSeq,
+    /// How many holders it has.
+    pub holders: usize,
+    /// Age of the oldest holder, in nanoseconds.
+    pub age_ns: u64,
+    /// Bytes of old page versions that are kept for it and for no newer snapshot.
+    pub pinned_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Group {
+    holders: usize,
+    since: Instant,
+    too_old: Arc<AtomicBool>,
+    kept: Vec<Superseded>,
+    /// A checkpoint or backup: never given up.
+    essential: usize,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    visible: CommitSeq,
+    snapshots: BTreeMap<CommitSeq, Group>,
+    /// In order of `until`: superseded, and perhaps still visible.
+    fresh: VecDeque<Superseded>,
+    kept_count: usize,
+}
+
+impl Registry {
+    pub(crate) fn new(visible: CommitSeq) -> Self {
+        Self { visible, ..Self::default() }
+    }
+
+    pub(crate) fn visible(&self) -> CommitSeq {
+        self.visible
+    }
+
+    /// Versions were superseded by commit `until` (the same for all).
+    pub(crate) fn supersede(&mut self, versions: impl IntoIterator<Item = Superseded>) {
+        self.fresh.extend(versions);
+    }
+
+    /// A later commit is visible. Answers the versions that nobody can ask for any more.
+    pub(crate) fn advance(&mut self, visible: CommitSeq) -> Vec<Superseded> {
+        debug_assert!(visible >= self.visible, "the visible commit went back");
+        self.visible = self.visible.max(visible);
+        let mut unneeded = Vec::new();
+        while let Some(version) = self.fresh.front().copied()
+            && version.until <= self.visible
+        {
+            self.fresh.pop_front();
+            self.keep_or_drop(version, &mut unneeded);
+        }
+        unneeded
+    }
+
+    /// Registers the visible commit.
+    pub(crate) fn register(&mut self, essential: bool) -> (CommitSeq, Arc<AtomicBool>) {
+        let group = self.snapshots.entry(self.visible).or_insert_with(|| Group {
+            holders: 0,
+            since: Instant::now(),
+            too_old: Arc::default(),
+            kept: Vec::new(),
+            essential: 0,
+        });
+        group.holders += 1;
+        group.essential += usize::from(essential);
+        (self.visible, Arc::clone(&group.too_old))
+    }
+
+    /// Ends one registration. Answers what is unneeded now.
+    pub(crate) fn unregister(&mut self, commit: CommitSeq, flag: &Arc<AtomicBool>, essential: bool) -> Vec<Superseded> {
+        let Some(group) = self.snapshots.get_mut(&commit).filter(|group| Arc::ptr_eq(&group.too_old, flag)) else {
+            return Vec::new();
+        };
+        group.holders -= 1;
+        group.essential -= usize::from(essential);
+        if group.holders > 0 {
+            return Vec::new();
+        }
+        self.end(commit)
+    }
+
+    /// Gives up the oldest snapshots until no more than `kept_max` versions are kept. Their holders meet `SnapshotTooOld`.
+    pub(crate) fn limit(&mut self, kept_max: usize) -> Vec<Superseded> {
+        let mut unneeded = Vec::new();
+        while self.kept_count > kept_max {
+            let oldest = self.snapshots.iter().find(|(_, group)| group.essential == 0 && !group.kept.is_empty());
+            let Some((&commit, group)) = oldest else { break };
+            group.too_old.store(true, Ordering::Release);
+            unneeded.extend(self.end(commit));
+        }
+        unneeded
+    }
+
+    fn end(&mut self, commit: CommitSeq) -> Vec<Superseded> {
+        let Some(group) = self.snapshots.remove(&commit) else { return Vec::new() };
+        self.kept_count -= group.kept.len();
+        let mut unneeded = Vec::new();
+        for version in group.kept {
+            self.keep_or_drop(version, &mut unneeded);
+        }
+        unneeded
+    }
+
+    fn keep_or_drop(&mut self, version: Superseded, unneeded: &mut Vec<Superseded>) {
+        match self.snapshots.range_mut(version.from..version.until).next_back() {
+            Some((_, group)) => {
+                group.kept.push(version);
+                self.kept_count += 1;
+            }
+            None => unneeded.push(version),
+        }
+    }
+
+    /// Versions kept for snapshots.
+    pub(crate) fn kept_count(&self) -> usize {
+        self.kept_count
+    }
+
+    pub(crate) fn readers(&self, page_bytes: usize) -> Vec<ReaderInfo> {
+        let info = |(commit, group): (&CommitSeq, &Group)| ReaderInfo {
+            commit: *commit,
+            holders: group.holders,
+            age_ns: group.since.elapsed().as_nanos() as u64,
+            pinned_bytes: (group.kept.len() * page_bytes) as u64,
+        };
+        self.snapshots.iter().map(info).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(from: u64, until: u64) -> Superseded {
+        Superseded { page: PageId(1), from: CommitSeq(from), until: CommitSeq(until) }
+    }
+
+    #[test]
+    fn a_version_goes_when_its_successor_is_visible_and_no_snapshot_lies_between() {
+        let mut registry = Registry::new(CommitSeq(1));
+        registry.supersede([version(1, 2)]);
+        assert!(registry.advance(CommitSeq(1)).is_empty(), "commit 2 is not visible yet");
+        let (at, flag) = registry.register(false);
+        registry.supersede([version(2, 3)]);
+        assert_eq!(registry.advance(CommitSeq(3)), [version(2, 3)], "nobody looks at commit 2");
+        assert_eq!(registry.unregister(at, &flag, false), [version(1, 2)]);
+    }
+
+    #[test]
+    fn ending_a_snapshot_hands_its_versions_to_the_next_older_one_that_needs_them() {
+        let mut registry = Registry::new(CommitSeq(1));
+        let (old, old_flag) = registry.register(false);
+        registry.advance(CommitSeq(4));
+        let (new, new_flag) = registry.register(false);
+        registry.supersede([version(1, 5)]);
+        assert!(registry.advance(CommitSeq(5)).is_empty());
+        assert!(registry.unregister(new, &new_flag, false).is_empty());
+        assert_eq!(registry.kept_count(), 1);
+        assert_eq!(registry.unregister(old, &old_flag, false), [version(1, 5)]);
+    }
+
+    #[test]
+    fn past_the_limit_the_oldest_snapshot_is_given_up_but_never_a_checkpoint() {
+        let mut registry = Registry::new(CommitSeq(1));
+        let (checkpoint, checkpoint_flag) = registry.register(true);
+        registry.supersede([version(1, 2)]);
+        registry.advance(CommitSeq(2));
+        let (at, flag) = registry.register(false);
+        registry.supersede([version(2, 3)]);
+        registry.advance(CommitSeq(3));
+        assert_eq!(registry.limit(0), [version(2, 3)]);
+        assert!(flag.load(Ordering::Relaxed) && !checkpoint_flag.load(Ordering::Relaxed));
+        assert!(registry.unregister(at, &flag, false).is_empty(), "it is gone already");
+        assert_eq!(registry.unregister(checkpoint, &checkpoint_flag, true), [version(1, 2)]);
+    }
+}

@@ -1,0 +1,96 @@
+//! What is known of a page beside its word in the table: older versions, and reads under way. Sharded by page id.
+//!
+//! Kept true, under the shard's lock:
+//! 1. The ranges `from..until` of a page's versions do not overlap, and all lie before the newest version's commit.
+//! 2. A version that any view can ask for is here until no view can (`registry` decides, an epoch delays).
+//! 3. A read is in `loads` exactly while its page's word, or one of its versions, says *loading*, or has been dropped since.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::ticket::Waiter;
+use crate::format::{BlockId, CommitSeq, Location, PageId};
+
+/// One page version that is not the newest: visible to views at `from ..= until - 1`.
+#[derive(Debug)]
+pub(crate) struct Version {
+    pub(crate) from: CommitSeq,
+    pub(crate) until: CommitSeq,
+    pub(crate) place: Place,
+    /// The page was freed at `until`: its id can be used again when this version goes.
+    pub(crate) frees_id: bool,
+}
+
+impl Version {
+    fn shows(&self, at: CommitSeq) -> bool {
+        self.from <= at && at < self.until
+    }
+}
+
+/// Where an old version is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Frame(u32),
+    Disk(Location),
+    Loading(Location),
+}
+
+/// A read under way, and who waits for it.
+#[derive(Debug, Default)]
+pub(crate) struct Load {
+    pub(crate) waiters: Vec<Arc<Waiter>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Shard {
+    versions: HashMap<PageId, Vec<Version>>,
+    pub(crate) loads: HashMap<(PageId, BlockId), Load>,
+}
+
+impl Shard {
+    /// The version of a page that a view at `at` sees, unless it is the newest.
+    pub(crate) fn version_at(&mut self, page: PageId, at: CommitSeq) -> Option<&mut Version> {
+        self.versions.get_mut(&page)?.iter_mut().find(|version| version.shows(at))
+    }
+
+    /// The version that lies, or is being read from, in this block.
+    pub(crate) fn version_loading(&mut self, page: PageId, block: BlockId) -> Option<&mut Version> {
+        let loads = |version: &&mut Version| matches!(version.place, Place::Loading(at) if at.block == block);
+        self.versions.get_mut(&page)?.iter_mut().find(loads)
+    }
+
+    /// The version in this frame.
+    pub(crate) fn version_in_frame(&mut self, page: PageId, frame: u32) -> Option<&mut Version> {
+        self.versions.get_mut(&page)?.iter_mut().find(|version| version.place == Place::Frame(frame))
+    }
+
+    pub(crate) fn add_version(&mut self, page: PageId, version: Version) {
+        self.versions.entry(page).or_default().push(version);
+    }
+
+    /// Takes out the version that began at `from` and ended at `until`.
+    pub(crate) fn remove_version(&mut self, page: PageId, from: CommitSeq, until: CommitSeq) -> Option<Version> {
+        let versions = self.versions.get_mut(&page)?;
+        let at = versions.iter().position(|version| version.from == from && version.until == until)?;
+        let version = versions.swap_remove(at);
+        if versions.is_empty() {
+            self.versions.remove(&page);
+        }
+        Some(version)
+    }
+
+    /// Whether any old version of the page lies in this block.
+    pub(crate) fn version_uses(&self, page: PageId, block: BlockId, disk_of: impl Fn(u32) -> Option<Location>) -> bool {
+        let uses = |version: &Version| match version.place {
+            Place::Disk(at) | Place::Loading(at) => at.block == block,
+            Place::Frame(frame) => disk_of(frame).is_some_and(|at| at.block == block),
+        };
+        self.versions.get(&page).is_some_and(|versions| versions.iter().any(uses))
+    }
+
+    /// Where the youngest of a page's old versions ends; zero without any.
+    pub(crate) fn last_until(&self, page: PageId) -> CommitSeq {
+        let untils = self.versions.get(&page).into_iter().flatten().map(|version| version.until);
+        untils.max().unwrap_or_default()
+    }
+}

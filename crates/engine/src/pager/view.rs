@@ -1,0 +1,96 @@
+//! What one attempt of one read sees. The hit path: one load of the table, one line of frame, and the page.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossbeam_epoch::Guard;
+
+use super::Core;
+use super::shard::Place;
+use super::table::Entry;
+use crate::error::{Error, ErrorKind};
+use crate::format::{CommitSeq, HEADER_BYTES, PageId};
+use crate::pages::{Attempt, Missing, Pages, Wait};
+
+/// Pages as of one commit, for as long as its epoch guard is held. Not `Send`; never kept across a wait.
+pub(crate) struct View<'a> {
+    core: &'a Core,
+    at: CommitSeq,
+    too_old: Option<&'a AtomicBool>,
+    /// Declared last: every page handed out is protected by it.
+    guard: Guard,
+}
+
+impl<'a> View<'a> {
+    /// `at` is read after the guard is pinned: see `Core::drop_later`.
+    pub(super) fn new(core: &'a Core, at: impl FnOnce() -> CommitSeq, too_old: Option<&'a AtomicBool>) -> Self {
+        let guard = crossbeam_epoch::pin();
+        Self { core, at: at(), too_old, guard }
+    }
+
+    fn bytes(&self, frame: u32) -> &[u8] {
+        let _protects = &self.guard;
+        // SAFETY: the frame's number was found under `self.guard`, which lives as long as the slice (both are bound to
+        // `&self`), and frames are recycled only after every guard pinned at that time is gone.
+        let page = unsafe { self.core.frames.bytes(frame) };
+        &page[HEADER_BYTES..]
+    }
+
+    #[cold]
+    fn older(&self, id: PageId) -> Attempt<&[u8]> {
+        if self.too_old.is_some_and(|flag| flag.load(Ordering::Acquire)) {
+            let what = format!("the snapshot of commit {} kept too many old pages and was given up", self.at);
+            return Err(Wait::Failed(Error::new(ErrorKind::SnapshotTooOld, what)));
+        }
+        let mut shard = self.core.shard(id);
+        let missing = Err(Wait::Miss(Missing { page: id, at: self.at }));
+        if let Some(version) = shard.version_at(id, self.at) {
+            return match version.place {
+                Place::Frame(frame) => {
+                    self.core.frames.frame(frame).touch();
+                    Ok(self.bytes(frame))
+                }
+                Place::Disk(_) | Place::Loading(_) => missing,
+            };
+        }
+        match Entry::from_word(self.core.table.load(id)) {
+            Entry::Resident(frame) if self.core.frames.frame(frame).commit() <= self.at => Ok(self.bytes(frame)),
+            Entry::OnDisk(_) | Entry::Loading(_) => missing,
+            Entry::Resident(_) | Entry::Free => {
+                drop(shard);
+                self.absent(id)
+            }
+        }
+    }
+
+    fn absent(&self, id: PageId) -> Attempt<&[u8]> {
+        // Given up between the first check and the lock: then the version was dropped, which is no damage.
+        if self.too_old.is_some_and(|flag| flag.load(Ordering::Acquire)) {
+            let what = format!("the snapshot of commit {} kept too many old pages and was given up", self.at);
+            return Err(Wait::Failed(Error::new(ErrorKind::SnapshotTooOld, what)));
+        }
+        let what = format!("does not exist as of commit {}, though another page names it", self.at);
+        Err(Wait::Failed(Error::corrupt_page(id, what)))
+    }
+}
+
+impl Pages for View<'_> {
+    type Page<'b>
+        = &'b [u8]
+    where
+        Self: 'b;
+
+    fn page_bytes(&self) -> usize {
+        self.core.frames.page_bytes()
+    }
+
+    fn page(&self, id: PageId) -> Attempt<&[u8]> {
+        if let Entry::Resident(index) = Entry::from_word(self.core.table.load(id)) {
+            let frame = self.core.frames.frame(index);
+            if frame.commit() <= self.at {
+                frame.touch();
+                return Ok(self.bytes(index));
+            }
+        }
+        self.older(id)
+    }
+}

@@ -1,0 +1,299 @@
+//! Writes of pages: out of place, near where they were, many in one operation where blocks follow each other.
+//!
+//! A page is written at most once per version: everybody who writes holds the write lane, and skips frames that have a
+//! place on disk by then.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use nofault_io::aligned::{IoBuf, StableBytes};
+use nofault_io::completion::{Op, OpKind, WriteData};
+use nofault_io::disk::{Disk, Queue};
+use nofault_io::error::ErrorKind as IoKind;
+
+use super::Core;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{BlockId, Location, PageId, Tag};
+
+/// Most bytes of one write.
+const WRITE_BYTES_MAX: usize = 256 << 10;
+/// The file grows by at least this much at a time.
+const GROW_BYTES: u64 = 8 << 20;
+
+/// The queue for writes, and how long the file is.
+pub(super) struct WriteLane {
+    queue: Box<dyn Queue>,
+    file_bytes: u64,
+    may_preallocate: bool,
+}
+
+impl WriteLane {
+    pub(super) fn new(queue: Box<dyn Queue>, disk: &dyn Disk) -> Result<Self> {
+        let file_bytes = disk.len_bytes().map_err(|error| Error::from_io("ask the data file's length", error))?;
+        Ok(Self { queue, file_bytes, may_preallocate: true })
+    }
+
+    /// Runs operations to their end. The answers come in the order of the operations.
+    fn run(&mut self, ops: Vec<(u64, OpKind)>) -> Result<Vec<std::result::Result<(), nofault_io::error::Error>>> {
+        let mut results: Vec<_> = ops.iter().map(|_| Ok(())).collect();
+        let mut waiting: VecDeque<Op> =
+            ops.into_iter().enumerate().map(|(index, (offset, kind))| Op::new(index as u64, offset, kind)).collect();
+        let mut done = Vec::new();
+        while !waiting.is_empty() || self.queue.in_flight() > 0 {
+            while let Some(op) = waiting.pop_front() {
+                let Err(refused) = self.queue.push(op) else { continue };
+                if refused.error.kind() == IoKind::Busy && self.queue.in_flight() > 0 {
+                    waiting.push_front(refused.op);
+                    break;
+                }
+                results[refused.op.token as usize] = Err(refused.error);
+            }
+            if self.queue.in_flight() > 0 {
+                self.queue.reap(1, &mut done).map_err(|error| Error::from_io("wait for writes", error))?;
+            }
+            for completion in done.drain(..) {
+                if let Some(result) = results.get_mut(completion.op.token as usize) {
+                    *result = completion.result.map(drop);
+                }
+            }
+        }
+        Ok(results)
+    }
+
+    /// Makes the file reach `end_bytes`, in large steps. A file system that cannot preallocate grows by writing.
+    fn grow_to(&mut self, end_bytes: u64) -> Result<()> {
+        if end_bytes <= self.file_bytes || !self.may_preallocate {
+            return Ok(());
+        }
+        let len_bytes = (end_bytes - self.file_bytes).next_multiple_of(GROW_BYTES);
+        let offset = self.file_bytes;
+        match self.run(vec![(offset, OpKind::Allocate { len_bytes })])?.remove(0) {
+            Ok(()) => self.file_bytes = offset + len_bytes,
+            Err(error) if matches!(error.kind(), IoKind::Unsupported | IoKind::InvalidCall) => {
+                self.may_preallocate = false
+            }
+            // A smaller step may still fit; the writes themselves will tell.
+            Err(error) if error.kind() == IoKind::NoSpace => {}
+            Err(error) => return Err(Error::from_io("grow the data file", error)),
+        }
+        Ok(())
+    }
+}
+
+/// A published frame that stays one: pinned until this is dropped.
+struct PinnedFrame {
+    core: Arc<Core>,
+    page: PageId,
+    index: u32,
+}
+
+// SAFETY: the frame was pinned when this was made and is unpinned when it is dropped; a pinned frame is not recycled, so its
+// bytes stay in place and unchanged. They lie in a region, so moving this moves none of them.
+unsafe impl StableBytes for PinnedFrame {
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: as above; the slice is bound to `&self`.
+        unsafe { self.core.frames.bytes(self.index) }
+    }
+}
+
+impl Drop for PinnedFrame {
+    fn drop(&mut self) {
+        self.core.unpin(self.page, self.index);
+    }
+}
+
+/// A dirty frame to be written, pinned by the caller on behalf of [`Core::write_frames`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ToWrite {
+    pub(crate) page: PageId,
+    pub(crate) frame: u32,
+}
+
+/// A node of the page table to be written.
+pub(crate) struct NodeToWrite {
+    pub(crate) near: Option<BlockId>,
+    pub(crate) buffer: IoBuf,
+}
+
+impl Core {
+    fn writer(&self) -> MutexGuard<'_, WriteLane> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes frames that have no place on disk yet; those that got one meanwhile are skipped. Takes over one pin of each.
+    /// Waits for the device, so never called by a reader while a keeper runs.
+    ///
+    /// # Errors
+    /// The first failure; frames whose write failed stay dirty, the others are clean.
+    pub(crate) fn write_frames(self: &Arc<Self>, frames: Vec<ToWrite>) -> Result<()> {
+        let mut lane = self.writer();
+        let mut parts: Vec<Arc<PinnedFrame>> = Vec::with_capacity(frames.len());
+        for ToWrite { page, frame } in frames {
+            let part = PinnedFrame { core: Arc::clone(self), page, index: frame };
+            let entry = self.frames.frame(frame);
+            let _shard = self.shard(page);
+            let wanted = entry.disk().is_none() && !entry.is_doomed();
+            drop(_shard);
+            if wanted {
+                parts.push(Arc::new(part));
+            }
+        }
+        let outcome = self.write_parts(&mut lane, parts);
+        drop(lane);
+        outcome
+    }
+
+    fn write_parts(self: &Arc<Self>, lane: &mut WriteLane, mut parts: Vec<Arc<PinnedFrame>>) -> Result<()> {
+        let page_bytes = self.frames.page_bytes();
+        // In the order of their old places, so that neighbours that find room together stay neighbours.
+        parts.sort_by_key(|part| (self.frames.frame(part.index).near().unwrap_or(u64::MAX), part.page));
+        let mut placed: Vec<(BlockId, Arc<PinnedFrame>)> = Vec::with_capacity(parts.len());
+        let mut out_of_room = false;
+        {
+            let mut books = self.books();
+            for part in parts {
+                let block = match self.frames.frame(part.index).near() {
+                    Some(near) => books.space.allocate_near(BlockId(near)),
+                    None => books.space.allocate(),
+                };
+                match block {
+                    Ok(block) => placed.push((block, part)),
+                    Err(_) => out_of_room = true,
+                }
+            }
+        }
+        placed.sort_by_key(|(block, _)| *block);
+        let mut runs: Vec<Vec<(BlockId, Arc<PinnedFrame>)>> = Vec::new();
+        for (block, part) in placed {
+            match runs.last_mut() {
+                Some(run)
+                    if run.last().is_some_and(|(last, _)| last.0 + 1 == block.0)
+                        && (run.len() + 1) * page_bytes <= WRITE_BYTES_MAX =>
+                {
+                    run.push((block, part));
+                }
+                _ => runs.push(vec![(block, part)]),
+            }
+        }
+        let end = runs.iter().flatten().map(|(block, _)| block.0 + 1).max().unwrap_or(0);
+        let grown = lane.grow_to(end * page_bytes as u64);
+        let op_of = |run: &Vec<(BlockId, Arc<PinnedFrame>)>| {
+            let parts = run.iter().map(|(_, part)| Arc::clone(part) as Arc<dyn StableBytes>).collect();
+            (run[0].0.0 * page_bytes as u64, OpKind::Write { data: WriteData::Gather(parts), durable: false })
+        };
+        let results = grown.and_then(|()| lane.run(runs.iter().map(op_of).collect()));
+        let mut failure = out_of_room.then(|| self.no_room());
+        let (results, broken) = match results {
+            Ok(results) => (results, None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
+        let mut results = results.into_iter();
+        for run in runs {
+            // Without a result the whole lane failed.
+            let first = run[0].0;
+            match results.next() {
+                Some(Ok(())) => run.into_iter().for_each(|(block, part)| self.note_written(block, &part)),
+                Some(Err(error)) => {
+                    let action = format!("write {} pages at block {first}", run.len());
+                    failure.get_or_insert(Error::from_io(action, error));
+                    self.release_all(run.iter().map(|(block, _)| *block));
+                }
+                None => self.release_all(run.iter().map(|(block, _)| *block)),
+            }
+        }
+        match broken.or(failure) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    fn note_written(&self, block: BlockId, part: &PinnedFrame) {
+        self.counts.written.fetch_add(1, Ordering::Relaxed);
+        let frame = self.frames.frame(part.index);
+        let at = Location { block, tag: Tag::of_page(part.bytes()) };
+        let _shard = self.shard(part.page);
+        if frame.is_doomed() {
+            // The version died while it was written: nobody will ever name the block.
+            self.books().space.release(block);
+        } else {
+            frame.set_disk(at);
+        }
+    }
+
+    fn release_all(&self, blocks: impl Iterator<Item = BlockId>) {
+        let mut books = self.books();
+        blocks.for_each(|block| books.space.release(block));
+    }
+
+    fn no_room(&self) -> Error {
+        Error::new(ErrorKind::NoSpace, "the data file has reached its largest size; a checkpoint may free old blocks")
+    }
+
+    /// Writes nodes of the page table to new blocks. Answers where each went; the checksums are the caller's.
+    ///
+    /// # Errors
+    /// The first failure; then no node counts as written.
+    pub(crate) fn write_nodes(&self, nodes: Vec<NodeToWrite>) -> Result<Vec<BlockId>> {
+        let page_bytes = self.frames.page_bytes() as u64;
+        let mut blocks = Vec::with_capacity(nodes.len());
+        {
+            let mut books = self.books();
+            for node in &nodes {
+                let block = match node.near {
+                    Some(near) => books.space.allocate_near(near),
+                    None => books.space.allocate(),
+                };
+                match block {
+                    Ok(block) => blocks.push(block),
+                    Err(_) => {
+                        blocks.into_iter().for_each(|block| books.space.release(block));
+                        drop(books);
+                        return Err(self.no_room());
+                    }
+                }
+            }
+        }
+        let mut lane = self.writer();
+        let end = blocks.iter().map(|block| block.0 + 1).max().unwrap_or(0);
+        let ops =
+            blocks.iter().zip(nodes).map(|(block, node)| (block.0 * page_bytes, OpKind::write(node.buffer, false)));
+        let ops = ops.collect();
+        let results = lane.grow_to(end * page_bytes).and_then(|()| lane.run(ops));
+        drop(lane);
+        let failed = match results {
+            Ok(results) => results
+                .into_iter()
+                .find_map(|result| result.err())
+                .map(|error| Error::from_io("write nodes of the page table", error)),
+            Err(error) => Some(error),
+        };
+        match failed {
+            None => Ok(blocks),
+            Some(error) => {
+                self.release_all(blocks.into_iter());
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes every completed write durable.
+    ///
+    /// # Errors
+    /// When the sync fails: then nothing is known of what was written since the last one.
+    pub(crate) fn sync_data(&self) -> Result<()> {
+        self.single(0, OpKind::Sync, "sync the data file")
+    }
+
+    /// Writes a superblock durably.
+    ///
+    /// # Errors
+    /// When the write fails: then the slot may hold anything.
+    pub(crate) fn write_superblock(&self, offset_bytes: u64, sector: IoBuf) -> Result<()> {
+        self.single(offset_bytes, OpKind::write(sector, true), "write the superblock")
+    }
+
+    fn single(&self, offset_bytes: u64, kind: OpKind, action: &str) -> Result<()> {
+        self.writer().run(vec![(offset_bytes, kind)])?.remove(0).map_err(|error| Error::from_io(action, error))
+    }
+}

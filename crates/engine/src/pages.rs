@@ -1,0 +1,210 @@
+//! The contract between those who use pages (tree, transactions) and those who keep them (pager, log).
+//!
+//! **A miss is a value.** Nothing here waits: [`Pages::page`] answers with a page in memory or with what there is to wait
+//! for ([`Wait`]). Whoever gets a `Wait` gives up all it holds, passes the `Wait` up by `?`, and starts from the beginning
+//! once the [`Ticket`] that [`Store::request`] gave is ready. That loop exists once, in `db`.
+//!
+//! **Pages are versions.** A page, once published, never changes: a writer edits a private copy ([`Edits`]) and publishes it
+//! under a commit number. A [`View`](Store::View) shows the tree as it was at one commit, for inner pages as for leaves:
+//! each page in its newest version not younger than the view.
+//!
+//! **Bodies.** All slices are page *bodies*: the bytes after the page header, which belongs to the pager.
+//!
+//! Who keeps what true:
+//! 1. A store never does I/O in `page`, `edit`, `allocate`, `free`, `reserve`, `publish`, `append`; they never block on a device.
+//! 2. A page that a live ticket asked for stays in memory until the ticket is dropped. A ticket for frames keeps its share likewise.
+//! 3. At most one [`Edits`] exists at a time: its owner holds the commit section (`txn`).
+//! 4. Dropping an `Edits` undoes all of it: copies, allocations, frees.
+//! 5. A version is dropped only when no view that exists could ask for it. Views are short (one attempt of one operation);
+//!    [`Snapshot`]s are what lives long, and are registered.
+//! 6. An error goes to everyone who waits, once, and is not remembered: the next request reads again.
+
+#[cfg(test)]
+pub(crate) mod memory;
+
+use std::ops::Deref;
+use std::task::{Poll, Waker};
+
+use crate::error::{Error, Result};
+use crate::format::{CommitSeq, PageId};
+
+/// A page that is not in memory, in the version that a view at `at` wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Missing {
+    /// Which page.
+    pub(crate) page: PageId,
+    /// As of which commit.
+    pub(crate) at: CommitSeq,
+}
+
+/// Why an operation could not be finished now. Nothing has changed.
+#[derive(Debug, Clone)]
+pub(crate) enum Wait {
+    /// This page must be loaded first.
+    Miss(Missing),
+    /// This many frames for private copies must become free first.
+    Full {
+        /// How many, in all, the operation wants to hold.
+        frames: usize,
+    },
+    /// The log has no room for this many bytes yet.
+    LogFull {
+        /// How many.
+        len_bytes: usize,
+    },
+    /// Waiting will not help.
+    Failed(Error),
+}
+
+impl From<Error> for Wait {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Result of what may have to wait.
+pub(crate) type Attempt<T> = std::result::Result<T, Wait>;
+
+/// What one operation sees at one moment: pages of one commit.
+pub(crate) trait Pages {
+    /// A page body, in memory and unchanging for as long as the guard lives.
+    type Page<'a>: Deref<Target = [u8]>
+    where
+        Self: 'a;
+
+    /// Bytes of a page with its header: fixed for a database. Bodies have `format::HEADER_BYTES` fewer.
+    fn page_bytes(&self) -> usize;
+
+    /// The page. Its checksum was verified when it was loaded; that it is well-formed is the caller's to check.
+    fn page(&self, id: PageId) -> Attempt<Self::Page<'_>>;
+}
+
+/// The private edits of one commit (or of one chunk of a large one). As [`Pages`] it shows the newest published pages with
+/// its own edits on top. After any `Wait` the whole of it is dropped: callers need not undo.
+pub(crate) trait Edits: Pages {
+    /// Makes sure that this many more pages can be edited or allocated without `Full`. Asked up front, so that work is not
+    /// thrown away half-way. `Full` with more frames than [`Store::edit_frames_max`] says that waiting will not help.
+    fn reserve(&mut self, frames: usize) -> Attempt<()>;
+
+    /// The page for editing: a private copy, made at the first call for a page.
+    fn edit(&mut self, id: PageId) -> Attempt<&mut [u8]>;
+
+    /// A new page with a zeroed body. Its block will be chosen near that of `near` (a neighbour in key order).
+    fn allocate(&mut self, near: PageId) -> Attempt<(PageId, &mut [u8])>;
+
+    /// Frees a page as of this commit. Older views still read it; the id is used again when none can.
+    fn free(&mut self, id: PageId);
+}
+
+/// Something asked for and not there yet. Dropping it gives up the interest in it, never the operation under way.
+pub(crate) trait Ticket: Send + Unpin + 'static {
+    /// Ready when all that was asked for is there, or has failed. Otherwise the waker is called once it is worth asking
+    /// again; the last waker given counts. Does not submit queued reads: see [`Store::submit`].
+    fn poll(&mut self, waker: &Waker) -> Poll<Result<()>>;
+
+    /// Waits on this thread, which submits and reaps by itself: no thread hop.
+    fn wait(&mut self) -> Result<()>;
+}
+
+/// A commit that stays readable until this is dropped.
+pub(crate) trait Snapshot: Send + Sync + 'static {
+    /// Which commit.
+    fn seq(&self) -> CommitSeq;
+}
+
+/// What keeps the pages of a database.
+pub(crate) trait Store: Send + Sync + 'static {
+    /// See [`Store::view`].
+    type View<'a>: Pages
+    where
+        Self: 'a;
+    /// See [`Store::edits`].
+    type Edits<'a>: Edits
+    where
+        Self: 'a;
+    /// See [`Store::snapshot`].
+    type Snapshot: Snapshot;
+    /// See [`Store::request`].
+    type Ticket: Ticket;
+
+    /// Bytes of a page with its header.
+    fn page_bytes(&self) -> usize;
+
+    /// What is visible now: the commit last given to [`Store::set_visible`]. For one attempt of one read.
+    fn latest(&self) -> Self::View<'_>;
+
+    /// What was published last, visible or not: for finding the pages that a commit will touch.
+    fn tip(&self) -> Self::View<'_>;
+
+    /// Registers the visible commit as one that stays readable.
+    fn snapshot(&self) -> Self::Snapshot;
+
+    /// The pages of a snapshot. `page` answers `Failed(SnapshotTooOld)` once the store had to give the snapshot up.
+    fn view<'a>(&'a self, snapshot: &'a Self::Snapshot) -> Self::View<'a>;
+
+    /// Most frames that one `Edits` may ever hold: a commit that needs more publishes in chunks.
+    fn edit_frames_max(&self) -> usize;
+
+    /// Most pages that all tickets together may pin: whoever waits for pages takes its share of these first, so that nobody
+    /// waits for a frame that another waiter holds.
+    fn pins_max(&self) -> usize;
+
+    /// Begins private edits. The caller is in the commit section.
+    fn edits(&self) -> Self::Edits<'_>;
+
+    /// Makes edits part of commit `seq`: views at `seq` or later see them, older views do not. `seq` never decreases; a
+    /// large commit publishes several times under one number. Infallible.
+    fn publish(&self, edits: Self::Edits<'_>, seq: CommitSeq);
+
+    /// From now on `latest` and `snapshot` show `seq`. Never decreases.
+    fn set_visible(&self, seq: CommitSeq);
+
+    /// The commit that `latest` shows.
+    fn visible(&self) -> CommitSeq;
+
+    /// Asks for everything in `waits` (`Miss` and `Full`) to become true together, and queues the reads this needs, without
+    /// submitting them. Pages already being read are joined. Pages that are in memory by now are pinned as well.
+    fn request(&self, waits: &[Wait]) -> Self::Ticket;
+
+    /// Queues reads of pages that will be wanted soon. Nobody waits for them; may be ignored under pressure.
+    fn prefetch(&self, pages: &[Missing]);
+
+    /// Sends what is queued to the device.
+    fn submit(&self);
+}
+
+/// Whether a commit waits for the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Durability {
+    /// Returns when the commit survives a power cut.
+    #[default]
+    Sync,
+    /// Returns when the commit is visible. It becomes durable with the next `Sync` commit, checkpoint or `sync`, or soon
+    /// by itself; a power cut before that loses it, never a part of it, and never one before it alone.
+    Deferred,
+}
+
+/// A position in the log: the end of a record. Later records have larger ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(crate) struct LogPosition(pub(crate) u64);
+
+/// What makes commits durable. Each time more commits have become durable, the log calls the hook it was opened with, in
+/// commit order and before the tickets of those commits are woken: visibility must not depend on who still waits.
+pub(crate) trait CommitLog: Send + Sync + 'static {
+    /// See [`CommitLog::durable`].
+    type Ticket: Ticket;
+
+    /// Most bytes of one piece.
+    fn piece_bytes_max(&self) -> usize;
+
+    /// Appends a piece of the record of commit `seq` (the parts, one after the other). A record is its pieces in order,
+    /// the last one marked by `Some(durability)`; a record without its last piece is ignored by recovery. Copies, does no
+    /// I/O. `LogFull` before anything is appended; `Failed(Poisoned)` after a failed write. The caller is in the commit section.
+    fn append(&self, seq: CommitSeq, piece: &[&[u8]], last: Option<Durability>) -> Attempt<LogPosition>;
+
+    /// Ready when a piece of this many bytes has room.
+    fn room(&self, len_bytes: usize) -> Self::Ticket;
+
+    /// Ready when everything up to `position` is durable; starts the write that makes it so.
+    fn durable(&self, position: LogPosition) -> Self::Ticket;
+}

@@ -1,0 +1,513 @@
+//! A store in plain maps, for tests: every version of every page is kept, and *residency* is a matter of policy, so that all
+//! code above runs its waiting paths. It checks the contract from the store's side: one `Edits` at a time, pages only as
+//! allocated, commits in order.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Poll, Waker};
+
+use super::{Attempt, CommitLog, Durability, Edits, LogPosition, Missing, Pages, Snapshot, Store, Ticket, Wait};
+use crate::error::Result;
+use crate::format::{CommitSeq, HEADER_BYTES, PageId};
+
+/// Which pages are in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Residency {
+    /// All, always.
+    Everything,
+    /// Only what a live ticket holds.
+    Requested,
+    /// What a live ticket holds, and each other page with an even chance, drawn from this seed at every access.
+    Chance(u64),
+}
+
+type Versions = Vec<(CommitSeq, Option<Arc<[u8]>>)>;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct MemoryStore(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    page_bytes: usize,
+    frames_max: usize,
+    visible: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    pages: BTreeMap<PageId, Versions>,
+    next_id: u64,
+    reusable: Vec<(CommitSeq, PageId)>,
+    tip: CommitSeq,
+    editing: bool,
+    pins: HashMap<PageId, usize>,
+    snapshots: BTreeMap<CommitSeq, usize>,
+    residency: Residency,
+    random: u64,
+    misses: u64,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub(crate) fn new(page_bytes: usize, frames_max: usize, residency: Residency) -> Self {
+        let random = if let Residency::Chance(seed) = residency { seed | 1 } else { 1 };
+        let state = State {
+            pages: BTreeMap::new(),
+            next_id: 0,
+            reusable: Vec::new(),
+            tip: CommitSeq(0),
+            editing: false,
+            pins: HashMap::new(),
+            snapshots: BTreeMap::new(),
+            residency,
+            random,
+            misses: 0,
+        };
+        Self(Arc::new(Inner { page_bytes, frames_max, visible: AtomicU64::new(0), state: Mutex::new(state) }))
+    }
+
+    /// How often a page was missed so far.
+    pub(crate) fn misses(&self) -> u64 {
+        self.lock().misses
+    }
+
+    /// Ids of the pages that exist as of the last publication.
+    pub(crate) fn live_pages(&self) -> HashSet<PageId> {
+        let state = self.lock();
+        let live = state.pages.iter().filter(|(_, versions)| versions.last().is_some_and(|last| last.1.is_some()));
+        live.map(|(id, _)| *id).collect()
+    }
+
+    /// Puts bytes in place of the newest version of a page, as damage would.
+    pub(crate) fn damage(&self, id: PageId, change: impl FnOnce(&mut [u8])) {
+        let mut state = self.lock();
+        let last = state.pages.get_mut(&id).and_then(|versions| versions.last_mut()).expect("a page to damage");
+        let mut body = last.1.as_deref().expect("a live page").to_vec();
+        change(&mut body);
+        last.1 = Some(body.into());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().expect("the memory store's lock")
+    }
+
+    fn view_at(&self, at: CommitSeq) -> MemoryView {
+        MemoryView { store: self.clone(), at }
+    }
+}
+
+impl State {
+    fn version(&self, id: PageId, at: CommitSeq) -> Option<Arc<[u8]>> {
+        let versions = self.pages.get(&id)?;
+        versions.iter().rev().find(|(seq, _)| *seq <= at)?.1.clone()
+    }
+
+    fn resident(&mut self, id: PageId) -> bool {
+        if self.pins.get(&id).is_some_and(|count| *count > 0) {
+            return true;
+        }
+        let hit = match self.residency {
+            Residency::Everything => true,
+            Residency::Requested => false,
+            Residency::Chance(_) => {
+                self.random ^= self.random << 13;
+                self.random ^= self.random >> 7;
+                self.random ^= self.random << 17;
+                self.random & 1 == 0
+            }
+        };
+        self.misses += u64::from(!hit);
+        hit
+    }
+
+    fn look(&mut self, id: PageId, at: CommitSeq) -> Attempt<Arc<[u8]>> {
+        if !self.resident(id) {
+            return Err(Wait::Miss(Missing { page: id, at }));
+        }
+        self.version(id, at).ok_or_else(|| crate::error::Error::corrupt_page(id, "is not allocated").into())
+    }
+}
+
+/// See [`Store::View`].
+pub(crate) struct MemoryView {
+    store: MemoryStore,
+    at: CommitSeq,
+}
+
+impl Pages for MemoryView {
+    type Page<'a> = Arc<[u8]>;
+
+    fn page_bytes(&self) -> usize {
+        self.store.0.page_bytes
+    }
+
+    fn page(&self, id: PageId) -> Attempt<Arc<[u8]>> {
+        self.store.lock().look(id, self.at)
+    }
+}
+
+/// See [`Store::Edits`].
+pub(crate) struct MemoryEdits {
+    store: MemoryStore,
+    edited: RefCell<HashMap<PageId, Arc<[u8]>>>,
+    freed: Vec<PageId>,
+    allocated: Vec<PageId>,
+    published: bool,
+}
+
+impl MemoryEdits {
+    fn room(&self, frames: usize) -> Attempt<()> {
+        let frames = self.edited.borrow().len() + frames;
+        if frames > self.store.0.frames_max { Err(Wait::Full { frames }) } else { Ok(()) }
+    }
+}
+
+impl Pages for MemoryEdits {
+    type Page<'a> = Arc<[u8]>;
+
+    fn page_bytes(&self) -> usize {
+        self.store.0.page_bytes
+    }
+
+    fn page(&self, id: PageId) -> Attempt<Arc<[u8]>> {
+        if let Some(body) = self.edited.borrow().get(&id) {
+            return Ok(body.clone());
+        }
+        let mut state = self.store.lock();
+        let tip = state.tip;
+        state.look(id, tip)
+    }
+}
+
+impl Edits for MemoryEdits {
+    fn reserve(&mut self, frames: usize) -> Attempt<()> {
+        self.room(frames)
+    }
+
+    fn edit(&mut self, id: PageId) -> Attempt<&mut [u8]> {
+        let body = self.page(id)?;
+        if !self.edited.borrow().contains_key(&id) {
+            self.room(1)?;
+            self.edited.borrow_mut().insert(id, body.to_vec().into());
+        }
+        drop(body);
+        Ok(Arc::get_mut(self.edited.get_mut().get_mut(&id).expect("just put there")).expect("no guard is alive"))
+    }
+
+    fn allocate(&mut self, _near: PageId) -> Attempt<(PageId, &mut [u8])> {
+        self.room(1)?;
+        let id = {
+            let mut state = self.store.lock();
+            let oldest = state.snapshots.keys().next().copied();
+            let oldest = oldest.unwrap_or(self.store.visible()).min(self.store.visible());
+            match state.reusable.iter().position(|(freed, _)| *freed <= oldest) {
+                Some(at) => state.reusable.swap_remove(at).1,
+                None => {
+                    state.next_id += 1;
+                    PageId(state.next_id - 1)
+                }
+            }
+        };
+        self.allocated.push(id);
+        let body = vec![0; self.store.0.page_bytes - HEADER_BYTES].into();
+        self.edited.get_mut().insert(id, body);
+        Ok((id, Arc::get_mut(self.edited.get_mut().get_mut(&id).expect("just put there")).expect("new")))
+    }
+
+    fn free(&mut self, id: PageId) {
+        self.edited.get_mut().remove(&id);
+        self.freed.push(id);
+    }
+}
+
+impl Drop for MemoryEdits {
+    fn drop(&mut self) {
+        let mut state = self.store.lock();
+        state.editing = false;
+        if !self.published {
+            // Given back in the order in which they would be taken again.
+            for id in self.allocated.drain(..) {
+                state.reusable.push((CommitSeq(0), id));
+            }
+        }
+    }
+}
+
+/// See [`Store::Ticket`].
+pub(crate) struct MemoryTicket {
+    store: MemoryStore,
+    pinned: Vec<PageId>,
+    polled: bool,
+}
+
+impl Ticket for MemoryTicket {
+    fn poll(&mut self, waker: &Waker) -> Poll<Result<()>> {
+        if std::mem::replace(&mut self.polled, true) {
+            return Poll::Ready(Ok(()));
+        }
+        waker.wake_by_ref();
+        Poll::Pending
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for MemoryTicket {
+    fn drop(&mut self) {
+        let mut state = self.store.lock();
+        for id in &self.pinned {
+            *state.pins.get_mut(id).expect("pinned by this ticket") -= 1;
+        }
+    }
+}
+
+/// See [`Store::Snapshot`].
+pub(crate) struct MemorySnapshot {
+    store: MemoryStore,
+    seq: CommitSeq,
+}
+
+impl Snapshot for MemorySnapshot {
+    fn seq(&self) -> CommitSeq {
+        self.seq
+    }
+}
+
+impl Drop for MemorySnapshot {
+    fn drop(&mut self) {
+        let mut state = self.store.lock();
+        let count = state.snapshots.get_mut(&self.seq).expect("registered");
+        *count -= 1;
+        if *count == 0 {
+            state.snapshots.remove(&self.seq);
+        }
+    }
+}
+
+impl Store for MemoryStore {
+    type View<'a> = MemoryView;
+    type Edits<'a> = MemoryEdits;
+    type Snapshot = MemorySnapshot;
+    type Ticket = MemoryTicket;
+
+    fn page_bytes(&self) -> usize {
+        self.0.page_bytes
+    }
+
+    fn latest(&self) -> MemoryView {
+        self.view_at(self.visible())
+    }
+
+    fn tip(&self) -> MemoryView {
+        self.view_at(self.lock().tip)
+    }
+
+    fn snapshot(&self) -> MemorySnapshot {
+        let mut state = self.lock();
+        let seq = self.visible();
+        *state.snapshots.entry(seq).or_default() += 1;
+        MemorySnapshot { store: self.clone(), seq }
+    }
+
+    fn view(&self, snapshot: &MemorySnapshot) -> MemoryView {
+        self.view_at(snapshot.seq)
+    }
+
+    fn edit_frames_max(&self) -> usize {
+        self.0.frames_max
+    }
+
+    fn pins_max(&self) -> usize {
+        64
+    }
+
+    fn edits(&self) -> MemoryEdits {
+        let mut state = self.lock();
+        assert!(!std::mem::replace(&mut state.editing, true), "two commits edit at once");
+        drop(state);
+        MemoryEdits {
+            store: self.clone(),
+            edited: RefCell::default(),
+            freed: Vec::new(),
+            allocated: Vec::new(),
+            published: false,
+        }
+    }
+
+    fn publish(&self, mut edits: MemoryEdits, seq: CommitSeq) {
+        edits.published = true;
+        let mut state = self.lock();
+        assert!(seq >= state.tip, "commit {seq} after {}", state.tip);
+        state.tip = seq;
+        for (id, body) in edits.edited.get_mut().drain() {
+            state.pages.entry(id).or_default().push((seq, Some(body)));
+        }
+        for id in edits.freed.drain(..) {
+            state.pages.entry(id).or_default().push((seq, None));
+            state.reusable.push((seq, id));
+        }
+    }
+
+    fn set_visible(&self, seq: CommitSeq) {
+        assert!(seq <= self.lock().tip, "commit {seq} is not published");
+        self.0.visible.fetch_max(seq.0, Ordering::SeqCst);
+    }
+
+    fn visible(&self) -> CommitSeq {
+        CommitSeq(self.0.visible.load(Ordering::SeqCst))
+    }
+
+    fn request(&self, waits: &[Wait]) -> MemoryTicket {
+        let mut state = self.lock();
+        let mut pinned = Vec::new();
+        for wait in waits {
+            match wait {
+                Wait::Miss(missing) => pinned.push(missing.page),
+                Wait::Full { frames } => assert!(*frames <= self.0.frames_max, "no edits can hold {frames} frames"),
+                other => panic!("a store cannot wait for {other:?}"),
+            }
+        }
+        for id in &pinned {
+            *state.pins.entry(*id).or_default() += 1;
+        }
+        drop(state);
+        MemoryTicket { store: self.clone(), pinned, polled: false }
+    }
+
+    fn prefetch(&self, _pages: &[Missing]) {}
+
+    fn submit(&self) {}
+}
+
+/// A log in memory. Nothing becomes durable until somebody waits for it: each wait makes one more record durable.
+pub(crate) struct MemoryLog(Arc<LogInner>);
+
+type Hook = Box<dyn Fn(CommitSeq) + Send + Sync>;
+
+struct LogInner {
+    hook: Hook,
+    piece_bytes_max: usize,
+    state: Mutex<LogState>,
+}
+
+#[derive(Default)]
+struct LogState {
+    /// Complete records, and where each ends.
+    records: Vec<(CommitSeq, Vec<u8>, LogPosition)>,
+    open: Option<(CommitSeq, Vec<u8>)>,
+    end: u64,
+    durable_records: usize,
+    /// Says `LogFull` once before each piece when set.
+    stingy: bool,
+    refused: bool,
+    broken: bool,
+}
+
+impl MemoryLog {
+    /// An empty log.
+    pub(crate) fn new(piece_bytes_max: usize, stingy: bool, hook: Hook) -> Self {
+        let state = Mutex::new(LogState { stingy, ..LogState::default() });
+        Self(Arc::new(LogInner { hook, piece_bytes_max, state }))
+    }
+
+    /// The records, the not yet durable ones included.
+    pub(crate) fn records(&self) -> Vec<(CommitSeq, Vec<u8>)> {
+        self.0.lock().records.iter().map(|(seq, record, _)| (*seq, record.clone())).collect()
+    }
+
+    /// From now on every append fails.
+    pub(crate) fn fail(&self) {
+        self.0.lock().broken = true;
+    }
+}
+
+impl LogInner {
+    fn lock(&self) -> MutexGuard<'_, LogState> {
+        self.state.lock().expect("the memory log's lock")
+    }
+
+    /// Makes one more record durable; whether `position` is.
+    fn step(&self, position: LogPosition) -> bool {
+        let mut state = self.lock();
+        let durable_at = |state: &LogState| match state.durable_records.checked_sub(1) {
+            Some(last) => state.records[last].2,
+            None => LogPosition(0),
+        };
+        if durable_at(&state) < position && state.durable_records < state.records.len() {
+            state.durable_records += 1;
+            let seq = state.records[state.durable_records - 1].0;
+            drop(state);
+            (self.hook)(seq);
+            state = self.lock();
+        }
+        durable_at(&state) >= position
+    }
+}
+
+/// See [`CommitLog::Ticket`].
+pub(crate) struct LogTicket(Arc<LogInner>, LogPosition);
+
+impl Ticket for LogTicket {
+    fn poll(&mut self, waker: &Waker) -> Poll<Result<()>> {
+        if self.0.step(self.1) {
+            return Poll::Ready(Ok(()));
+        }
+        waker.wake_by_ref();
+        Poll::Pending
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        while !self.0.step(self.1) {}
+        Ok(())
+    }
+}
+
+impl CommitLog for MemoryLog {
+    type Ticket = LogTicket;
+
+    fn piece_bytes_max(&self) -> usize {
+        self.0.piece_bytes_max
+    }
+
+    fn append(&self, seq: CommitSeq, piece: &[&[u8]], last: Option<Durability>) -> Attempt<LogPosition> {
+        let mut state = self.0.lock();
+        let len_bytes = piece.iter().map(|part| part.len()).sum();
+        assert!(len_bytes <= self.0.piece_bytes_max, "a piece of {len_bytes} bytes");
+        if state.broken {
+            return Err(crate::error::Error::new(crate::error::ErrorKind::Poisoned, "the log failed").into());
+        }
+        state.refused = state.stingy && !state.refused;
+        if state.refused {
+            return Err(Wait::LogFull { len_bytes });
+        }
+        let mut record = match state.open.take() {
+            Some((open, record)) if open == seq => record,
+            _ => Vec::new(),
+        };
+        record.extend(piece.concat());
+        state.end += len_bytes as u64 + 1;
+        let position = LogPosition(state.end);
+        if last.is_some() {
+            let previous = state.records.last().map_or(CommitSeq(0), |last| last.0);
+            assert!(seq > previous, "commit {seq} after {previous}");
+            state.records.push((seq, record, position));
+        } else {
+            state.open = Some((seq, record));
+        }
+        Ok(position)
+    }
+
+    fn room(&self, _len_bytes: usize) -> LogTicket {
+        LogTicket(self.0.clone(), LogPosition(0))
+    }
+
+    fn durable(&self, position: LogPosition) -> LogTicket {
+        LogTicket(self.0.clone(), position)
+    }
+}

@@ -1,0 +1,272 @@
+//! From files to a running store: creating a database, and opening one after whatever happened to it.
+//!
+//! A database is a folder with two files: `data` (superblocks, pages, page table) and `log`. Creating works under the name
+//! `data.new`; the rename is what makes it a database, after everything in it, and its log, is durable. So a power cut
+//! leaves a database or none, never one that cannot be opened. Opening never creates: an empty file is an error.
+
+use std::sync::Arc;
+
+use nofault_io::disk::{Directory, Disk};
+
+use crate::blocks::BlockReader;
+use crate::checkpoint::Checkpointer;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{
+    CommitSeq, Location, NodeId, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS,
+    Superblock, decode_node, entries_per_node, node_location,
+};
+use crate::pager::{Map, PAGES_MAX, Pager, PagerOptions};
+use crate::settings::Settings;
+use crate::space::Space;
+use crate::txn;
+use crate::wal::{Anchor, Log, LogOptions, RecordIter, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, create_log, read_log};
+
+#[cfg(test)]
+mod tests;
+
+/// The file with the pages.
+const DATA: &str = "data";
+/// The file with the log.
+const LOG: &str = "log";
+/// A database that is being created.
+const UNFINISHED: &str = "data.new";
+/// Nodes read at a time.
+const NODES_AT_A_TIME: usize = 64;
+
+/// A database that has been opened. The records must be replayed, in order, before anything else is done with it.
+pub(crate) struct Opened {
+    /// Its pages, as of commit `base`.
+    pub(crate) pager: Pager,
+    /// Its log, ready to go on after the last record.
+    pub(crate) log: Log,
+    /// The commit of the last checkpoint.
+    pub(crate) base: CommitSeq,
+    /// The complete records after it.
+    pub(crate) records: RecordIter,
+    /// For checkpoints from now on.
+    pub(crate) checkpointer: Arc<Checkpointer>,
+    /// The data file, for reading beside the pool.
+    pub(crate) disk: Arc<dyn Disk>,
+}
+
+/// Creates a database in an existing folder. `file_id` should be random: it tells the files of one database from all others.
+///
+/// # Errors
+/// `AlreadyExists` when there is one (nothing is touched), `InvalidCall` for impossible settings, or what the disk says.
+pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, file_id: u64) -> Result<()> {
+    let failed = |action: &str| {
+        let action = action.to_owned();
+        move |error| Error::from_io(action, error)
+    };
+    if !settings.page_bytes.is_power_of_two() || !(PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&settings.page_bytes) {
+        let what = format!("pages of {} bytes: choose a power of two from 4,096 to 65,536", settings.page_bytes);
+        return Err(Error::new(ErrorKind::InvalidCall, what));
+    }
+    let names = directory.list().map_err(failed("list the folder"))?;
+    if names.iter().any(|name| name == DATA) {
+        return Err(Error::new(
+            ErrorKind::AlreadyExists,
+            "there is a database in this folder already: open it instead",
+        ));
+    }
+    // Left by a creation that was cut short: there was never a database that needed them.
+    for name in names.iter().filter(|name| *name == UNFINISHED || *name == LOG) {
+        directory.remove(name).map_err(failed("remove what an unfinished creation left"))?;
+    }
+    let log_disk = directory.create(LOG).map_err(failed("create the log"))?;
+    let options = log_options(settings, file_id, segment_bytes_for(settings.log_bytes));
+    let (anchor, recovered) = create_log(&*log_disk, &options)?;
+    let log = Log::open(&*log_disk, options, recovered)?;
+    let disk = directory.create(UNFINISHED).map_err(failed("create the data file"))?;
+    let superblock = Superblock {
+        file_id,
+        page_bytes: settings.page_bytes as u32,
+        segment_bytes: options.segment_bytes,
+        sequence: 0,
+        commit: CommitSeq(0),
+        page_count: 0,
+        table_levels: 0,
+        table_root: crate::format::BlockId(0),
+        table_checksum: 0,
+        log_anchor: anchor.position,
+        log_anchor_sequence: anchor.sequence,
+        log_anchor_checksum: anchor.checksum,
+    };
+    let space = Pager::new_space(settings.page_bytes, FILE_BYTES_MAX);
+    let pager =
+        Pager::new(&*disk, &pager_options(settings, &superblock), Map::new(settings.page_bytes), space, CommitSeq(0))?;
+    txn::create_catalog(&pager)?;
+    Checkpointer::new(pager, log, superblock).checkpoint()?;
+    // Both files are whole and durable; now their names, and then the one that makes them a database.
+    directory.sync().map_err(failed("sync the folder"))?;
+    directory.rename(UNFINISHED, DATA).map_err(failed("name the data file"))?;
+    directory.sync().map_err(failed("sync the folder"))
+}
+
+/// Opens the database in a folder. Its lock is the caller's business.
+///
+/// # Errors
+/// `NotFound` when there is none, `Corrupt` when a file is damaged, emptied, foreign, or older than the other (the message
+/// says which and where), `Unsupported` for another version, `InvalidCall` for a cache too small for it.
+pub(crate) fn open(directory: &Arc<dyn Directory>, settings: &Settings) -> Result<Opened> {
+    let open_file =
+        |name: &str| directory.open(name).map_err(|error| Error::from_io(format!("open the file «{name}»"), error));
+    let disk = open_file(DATA)?;
+    let mut reader = DataReader { blocks: BlockReader::open(&*disk)? };
+    let superblock = reader.superblock()?;
+    let mut space = Pager::new_space(superblock.page_bytes as usize, FILE_BYTES_MAX);
+    let map = reader.page_table(&superblock, &mut space)?;
+    drop(reader);
+    let pager = Pager::new(&*disk, &pager_options(settings, &superblock), map, space, superblock.commit)?;
+    let log_disk = open_file(LOG)?;
+    let options = log_options(settings, superblock.file_id, superblock.segment_bytes);
+    let anchor = Anchor {
+        position: superblock.log_anchor,
+        sequence: superblock.log_anchor_sequence,
+        checksum: superblock.log_anchor_checksum,
+    };
+    // Twice through the log: first to know that all of it is whole and where it ends, then, as the caller asks, for records.
+    let recovered = read_log(&*log_disk, &options, anchor, superblock.commit)?;
+    let records = RecordIter::open(&*log_disk, &options, anchor, superblock.commit, recovered.commit())?;
+    let log = Log::open(&*log_disk, options, recovered)?;
+    let checkpointer = Arc::new(Checkpointer::new(pager.clone(), log.clone(), superblock));
+    Ok(Opened { pager, log, base: superblock.commit, records, checkpointer, disk })
+}
+
+/// Largest data file: what a page table of the largest size can name with small pages.
+const FILE_BYTES_MAX: u64 = 1 << 56;
+
+fn pager_options(settings: &Settings, superblock: &Superblock) -> PagerOptions {
+    let log_memory = log_buffer_bytes(settings) as u64 + LOG_GROUPS_BYTES;
+    PagerOptions {
+        cache_bytes: (settings.cache_bytes as u64).saturating_sub(log_memory),
+        page_bytes: superblock.page_bytes as usize,
+        file_id: superblock.file_id,
+        snapshot_bytes_max: u64::MAX,
+    }
+}
+
+/// Memory of the groups in flight.
+const LOG_GROUPS_BYTES: u64 = 512 << 10;
+
+fn log_buffer_bytes(settings: &Settings) -> usize {
+    (settings.cache_bytes / 16).clamp(64 << 10, 4 << 20)
+}
+
+fn log_options(settings: &Settings, file_id: u64, segment_bytes: u64) -> LogOptions {
+    let log_bytes = settings.log_bytes.max(4 * segment_bytes);
+    LogOptions { file_id, segment_bytes, log_bytes, buffer_bytes: log_buffer_bytes(settings) }
+}
+
+/// A sixteenth of the log, within reason.
+fn segment_bytes_for(log_bytes: u64) -> u64 {
+    (log_bytes / 16).next_power_of_two().clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
+}
+
+/// Reads what recovery starts from.
+struct DataReader {
+    blocks: BlockReader,
+}
+
+impl DataReader {
+    /// The superblock in force: the valid one with the higher number.
+    ///
+    /// # Errors
+    /// When neither is valid: what is wrong with the first, unless the second says more.
+    fn superblock(&mut self) -> Result<Superblock> {
+        let mut read = |slot: usize| {
+            let offset = SUPERBLOCK_OFFSETS[slot];
+            if self.blocks.file_bytes() < offset + SUPERBLOCK_BYTES as u64 {
+                return Superblock::decode(slot, &[]);
+            }
+            let sector = self.blocks.read(SUPERBLOCK_BYTES, &[offset])?.remove(0);
+            Superblock::decode(slot, &sector)
+        };
+        let unreadable = |slot: &Result<Superblock>| {
+            let error = slot.as_ref().err()?;
+            (!matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)).then(|| error.clone())
+        };
+        let (a, b) = (read(0), read(1));
+        // What could not be read may be the newer one: going on with the older would be guessing.
+        if let Some(error) = unreadable(&a).or_else(|| unreadable(&b)) {
+            return Err(error);
+        }
+        match (a, b) {
+            (Ok(a), Ok(b)) if a.file_id != b.file_id => {
+                Err(Error::new(ErrorKind::Corrupt, "the superblocks A and B belong to two databases"))
+            }
+            (Ok(a), Ok(b)) => Ok(if a.sequence > b.sequence { a } else { b }),
+            (Ok(one), Err(_)) | (Err(_), Ok(one)) => Ok(one),
+            (Err(a), Err(b)) => {
+                if self.blocks.file_bytes() == 0 {
+                    return Err(Error::new(
+                        ErrorKind::Corrupt,
+                        "the data file is empty: a database was here, restore a backup",
+                    ));
+                }
+                let kind = if b.kind() == ErrorKind::Unsupported { b.kind() } else { a.kind() };
+                Err(Error::new(kind, format!("{a}; {b}")))
+            }
+        }
+    }
+
+    /// Loads the page table a superblock names, and marks every block it uses.
+    ///
+    /// # Errors
+    /// `Corrupt` when a node is damaged, or names a block outside the file or one that something else uses.
+    fn page_table(&mut self, superblock: &Superblock, space: &mut Space) -> Result<Map> {
+        let page_bytes = superblock.page_bytes as usize;
+        let mut map = Map::new(page_bytes);
+        if superblock.page_count > PAGES_MAX {
+            let what = format!("{} pages; this version of nofault keeps up to {PAGES_MAX}", superblock.page_count);
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        let blocks = self.blocks.file_bytes() / page_bytes as u64;
+        let mut claim = |what: &dyn std::fmt::Display, at: Location| {
+            let wrong = if at.block.0 >= blocks {
+                format!("lies in block {}, behind the end of the data file ({blocks} blocks)", at.block)
+            } else if !space.mark_used(at.block) {
+                format!("lies in block {}, which something else uses", at.block)
+            } else {
+                return Ok(());
+            };
+            Err(Error::new(ErrorKind::Corrupt, format!("{what} {wrong}")))
+        };
+        let per_node = entries_per_node(page_bytes);
+        let mut nodes = Vec::new();
+        if let Some(top) = superblock.table_levels.checked_sub(1) {
+            nodes.push((
+                NodeId { level: top, index: 0 },
+                node_location(superblock.table_root, superblock.table_checksum),
+            ));
+        }
+        while let Some((NodeId { level, .. }, _)) = nodes.first().copied() {
+            let mut below = Vec::new();
+            for window in nodes.chunks(NODES_AT_A_TIME) {
+                for (node, at) in window {
+                    claim(&format_args!("page-table node {} of level {level}", node.index), *at)?;
+                }
+                let offsets: Vec<u64> = window.iter().map(|(_, at)| at.block.0 * page_bytes as u64).collect();
+                for ((node, at), block) in window.iter().zip(self.blocks.read(page_bytes, &offsets)?) {
+                    map.set_node(*node, *at);
+                    let entries = decode_node(superblock.file_id, *node, *at, &block)?;
+                    for (index, word) in (node.index * per_node..).zip(entries) {
+                        let Some(at) = Location::from_word(word) else { continue };
+                        if level > 0 {
+                            below.push((NodeId { level: level - 1, index }, at));
+                        } else if index < superblock.page_count {
+                            claim(&format_args!("page {index}"), at)?;
+                            map.load_entry(PageId(index), at);
+                        } else {
+                            let what = format!("the page table names page {index} of {}", superblock.page_count);
+                            return Err(Error::new(ErrorKind::Corrupt, what));
+                        }
+                    }
+                }
+            }
+            nodes = below;
+        }
+        map.set_page_count(superblock.page_count);
+        Ok(map)
+    }
+}

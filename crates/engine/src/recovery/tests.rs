@@ -1,0 +1,478 @@
+//! Power cuts, faults and damage, at the level of pages: no tree, so that a failure here is one of storage.
+
+use std::sync::Arc;
+
+use nofault_io::disk::Directory;
+use nofault_io::sim::{Rates, SimOptions, SimWorld};
+
+use super::*;
+use crate::format::HEADER_BYTES;
+use crate::pages::{
+    Attempt, CommitLog as _, Durability, Edits as _, LogPosition, Pages as _, Store as _, Ticket as _, Wait,
+};
+use crate::verify::verify_blocks;
+
+const PAGE: usize = 512;
+/// Pages that a history changes: many more than fit in memory.
+const KEYS: u64 = 90;
+
+fn settings() -> Settings {
+    Settings {
+        page_bytes: PAGE,
+        // 40 frames or so beside the log's buffers.
+        cache_bytes: (64 << 10) + (512 << 10) + (32 << 10) + 40 * 736,
+        log_bytes: 64 << 10,
+        background_threads: false,
+        ..Settings::default()
+    }
+}
+
+/// A database of numbered pages. Page `k + 1` holds the number that commit records set for key `k`.
+struct Numbers {
+    opened: Opened,
+    next: u64,
+}
+
+fn run<T>(pager: &Pager, mut attempt: impl FnMut() -> Attempt<T>) -> Result<T> {
+    let mut _held = None;
+    loop {
+        match attempt() {
+            Ok(answer) => return Ok(answer),
+            Err(Wait::Failed(error)) => return Err(error),
+            Err(wait) => {
+                let mut ticket = pager.request(&[wait]);
+                ticket.wait()?;
+                _held = Some(ticket);
+            }
+        }
+    }
+}
+
+fn encode(sets: &[(u64, u64)]) -> Vec<u8> {
+    sets.iter().flat_map(|(key, value)| [key.to_le_bytes(), value.to_le_bytes()].concat()).collect()
+}
+
+fn decode(record: &[u8]) -> Vec<(u64, u64)> {
+    let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
+    record.chunks_exact(16).map(|pair| (number(&pair[..8]), number(&pair[8..]))).collect()
+}
+
+impl Numbers {
+    fn open(world: &SimWorld) -> Result<Self> {
+        let directory: Arc<dyn Directory> = world.directory();
+        let mut opened = open(&directory, &settings())?;
+        let pager = opened.pager.clone();
+        opened.log.set_hook(Box::new(move |commit| pager.set_visible(commit)));
+        let mut next = opened.base.0 + 1;
+        for record in opened.records.by_ref() {
+            let (commit, record) = record?;
+            assert_eq!(commit.0, next, "commits come in order");
+            apply(&opened.pager, commit, &decode(&record))?;
+            opened.pager.set_visible(commit);
+            next += 1;
+        }
+        Ok(Self { opened, next })
+    }
+
+    fn commit(&mut self, sets: &[(u64, u64)]) -> Result<LogPosition> {
+        let record = encode(sets);
+        let commit = CommitSeq(self.next);
+        let position = loop {
+            match self.opened.log.append(commit, &[&record], Some(Durability::Sync)) {
+                Ok(position) => break position,
+                Err(Wait::LogFull { .. }) => drop(self.opened.checkpointer.checkpoint()?),
+                Err(Wait::Failed(error)) => return Err(error),
+                Err(other) => panic!("{other:?}"),
+            }
+        };
+        self.next += 1;
+        apply(&self.opened.pager, commit, sets)?;
+        Ok(position)
+    }
+
+    fn value(&self, key: u64) -> Result<u64> {
+        if self.opened.pager.visible() == CommitSeq(0) {
+            return Ok(0);
+        }
+        run(&self.opened.pager, || self.opened.pager.latest().page(PageId(key + 1)).map(number))
+    }
+
+    fn state(&self) -> Result<Vec<u64>> {
+        (0..KEYS).map(|key| self.value(key)).collect()
+    }
+}
+
+fn number(body: &[u8]) -> u64 {
+    assert_eq!(body.len(), PAGE - HEADER_BYTES);
+    u64::from_le_bytes(body[..8].try_into().unwrap())
+}
+
+/// The first commit creates the pages; each sets some.
+fn apply(pager: &Pager, commit: CommitSeq, sets: &[(u64, u64)]) -> Result<()> {
+    if commit == CommitSeq(1) {
+        // In chunks, as a commit larger than the pool would be.
+        for chunk in 0..KEYS / 10 {
+            run(pager, || {
+                let mut edits = pager.edits();
+                edits.reserve(10)?;
+                for key in chunk * 10..chunk * 10 + 10 {
+                    let (page, body) = edits.allocate(PageId(key))?;
+                    body.fill(0);
+                    assert_eq!(page, PageId(key + 1));
+                }
+                pager.publish(edits, commit);
+                Ok(())
+            })?;
+        }
+    }
+    run(pager, || {
+        let mut edits = pager.edits();
+        edits.reserve(sets.len())?;
+        for (key, value) in sets {
+            edits.edit(PageId(key + 1))?[..8].copy_from_slice(&value.to_le_bytes());
+        }
+        pager.publish(edits, commit);
+        Ok(())
+    })
+}
+
+/// What a history has promised so far.
+#[derive(Default)]
+struct Promises {
+    created: bool,
+    acknowledged: u64,
+    /// The state after each commit that was tried.
+    states: Vec<Vec<u64>>,
+}
+
+fn history(world: &SimWorld, seed: u64, steps: usize, promises: &mut Promises) -> Result<()> {
+    let directory: Arc<dyn Directory> = world.directory();
+    create(&directory, &settings(), seed | 1)?;
+    promises.created = true;
+    promises.states = vec![vec![0; KEYS as usize]];
+    let mut numbers = Numbers::open(world)?;
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut snapshots = Vec::new();
+    for _ in 0..steps {
+        let sets: Vec<(u64, u64)> = (0..random.usize(1..6)).map(|_| (random.u64(0..KEYS), random.u64(1..))).collect();
+        let mut state = promises.states.last().unwrap().clone();
+        sets.iter().for_each(|(key, value)| state[*key as usize] = *value);
+        promises.states.push(state);
+        let commit = numbers.next;
+        let position = numbers.commit(&sets)?;
+        if random.u32(0..3) > 0 {
+            numbers.opened.log.durable(position).wait()?;
+            promises.acknowledged = commit;
+        }
+        match random.u32(0..12) {
+            0 => drop(numbers.opened.checkpointer.checkpoint()?),
+            1 => {
+                let key = random.u64(0..KEYS);
+                let expected = promises.states[numbers.opened.pager.visible().0 as usize][key as usize];
+                assert_eq!(numbers.value(key)?, expected, "{world}");
+            }
+            2 if snapshots.len() < 3 => snapshots.push(numbers.opened.pager.snapshot()),
+            3 => drop(snapshots.pop()),
+            4 if random.u32(0..4) == 0 => {
+                snapshots.clear();
+                drop(numbers);
+                numbers = Numbers::open(world)?;
+                // Records in memory were lost with the handle; those that were not acknowledged may be gone.
+                promises.states.truncate(numbers.next as usize);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Opens a world after a cut and checks every promise. Answers false when there never was a database.
+fn check_promises(world: &SimWorld, promises: &Promises) -> bool {
+    let numbers = match Numbers::open(world) {
+        Ok(numbers) => numbers,
+        Err(error) if error.kind() == ErrorKind::NotFound && !promises.created => return false,
+        Err(error) => panic!("{error}: {world}"),
+    };
+    let survived = numbers.next - 1;
+    assert!(survived >= promises.acknowledged, "{survived} of {} commits: {world}", promises.acknowledged);
+    if promises.created {
+        assert!((survived as usize) < promises.states.len(), "commit {survived} was never tried: {world}");
+        let state = numbers.state().unwrap_or_else(|error| panic!("{error}: {world}"));
+        assert!(state == promises.states[survived as usize], "commit {survived} is not what it was: {world}");
+    }
+    let report = verify_blocks(&numbers.opened.pager, &*numbers.opened.disk, &mut |_, _| {}).unwrap();
+    assert!(report.problems.is_empty(), "{:?}: {world}", report.problems);
+    true
+}
+
+#[test]
+fn a_history_without_cuts_keeps_every_promise() {
+    for seed in 0..6 {
+        let world = SimWorld::new(seed, SimOptions::adversarial());
+        let mut promises = Promises::default();
+        history(&world, seed, 150, &mut promises).unwrap_or_else(|error| panic!("{error}: {world}"));
+        assert!(check_promises(&world, &promises));
+    }
+}
+
+fn cut_everywhere(seeds: std::ops::Range<u64>, steps: usize, stride: u64) -> u64 {
+    let mut cuts = 0;
+    for seed in seeds {
+        let whole = SimWorld::new(seed, SimOptions::adversarial());
+        history(&whole, seed, steps, &mut Promises::default()).unwrap_or_else(|error| panic!("{error}: {whole}"));
+        for event in (1 + seed % stride..=whole.events()).step_by(stride as usize) {
+            let world = SimWorld::new(seed, SimOptions::adversarial());
+            world.cut_after(event);
+            let mut promises = Promises::default();
+            let _ = history(&world, seed, steps, &mut promises);
+            let after = world.restart(event);
+            check_promises(&after, &promises);
+            // A second cut, somewhere in the recovery.
+            if event % 3 == 0 {
+                let again = world.restart(event);
+                again.cut_after(1 + event % 60);
+                let _ = Numbers::open(&again);
+                check_promises(&again.restart(event + 1), &promises);
+            }
+            cuts += 1;
+        }
+    }
+    cuts
+}
+
+#[test]
+fn a_power_cut_at_any_event_keeps_every_promise() {
+    let cuts = cut_everywhere(0..6, 30, 3);
+    assert!(cuts > 500, "only {cuts} cuts");
+}
+
+#[test]
+#[ignore = "takes minutes; the same as above, every event, more seeds"]
+fn a_power_cut_at_any_event_of_many_histories_keeps_every_promise() {
+    println!("{} cuts", cut_everywhere(100..160, 60, 1));
+}
+
+/// A database with a checkpoint, a log tail, and old blocks lying about. Answers the state it should show.
+fn settled_world(seed: u64) -> (SimWorld, Vec<u64>) {
+    let world = SimWorld::new(seed, SimOptions::calm());
+    let mut promises = Promises::default();
+    history(&world, seed, 40, &mut promises).unwrap();
+    let mut numbers = Numbers::open(&world).unwrap();
+    numbers.opened.checkpointer.checkpoint().unwrap();
+    let position = numbers.commit(&[(3, 33), (50, 55)]).unwrap();
+    numbers.opened.log.durable(position).wait().unwrap();
+    let state = numbers.state().unwrap();
+    (world, state)
+}
+
+/// Reads everything after damage: each value is right, or the error says that something is corrupt.
+fn right_or_corrupt(world: &SimWorld, state: &[u64]) -> usize {
+    let numbers = match Numbers::open(world) {
+        Ok(numbers) => numbers,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}: {world}");
+            return state.len();
+        }
+    };
+    let mut corrupt = 0;
+    for (key, expected) in state.iter().enumerate() {
+        match numbers.value(key as u64) {
+            Ok(value) => assert_eq!(value, *expected, "a wrong value for {key}: {world}"),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}: {world}");
+                assert_eq!(error.page(), Some(PageId(key as u64 + 1)), "{error}: {world}");
+                corrupt += 1;
+            }
+        }
+    }
+    let report = verify_blocks(&numbers.opened.pager, &*numbers.opened.disk, &mut |_, _| {}).unwrap();
+    assert!(corrupt == 0 || !report.problems.is_empty(), "verify missed what reading found: {world}");
+    corrupt
+}
+
+#[test]
+fn flipped_zeroed_and_garbage_blocks_are_found_wherever_they_are() {
+    let (world, state) = settled_world(5);
+    let blocks = world.read_file("data").unwrap().len() / PAGE;
+    let mut found = 0;
+    for block in (0..blocks as u64).filter(|block| *block < 8 || *block >= 256) {
+        let range = block * PAGE as u64..(block + 1) * PAGE as u64;
+        let damaged = world.restart(block);
+        match block % 3 {
+            0 => damaged.flip_bit("data", range.start + block * 7 % PAGE as u64, (block % 8) as u32).unwrap(),
+            1 => damaged.zero_range("data", range).unwrap(),
+            _ => damaged.garbage_range("data", range).unwrap(),
+        }
+        found += usize::from(right_or_corrupt(&damaged, &state) > 0);
+        if block > 700 {
+            break;
+        }
+    }
+    assert!(found > 20, "only {found} damaged blocks mattered");
+}
+
+#[test]
+fn swapped_and_stale_pages_are_found_although_their_checksums_are_right() {
+    let (world, state) = settled_world(6);
+    let places: Vec<u64> = {
+        let numbers = Numbers::open(&world).unwrap();
+        let books = numbers.opened.pager.core().books();
+        books.map.pages().skip(1).map(|(_, at)| at.block.0 * PAGE as u64).collect()
+    };
+    let bytes = world.read_file("data").unwrap();
+    for pair in places.windows(2).step_by(7) {
+        let swapped = world.restart(pair[0]);
+        swapped.swap_ranges("data", pair[0], pair[1], PAGE as u64).unwrap();
+        assert!(right_or_corrupt(&swapped, &state) >= 1, "{swapped}");
+    }
+    // An older version of the same page, whole and with a valid checksum, where the newer one should be: a lost write.
+    let mut stale = 0;
+    for place in &places {
+        let id_of = |at: usize| u64::from_le_bytes(bytes[at + 8..at + 16].try_into().unwrap());
+        let page = id_of(*place as usize);
+        let older = (131_072..bytes.len() - PAGE).step_by(PAGE).find(|at| {
+            *at as u64 != *place
+                && id_of(*at) == page
+                && bytes[*at..*at + 8] != bytes[*place as usize..*place as usize + 8]
+        });
+        if let Some(older) = older {
+            let lost = world.restart(*place);
+            lost.overwrite("data", *place, &bytes[older..older + PAGE]).unwrap();
+            assert!(right_or_corrupt(&lost, &state) >= 1, "page {page}: {lost}");
+            stale += 1;
+        }
+    }
+    assert!(stale > 5, "only {stale} old versions lay about");
+}
+
+#[test]
+fn truncated_emptied_missing_and_foreign_files_give_clear_errors() {
+    let (world, _) = settled_world(7);
+    let text = |world: &SimWorld| Numbers::open(world).err().expect("it opened").to_string();
+    let emptied = world.restart(1);
+    emptied.set_len("data", 0).unwrap();
+    assert!(text(&emptied).contains("the data file is empty"), "{}", text(&emptied));
+    let cut = world.restart(2);
+    cut.set_len("data", 140_000).unwrap();
+    assert!(text(&cut).contains("behind the end of the data file"), "{}", text(&cut));
+    let foreign = world.restart(3);
+    foreign.overwrite("data", 0, b"SQLite format 3\0").unwrap();
+    foreign.overwrite("data", 65_536, b"SQLite format 3\0").unwrap();
+    assert!(text(&foreign).contains("not a nofault database"), "{}", text(&foreign));
+    let no_log = world.restart(4);
+    no_log.directory().remove("log").unwrap();
+    assert_eq!(Numbers::open(&no_log).err().unwrap().kind(), ErrorKind::NotFound);
+    let empty_log = world.restart(5);
+    empty_log.set_len("log", 0).unwrap();
+    assert!(text(&empty_log).contains("the log does not contain group"), "{}", text(&empty_log));
+    let other = settled_world(8).0.snapshot_file("log").unwrap();
+    let mixed = world.restart(6);
+    mixed.restore_file("log", &other).unwrap();
+    assert!(text(&mixed).contains("the log does not contain group"), "{}", text(&mixed));
+    let directory = world.directory();
+    assert_eq!(create(&directory, &settings(), 1).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    assert_eq!(
+        open(&SimWorld::new(1, SimOptions::calm()).directory(), &settings()).err().unwrap().kind(),
+        ErrorKind::NotFound
+    );
+}
+
+#[test]
+fn an_older_data_file_put_back_is_refused() {
+    let (world, _) = settled_world(9);
+    let old = world.snapshot_file("data").unwrap();
+    let mut numbers = Numbers::open(&world).unwrap();
+    for round in 0..60 {
+        let sets: Vec<(u64, u64)> = (0..5).map(|at| ((round * 7 + at) % KEYS, round + 1)).collect();
+        let position = numbers.commit(&sets).unwrap();
+        numbers.opened.log.durable(position).wait().unwrap();
+        if round % 5 == 0 {
+            numbers.opened.checkpointer.checkpoint().unwrap();
+        }
+    }
+    drop(numbers);
+    world.restore_file("data", &old).unwrap();
+    assert_eq!(Numbers::open(&world).err().unwrap().kind(), ErrorKind::Corrupt);
+}
+
+#[test]
+fn trouble_at_random_never_breaks_a_promise_that_was_kept() {
+    for seed in 0..60 {
+        let world = SimWorld::new(seed, SimOptions::default());
+        let mut promises = Promises::default();
+        let rate = |of: u64| if seed % 4 == of { 0.01 } else { 0.0 };
+        world.set_rates(Rates {
+            read_error: rate(0),
+            write_error: rate(1),
+            sync_error: rate(2) * 10.0,
+            flipped_read: rate(3),
+            ..Rates::default()
+        });
+        // It may fail at any point, as long as it says so.
+        let _ = history(&world, seed, 60, &mut promises);
+        check_promises(&world.restart_with(seed, SimOptions::default()), &promises);
+    }
+}
+
+#[test]
+fn every_call_may_fail_once_and_no_promise_is_broken() {
+    use nofault_io::sim::{Call, Effect, Fault};
+    const EIO: i32 = 5;
+    const ENOSPC: i32 = 28;
+    let calls = [
+        (Call::Create, EIO),
+        (Call::Open, EIO),
+        (Call::Rename, EIO),
+        (Call::Remove, EIO),
+        (Call::List, EIO),
+        (Call::SyncDirectory, EIO),
+        (Call::Read, EIO),
+        (Call::Write, EIO),
+        (Call::Write, ENOSPC),
+        (Call::Sync, EIO),
+        (Call::Allocate, ENOSPC),
+        (Call::Allocate, EIO),
+    ];
+    let mut failed = 0;
+    for (call, errno) in calls {
+        for k in 0.. {
+            let world = SimWorld::new(k, SimOptions::calm());
+            // Of reads and writes there are many: the first ones, then fewer.
+            let skip = if k < 20 { k } else { k * k / 20 };
+            world.inject(Fault::new(call, Effect::Errno(errno)).after(skip));
+            let mut promises = Promises::default();
+            let outcome = history(&world, 4, 30, &mut promises);
+            if world.stats().error_count == 0 {
+                break;
+            }
+            failed += 1;
+            if let Err(error) = &outcome {
+                assert_ne!(error.kind(), ErrorKind::Bug, "{call:?} {k}: {error}");
+                assert_ne!(error.kind(), ErrorKind::Corrupt, "{call:?} {k}: {error}");
+            }
+            // Another process opens what is there; and what a power cut would have left.
+            let cut = world.restart(k);
+            check_promises(&world.restart_with(k, SimOptions::calm()), &promises);
+            check_promises(&cut, &promises);
+        }
+    }
+    assert!(failed > 100, "only {failed} calls failed");
+}
+
+#[test]
+fn a_sync_that_fails_in_a_checkpoint_poisons_commits_and_leaves_reads() {
+    use nofault_io::sim::{Call, Effect, Fault};
+    let (world, state) = settled_world(11);
+    let mut numbers = Numbers::open(&world).unwrap();
+    let position = numbers.commit(&[(1, 10)]).unwrap();
+    numbers.opened.log.durable(position).wait().unwrap();
+    world.inject(Fault::new(Call::Sync, Effect::Errno(5)).on("data"));
+    assert_eq!(numbers.opened.checkpointer.checkpoint().unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(numbers.commit(&[(1, 11)]).unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(numbers.opened.checkpointer.checkpoint().unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(numbers.value(1).unwrap(), 10);
+    assert_eq!(numbers.value(2).unwrap(), state[2]);
+    drop(numbers);
+    let after = Numbers::open(&world.restart(1)).unwrap();
+    assert_eq!(after.value(1).unwrap(), 10, "the log still has it");
+}

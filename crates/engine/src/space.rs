@@ -1,0 +1,335 @@
+//! Which blocks of the data file are in use, and where the next page goes.
+//!
+//! No page is ever overwritten, so each write of a page needs a new block. Scans are fast only while pages that are
+//! neighbours in key order stay near each other on disk; therefore a page goes *near its old place*: into the same group
+//! of blocks if that has room, else into a group beside it, and only then elsewhere. A scan that asks for a window of
+//! pages and sorts them by block then still reads a few large pieces (`fragmentation` measures it).
+//!
+//! What is used is not stored on disk: the page table names every block in use, so opening rebuilds this map from it.
+//!
+//! Kept true by: [`Space::release`] only defers. A deferred block is free once a later checkpoint is durable
+//! ([`Space::checkpoint_durable`]) and nobody holds it ([`Space::hold`]: snapshots, backups).
+
+#[cfg(test)]
+use std::collections::BTreeMap;
+use std::collections::{BTreeSet, HashMap};
+
+use crate::format::BlockId;
+
+#[cfg(test)]
+mod fragmentation;
+#[cfg(test)]
+mod tests;
+
+/// Blocks in a group: the unit in which "near" is measured and spare room is kept. 1 MiB with pages of 4 KiB.
+pub(crate) const GROUP_BLOCKS: u64 = 256;
+/// Blocks that sequential allocation leaves free in each group, for the pages that will be rewritten there.
+const SPARE_BLOCKS: u32 = 8;
+/// How many groups to each side count as near.
+const NEAR_GROUPS: u64 = 4;
+/// A group is opened to pages from elsewhere only while at least this many of its blocks are free.
+const ROOMY_BLOCKS: u32 = 128;
+/// Room classes: a group moves between them only when its free count crosses a multiple of this.
+const CLASS_BLOCKS: u32 = 32;
+
+const GROUP_WORDS: usize = (GROUP_BLOCKS / 64) as usize;
+
+/// The blocks of one data file.
+#[derive(Debug)]
+pub(crate) struct Space {
+    groups: Vec<Group>,
+    /// Groups with room, by class of free blocks. Kept in step with `groups` by `set_free`.
+    by_room: BTreeSet<(u32, u32)>,
+    /// Where pages without an old place go, until it is full.
+    open_group: Option<u32>,
+    /// Blocks given up since the checkpoint in progress, or before it when none is.
+    released: Vec<BlockId>,
+    /// Blocks that the last durable checkpoint still names; free when the one in progress is durable.
+    expiring: Vec<BlockId>,
+    /// Blocks that snapshots and backups read, with the number of holders.
+    held: HashMap<BlockId, u32>,
+    /// Held blocks that are otherwise free.
+    waiting: BTreeSet<BlockId>,
+    first_block: u64,
+    used_blocks: u64,
+    blocks_max: u64,
+    placed: Placement,
+}
+
+/// How often pages found room where it was wanted. Counts since the database was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Placement {
+    /// Pages that went into the group they came from.
+    pub same_group: u64,
+    /// Pages that went into a group beside it.
+    pub near_group: u64,
+    /// Pages that went elsewhere because there was no room: each costs a scan one more read.
+    pub far: u64,
+    /// Pages without an old place.
+    pub fresh: u64,
+}
+
+/// No free block is left and the file may not grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NoRoom;
+
+#[derive(Debug, Clone)]
+struct Group {
+    used: [u64; GROUP_WORDS],
+    free: u32,
+}
+
+impl Group {
+    fn empty() -> Self {
+        Self { used: [0; GROUP_WORDS], free: GROUP_BLOCKS as u32 }
+    }
+
+    /// The free block nearest to `wanted`, as an index in the group.
+    fn nearest_free(&self, wanted: u64) -> Option<u64> {
+        if self.free == 0 {
+            return None;
+        }
+        let is_free = |at: u64| self.used[(at / 64) as usize] >> (at % 64) & 1 == 0;
+        (0..GROUP_BLOCKS).find_map(|distance| {
+            let after = wanted + distance;
+            if after < GROUP_BLOCKS && is_free(after) {
+                return Some(after);
+            }
+            wanted.checked_sub(distance).filter(|before| is_free(*before))
+        })
+    }
+}
+
+impl Space {
+    /// An empty file whose first `first_block` blocks are not to be given out, and which may grow to `blocks_max` blocks.
+    pub(crate) fn new(first_block: u64, blocks_max: u64) -> Self {
+        let mut space = Self {
+            groups: Vec::new(),
+            by_room: BTreeSet::new(),
+            open_group: None,
+            released: Vec::new(),
+            expiring: Vec::new(),
+            held: HashMap::new(),
+            waiting: BTreeSet::new(),
+            first_block,
+            used_blocks: 0,
+            blocks_max,
+            placed: Placement::default(),
+        };
+        for block in 0..first_block {
+            let marked = space.mark_used(BlockId(block));
+            debug_assert!(marked, "a fresh map has no used blocks");
+        }
+        space
+    }
+
+    /// Notes that a block is in use, while a page table is loaded. False when it was already: two pages name it.
+    pub(crate) fn mark_used(&mut self, block: BlockId) -> bool {
+        let group = (block.0 / GROUP_BLOCKS) as usize;
+        while self.groups.len() <= group {
+            self.add_group();
+        }
+        let (word, bit) = place_in_group(block);
+        if self.groups[group].used[word] >> bit & 1 == 1 {
+            return false;
+        }
+        self.take(group as u32, block.0 % GROUP_BLOCKS);
+        true
+    }
+
+    /// Whether a block is given out or not yet free again.
+    pub(crate) fn is_used(&self, block: BlockId) -> bool {
+        let (word, bit) = place_in_group(block);
+        self.groups.get((block.0 / GROUP_BLOCKS) as usize).is_some_and(|group| group.used[word] >> bit & 1 == 1)
+    }
+
+    /// A block for a page that was at `near`, or belongs beside the page there.
+    ///
+    /// # Errors
+    /// `NoRoom` when every block is used and the file is at its largest.
+    pub(crate) fn allocate_near(&mut self, near: BlockId) -> Result<BlockId, NoRoom> {
+        let home = near.0 / GROUP_BLOCKS;
+        if home >= self.groups.len() as u64 {
+            return self.allocate();
+        }
+        if let Some(block) = self.take_nearest(home, near.0 % GROUP_BLOCKS) {
+            self.placed.same_group += 1;
+            return Ok(block);
+        }
+        for distance in 1..=NEAR_GROUPS {
+            if let Some(block) = self.take_nearest(home + distance, 0) {
+                self.placed.near_group += 1;
+                return Ok(block);
+            }
+            let before = home.checked_sub(distance);
+            if let Some(block) = before.and_then(|group| self.take_nearest(group, GROUP_BLOCKS - 1)) {
+                self.placed.near_group += 1;
+                return Ok(block);
+            }
+        }
+        self.placed.far += 1;
+        self.allocate_anywhere(0)
+    }
+
+    /// A block for a page without an old place. Blocks asked for one after another are neighbours as long as there is room.
+    ///
+    /// # Errors
+    /// `NoRoom` when every block is used and the file is at its largest.
+    pub(crate) fn allocate(&mut self) -> Result<BlockId, NoRoom> {
+        self.placed.fresh += 1;
+        self.allocate_anywhere(SPARE_BLOCKS)
+    }
+
+    fn allocate_anywhere(&mut self, spare: u32) -> Result<BlockId, NoRoom> {
+        if let Some(open) = self.open_group
+            && self.groups[open as usize].free > spare
+            && let Some(block) = self.take_nearest(u64::from(open), 0)
+        {
+            return Ok(block);
+        }
+        let roomiest = self.by_room.last().copied();
+        let next = match roomiest {
+            Some((class, group)) if class * CLASS_BLOCKS >= ROOMY_BLOCKS => group,
+            _ if (self.groups.len() as u64 + 1) * GROUP_BLOCKS <= self.blocks_max => self.add_group(),
+            Some((_, group)) => group,
+            None => return Err(NoRoom),
+        };
+        self.open_group = Some(next);
+        self.take_nearest(u64::from(next), 0).ok_or(NoRoom)
+    }
+
+    /// Gives up a block that no page of the current state uses. It is free after the next checkpoint that *begins* from
+    /// now on is durable: the last durable one may still name it.
+    pub(crate) fn release(&mut self, block: BlockId) {
+        debug_assert!(self.is_used(block), "released a free block {block:?}");
+        self.released.push(block);
+    }
+
+    /// A checkpoint begins: what was released until now is not named by it.
+    pub(crate) fn checkpoint_begins(&mut self) {
+        self.expiring.append(&mut self.released);
+    }
+
+    /// The checkpoint that began last is durable: the blocks only its predecessor named are free. Returns how many.
+    pub(crate) fn checkpoint_durable(&mut self) -> usize {
+        let expired = std::mem::take(&mut self.expiring);
+        for block in &expired {
+            self.free_unless_held(*block);
+        }
+        expired.len()
+    }
+
+    /// Keeps a block as it is until as many [`Space::let_go`].
+    pub(crate) fn hold(&mut self, block: BlockId) {
+        *self.held.entry(block).or_insert(0) += 1;
+    }
+
+    /// Ends one hold.
+    pub(crate) fn let_go(&mut self, block: BlockId) {
+        let Some(holders) = self.held.get_mut(&block) else {
+            debug_assert!(false, "let go of {block:?}, which nobody holds");
+            return;
+        };
+        *holders -= 1;
+        if *holders == 0 {
+            self.held.remove(&block);
+            if self.waiting.remove(&block) {
+                self.free(block);
+            }
+        }
+    }
+
+    /// Blocks the file must have for every group to exist.
+    #[cfg(test)]
+    pub(crate) fn end_block(&self) -> u64 {
+        self.groups.len() as u64 * GROUP_BLOCKS
+    }
+
+    /// Blocks in use, those that wait to be free included.
+    pub(crate) fn used_blocks(&self) -> u64 {
+        self.used_blocks
+    }
+
+    /// Blocks given up and not yet free.
+    pub(crate) fn deferred_blocks(&self) -> u64 {
+        (self.released.len() + self.expiring.len() + self.waiting.len()) as u64
+    }
+
+    /// Where pages went.
+    pub(crate) fn placement(&self) -> Placement {
+        self.placed
+    }
+
+    /// Bytes of memory it uses, roughly.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let lists = self.released.capacity() + self.expiring.capacity();
+        (self.groups.capacity() * size_of::<Group>() + lists * 8 + self.held.len() * 24 + self.by_room.len() * 24)
+            as u64
+    }
+
+    fn add_group(&mut self) -> u32 {
+        let index = self.groups.len() as u32;
+        self.groups.push(Group::empty());
+        self.by_room.insert((class_of(GROUP_BLOCKS as u32), index));
+        index
+    }
+
+    fn take_nearest(&mut self, group: u64, wanted: u64) -> Option<BlockId> {
+        let at = self.groups.get(group as usize)?.nearest_free(wanted)?;
+        self.take(group as u32, at);
+        Some(BlockId(group * GROUP_BLOCKS + at))
+    }
+
+    fn take(&mut self, group: u32, at: u64) {
+        let target = &mut self.groups[group as usize];
+        target.used[(at / 64) as usize] |= 1 << (at % 64);
+        self.used_blocks += 1;
+        let free = target.free - 1;
+        self.set_free(group, free);
+    }
+
+    fn free_unless_held(&mut self, block: BlockId) {
+        if self.held.contains_key(&block) {
+            self.waiting.insert(block);
+        } else {
+            self.free(block);
+        }
+    }
+
+    fn free(&mut self, block: BlockId) {
+        debug_assert!(block.0 >= self.first_block, "freed a reserved block");
+        let group = (block.0 / GROUP_BLOCKS) as u32;
+        let (word, bit) = place_in_group(block);
+        let target = &mut self.groups[group as usize];
+        target.used[word] &= !(1 << bit);
+        self.used_blocks -= 1;
+        let free = target.free + 1;
+        self.set_free(group, free);
+    }
+
+    fn set_free(&mut self, group: u32, free: u32) {
+        let before = self.groups[group as usize].free;
+        self.groups[group as usize].free = free;
+        if class_of(before) != class_of(free) || before == 0 || free == 0 {
+            self.by_room.remove(&(class_of(before), group));
+            if free > 0 {
+                self.by_room.insert((class_of(free), group));
+            }
+        }
+    }
+
+    /// Free blocks by group.
+    #[cfg(test)]
+    pub(crate) fn free_by_group(&self) -> BTreeMap<u32, u32> {
+        self.groups.iter().enumerate().map(|(index, group)| (index as u32, group.free)).collect()
+    }
+}
+
+fn class_of(free: u32) -> u32 {
+    free / CLASS_BLOCKS
+}
+
+fn place_in_group(block: BlockId) -> (usize, u64) {
+    let at = block.0 % GROUP_BLOCKS;
+    ((at / 64) as usize, at % 64)
+}

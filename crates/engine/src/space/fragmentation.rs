@@ -1,0 +1,124 @@
+//! Measures what near-place allocation does to scans: rewrites a tenth of all pages at random, in checkpoints, and asks how
+//! a scan in key order would have to read afterwards.
+//!
+//! In the ordinary tests it runs tiny; for the table of figures:
+//! `cargo test --release -p nofault space::fragmentation -- --ignored --nocapture`.
+
+use super::*;
+
+/// One file of pages in key order, and where they are.
+struct Pages {
+    space: Space,
+    place: Vec<BlockId>,
+}
+
+/// What a scan meets.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Scan {
+    /// Pages in a row whose blocks follow each other, on average.
+    run_pages: f64,
+    /// Reads per thousand pages, of a scan that asks for `WINDOW` pages at a time, sorts them by block, and reads over gaps
+    /// of up to `GAP_BLOCKS`.
+    reads_per_1000: f64,
+    /// Bytes read per byte wanted, by the same scan.
+    amplification: f64,
+    /// Pages an average read yields, in KiB of 4 KiB pages.
+    read_kib: f64,
+}
+
+const WINDOW: usize = 256;
+const GAP_BLOCKS: u64 = 4;
+const READ_BLOCKS_MAX: u64 = 64;
+
+impl Pages {
+    /// Bulk-loaded: in key order, with the spare room that sequential allocation leaves.
+    fn loaded(count: usize) -> Self {
+        let mut space = Space::new(32, u64::MAX);
+        let place = (0..count).map(|_| space.allocate().unwrap()).collect();
+        Self { space, place }
+    }
+
+    /// Rewrites `count` pages chosen at random, a checkpoint after every `per_checkpoint`.
+    fn rewrite(&mut self, count: usize, per_checkpoint: usize, random: &mut fastrand::Rng) {
+        let mut left = count;
+        while left > 0 {
+            let now = left.min(per_checkpoint);
+            left -= now;
+            let mut chosen: Vec<usize> = (0..now).map(|_| random.usize(0..self.place.len())).collect();
+            // As the pager writes: in the order of old places, each page once.
+            chosen.sort_by_key(|page| self.place[*page]);
+            chosen.dedup();
+            for page in chosen {
+                let old = self.place[page];
+                self.place[page] = self.space.allocate_near(old).unwrap();
+                self.space.release(old);
+            }
+            self.space.checkpoint_begins();
+            self.space.checkpoint_durable();
+        }
+    }
+
+    fn scan(&self) -> Scan {
+        let breaks = self.place.windows(2).filter(|pair| pair[1].0 != pair[0].0 + 1).count();
+        let (mut reads, mut blocks_read) = (0_u64, 0_u64);
+        for window in self.place.chunks(WINDOW) {
+            let mut blocks: Vec<u64> = window.iter().map(|block| block.0).collect();
+            blocks.sort_unstable();
+            let mut start = blocks[0];
+            let mut last = blocks[0];
+            for block in &blocks[1..] {
+                if block - last > GAP_BLOCKS + 1 || block - start >= READ_BLOCKS_MAX {
+                    reads += 1;
+                    blocks_read += last - start + 1;
+                    start = *block;
+                }
+                last = *block;
+            }
+            reads += 1;
+            blocks_read += last - start + 1;
+        }
+        let pages = self.place.len() as f64;
+        Scan {
+            run_pages: pages / (breaks + 1) as f64,
+            reads_per_1000: reads as f64 * 1000.0 / pages,
+            amplification: blocks_read as f64 / pages,
+            read_kib: blocks_read as f64 * 4.0 / reads as f64,
+        }
+    }
+}
+
+#[test]
+fn after_rewriting_a_tenth_a_scan_still_reads_large_pieces() {
+    let mut pages = Pages::loaded(20_000);
+    let fresh = pages.scan();
+    assert!(fresh.run_pages > 200.0 && fresh.amplification < 1.01, "{fresh:?}");
+    let spread = pages.place.last().unwrap().0 as f64 / 20_000.0;
+    assert!(spread < 1.05, "{spread} blocks for a page");
+    pages.rewrite(2000, 500, &mut fastrand::Rng::with_seed(1));
+    let scan = pages.scan();
+    assert!(scan.read_kib > 64.0 && scan.amplification < 1.5, "{scan:?}");
+}
+
+#[test]
+#[ignore = "prints figures: how scans fare after rewriting pages at random"]
+fn figures() {
+    println!(
+        "pages  rewritten  per checkpoint | run  reads/1000  amplification  KiB/read | same group  near  far  file"
+    );
+    for count in [200_000, 1_000_000] {
+        for (rewritten, per_checkpoint) in
+            [(0.0, 0.01), (0.1, 0.1), (0.1, 0.02), (0.1, 0.005), (0.5, 0.02), (1.0, 0.02), (3.0, 0.02)]
+        {
+            let mut pages = Pages::loaded(count);
+            let total = (count as f64 * rewritten) as usize;
+            pages.rewrite(total, ((count as f64 * per_checkpoint) as usize).max(1), &mut fastrand::Rng::with_seed(7));
+            let Scan { run_pages, reads_per_1000, amplification, read_kib } = pages.scan();
+            let placed = pages.space.placement();
+            let end = pages.space.end_block() as f64 / count as f64;
+            println!(
+                "{count:8} {rewritten:8.2} {per_checkpoint:8.3} | {run_pages:6.1} {reads_per_1000:8.1} {amplification:8.2} {read_kib:8.1} | {:8} {:8} {:8} {end:6.3}",
+                placed.same_group, placed.near_group, placed.far
+            );
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The B+tree: synchronous, restartable, and without any I/O. Reading is here; [`write`] changes trees, [`build`] makes them
+//! from sorted input, [`overflow`] keeps long values.
+//!
+//! Every function looks at pages through `pages.page(id)?` and returns what it found, or the `Wait` it met; nothing is kept
+//! between attempts. The root of a tree is one page for as long as the tree exists: when it splits, its content moves down.
+//!
+//! A walk ends whatever the pages hold: each step down must lead to a node of the same table, exactly one level lower.
+
+pub(crate) mod build;
+pub(crate) mod overflow;
+pub(crate) mod write;
+
+#[cfg(test)]
+mod tests;
+
+use crate::error::Error;
+use crate::format::node::{Cell, Node, OverflowRef};
+use crate::format::{PageId, TableId};
+use crate::pages::{Attempt, Pages, Wait};
+
+/// Which tree: where its root is, and the table whose nodes it is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tree {
+    /// The page of the root.
+    pub(crate) root: PageId,
+    /// What its nodes say they belong to.
+    pub(crate) table: TableId,
+}
+
+/// A value as found: copied out, or where its pages are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The value.
+    Inline(Vec<u8>),
+    /// To be read from overflow pages.
+    Overflow(OverflowRef),
+}
+
+impl From<Cell<'_>> for Found {
+    fn from(cell: Cell<'_>) -> Self {
+        match cell {
+            Cell::Inline(value) => Self::Inline(value.to_vec()),
+            Cell::Overflow(to) => Self::Overflow(to),
+        }
+    }
+}
+
+/// Keys from `start` on and below `end`; to the end of the table without one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeyRange {
+    /// First key that may belong to it.
+    pub(crate) start: Vec<u8>,
+    /// First key that does not any more.
+    pub(crate) end: Option<Vec<u8>>,
+}
+
+impl KeyRange {
+    /// Whether no key can be in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| *end <= self.start)
+    }
+
+    /// Whether `key` is in it.
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        key >= self.start.as_slice() && self.end.as_ref().is_none_or(|end| key < end.as_slice())
+    }
+}
+
+/// Which way a scan goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// Ascending keys.
+    Forward,
+    /// Descending keys.
+    Reverse,
+}
+
+/// Entries of one leaf, copied out, in the order of the scan.
+#[derive(Debug, Default)]
+pub(crate) struct Chunk {
+    bytes: Vec<u8>,
+    entries: Vec<ChunkEntry>,
+    /// Pages that the scan will come to next, nearest first.
+    pub(crate) ahead: Vec<PageId>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct ChunkEntry {
+    start: usize,
+    key_end: usize,
+    end: usize,
+    overflow: Option<OverflowRef>,
+}
+
+impl Chunk {
+    /// Number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Entry `index`: its key and its value.
+    pub(crate) fn entry(&self, index: usize) -> (&[u8], Cell<'_>) {
+        let entry = &self.entries[index];
+        let cell = match entry.overflow {
+            Some(to) => Cell::Overflow(to),
+            None => Cell::Inline(&self.bytes[entry.key_end..entry.end]),
+        };
+        (&self.bytes[entry.start..entry.key_end], cell)
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.entries.clear();
+        self.ahead.clear();
+    }
+
+    fn push(&mut self, node: &Node<'_>, index: usize) -> Result<(), Error> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(node.prefix());
+        self.bytes.extend_from_slice(node.rest(index)?);
+        let key_end = self.bytes.len();
+        let overflow = match node.cell(index)? {
+            Cell::Inline(value) => {
+                self.bytes.extend_from_slice(value);
+                None
+            }
+            Cell::Overflow(to) => Some(to),
+        };
+        self.entries.push(ChunkEntry { start, key_end, end: self.bytes.len(), overflow });
+        Ok(())
+    }
+}
+
+impl Tree {
+    /// Looks up one key.
+    #[inline]
+    pub(crate) fn get<P: Pages>(&self, pages: &P, key: &[u8]) -> Attempt<Option<Found>> {
+        self.get_with(pages, key, |cell| cell.map(Found::from))
+    }
+
+    /// Looks up one key and shows its cell to `look` where it lies.
+    #[inline]
+    pub(crate) fn get_with<P: Pages, R>(
+        &self,
+        pages: &P,
+        key: &[u8],
+        look: impl FnOnce(Option<Cell<'_>>) -> R,
+    ) -> Attempt<R> {
+        let (mut id, mut level) = (self.root, None);
+        loop {
+            let page = pages.page(id)?;
+            let node = self.open(id, &page, level)?;
+            if node.level() == 0 {
+                return Ok(match node.search(key)? {
+                    Ok(index) => look(Some(node.cell(index)?)),
+                    Err(_) => look(None),
+                });
+            }
+            (id, level) = (node.child(node.child_index(key)?)?, Some(node.level() - 1));
+        }
+    }
+
+    /// Copies entries of `range` from the leaf where a scan in `direction` begins, at most `entries_max` (at least 1), into
+    /// `chunk`, and names up to `ahead_max` pages that come after. Answers the rest of the range, or `None` at its end.
+    pub(crate) fn scan<P: Pages>(
+        &self,
+        pages: &P,
+        range: &KeyRange,
+        direction: Direction,
+        entries_max: usize,
+        ahead_max: usize,
+        chunk: &mut Chunk,
+    ) -> Attempt<Option<KeyRange>> {
+        chunk.clear();
+        if range.is_empty() {
+            return Ok(None);
+        }
+        let (mut id, mut level) = (self.root, None);
+        let mut cousin = None;
+        loop {
+            let page = pages.page(id)?;
+            let node = self.open(id, &page, level)?;
+            if node.level() == 0 {
+                return Ok(match direction {
+                    Direction::Forward => copy_forward(&node, range, entries_max, chunk)?,
+                    Direction::Reverse => copy_reverse(&node, range, entries_max, chunk)?,
+                });
+            }
+            let index = match direction {
+                Direction::Forward => node.child_index(&range.start)?,
+                Direction::Reverse => node.child_index_below(range.end.as_deref())?,
+            };
+            let next = |step: usize| match direction {
+                Direction::Forward => Some(index + step).filter(|at| *at <= node.count()),
+                Direction::Reverse => index.checked_sub(step),
+            };
+            if node.level() == 1 {
+                for at in (1..=ahead_max).map_while(next) {
+                    chunk.ahead.push(node.child(at)?);
+                }
+                if chunk.ahead.len() < ahead_max {
+                    chunk.ahead.extend(cousin);
+                }
+            } else if let Some(at) = next(1) {
+                // The neighbour of the parent, which the scan needs when the parent is used up.
+                cousin = Some(node.child(at)?);
+            }
+            (id, level) = (node.child(index)?, Some(node.level() - 1));
+        }
+    }
+
+    /// Opens a node of this tree that a parent of the level above led to.
+    #[inline]
+    fn open<'a>(&self, id: PageId, body: &'a [u8], level: Option<u8>) -> Result<Node<'a>, Error> {
+        let node = Node::open(id, body)?;
+        if node.table() != self.table.0 || level.is_some_and(|level| level != node.level()) {
+            return Err(self.stranger(&node, level));
+        }
+        Ok(node)
+    }
+
+    #[cold]
+    fn stranger(&self, node: &Node<'_>, level: Option<u8>) -> Error {
+        let (table, at) = (node.table(), node.level());
+        match level {
+            Some(level) => node.corrupt(format_args!(
+                "is a node of table {table} at level {at}; one of table {} at level {level} belongs here",
+                self.table
+            )),
+            None => {
+                node.corrupt(format_args!("is a node of table {table}; the root of table {} belongs here", self.table))
+            }
+        }
+    }
+}
+
+fn copy_forward(node: &Node<'_>, range: &KeyRange, entries_max: usize, chunk: &mut Chunk) -> Attempt<Option<KeyRange>> {
+    let (Ok(first) | Err(first)) = node.search(&range.start)?;
+    let past = match &range.end {
+        Some(end) => {
+            let (Ok(past) | Err(past)) = node.search(end)?;
+            past
+        }
+        None => node.count(),
+    };
+    let stop = past.min(first.saturating_add(entries_max));
+    for index in first..stop {
+        chunk.push(node, index)?;
+    }
+    if stop < past {
+        return Ok(Some(KeyRange { start: node.key(stop)?, end: range.end.clone() }));
+    }
+    let rest = node.upper().map(|upper| KeyRange { start: upper.to_vec(), end: range.end.clone() });
+    // A fence at or below where the scan stood would make it walk in circles.
+    if rest.as_ref().is_some_and(|rest| rest.start <= range.start) {
+        return Err(Wait::Failed(node.corrupt("its upper fence is not above the keys that led here")));
+    }
+    Ok(rest.filter(|rest| !rest.is_empty()))
+}
+
+fn copy_reverse(node: &Node<'_>, range: &KeyRange, entries_max: usize, chunk: &mut Chunk) -> Attempt<Option<KeyRange>> {
+    let (Ok(first) | Err(first)) = node.search(&range.start)?;
+    let past = match &range.end {
+        Some(end) => {
+            let (Ok(past) | Err(past)) = node.search(end)?;
+            past
+        }
+        None => node.count(),
+    };
+    let stop = first.max(past.saturating_sub(entries_max));
+    for index in (stop..past).rev() {
+        chunk.push(node, index)?;
+    }
+    if stop > first {
+        return Ok(Some(KeyRange { start: range.start.clone(), end: Some(node.key(stop)?) }));
+    }
+    let below = node.lower();
+    if range.end.as_ref().is_some_and(|end| below >= end.as_slice()) {
+        return Err(Wait::Failed(node.corrupt("its lower fence is not below the keys that led here")));
+    }
+    Ok(Some(KeyRange { start: range.start.clone(), end: Some(below.to_vec()) }).filter(|rest| !rest.is_empty()))
+}

@@ -1,0 +1,163 @@
+//! A tree from sorted input: nodes are filled one after the other and never touched again, so their blocks lie in key order.
+//!
+//! The pages are reachable only once the root is written, so they may be published in as many portions as the pool asks for.
+
+use super::{Tree, write};
+use crate::error::{Error, ErrorKind};
+use crate::format::node::{Cell, decode_child};
+use crate::format::node_mut::{Cells, NodeSpec, child_payload, separator};
+use crate::format::{HEADER_BYTES, PageId};
+use crate::pages::{Attempt, Edits};
+
+/// Builds the content of an empty tree. Keys must come in ascending order.
+///
+/// Kept true for the node being filled at each level: cut before its last cell, what is left fits. So when one more cell
+/// turns out not to fit together with the fence it needs, the node ends before its last cell.
+#[derive(Debug)]
+pub(crate) struct Builder {
+    tree: Tree,
+    body_bytes: usize,
+    /// What each level holds that is not written yet, leaves first.
+    levels: Vec<Open>,
+    /// Pages allocated so far; the next one goes beside the last.
+    pages: Vec<PageId>,
+}
+
+/// The node being filled at one level.
+#[derive(Debug, Default)]
+struct Open {
+    cells: Cells,
+    lower: Vec<u8>,
+    first_child: Option<PageId>,
+}
+
+impl Builder {
+    /// Begins; `tree` must be empty and stay so until [`Builder::finish`].
+    pub(crate) fn new(tree: Tree, page_bytes: usize) -> Self {
+        let levels = vec![Open::default()];
+        Self { tree, body_bytes: page_bytes - HEADER_BYTES, levels, pages: Vec::new() }
+    }
+
+    /// Frames that one `push` or `finish` takes at most.
+    pub(crate) fn frames_max(&self) -> usize {
+        2 * self.levels.len() + 2
+    }
+
+    /// Pages allocated so far: everything but the root.
+    pub(crate) fn pages(&self) -> &[PageId] {
+        &self.pages
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Errors
+    /// `InvalidCall` when its key is not above the one before it, or too long. After `Full` nothing has changed.
+    pub(crate) fn push<E: Edits>(&mut self, edits: &mut E, key: &[u8], value: Cell<'_>) -> Attempt<()> {
+        write::check_size(edits.page_bytes(), key, value)?;
+        if self.levels[0].last_key().is_some_and(|last| key <= last) {
+            return Err(Error::new(ErrorKind::InvalidCall, "bulk load: a key is not above the key before it").into());
+        }
+        edits.reserve(self.frames_max())?;
+        let mut payload = Vec::with_capacity(value.encoded_len());
+        value.encode(&mut payload);
+        let open = &self.levels[0];
+        if let Some(last) = open.last_key()
+            && !self.fits(0, open.cells.len(), Some(separator(last, key)))
+        {
+            self.cut(edits, 0, open.cells.len() - 1)?;
+        }
+        self.levels[0].cells.push(&[key], &payload);
+        Ok(())
+    }
+
+    /// Writes what is left, and the root: from then on the tree has the content. After any `Wait` nothing has changed.
+    pub(crate) fn finish<E: Edits>(&mut self, edits: &mut E) -> Attempt<()> {
+        edits.reserve(self.frames_max())?;
+        // The one page that may be missing: asked for before the first change.
+        edits.edit(self.tree.root)?;
+        let mut level = 0;
+        loop {
+            let count = self.levels[level].cells.len();
+            if !self.fits(level, count, None) {
+                // An inner node gives up two cells, so that the last one keeps a key.
+                self.cut(edits, level, count - if level == 0 { 1 } else { 2 })?;
+            }
+            if level + 1 == self.levels.len() {
+                return self.write(edits, level, self.levels[level].cells.len(), None, Some(self.tree.root)).map(drop);
+            }
+            let page = self.write(edits, level, self.levels[level].cells.len(), None, None)?;
+            let lower = std::mem::take(&mut self.levels[level].lower);
+            self.add_child(edits, level + 1, &lower, page)?;
+            level += 1;
+        }
+    }
+
+    /// Writes the first `count` cells of `level` as a node, and goes on with the others in the next one.
+    fn cut<E: Edits>(&mut self, edits: &mut E, level: usize, count: usize) -> Attempt<()> {
+        let open = &self.levels[level];
+        let fence = if level == 0 {
+            separator(open.cells.key(count - 1), open.cells.key(count)).to_vec()
+        } else {
+            open.cells.key(count).to_vec()
+        };
+        let page = self.write(edits, level, count, Some(&fence), None)?;
+        let open = &mut self.levels[level];
+        let lower = std::mem::replace(&mut open.lower, fence);
+        if level == 0 {
+            open.cells = open.cells.from_index(count);
+        } else {
+            // The cell at the cut becomes the first child of the next node; its key is the fence.
+            open.first_child = decode_child(open.cells.payload(count));
+            open.cells = open.cells.from_index(count + 1);
+        }
+        self.add_child(edits, level + 1, &lower, page)
+    }
+
+    /// Tells `level` of the node below it that begins at `lower`.
+    fn add_child<E: Edits>(&mut self, edits: &mut E, level: usize, lower: &[u8], page: PageId) -> Attempt<()> {
+        if level == self.levels.len() {
+            self.levels.push(Open { first_child: Some(page), ..Open::default() });
+            return Ok(());
+        }
+        let count = self.levels[level].cells.len();
+        if !self.fits(level, count, Some(lower)) {
+            self.cut(edits, level, count - 1)?;
+        }
+        self.levels[level].cells.push(&[lower], &child_payload(page));
+        Ok(())
+    }
+
+    fn fits(&self, level: usize, count: usize, upper: Option<&[u8]>) -> bool {
+        self.levels[level].cells.fit(0..count, &self.spec(level, upper), self.body_bytes)
+    }
+
+    fn write<E: Edits>(
+        &mut self,
+        edits: &mut E,
+        level: usize,
+        count: usize,
+        upper: Option<&[u8]>,
+        into: Option<PageId>,
+    ) -> Attempt<PageId> {
+        let (id, body) = match into {
+            Some(id) => (id, edits.edit(id)?),
+            None => edits.allocate(self.pages.last().copied().unwrap_or(self.tree.root))?,
+        };
+        self.levels[level].cells.write(0..count, &self.spec(level, upper), id, body)?;
+        if into.is_none() {
+            self.pages.push(id);
+        }
+        Ok(id)
+    }
+
+    fn spec<'a>(&'a self, level: usize, upper: Option<&'a [u8]>) -> NodeSpec<'a> {
+        let Open { lower, first_child, .. } = &self.levels[level];
+        NodeSpec { level: level as u8, table: self.tree.table, lower, upper, first_child: *first_child }
+    }
+}
+
+impl Open {
+    fn last_key(&self) -> Option<&[u8]> {
+        self.cells.len().checked_sub(1).map(|last| self.cells.key(last))
+    }
+}

@@ -1,0 +1,248 @@
+//! Long values: data pages below an index, so that all of them can be read at once and written in chunks.
+//!
+//! | offset | bytes | data page (kind 3) | index page (kind 2) |
+//! |---|---|---|---|
+//! | 0 | 1 | kind | kind |
+//! | 1 | 1 | zero | level: 1 above the data |
+//! | 2 | 2 | zero | number of children |
+//! | 4 | 4 | zero | zero |
+//! | 8 | .. | bytes of the value | 6 bytes page id each |
+//!
+//! All data pages but the last are full, and all index pages but the last of each level: the length of the value says how
+//! many pages of each level there are. Whoever reads checks it, so that a damaged index cannot send anyone in circles.
+//!
+//! The pages of a value never change. They are reachable only through its cell, so they can be written under any number of
+//! `Edits` before the one that puts the cell.
+
+use crate::error::{Error, ErrorKind};
+use crate::format::node::{
+    CHILD_BYTES, KIND_OVERFLOW_DATA, KIND_OVERFLOW_INDEX, OverflowRef, decode_child, encode_child,
+};
+use crate::format::{CommitSeq, HEADER_BYTES, PageId};
+use crate::pages::{Attempt, Edits, Missing, Pages, Wait};
+
+/// Longest value.
+pub(crate) const VALUE_BYTES_MAX: u64 = 1 << 30;
+const OVERFLOW_HEADER_BYTES: usize = 8;
+
+/// Bytes of a value in one data page.
+pub(crate) const fn data_bytes(page_bytes: usize) -> usize {
+    page_bytes - HEADER_BYTES - OVERFLOW_HEADER_BYTES
+}
+
+/// Children of one index page.
+const fn fanout(page_bytes: usize) -> usize {
+    data_bytes(page_bytes) / CHILD_BYTES
+}
+
+/// How many pages each level of a value of this length has, data first.
+fn level_counts(page_bytes: usize, len_bytes: u64) -> Vec<u64> {
+    let mut counts = vec![len_bytes.div_ceil(data_bytes(page_bytes) as u64).max(1)];
+    while let Some(below) = counts.last().filter(|count| **count > 1) {
+        counts.push(below.div_ceil(fanout(page_bytes) as u64));
+    }
+    counts
+}
+
+/// Writes one value, over as many `Edits` as it takes. Holds 8 bytes for each page of one level.
+#[derive(Debug)]
+pub(crate) struct Writer<'v> {
+    value: &'v [u8],
+    /// Level being written.
+    level: u8,
+    /// Pages of the level below that no page of this one names yet (bytes of the value, at level 0).
+    rest: usize,
+    below: Vec<PageId>,
+    done: Vec<PageId>,
+}
+
+impl<'v> Writer<'v> {
+    /// Begins with nothing written.
+    pub(crate) fn new(value: &'v [u8]) -> Self {
+        Self { value, level: 0, rest: value.len(), below: Vec::new(), done: Vec::new() }
+    }
+
+    /// Writes up to `pages_max` (at least 1) more pages. Answers where the value is once all are written.
+    /// After a `Wait` nothing has happened.
+    pub(crate) fn write<E: Edits>(
+        &mut self,
+        edits: &mut E,
+        near: PageId,
+        pages_max: usize,
+    ) -> Attempt<Option<OverflowRef>> {
+        let counts = level_counts(edits.page_bytes(), self.value.len() as u64);
+        let left = counts.iter().skip(self.level.into()).sum::<u64>() as usize - self.done.len();
+        edits.reserve(pages_max.min(left))?;
+        // From here on nothing can wait: the frames are ours, and no page is looked at.
+        for _ in 0..pages_max {
+            if self.rest == 0 && !self.done.is_empty() {
+                if let [root] = self.done[..] {
+                    return Ok(Some(OverflowRef { len_bytes: self.value.len() as u64, root }));
+                }
+                self.below = std::mem::take(&mut self.done);
+                self.rest = self.below.len();
+                self.level += 1;
+            }
+            let page_bytes = edits.page_bytes();
+            let (id, body) = edits.allocate(self.done.last().copied().unwrap_or(near))?;
+            let (header, content) = body.split_at_mut(OVERFLOW_HEADER_BYTES);
+            if self.level == 0 {
+                let start = self.value.len() - self.rest;
+                let part = &self.value[start..self.value.len().min(start + data_bytes(page_bytes))];
+                header[0] = KIND_OVERFLOW_DATA;
+                content[..part.len()].copy_from_slice(part);
+                self.rest -= part.len();
+            } else {
+                let start = self.below.len() - self.rest;
+                let part = &self.below[start..self.below.len().min(start + fanout(page_bytes))];
+                header[0] = KIND_OVERFLOW_INDEX;
+                header[1] = self.level;
+                header[2..4].copy_from_slice(&(part.len() as u16).to_le_bytes());
+                for (child, at) in part.iter().zip(content.chunks_exact_mut(CHILD_BYTES)) {
+                    at.copy_from_slice(&encode_child(*child));
+                }
+                self.rest -= part.len();
+            }
+            self.done.push(id);
+        }
+        Ok(match self.done[..] {
+            [root] if self.rest == 0 => Some(OverflowRef { len_bytes: self.value.len() as u64, root }),
+            _ => None,
+        })
+    }
+}
+
+/// Reads one value, or lists its pages, at its own pace: it keeps what it has between attempts, so that a value may be longer
+/// than the pool. All attempts must look at the same commit.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    value_bytes: u64,
+    want_data: bool,
+    counts: Vec<u64>,
+    /// Level of `ids`.
+    level: usize,
+    ids: Vec<PageId>,
+    /// How many of `ids` were read.
+    read: usize,
+    below: Vec<PageId>,
+    /// Every page met, when only listing.
+    pages: Vec<PageId>,
+    data: Vec<u8>,
+}
+
+impl Reader {
+    /// Will read the value.
+    ///
+    /// # Errors
+    /// `Corrupt` when no value is that long.
+    pub(crate) fn new(page_bytes: usize, value: OverflowRef) -> Result<Self, Error> {
+        Self::begin(page_bytes, value, true)
+    }
+
+    /// Will list the pages of the value.
+    ///
+    /// # Errors
+    /// As [`Reader::new`].
+    pub(crate) fn listing(page_bytes: usize, value: OverflowRef) -> Result<Self, Error> {
+        Self::begin(page_bytes, value, false)
+    }
+
+    fn begin(page_bytes: usize, value: OverflowRef, want_data: bool) -> Result<Self, Error> {
+        if value.len_bytes > VALUE_BYTES_MAX {
+            let what = format_args!("is said to hold a value of {} bytes", value.len_bytes);
+            return Err(Error::corrupt_page(value.root, what));
+        }
+        let counts = level_counts(page_bytes, value.len_bytes);
+        Ok(Self {
+            value_bytes: value.len_bytes,
+            want_data,
+            level: counts.len() - 1,
+            counts,
+            ids: vec![value.root],
+            read: 0,
+            below: Vec::new(),
+            pages: Vec::new(),
+            data: Vec::new(),
+        })
+    }
+
+    /// Reads on as far as pages are in memory. When it meets a page that is not, it names up to `window` pages that it
+    /// wants next in `wanted`, and answers `false`; `true` when it is through.
+    pub(crate) fn advance<P: Pages>(
+        &mut self,
+        pages: &P,
+        at: CommitSeq,
+        window: usize,
+        wanted: &mut Vec<Wait>,
+    ) -> Result<bool, Error> {
+        loop {
+            if self.level == 0 && !self.want_data {
+                self.pages.append(&mut self.ids);
+                return Ok(true);
+            }
+            while let Some(id) = self.ids.get(self.read).copied() {
+                match pages.page(id) {
+                    Ok(page) => self.take(id, &page)?,
+                    Err(Wait::Miss(_)) => {
+                        let next = self.ids[self.read..].iter().take(window.max(1));
+                        wanted.extend(next.map(|page| Wait::Miss(Missing { page: *page, at })));
+                        return Ok(false);
+                    }
+                    Err(Wait::Failed(error)) => return Err(error),
+                    Err(other) => return Err(Error::new(ErrorKind::Bug, format!("reading a page met {other:?}"))),
+                }
+                self.read += 1;
+            }
+            if self.level == 0 {
+                return Ok(true);
+            }
+            if !self.want_data {
+                self.pages.append(&mut self.ids);
+            }
+            self.level -= 1;
+            if self.below.len() as u64 != self.counts[self.level] {
+                let what = format_args!("{} pages instead of {}", self.below.len(), self.counts[self.level]);
+                return Err(Error::corrupt_page(self.pages.last().copied().unwrap_or_default(), what));
+            }
+            self.ids = std::mem::take(&mut self.below);
+            self.read = 0;
+        }
+    }
+
+    /// The value, once `advance` is through.
+    pub(crate) fn into_value(self) -> Vec<u8> {
+        self.data
+    }
+
+    /// The pages, once `advance` is through.
+    pub(crate) fn into_pages(self) -> Vec<PageId> {
+        self.pages
+    }
+
+    fn take(&mut self, id: PageId, body: &[u8]) -> Result<(), Error> {
+        let wrong = |what: &str| Err(Error::corrupt_page(id, what));
+        if body.len() <= OVERFLOW_HEADER_BYTES {
+            return wrong("is too small");
+        }
+        let (header, content) = body.split_at(OVERFLOW_HEADER_BYTES);
+        if self.level == 0 {
+            if header[0] != KIND_OVERFLOW_DATA {
+                return wrong("holds no part of a long value where one belongs");
+            }
+            let rest = usize::try_from(self.value_bytes).unwrap_or(usize::MAX) - self.data.len();
+            self.data.extend_from_slice(&content[..rest.min(content.len())]);
+            return Ok(());
+        }
+        if header[0] != KIND_OVERFLOW_INDEX || usize::from(header[1]) != self.level {
+            return wrong("holds no index of a long value where one belongs");
+        }
+        let count = usize::from(u16::from_le_bytes([header[2], header[3]]));
+        let children = content.chunks_exact(CHILD_BYTES).take(count).filter_map(decode_child);
+        let before = self.below.len();
+        self.below.extend(children);
+        if self.below.len() - before != count || self.below.len() as u64 > self.counts[self.level - 1] {
+            return wrong("has more children than its value has pages");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,370 @@
+//! The tree against `BTreeMap`, over a store in which any page may be missing at any time.
+
+use std::collections::{BTreeMap, HashSet};
+
+use proptest::prelude::*;
+
+use super::build::Builder;
+use super::overflow::{Reader, Writer};
+use super::*;
+use crate::error::{ErrorKind, Result};
+use crate::format::node::{inline_value_bytes_max, key_bytes_max};
+use crate::format::{CommitSeq, HEADER_BYTES};
+use crate::pages::memory::{MemoryEdits, MemoryStore, Residency};
+use crate::pages::{Edits, Store, Ticket};
+
+/// Tries until nothing is missing, keeping what was loaded: as the drivers do.
+fn drive<R>(store: &MemoryStore, mut attempt: impl FnMut() -> Attempt<R>) -> Result<R> {
+    let mut tickets = Vec::new();
+    for _ in 0..10_000 {
+        match attempt() {
+            Ok(result) => return Ok(result),
+            Err(Wait::Failed(error)) => return Err(error),
+            Err(wait) => {
+                let mut ticket = store.request(&[wait]);
+                ticket.wait()?;
+                tickets.push(ticket);
+            }
+        }
+    }
+    panic!("10,000 attempts were not enough");
+}
+
+/// One commit.
+fn commit<R>(
+    store: &MemoryStore,
+    seq: &mut CommitSeq,
+    mut change: impl FnMut(&mut MemoryEdits) -> Attempt<R>,
+) -> Result<R> {
+    let result = drive(store, || {
+        let mut edits = store.edits();
+        let result = change(&mut edits)?;
+        store.publish(edits, seq.next());
+        Ok(result)
+    })?;
+    *seq = seq.next();
+    store.set_visible(*seq);
+    Ok(result)
+}
+
+fn new_tree(page_bytes: usize, residency: Residency) -> (MemoryStore, CommitSeq, Tree) {
+    let store = MemoryStore::new(page_bytes, 64, residency);
+    let mut seq = CommitSeq(0);
+    let tree = commit(&store, &mut seq, |edits| Tree::create(edits, TableId(1), PageId(0))).unwrap();
+    (store, seq, tree)
+}
+
+fn scan_all(store: &MemoryStore, tree: Tree, range: &KeyRange, direction: Direction) -> Vec<(Vec<u8>, Found)> {
+    let (mut rest, mut all, mut chunk) = (Some(range.clone()), Vec::new(), Chunk::default());
+    while let Some(range) = rest {
+        rest = drive(store, || tree.scan(&store.latest(), &range, direction, 7, 4, &mut chunk)).unwrap();
+        all.extend((0..chunk.len()).map(|index| {
+            let (key, cell) = chunk.entry(index);
+            (key.to_vec(), Found::from(cell))
+        }));
+    }
+    all
+}
+
+/// Walks the whole tree: every node is well-formed, between the fences its parent says, and reached once.
+fn check_tree(store: &MemoryStore, tree: Tree) -> HashSet<PageId> {
+    let view = store.latest();
+    let mut met = HashSet::new();
+    let mut todo = vec![(tree.root, None::<u8>, Vec::new(), None::<Vec<u8>>)];
+    while let Some((id, level, lower, upper)) = todo.pop() {
+        assert!(met.insert(id), "page {id} is reached twice");
+        let body = drive(store, || view.page(id)).unwrap();
+        let node = tree.open(id, &body, level).unwrap();
+        node.check().unwrap();
+        assert_eq!((node.lower(), node.upper()), (&*lower, upper.as_deref()), "fences of page {id}");
+        if node.level() == 0 {
+            continue;
+        }
+        for index in 0..=node.count() {
+            let lower = if index == 0 { lower.clone() } else { node.key(index - 1).unwrap() };
+            let upper = if index == node.count() { upper.clone() } else { Some(node.key(index).unwrap()) };
+            todo.push((node.child(index).unwrap(), Some(node.level() - 1), lower, upper));
+        }
+    }
+    met
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Put(Vec<u8>, Vec<u8>),
+    Delete(Vec<u8>),
+    Scan(KeyRange, bool),
+}
+
+/// Keys that share beginnings, are long now and then, and come back.
+fn keys(page_bytes: usize) -> impl Strategy<Value = Vec<u8>> {
+    let max = key_bytes_max(page_bytes);
+    prop_oneof![
+        4 => (0u16..400).prop_map(|number| format!("key-{number:05}").into_bytes()),
+        2 => prop::collection::vec(0u8..3, 0..6),
+        1 => (0u8..4, max / 2..=max, any::<u8>()).prop_map(|(first, len, last)| {
+            let mut key = vec![first; len];
+            key[len - 1] = last;
+            key
+        }),
+    ]
+}
+
+fn steps(page_bytes: usize) -> impl Strategy<Value = Vec<Step>> {
+    let keys = || keys(page_bytes);
+    let value = prop_oneof![0usize..20, 0..=inline_value_bytes_max(page_bytes)];
+    let put = (keys(), value, any::<u8>()).prop_map(|(key, len, byte)| Step::Put(key, vec![byte; len]));
+    let range = (keys(), prop::option::of(keys()), any::<bool>());
+    let step = prop_oneof![
+        6 => put,
+        4 => keys().prop_map(Step::Delete),
+        1 => range.prop_map(|(start, end, reverse)| Step::Scan(KeyRange { start, end }, reverse)),
+    ];
+    prop::collection::vec(step, 1..600)
+}
+
+fn follows_the_model(page_bytes: usize, steps: Vec<Step>, residency: Residency) {
+    let (store, mut seq, tree) = new_tree(page_bytes, residency);
+    let mut model = BTreeMap::new();
+    for step in steps {
+        match step {
+            Step::Put(key, value) => {
+                let old = commit(&store, &mut seq, |edits| tree.put(edits, &key, Cell::Inline(&value))).unwrap();
+                assert_eq!(old, model.insert(key, value).map(Found::Inline));
+            }
+            Step::Delete(key) => {
+                let old = commit(&store, &mut seq, |edits| tree.delete(edits, &key)).unwrap();
+                assert_eq!(old, model.remove(&key).map(Found::Inline));
+                assert_eq!(drive(&store, || tree.get(&store.latest(), &key)).unwrap(), None);
+            }
+            Step::Scan(range, reverse) => {
+                let wanted = model.iter().filter(|(key, _)| range.contains(key));
+                let mut wanted: Vec<_> =
+                    wanted.map(|(key, value)| (key.clone(), Found::Inline(value.clone()))).collect();
+                let direction = if reverse { Direction::Reverse } else { Direction::Forward };
+                if reverse {
+                    wanted.reverse();
+                }
+                assert_eq!(scan_all(&store, tree, &range, direction), wanted);
+            }
+        }
+    }
+    for (key, value) in &model {
+        let found = drive(&store, || tree.get(&store.latest(), key)).unwrap();
+        assert_eq!(found, Some(Found::Inline(value.clone())), "{key:?}");
+    }
+    let met = check_tree(&store, tree);
+    assert_eq!(met, store.live_pages(), "pages that nothing refers to");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_tree_of_tiny_pages_does_what_a_map_does(steps in steps(512), seed in any::<u64>()) {
+        follows_the_model(512, steps, Residency::Chance(seed));
+    }
+
+    #[test]
+    fn a_tree_does_what_a_map_does(steps in steps(4096)) {
+        follows_the_model(4096, steps, Residency::Everything);
+    }
+
+    #[test]
+    fn a_tree_whose_pages_are_always_missing_first_does_what_a_map_does(steps in steps(1024)) {
+        follows_the_model(1024, steps, Residency::Requested);
+    }
+
+    #[test]
+    fn a_tree_of_large_pages_does_what_a_map_does(steps in steps(65536), seed in any::<u64>()) {
+        follows_the_model(65536, steps, Residency::Chance(seed));
+    }
+
+    #[test]
+    fn a_tree_built_from_sorted_input_has_it_all(
+        map in prop::collection::btree_map(keys(512), prop::collection::vec(any::<u8>(), 0..=128), 0..300),
+        seed in any::<u64>(),
+    ) {
+        let (store, mut seq, tree) = new_tree(512, Residency::Chance(seed));
+        let mut builder = Builder::new(tree, 512);
+        for (key, value) in &map {
+            commit(&store, &mut seq, |edits| builder.push(edits, key, Cell::Inline(value))).unwrap();
+        }
+        prop_assert!(map.is_empty() || commit(&store, &mut seq, |edits| builder.push(edits, b"", Cell::Inline(b""))).is_err());
+        commit(&store, &mut seq, |edits| builder.finish(edits)).unwrap();
+        let all = KeyRange { start: Vec::new(), end: None };
+        let found = scan_all(&store, tree, &all, Direction::Forward);
+        let wanted: Vec<_> = map.into_iter().map(|(key, value)| (key, Found::Inline(value))).collect();
+        prop_assert_eq!(found, wanted);
+        prop_assert_eq!(check_tree(&store, tree), store.live_pages());
+    }
+
+    /// Whatever a page holds, every function answers: it may be wrong (a checksum guards against that), but never panics,
+    /// hangs or leaves the page.
+    #[test]
+    fn arbitrary_bytes_in_a_page_are_survived(
+        header in prop::collection::vec(any::<u8>(), 32), fill in any::<u64>(), kind in 0u8..4, level in 0u8..3, count in 0u16..60,
+        own_table in any::<bool>(), keys in prop::collection::vec(keys(512), 1..8), sane in any::<bool>(),
+    ) {
+        let (store, mut seq, tree) = new_tree(512, Residency::Everything);
+        for number in 0..40u32 {
+            let (key, value) = (format!("key-{number:05}"), [7; 20]);
+            commit(&store, &mut seq, |edits| tree.put(edits, key.as_bytes(), Cell::Inline(&value))).unwrap();
+        }
+        let mut random = fill | 1;
+        for page in store.live_pages() {
+            if page == tree.root && fill % 2 == 0 {
+                continue;
+            }
+            store.damage(page, |body| {
+                for byte in body.iter_mut().skip(if sane { 32 } else { 0 }) {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    *byte = (random >> 33) as u8 & if sane { 0x3f } else { 0xff };
+                }
+                if !sane {
+                    body[..32].copy_from_slice(&header);
+                    body[0] = kind;
+                    body[1] = level;
+                    body[2..4].copy_from_slice(&count.to_le_bytes());
+                    if own_table {
+                        body[16..24].copy_from_slice(&1u64.to_le_bytes());
+                    }
+                }
+            });
+        }
+        for key in &keys {
+            let _ = drive(&store, || tree.get(&store.latest(), key));
+            let _ = commit(&store, &mut seq, |edits| tree.put(edits, key, Cell::Inline(&[1; 100])));
+            let _ = commit(&store, &mut seq, |edits| tree.delete(edits, key));
+            for direction in [Direction::Forward, Direction::Reverse] {
+                let (mut rest, mut chunk) = (Some(KeyRange { start: key.clone(), end: None }), Chunk::default());
+                for _ in 0..1000 {
+                    let Some(range) = rest.take() else { break };
+                    rest = drive(&store, || tree.scan(&store.latest(), &range, direction, 9, 4, &mut chunk)).unwrap_or(None);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_value_is_read_back_and_all_its_pages_are_known(
+        len in prop_oneof![0usize..2000, 0usize..300_000], portion in 1usize..50, seed in any::<u64>(), window in 1usize..20,
+    ) {
+        let (store, mut seq, _) = new_tree(512, Residency::Chance(seed));
+        let before = store.live_pages();
+        let value: Vec<u8> = (0..len).map(|at| (at * 31 / 7) as u8).collect();
+        let mut writer = Writer::new(&value);
+        let written = loop {
+            if let Some(written) = commit(&store, &mut seq, |edits| writer.write(edits, PageId(0), portion)).unwrap() {
+                break written;
+            }
+        };
+        let read = |mut reader: Reader| {
+            let (mut wanted, mut rounds) = (Vec::new(), 0);
+            while !reader.advance(&store.latest(), seq, window, &mut wanted).unwrap() {
+                let mut ticket = store.request(&wanted);
+                ticket.wait().unwrap();
+                prop_assert!(wanted.len() <= window);
+                let all_in = reader.advance(&store.latest(), seq, window, &mut Vec::new()).unwrap();
+                wanted.clear();
+                rounds += 1;
+                prop_assert!(rounds < 10_000);
+                if all_in {
+                    break;
+                }
+            }
+            Ok(reader)
+        };
+        prop_assert!(read(Reader::new(512, written).unwrap())?.into_value() == value);
+        let pages = read(Reader::listing(512, written).unwrap())?.into_pages();
+        let pages_set: HashSet<_> = pages.iter().copied().collect();
+        prop_assert_eq!(pages_set.len(), pages.len());
+        prop_assert_eq!(pages_set, &store.live_pages() - &before);
+    }
+}
+
+#[test]
+fn ascending_keys_leave_full_leaves() {
+    let (store, mut seq, tree) = new_tree(4096, Residency::Everything);
+    for number in 0..5000u64 {
+        commit(&store, &mut seq, |edits| tree.put(edits, &number.to_be_bytes(), Cell::Inline(&[1; 100]))).unwrap();
+    }
+    // 8 bytes of key, less what the prefix takes, 2 + 100 of value, 8 of slot.
+    let full = 5000 * (8 + 2 + 100 + 8) / (4096 - HEADER_BYTES) + 4;
+    let pages = store.live_pages().len();
+    assert!(pages <= full, "{pages} pages; {full} hold it all");
+}
+
+#[test]
+fn too_long_a_key_is_the_callers_mistake() {
+    let (store, mut seq, tree) = new_tree(4096, Residency::Everything);
+    let longest = vec![1; key_bytes_max(4096)];
+    commit(&store, &mut seq, |edits| tree.put(edits, &longest, Cell::Inline(b""))).unwrap();
+    let longer = vec![1; key_bytes_max(4096) + 1];
+    let error = commit(&store, &mut seq, |edits| tree.put(edits, &longer, Cell::Inline(b""))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidCall);
+    assert_eq!(error.to_string(), "a key of 961 bytes; 960 is the most at this page size");
+}
+
+#[test]
+fn a_parent_that_leads_to_itself_is_damage_and_not_a_loop() {
+    let (store, mut seq, tree) = new_tree(512, Residency::Everything);
+    for number in 0..100u64 {
+        commit(&store, &mut seq, |edits| tree.put(edits, &number.to_be_bytes(), Cell::Inline(&[1; 40]))).unwrap();
+    }
+    store.damage(tree.root, |body| body[24..30].copy_from_slice(&tree.root.0.to_le_bytes()[..6]));
+    let error = drive(&store, || tree.get(&store.latest(), &0u64.to_be_bytes())).unwrap_err();
+    assert_eq!((error.kind(), error.page()), (ErrorKind::Corrupt, Some(tree.root)));
+}
+
+#[test]
+fn a_lookup_misses_once_a_level_and_no_more() {
+    let (store, mut seq, tree) = new_tree(512, Residency::Requested);
+    for number in 0..300u64 {
+        commit(&store, &mut seq, |edits| tree.put(edits, &number.to_be_bytes(), Cell::Inline(&[1; 40]))).unwrap();
+    }
+    let height = drive(&store, || {
+        let view = store.latest();
+        Ok(u64::from(Node::open(tree.root, &view.page(tree.root)?)?.level()) + 1)
+    });
+    let before = store.misses();
+    drive(&store, || tree.get(&store.latest(), &7u64.to_be_bytes())).unwrap();
+    assert_eq!(store.misses() - before, height.unwrap());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, max_shrink_iters: 100, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_tree_built_from_sorted_input_goes_on_as_any_other(
+        count in 0u16..400, len in 0usize..60, changes in prop::collection::vec((0u16..500, prop::option::of(0usize..100)), 0..200),
+        seed in any::<u64>(),
+    ) {
+        let (store, mut seq, tree) = new_tree(512, Residency::Chance(seed));
+        let mut builder = Builder::new(tree, 512);
+        let mut model = BTreeMap::new();
+        for number in 0..count {
+            let (key, value) = (number.to_be_bytes().to_vec(), vec![1; len]);
+            commit(&store, &mut seq, |edits| builder.push(edits, &key, Cell::Inline(&value))).unwrap();
+            model.insert(key, value);
+        }
+        commit(&store, &mut seq, |edits| builder.finish(edits)).unwrap();
+        for (number, len) in changes {
+            let key = number.to_be_bytes().to_vec();
+            match len {
+                Some(len) => {
+                    commit(&store, &mut seq, |edits| tree.put(edits, &key, Cell::Inline(&vec![2; len]))).unwrap();
+                    model.insert(key, vec![2; len]);
+                }
+                None => {
+                    commit(&store, &mut seq, |edits| tree.delete(edits, &key)).unwrap();
+                    model.remove(&key);
+                }
+            }
+        }
+        let all = KeyRange { start: Vec::new(), end: None };
+        let wanted: Vec<_> = model.into_iter().map(|(key, value)| (key, Found::Inline(value))).collect();
+        prop_assert_eq!(scan_all(&store, tree, &all, Direction::Forward), wanted);
+        prop_assert_eq!(check_tree(&store, tree), store.live_pages());
+    }
+}

@@ -1,0 +1,302 @@
+//! Changing a tree through private edits: put, delete, split and merge.
+//!
+//! An edit may end in a `Wait` after some pages were changed already. That is fine: the changes are private, and whoever gets
+//! the `Wait` drops them all (see `pages`). So the code reads as if nothing ever waited.
+//!
+//! A split spreads the cells over as few nodes as hold them, two nearly always; three when a long cell lands between others. It
+//! always succeeds: a node has room for two fences and any one cell of the longest kind (two cells, for inner nodes).
+
+use std::ops::Range;
+
+use super::Tree;
+use crate::error::{Error, ErrorKind};
+use crate::format::node::{Cell, LEVEL_MAX, Node, decode_child, inline_value_bytes_max, key_bytes_max};
+use crate::format::node_mut::{self as edit, Cells, NodeSpec, child_payload, separator};
+use crate::format::{HEADER_BYTES, PageId};
+use crate::pages::{Attempt, Edits};
+
+use super::Found;
+
+/// An inner node on the way down, and which of its children was taken.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    page: PageId,
+    child: usize,
+}
+
+impl Tree {
+    /// Allocates the root of a new, empty tree near `near`.
+    pub(crate) fn create<E: Edits>(edits: &mut E, table: crate::format::TableId, near: PageId) -> Attempt<Self> {
+        let (root, body) = edits.allocate(near)?;
+        edit::init(body, &NodeSpec { level: 0, table, lower: &[], upper: None, first_child: None });
+        Ok(Self { root, table })
+    }
+
+    /// Sets the value of `key`. Answers what it replaced; pages of a long value are the caller's to free.
+    pub(crate) fn put<E: Edits>(&self, edits: &mut E, key: &[u8], value: Cell<'_>) -> Attempt<Option<Found>> {
+        check_size(edits.page_bytes(), key, value)?;
+        let (mut path, leaf, at) = self.find_leaf(edits, key)?;
+        let mut payload = Vec::with_capacity(value.encoded_len());
+        value.encode(&mut payload);
+        let (index, old) = match at {
+            Err(index) => (index, None),
+            Ok(index) => {
+                let old = Found::from(Node::open(leaf, &edits.page(leaf)?)?.cell(index)?);
+                let body = edits.edit(leaf)?;
+                if edit::replace(leaf, body, index, &payload)? {
+                    return Ok(Some(old));
+                }
+                edit::remove(leaf, body, index)?;
+                (index, Some(old))
+            }
+        };
+        if !edit::insert(leaf, edits.edit(leaf)?, index, key, &payload)? {
+            let mut cells = Cells::of(&Node::open(leaf, &edits.page(leaf)?)?)?;
+            cells.insert(index, key, &payload);
+            self.split(edits, &mut path, leaf, &cells, index + 1 == cells.len())?;
+        }
+        Ok(old)
+    }
+
+    /// Removes `key`. Answers what its value was; pages of a long value are the caller's to free.
+    pub(crate) fn delete<E: Edits>(&self, edits: &mut E, key: &[u8]) -> Attempt<Option<Found>> {
+        let (mut path, leaf, at) = self.find_leaf(edits, key)?;
+        let Ok(index) = at else { return Ok(None) };
+        let old = Found::from(Node::open(leaf, &edits.page(leaf)?)?.cell(index)?);
+        edit::remove(leaf, edits.edit(leaf)?, index)?;
+        self.merge_up(edits, &mut path, leaf)?;
+        Ok(Some(old))
+    }
+
+    fn find_leaf<E: Edits>(
+        &self,
+        edits: &E,
+        key: &[u8],
+    ) -> Attempt<(Vec<Step>, PageId, std::result::Result<usize, usize>)> {
+        let mut path = Vec::new();
+        let (mut id, mut level) = (self.root, None);
+        loop {
+            let page = edits.page(id)?;
+            let node = self.open(id, &page, level)?;
+            if node.level() == 0 {
+                return Ok((path, id, node.search(key)?));
+            }
+            let child = node.child_index(key)?;
+            path.push(Step { page: id, child });
+            (id, level) = (node.child(child)?, Some(node.level() - 1));
+        }
+    }
+
+    /// Puts `cells` in place of what `page` holds, over several nodes, and tells the parent. `append` says that the
+    /// last cell is new: ascending keys then leave full nodes behind.
+    fn split<E: Edits>(
+        &self,
+        edits: &mut E,
+        path: &mut Vec<Step>,
+        page: PageId,
+        cells: &Cells,
+        append: bool,
+    ) -> Attempt<()> {
+        let old = edits.page(page)?.to_vec();
+        let node = Node::open(page, &old)?;
+        let (level, lower, upper) = (node.level(), node.lower(), node.upper());
+        let pieces = partition(cells, &node, append && upper.is_none(), old.len())?;
+        let fences: Vec<Vec<u8>> = pieces.windows(2).map(|pair| fence(cells, level, &pair[0])).collect();
+
+        let is_root = path.is_empty();
+        let mut children: Vec<PageId> = Vec::with_capacity(pieces.len());
+        for (number, piece) in pieces.iter().enumerate() {
+            let first_child = match (level, number) {
+                (0, _) => None,
+                (_, 0) => Some(node.child(0)?),
+                _ => decode_child(cells.payload(piece.start - 1)),
+            };
+            let spec = NodeSpec {
+                level,
+                table: self.table,
+                lower: if number == 0 { lower } else { &fences[number - 1] },
+                upper: fences.get(number).map(Vec::as_slice).or(upper),
+                first_child,
+            };
+            let near = children.last().copied().unwrap_or(page);
+            let (id, body) = if number == 0 && !is_root { (page, edits.edit(page)?) } else { edits.allocate(near)? };
+            cells.write(piece.clone(), &spec, id, body)?;
+            children.push(id);
+        }
+
+        if is_root {
+            if level >= LEVEL_MAX {
+                return Err(node.corrupt("the tree is higher than any can be").into());
+            }
+            let mut above = Cells::default();
+            for (fence, child) in fences.iter().zip(&children[1..]) {
+                above.push(&[fence], &child_payload(*child));
+            }
+            let spec = NodeSpec { level: level + 1, table: self.table, lower, upper, first_child: Some(children[0]) };
+            above.write(0..above.len(), &spec, page, edits.edit(page)?)?;
+            return Ok(());
+        }
+        let parent = path.pop().expect("not the root, so there is a step above");
+        for (number, (fence, child)) in fences.iter().zip(&children[1..]).enumerate() {
+            let (index, payload) = (parent.child + number, child_payload(*child));
+            if edit::insert(parent.page, edits.edit(parent.page)?, index, fence, &payload)? {
+                continue;
+            }
+            let mut cells = Cells::of(&Node::open(parent.page, &edits.page(parent.page)?)?)?;
+            for (offset, (fence, child)) in fences.iter().zip(&children[1..]).enumerate().skip(number) {
+                cells.insert(parent.child + offset, fence, &child_payload(*child));
+            }
+            let append = parent.child + fences.len() == cells.len();
+            return self.split(edits, path, parent.page, &cells, append);
+        }
+        Ok(())
+    }
+
+    /// Joins `page` with a neighbour when both fit well into one node, and goes on with the parent, which lost a key.
+    fn merge_up<E: Edits>(&self, edits: &mut E, path: &mut Vec<Step>, page: PageId) -> Attempt<()> {
+        let body_bytes = edits.page_bytes() - HEADER_BYTES;
+        let mut page = page;
+        while let Some(step) = path.pop() {
+            if Node::open(page, &edits.page(page)?)?.used_bytes() * 3 > body_bytes {
+                return Ok(());
+            }
+            let key_count = Node::open(step.page, &edits.page(step.page)?)?.count();
+            let right_of = (step.child < key_count).then_some(step.child);
+            let left_of = step.child.checked_sub(1);
+            let mut merged = false;
+            for left in [right_of, left_of].into_iter().flatten() {
+                merged = self.merge(edits, step.page, left)?;
+                if merged {
+                    break;
+                }
+            }
+            if !merged {
+                return Ok(());
+            }
+            page = step.page;
+        }
+        self.lower_root(edits)
+    }
+
+    /// Joins children `left` and `left + 1` of `parent` when that leaves a quarter of the node free.
+    fn merge<E: Edits>(&self, edits: &mut E, parent: PageId, left: usize) -> Attempt<bool> {
+        let parent_body = edits.page(parent)?;
+        let parent_node = Node::open(parent, &parent_body)?;
+        let (left_id, right_id) = (parent_node.child(left)?, parent_node.child(left + 1)?);
+        let level = Some(parent_node.level() - 1);
+        let fence = parent_node.key(left)?;
+        drop(parent_body);
+
+        let (left_body, right_body) = (edits.page(left_id)?, edits.page(right_id)?);
+        let (left_node, right_node) =
+            (self.open(left_id, &left_body, level)?, self.open(right_id, &right_body, level)?);
+        let mut cells = Cells::of(&left_node)?;
+        if left_node.level() > 0 {
+            cells.push(&[&fence], &child_payload(right_node.child(0)?));
+        }
+        cells.append(&right_node)?;
+        let (lower, upper) = (left_node.lower().to_vec(), right_node.upper().map(<[u8]>::to_vec));
+        let first_child = if left_node.level() > 0 { Some(left_node.child(0)?) } else { None };
+        let (body_bytes, level) = (left_body.len(), left_node.level());
+        drop((left_body, right_body));
+
+        let spec = NodeSpec { level, table: self.table, lower: &lower, upper: upper.as_deref(), first_child };
+        if !cells.fit(0..cells.len(), &spec, body_bytes / 4 * 3) {
+            return Ok(false);
+        }
+        cells.write(0..cells.len(), &spec, left_id, edits.edit(left_id)?)?;
+        edits.free(right_id);
+        edit::remove(parent, edits.edit(parent)?, left)?;
+        Ok(true)
+    }
+
+    /// While the root has a single child, that child's content becomes the root.
+    fn lower_root<E: Edits>(&self, edits: &mut E) -> Attempt<()> {
+        loop {
+            let root = edits.page(self.root)?;
+            let node = self.open(self.root, &root, None)?;
+            if node.level() == 0 || node.count() > 0 {
+                return Ok(());
+            }
+            let (child, level) = (node.child(0)?, Some(node.level() - 1));
+            drop(root);
+            let body = edits.page(child)?.to_vec();
+            self.open(child, &body, level)?;
+            edits.edit(self.root)?.copy_from_slice(&body);
+            edits.free(child);
+        }
+    }
+}
+
+/// Refuses keys that are too long for the page size.
+///
+/// # Errors
+/// `InvalidCall`, saying how long a key may be.
+pub(crate) fn check_key(page_bytes: usize, key: &[u8]) -> Result<(), Error> {
+    let key_max = key_bytes_max(page_bytes);
+    if key.len() > key_max {
+        let message = format!("a key of {} bytes; {key_max} is the most at this page size", key.len());
+        return Err(Error::new(ErrorKind::InvalidCall, message));
+    }
+    Ok(())
+}
+
+/// Refuses what no node could hold.
+pub(super) fn check_size(page_bytes: usize, key: &[u8], value: Cell<'_>) -> Result<(), Error> {
+    check_key(page_bytes, key)?;
+    let value_max = inline_value_bytes_max(page_bytes);
+    match value {
+        Cell::Inline(value) if value.len() > value_max => {
+            Err(Error::new(ErrorKind::Bug, format!("{} bytes were to be kept in a leaf", value.len())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The fence between piece `left` and the one after it.
+fn fence(cells: &Cells, level: u8, left: &Range<usize>) -> Vec<u8> {
+    if level == 0 {
+        separator(cells.key(left.end - 1), cells.key(left.end)).to_vec()
+    } else {
+        // The key between two pieces of an inner node moves up; its child is the first of the right piece.
+        cells.key(left.end).to_vec()
+    }
+}
+
+/// Cuts `cells` into as few runs as fit into nodes like `node`. Between runs of an inner node one cell is left out: it moves up.
+fn partition(cells: &Cells, node: &Node<'_>, append: bool, body_bytes: usize) -> Attempt<Vec<Range<usize>>> {
+    let (count, level) = (cells.len(), node.level());
+    let gap = usize::from(level > 0);
+    let fits = |piece: &Range<usize>| {
+        let lower = match piece.start.checked_sub(1 + gap) {
+            Some(before) => fence(cells, level, &(0..before + 1)),
+            None => node.lower().to_vec(),
+        };
+        let upper = if piece.end < count { Some(fence(cells, level, piece)) } else { node.upper().map(<[u8]>::to_vec) };
+        let spec =
+            NodeSpec { level, table: Default::default(), lower: &lower, upper: upper.as_deref(), first_child: None };
+        cells.fit(piece.clone(), &spec, body_bytes)
+    };
+    let last = count.saturating_sub(1 + gap);
+    let middle = if append { last } else { cells.middle().clamp(1, last.max(1)) };
+    for distance in 0..count {
+        for end in [middle.checked_sub(distance), Some(middle + distance)].into_iter().flatten() {
+            let halves = [0..end, end + gap..count];
+            if end >= 1 && end <= last && halves.iter().all(fits) {
+                return Ok(halves.to_vec());
+            }
+        }
+    }
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    while start < count {
+        // Ends that leave nothing for an inner node after the cell that moves up are no ends.
+        let mut ends = (start + 1..=count).rev().filter(|end| *end == count || end + gap < count);
+        let Some(end) = ends.find(|end| fits(&(start..*end))) else {
+            return Err(node.corrupt("it holds a cell that fits into no node").into());
+        };
+        pieces.push(start..end);
+        start = if end == count { count } else { end + gap };
+    }
+    Ok(pieces)
+}

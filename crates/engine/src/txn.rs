@@ -1,0 +1,530 @@
+//! Commits: what a transaction changed becomes one step in the history of the database.
+//!
+//! An ordinary commit is three things, none of which waits. [`Commits::gather`] looks, outside of any lock, for pages that the
+//! commit will touch and that are not in memory. [`Commits::commit`] then enters the section, checks that nothing the
+//! transaction read was changed meanwhile, applies the changes to private copies, appends the record to the log, publishes, and
+//! leaves. If it meets a page that is missing after all, it drops the copies and leaves with nothing changed. Then the
+//! caller waits until the log is durable; only [`visibility`] decides what readers see.
+//!
+//! A commit too large for that holds the section over its waits ([`Exclusive`]): it is checked, logged completely, and then applied in
+//! portions under one commit number, invisible until the last one. From the moment its record is complete it is committed, so
+//! whatever stops it half-way poisons the database; reopening finishes it from the log.
+//!
+//! Kept true by:
+//! 1. Commit numbers, positions in the log and publications follow one order: all three happen in the section.
+//! 2. Nothing is published that was not appended to the log first, except by replaying the log.
+//! 3. `recent` hears of a commit in the section in which it is published, so no transaction misses it.
+
+pub(crate) mod recent;
+pub(crate) mod visibility;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use self::recent::{ReadSet, Recent};
+use self::visibility::Visibility;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::catalog::{decode_table, encode_table};
+use crate::format::node::{Cell, OverflowRef, inline_value_bytes_max};
+use crate::format::record::Change;
+use crate::format::{CommitSeq, PageId, TableId};
+use crate::gate::{Gate, Permit};
+use crate::pages::{Attempt, CommitLog, Durability, Edits, LogPosition, Snapshot, Store, Wait};
+use crate::tree::overflow::{Writer, data_bytes};
+use crate::tree::{Found, Tree};
+
+/// The tree of the table of tables.
+pub(crate) const CATALOG: Tree = Tree { root: PageId::CATALOG_ROOT, table: TableId::CATALOG };
+
+/// Makes the catalog, the first page of a new and empty store, as part of commit 0.
+///
+/// # Errors
+/// `Bug` when the store is not new.
+pub(crate) fn create_catalog<S: Store>(store: &S) -> Result<()> {
+    let mut edits = store.edits();
+    match Tree::create(&mut edits, CATALOG.table, CATALOG.root) {
+        Ok(tree) if tree == CATALOG => {
+            store.publish(edits, CommitSeq(0));
+            Ok(())
+        }
+        Ok(tree) => Err(Error::new(ErrorKind::Bug, format!("the first page of a new database is page {}", tree.root))),
+        Err(Wait::Failed(error)) => Err(error),
+        Err(wait) => Err(Error::new(ErrorKind::Bug, format!("a new database met {wait:?}"))),
+    }
+}
+
+/// One change of a commit.
+#[derive(Debug, Clone)]
+pub(crate) enum Op {
+    /// Sets the value of a key.
+    Put { tree: Tree, key: Vec<u8>, value: Vec<u8> },
+    /// Removes a key.
+    Delete { tree: Tree, key: Vec<u8> },
+    /// Creates an empty table whose id is the number of the commit.
+    CreateTable { name: Vec<u8> },
+}
+
+impl Op {
+    /// The tree and the key that it changes.
+    pub(crate) fn target(&self) -> (Tree, &[u8]) {
+        match self {
+            Self::Put { tree, key, .. } | Self::Delete { tree, key } => (*tree, key),
+            Self::CreateTable { name } => (CATALOG, name),
+        }
+    }
+
+    fn change(&self) -> Change<'_> {
+        match self {
+            Self::Put { tree, key, value } => Change::Put { table: tree.table, key, value },
+            Self::Delete { tree, key } => Change::Delete { table: tree.table, key },
+            Self::CreateTable { name } => Change::CreateTable { name },
+        }
+    }
+
+    /// A generous guess at the frames that applying it takes.
+    fn frames(&self, page_bytes: usize) -> usize {
+        match self {
+            Self::Put { value, .. } if value.len() > inline_value_bytes_max(page_bytes) => {
+                2 + value.len() / data_bytes(page_bytes) * 65 / 64 + 3
+            }
+            _ => 2,
+        }
+    }
+}
+
+/// A commit on its way. `ops` are in order of table and key, each key once.
+#[derive(Debug)]
+pub(crate) struct Commit {
+    pub(crate) ops: Vec<Op>,
+    /// What the transaction saw and read; nothing to check without.
+    pub(crate) reads: Option<(CommitSeq, ReadSet)>,
+    pub(crate) durability: Durability,
+    /// Pages of the long values that will be replaced, by the root of each value: found by `gather`'s caller.
+    pub(crate) replaced: HashMap<PageId, Vec<PageId>>,
+}
+
+/// A commit that took effect.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Committed {
+    pub(crate) seq: CommitSeq,
+    /// Where its record ends in the log.
+    pub(crate) position: LogPosition,
+}
+
+/// Why the section was left without a commit. Nothing has changed.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// Something is missing: wait for it, gather again, and come back.
+    Wait(Wait),
+    /// It needs more frames than private edits may ever hold: take the exclusive way.
+    TooLarge,
+    /// A large commit holds the section: wait for the turn.
+    Occupied,
+    /// What the transaction read was changed; retrying makes sense once this position is durable.
+    Conflict(LogPosition),
+}
+
+impl From<Wait> for Refused {
+    fn from(wait: Wait) -> Self {
+        Self::Wait(wait)
+    }
+}
+
+/// See the module.
+pub(crate) struct Commits<S, L> {
+    store: Arc<S>,
+    log: Arc<L>,
+    section: Mutex<Section>,
+    /// Who may hold the section over a wait.
+    turn: Arc<Gate>,
+    visibility: Arc<Visibility<S>>,
+    poisoned: OnceLock<Error>,
+}
+
+#[derive(Debug)]
+struct Section {
+    last: Committed,
+    occupied: bool,
+    recent: Recent,
+}
+
+impl<S: Store, L: CommitLog> Commits<S, L> {
+    /// Begins after commit `last`, which `visibility` began with as well.
+    pub(crate) fn new(store: Arc<S>, log: Arc<L>, visibility: Arc<Visibility<S>>, last: CommitSeq) -> Self {
+        let last = Committed { seq: last, position: LogPosition::default() };
+        Self {
+            store,
+            log,
+            section: Mutex::new(Section { last, occupied: false, recent: Recent::default() }),
+            turn: Gate::new(1),
+            visibility,
+            poisoned: OnceLock::new(),
+        }
+    }
+
+    /// What must become durable before `seq` is visible; `None` when it is.
+    pub(crate) fn held_up_by(&self, seq: CommitSeq) -> Option<LogPosition> {
+        self.visibility.held_up_by(seq)
+    }
+
+    /// The newest commit.
+    pub(crate) fn last(&self) -> Committed {
+        self.lock().last
+    }
+
+    /// The turn that [`Commits::occupy`] wants.
+    pub(crate) fn turn(&self) -> &Arc<Gate> {
+        &self.turn
+    }
+
+    /// Begins a transaction at what is visible now. To be ended with [`Commits::end`].
+    pub(crate) fn begin(&self) -> S::Snapshot {
+        let mut section = self.lock();
+        let snapshot = self.store.snapshot();
+        section.recent.open(snapshot.seq());
+        snapshot
+    }
+
+    /// Ends the transaction that saw `seq`.
+    pub(crate) fn end(&self, seq: CommitSeq) {
+        self.lock().recent.close(seq);
+    }
+
+    /// Looks for what `ops` will touch: appends to `waits` the pages that are missing, at most `pages_max`, and answers
+    /// a long value that will be replaced and whose pages are not in `replaced` yet.
+    pub(crate) fn gather(
+        &self,
+        ops: &[Op],
+        replaced: &HashMap<PageId, Vec<PageId>>,
+        pages_max: usize,
+        waits: &mut Vec<Wait>,
+    ) -> Result<Option<OverflowRef>> {
+        let tip = self.store.tip();
+        let mut last = None;
+        for op in ops {
+            let (tree, key) = op.target();
+            let long = |cell: Option<Cell<'_>>| match cell {
+                Some(Cell::Overflow(value)) if !replaced.contains_key(&value.root) => Some(value),
+                _ => None,
+            };
+            match tree.get_with(&tip, key, long) {
+                Ok(None) => {}
+                Ok(found) => return Ok(found),
+                Err(Wait::Failed(error)) => return Err(error),
+                Err(Wait::Miss(missing)) if last == Some(missing.page) => {}
+                Err(wait) => {
+                    if let Wait::Miss(missing) = &wait {
+                        last = Some(missing.page);
+                    }
+                    waits.push(wait);
+                    if waits.len() >= pages_max {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Commits, or answers why not with nothing changed. `record` is what [`encode`] made of the ops.
+    pub(crate) fn commit(&self, commit: &Commit, record: &[u8]) -> std::result::Result<Committed, Refused> {
+        let mut section = self.enter()?;
+        if section.occupied {
+            return Err(Refused::Occupied);
+        }
+        section.check(commit)?;
+        let seq = section.last.seq.next();
+        let frames: usize = commit.ops.iter().map(|op| op.frames(self.store.page_bytes())).sum();
+        if frames > self.store.edit_frames_max() {
+            return Err(Refused::TooLarge);
+        }
+        let too_large = |wait: &Wait| matches!(wait, Wait::Full { frames } if *frames > self.store.edit_frames_max());
+        let applied = || {
+            let mut edits = self.store.edits();
+            edits.reserve(frames)?;
+            for op in &commit.ops {
+                apply(&mut edits, op, seq, None, &commit.replaced)?;
+            }
+            let position = self.log.append(seq, &[record], Some(commit.durability))?;
+            Ok((edits, position))
+        };
+        let (edits, position) = match applied() {
+            Ok(applied) => applied,
+            Err(wait) if too_large(&wait) => return Err(Refused::TooLarge),
+            Err(wait) => return Err(wait.into()),
+        };
+        self.store.publish(edits, seq);
+        self.note(&mut section, &commit.ops, commit.durability, Committed { seq, position });
+        Ok(section.last)
+    }
+
+    /// Whether a commit is for the exclusive way from the start.
+    pub(crate) fn is_large(&self, commit: &Commit, record_bytes: usize) -> bool {
+        let page_bytes = self.store.page_bytes();
+        let frames: usize = commit.ops.iter().map(|op| op.frames(page_bytes)).sum();
+        frames + 16 > self.store.edit_frames_max() || record_bytes > self.log.piece_bytes_max()
+    }
+
+    /// Takes the section for as long as the answer lives. `turn` is a permit of [`Commits::turn`].
+    pub(crate) fn occupy(self: &Arc<Self>, turn: Permit) -> Result<Exclusive<S, L>> {
+        let mut section = self.enter().map_err(|refused| match refused {
+            Refused::Wait(Wait::Failed(error)) => error,
+            other => Error::new(ErrorKind::Bug, format!("entering the section met {other:?}")),
+        })?;
+        section.occupied = true;
+        Ok(Exclusive { commits: self.clone(), _turn: turn, seq: section.last.seq.next(), stage: Stage::Untouched })
+    }
+
+    /// From now on nothing is committed any more.
+    pub(crate) fn poison(&self, why: &Error) {
+        let message = format!("commits are refused since an earlier failure; reopen the database: {why}");
+        // The first reason is the one to tell.
+        let _ = self.poisoned.set(Error::new(ErrorKind::Poisoned, message));
+    }
+
+    fn enter(&self) -> std::result::Result<MutexGuard<'_, Section>, Refused> {
+        match self.poisoned.get() {
+            Some(error) => Err(Refused::Wait(Wait::Failed(error.clone()))),
+            None => Ok(self.lock()),
+        }
+    }
+
+    fn note(&self, section: &mut Section, ops: &[Op], durability: Durability, committed: Committed) {
+        section.last = committed;
+        let keys = ops.iter().map(|op| {
+            let (tree, key) = op.target();
+            (tree.table, key.to_vec())
+        });
+        section.recent.add(committed.seq, keys);
+        self.visibility.published(committed.seq, durability, committed.position);
+        section.recent.prune(self.store.visible());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Section> {
+        // A panic inside the section is a broken belief; what it protects is only changed by whole steps.
+        self.section.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Section {
+    fn check(&self, commit: &Commit) -> std::result::Result<(), Refused> {
+        match &commit.reads {
+            Some((seen, reads)) if self.recent.conflicts(*seen, reads) => Err(Refused::Conflict(self.last.position)),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Nothing happened yet.
+    Untouched,
+    /// Part of the record is in the log: the number is used up, and recovery ignores the record.
+    Begun,
+    /// The record is complete, or pages were published: giving up now would leave half a commit.
+    Committed,
+    Finished,
+}
+
+/// The commit section, held over waits by one large commit.
+pub(crate) struct Exclusive<S: Store, L: CommitLog> {
+    commits: Arc<Commits<S, L>>,
+    _turn: Permit,
+    seq: CommitSeq,
+    stage: Stage,
+}
+
+impl<S: Store, L: CommitLog> Exclusive<S, L> {
+    /// The number of this commit.
+    pub(crate) fn seq(&self) -> CommitSeq {
+        self.seq
+    }
+
+    /// Replays: this is commit `seq`, later than all before, and its record is in the log.
+    pub(crate) fn replay_as(&mut self, seq: CommitSeq) {
+        self.seq = seq;
+        self.stage = Stage::Committed;
+    }
+
+    /// Checks what the transaction read, as [`Commits::commit`] does.
+    pub(crate) fn check(&self, commit: &Commit) -> std::result::Result<(), Refused> {
+        self.commits.lock().check(commit)
+    }
+
+    /// Appends a piece of the record.
+    pub(crate) fn append(&mut self, piece: &[u8], last: Option<Durability>) -> Attempt<LogPosition> {
+        let position = self.commits.log.append(self.seq, &[piece], last)?;
+        self.stage = if last.is_some() { Stage::Committed } else { Stage::Begun };
+        Ok(position)
+    }
+
+    /// Applies ops and publishes what they changed. `at` is where the value of the only op was written, if it was.
+    pub(crate) fn apply(
+        &mut self,
+        ops: &[Op],
+        at: Option<OverflowRef>,
+        replaced: &HashMap<PageId, Vec<PageId>>,
+    ) -> Attempt<()> {
+        self.edit(|edits, seq| ops.iter().try_for_each(|op| apply(edits, op, seq, at, replaced)))
+    }
+
+    /// Makes edits and publishes them as part of this commit.
+    pub(crate) fn edit<R>(&mut self, change: impl FnOnce(&mut S::Edits<'_>, CommitSeq) -> Attempt<R>) -> Attempt<R> {
+        let mut edits = self.commits.store.edits();
+        let result = change(&mut edits, self.seq)?;
+        self.commits.store.publish(edits, self.seq);
+        self.stage = Stage::Committed;
+        Ok(result)
+    }
+
+    /// Pages that no record describes are published completely and take effect. The section stays held. Transactions that
+    /// are open will conflict: nobody knows which keys they might have missed.
+    pub(crate) fn settle(&mut self, durability: Durability, position: LogPosition) {
+        self.stage = Stage::Finished;
+        let mut section = self.commits.lock();
+        self.commits.note(&mut section, &[], durability, Committed { seq: self.seq, position });
+        section.recent.forget_before(self.seq);
+    }
+
+    /// All is applied: the commit takes effect.
+    pub(crate) fn finish(mut self, ops: &[Op], durability: Durability, position: LogPosition) -> Committed {
+        self.stage = Stage::Finished;
+        let committed = Committed { seq: self.seq, position };
+        let commits = self.commits.clone();
+        commits.note(&mut commits.lock(), ops, durability, committed);
+        committed
+    }
+}
+
+impl<S: Store, L: CommitLog> Drop for Exclusive<S, L> {
+    fn drop(&mut self) {
+        if self.stage == Stage::Committed {
+            let why = format!("commit {} was applied only in part", self.seq);
+            self.commits.poison(&Error::new(ErrorKind::Poisoned, why));
+        }
+        let mut section = self.commits.lock();
+        if self.stage == Stage::Begun {
+            section.last.seq = self.seq;
+        }
+        section.occupied = false;
+    }
+}
+
+/// The record of a commit in full.
+pub(crate) fn encode(ops: &[Op]) -> Vec<u8> {
+    let mut record = Vec::with_capacity(record_bytes(ops));
+    for op in ops {
+        let value = op.change().encode_head(&mut record);
+        record.extend_from_slice(value);
+    }
+    record
+}
+
+/// About how long the record of these ops is: at most 20 bytes an op too much.
+pub(crate) fn record_bytes(ops: &[Op]) -> usize {
+    let op_bytes = |op: &Op| match op {
+        Op::Put { key, value, .. } => key.len() + value.len() + 24,
+        Op::Delete { key, .. } => key.len() + 14,
+        Op::CreateTable { name } => name.len() + 4,
+    };
+    ops.iter().map(op_bytes).sum()
+}
+
+/// Cuts the record of these ops into pieces of `piece_bytes` without ever holding the whole.
+pub(crate) fn for_each_piece(ops: &[Op], piece_bytes: usize) -> impl Iterator<Item = Vec<u8>> + use<'_> {
+    let mut heads = ops.iter();
+    let mut piece = Vec::new();
+    let mut value: &[u8] = &[];
+    std::iter::from_fn(move || {
+        loop {
+            let room = piece_bytes.saturating_sub(piece.len());
+            let (now, later) = value.split_at(value.len().min(room));
+            piece.extend_from_slice(now);
+            value = later;
+            if piece.len() >= piece_bytes {
+                let rest = piece.split_off(piece_bytes);
+                return Some(std::mem::replace(&mut piece, rest));
+            }
+            match heads.next() {
+                Some(op) => value = op.change().encode_head(&mut piece),
+                None if piece.is_empty() => return None,
+                None => return Some(std::mem::take(&mut piece)),
+            }
+        }
+    })
+}
+
+/// The ops of a record. `root_of` knows the tables, those included that earlier records created.
+///
+/// # Errors
+/// `Corrupt` when the record is damaged or names a table that does not exist.
+pub(crate) fn decode(mut record: &[u8], mut root_of: impl FnMut(TableId) -> Option<Tree>) -> Result<Vec<Op>> {
+    let mut tree = |table: TableId| {
+        root_of(table).ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, format!("a record of the log changes table {table}, which does not exist"))
+        })
+    };
+    let mut ops = Vec::new();
+    while let Some(change) = Change::decode(&mut record)? {
+        ops.push(match change {
+            Change::Put { table, key, value } => {
+                Op::Put { tree: tree(table)?, key: key.to_vec(), value: value.to_vec() }
+            }
+            Change::Delete { table, key } => Op::Delete { tree: tree(table)?, key: key.to_vec() },
+            Change::CreateTable { name } => Op::CreateTable { name: name.to_vec() },
+        });
+    }
+    Ok(ops)
+}
+
+/// Applies one op to private edits. `at` is where its value was written before, if it was.
+fn apply<E: Edits>(
+    edits: &mut E,
+    op: &Op,
+    seq: CommitSeq,
+    at: Option<OverflowRef>,
+    replaced: &HashMap<PageId, Vec<PageId>>,
+) -> Attempt<()> {
+    let old = match op {
+        Op::Put { tree, key, value } => {
+            let cell = match at {
+                Some(at) => Cell::Overflow(at),
+                None if value.len() <= inline_value_bytes_max(edits.page_bytes()) => Cell::Inline(value),
+                None => {
+                    let mut writer = Writer::new(value);
+                    // All of it at once: a value that is too long for one set of edits comes with `at`.
+                    let written = writer.write(edits, tree.root, usize::MAX)?;
+                    let missing = || Error::new(ErrorKind::Bug, "a long value was not written to its end");
+                    Cell::Overflow(written.ok_or_else(missing)?)
+                }
+            };
+            tree.put(edits, key, cell)?
+        }
+        Op::Delete { tree, key } => tree.delete(edits, key)?,
+        Op::CreateTable { name } => {
+            if CATALOG.get(edits, name)?.is_some() {
+                let name = String::from_utf8_lossy(name);
+                return Err(Error::new(ErrorKind::AlreadyExists, format!("table {name:?} exists already")).into());
+            }
+            let tree = Tree::create(edits, TableId(seq.0), CATALOG.root)?;
+            CATALOG.put(edits, name, Cell::Inline(&encode_table(tree.table, tree.root)))?
+        }
+    };
+    if let Some(Found::Overflow(value)) = old {
+        let Some(pages) = replaced.get(&value.root) else {
+            // Put there after `gather` looked: gather again.
+            return Err(Wait::Miss(crate::pages::Missing { page: value.root, at: seq }));
+        };
+        pages.iter().for_each(|page| edits.free(*page));
+    }
+    Ok(())
+}
+
+/// The table that a catalog value describes.
+///
+/// # Errors
+/// `Corrupt` when it describes none.
+pub(crate) fn table_of(name: &[u8], found: &Found) -> Result<Tree> {
+    let value = if let Found::Inline(value) = found { value.as_slice() } else { &[] };
+    decode_table(name, value).map(|(table, root)| Tree { root, table })
+}

@@ -1,0 +1,163 @@
+//! Which keys were committed since the oldest transaction that still runs began: what a commit is checked against.
+//!
+//! Kept true by: a commit is forgotten only when it is visible and no open transaction is older than it (`prune`), or when the
+//! table is full; then `floor` remembers how far, and transactions that began before it conflict.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+
+use crate::format::{CommitSeq, TableId};
+use crate::tree::KeyRange;
+
+/// Keys remembered before the oldest are given up.
+const KEYS_MAX: usize = 1 << 20;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Recent {
+    /// The last commit of each key.
+    keys: BTreeMap<TableId, BTreeMap<Vec<u8>, CommitSeq>>,
+    /// What each commit changed, oldest first.
+    commits: VecDeque<(CommitSeq, Vec<(TableId, Vec<u8>)>)>,
+    key_count: usize,
+    /// Open transactions by what they see.
+    open: BTreeMap<CommitSeq, usize>,
+    /// Commits up to this one are forgotten.
+    floor: CommitSeq,
+}
+
+/// What a transaction has read.
+#[derive(Debug, Default)]
+pub(crate) struct ReadSet {
+    pub(crate) keys: Vec<(TableId, Vec<u8>)>,
+    pub(crate) ranges: Vec<(TableId, KeyRange)>,
+}
+
+impl Recent {
+    /// A transaction begins that sees `seq`.
+    pub(crate) fn open(&mut self, seq: CommitSeq) {
+        *self.open.entry(seq).or_default() += 1;
+    }
+
+    /// A transaction that saw `seq` is over.
+    pub(crate) fn close(&mut self, seq: CommitSeq) {
+        if let Some(count) = self.open.get_mut(&seq) {
+            *count -= 1;
+            if *count == 0 {
+                self.open.remove(&seq);
+            }
+        }
+    }
+
+    /// Commit `seq` changes these keys.
+    pub(crate) fn add(&mut self, seq: CommitSeq, keys: impl Iterator<Item = (TableId, Vec<u8>)>) {
+        let keys: Vec<_> = keys.collect();
+        for (table, key) in &keys {
+            self.keys.entry(*table).or_default().insert(key.clone(), seq);
+        }
+        self.key_count += keys.len();
+        self.commits.push_back((seq, keys));
+        while self.key_count > KEYS_MAX && self.forget_oldest() {}
+    }
+
+    /// Forgets what nobody can ask for any more.
+    pub(crate) fn prune(&mut self, visible: CommitSeq) {
+        let needed_after = self.open.keys().next().copied().unwrap_or(visible).min(visible);
+        while self.commits.front().is_some_and(|(seq, _)| *seq <= needed_after) {
+            self.forget_oldest();
+        }
+    }
+
+    /// Commit `seq` changed what cannot be listed: whoever saw less conflicts.
+    pub(crate) fn forget_before(&mut self, seq: CommitSeq) {
+        self.floor = seq;
+    }
+
+    /// Whether anything in `reads` was changed after `seen`.
+    pub(crate) fn conflicts(&self, seen: CommitSeq, reads: &ReadSet) -> bool {
+        if seen < self.floor {
+            return true;
+        }
+        let newer = |seq: &CommitSeq| *seq > seen;
+        let key_changed =
+            |(table, key): &(TableId, Vec<u8>)| self.keys.get(table).and_then(|keys| keys.get(key)).is_some_and(newer);
+        let range_changed = |(table, range): &(TableId, KeyRange)| {
+            let end = match &range.end {
+                Some(end) => Bound::Excluded(end.as_slice()),
+                None => Bound::Unbounded,
+            };
+            let bounds = (Bound::Included(range.start.as_slice()), end);
+            !range.is_empty()
+                && self.keys.get(table).is_some_and(|keys| keys.range::<[u8], _>(bounds).any(|(_, seq)| newer(seq)))
+        };
+        reads.keys.iter().any(key_changed) || reads.ranges.iter().any(range_changed)
+    }
+
+    fn forget_oldest(&mut self) -> bool {
+        let Some((seq, keys)) = self.commits.pop_front() else { return false };
+        self.floor = seq;
+        self.key_count -= keys.len();
+        for (table, key) in keys {
+            if let Some(of_table) = self.keys.get_mut(&table)
+                && of_table.get(&key) == Some(&seq)
+            {
+                of_table.remove(&key);
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reads(keys: &[&str], range: Option<(&str, &str)>) -> ReadSet {
+        ReadSet {
+            keys: keys.iter().map(|key| (TableId(1), key.as_bytes().to_vec())).collect(),
+            ranges: range
+                .map(|(start, end)| (TableId(1), KeyRange { start: start.into(), end: Some(end.into()) }))
+                .into_iter()
+                .collect(),
+        }
+    }
+
+    fn add(recent: &mut Recent, seq: u64, key: &str) {
+        recent.add(CommitSeq(seq), [(TableId(1), key.as_bytes().to_vec())].into_iter());
+    }
+
+    #[test]
+    fn a_key_or_range_changed_since_conflicts_and_an_older_change_does_not() {
+        let mut recent = Recent::default();
+        add(&mut recent, 5, "b");
+        assert!(recent.conflicts(CommitSeq(4), &reads(&["b"], None)));
+        assert!(!recent.conflicts(CommitSeq(5), &reads(&["b"], None)));
+        assert!(!recent.conflicts(CommitSeq(4), &reads(&["a"], Some(("c", "z")))));
+        assert!(recent.conflicts(CommitSeq(4), &reads(&[], Some(("a", "c")))));
+    }
+
+    #[test]
+    fn commits_are_kept_while_a_transaction_could_have_missed_them() {
+        let mut recent = Recent::default();
+        recent.open(CommitSeq(4));
+        add(&mut recent, 5, "b");
+        recent.prune(CommitSeq(9));
+        assert!(recent.conflicts(CommitSeq(4), &reads(&["b"], None)));
+        recent.close(CommitSeq(4));
+        // Not yet visible: a transaction that begins now still sees what was before.
+        recent.prune(CommitSeq(4));
+        assert!(recent.conflicts(CommitSeq(4), &reads(&["b"], None)));
+        recent.prune(CommitSeq(5));
+        assert!(!recent.conflicts(CommitSeq(5), &reads(&["b"], None)));
+        assert_eq!(recent.key_count, 0);
+    }
+
+    #[test]
+    fn forgetting_an_old_change_of_a_key_keeps_its_newer_one() {
+        let mut recent = Recent::default();
+        add(&mut recent, 5, "b");
+        add(&mut recent, 6, "b");
+        recent.prune(CommitSeq(5));
+        assert!(recent.conflicts(CommitSeq(5), &reads(&["b"], None)));
+    }
+}

@@ -1,0 +1,88 @@
+//! Reads every block that the database names and checks it, beside everything else that goes on.
+//!
+//! Pages that are dirty in memory are not on disk yet; what is checked is what a recovery would find, together with what has
+//! been evicted since. The block being read is held, so it cannot be used for something else meanwhile.
+
+use nofault_io::disk::Disk;
+
+use crate::blocks::{BLOCKS_AT_A_TIME, BlockReader};
+use crate::error::{Error, Result};
+use crate::format::{Location, NodeId, PageId, check_page, decode_node};
+use crate::pager::Pager;
+use crate::pages::Store as _;
+
+/// What a verification found.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BlockReport {
+    /// Pages whose block was read.
+    pub(crate) pages_checked: u64,
+    /// Nodes of the page table whose block was read.
+    pub(crate) nodes_checked: u64,
+    /// Everything that is wrong, one error for each block, naming page and position.
+    pub(crate) problems: Vec<Error>,
+}
+
+/// Reads all blocks. Blocks the thread; `progress` is told how many pages of how many are done.
+///
+/// # Errors
+/// When reading is impossible altogether; what is wrong with single blocks is in the report.
+pub(crate) fn verify_blocks(pager: &Pager, disk: &dyn Disk, progress: &mut dyn FnMut(u64, u64)) -> Result<BlockReport> {
+    let mut reader = BlockReader::open(disk)?;
+    let mut report = BlockReport::default();
+    let nodes: Vec<NodeId> = pager.core().books().map.node_places().map(|(node, _)| node).collect();
+    for window in nodes.chunks(BLOCKS_AT_A_TIME) {
+        let place = |node: &NodeId| pager.core().books().map.node(*node);
+        let check = |node: &NodeId, at, block: &[u8]| decode_node(pager.core().file_id(), *node, at, block).map(drop);
+        report.nodes_checked += check_window(pager, &mut reader, window, place, check, &mut report.problems)?;
+    }
+    let page_count = pager.core().books().map.page_count();
+    for first in (0..page_count).step_by(BLOCKS_AT_A_TIME) {
+        let last = (first + BLOCKS_AT_A_TIME as u64).min(page_count);
+        let window: Vec<PageId> = (first..last).map(PageId).collect();
+        let place = |page: &PageId| pager.core().books().map.get(*page);
+        let check = |page: &PageId, at, block: &[u8]| check_page(pager.core().file_id(), *page, at, block);
+        report.pages_checked += check_window(pager, &mut reader, &window, place, check, &mut report.problems)?;
+        progress(last, page_count);
+    }
+    Ok(report)
+}
+
+fn check_window<T>(
+    pager: &Pager,
+    reader: &mut BlockReader,
+    window: &[T],
+    place: impl Fn(&T) -> Option<Location>,
+    check: impl Fn(&T, Location, &[u8]) -> Result<()>,
+    problems: &mut Vec<Error>,
+) -> Result<u64> {
+    let page_bytes = pager.page_bytes();
+    let mut held = Vec::new();
+    for item in window {
+        if let Some(at) = place(item) {
+            pager.core().books().space.hold(at.block);
+            // Looked up again: a checkpoint may have moved it between the look and the hold.
+            if place(item) == Some(at) {
+                held.push((item, at));
+            } else {
+                pager.core().books().space.let_go(at.block);
+            }
+        }
+    }
+    let offsets: Vec<u64> = held.iter().map(|(_, at)| at.block.0 * page_bytes as u64).collect();
+    let outcome = reader.try_read(page_bytes, &offsets);
+    for (_, at) in &held {
+        pager.core().books().space.let_go(at.block);
+    }
+    let mut checked = 0;
+    for ((item, at), block) in held.into_iter().zip(outcome?) {
+        checked += 1;
+        match block {
+            Ok(block) => {
+                problems.extend(check(item, at, &block).err());
+                reader.recycle([block]);
+            }
+            Err(error) => problems.push(error),
+        }
+    }
+    Ok(checked)
+}

@@ -1,0 +1,455 @@
+//! The log: makes commits durable, many with one write.
+//!
+//! Pieces of records are appended to memory inside the commit section; whoever drives takes all that has arrived, up to the
+//! size of a group, and writes it durably, with a few groups in flight. Commits are acknowledged in the order of the
+//! log, however the writes complete. Groups fill segments of one preallocated, pre-written file; segments before the last
+//! checkpoint are used again.
+//!
+//! Kept true by:
+//! 1. A commit is reported durable only when its group and every group before it are.
+//! 2. After a failed write nothing is reported any more and nothing is written: the log is poisoned.
+//! 3. A segment is used again only when the durable superblock names an anchor in a later one.
+//!
+//! `reader` is the other direction; the bytes are in `format::log_group`.
+
+mod drive;
+mod keeper;
+mod reader;
+mod segments;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use nofault_io::disk::{Disk, QueueOptions};
+
+use self::drive::Writer;
+pub(crate) use self::keeper::LogKeeper;
+pub(crate) use self::reader::{RecordIter, Recovered, create_log, read_log};
+use self::segments::Segments;
+use crate::bell::Bell;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{CommitSeq, LOG_BLOCK_BYTES};
+use crate::pages::{self, Attempt, CommitLog, Durability, LogPosition, Wait};
+
+/// Most bytes of one group. Up to about this size a durable write takes hardly longer than a small one.
+const GROUP_BYTES_MAX: usize = 128 << 10;
+/// Groups in flight at a time.
+const GROUPS_IN_FLIGHT: usize = 4;
+/// Smallest segment: a few groups.
+pub(crate) const SEGMENT_BYTES_MIN: u64 = 4 * LOG_BLOCK_BYTES as u64;
+
+/// Largest segment: what preparing one takes is a pause for a commit now and then.
+pub(crate) const SEGMENT_BYTES_MAX: u64 = 16 << 20;
+
+/// Called with the newest durable commit, in order, before anybody who waits for it is woken.
+pub(crate) type DurableHook = Box<dyn Fn(CommitSeq) + Send + Sync>;
+
+/// How a log is kept.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LogOptions {
+    /// Part of every checksum.
+    pub(crate) file_id: u64,
+    /// Bytes of a segment, fixed when the log is created.
+    pub(crate) segment_bytes: u64,
+    /// New records wait while the log since the last checkpoint is larger than this.
+    pub(crate) log_bytes: u64,
+    /// Bytes of appended pieces that may wait in memory.
+    pub(crate) buffer_bytes: usize,
+}
+
+/// A group as a checkpoint names it: recovery begins after it and insists on finding it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Anchor {
+    pub(crate) position: u64,
+    pub(crate) sequence: u64,
+    pub(crate) checksum: u64,
+}
+
+/// The log. Clones are handles of one.
+#[derive(Clone)]
+pub(crate) struct Log(Arc<LogCore>);
+
+struct LogCore {
+    options: LogOptions,
+    state: Mutex<LogState>,
+    /// Blocking waiters sleep here while another thread drives.
+    changed: Condvar,
+    writer: Mutex<Writer>,
+    ready_fd: Option<OwnedFd>,
+    bell: Bell,
+    /// Set when a ticket is polled: then nobody may hold the queue while waiting.
+    async_seen: AtomicBool,
+    hook: OnceLock<DurableHook>,
+    /// Rung when it is time for a checkpoint.
+    pressure: Arc<Bell>,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    groups: AtomicU64,
+    records: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// What a log did and holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogStats {
+    /// Durable writes, one a group.
+    pub groups_written: u64,
+    /// Records that became durable.
+    pub records_durable: u64,
+    /// Bytes written, padding included.
+    pub bytes_written: u64,
+    /// Bytes since the last checkpoint.
+    pub live_bytes: u64,
+    /// Bytes of the log file in segments.
+    pub file_bytes: u64,
+    /// Bytes appended and not yet written.
+    pub waiting_bytes: u64,
+}
+
+/// One piece, or the rest of one, that waits to be written.
+struct Fragment {
+    commit: CommitSeq,
+    bytes: Vec<u8>,
+    written: usize,
+    first: bool,
+    last: bool,
+}
+
+/// A group that was written or is being written.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    anchor: Anchor,
+    /// The youngest commit whose record starts in it.
+    starts: Option<CommitSeq>,
+}
+
+struct LogState {
+    pending: VecDeque<Fragment>,
+    pending_bytes: usize,
+    /// Bytes of pieces since the log was opened: appended, and durable. `LogPosition`s are on this scale.
+    appended: u64,
+    durable: u64,
+    durable_commit: CommitSeq,
+    /// The commit whose record has begun and has not ended: its pieces must not wait for a checkpoint.
+    open_record: Option<CommitSeq>,
+    poisoned: Option<Error>,
+    /// Where the next group goes.
+    position: u64,
+    /// The last group before what a recovery now would replay.
+    anchor: Anchor,
+    marks: VecDeque<Mark>,
+    waiting: Vec<(u64, Goal, Option<Waker>)>,
+    next_waiting: u64,
+    /// Threads asleep on `changed`, and how often they were woken.
+    parked: usize,
+    rounds: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Goal {
+    Durable(u64),
+    Room(usize),
+}
+
+impl Log {
+    /// Goes on with a log that was read, or begins the one that `create` made.
+    ///
+    /// # Errors
+    /// What the disk says to opening a queue, `NoSpace` without memory.
+    pub(crate) fn open(disk: &dyn Disk, options: LogOptions, recovered: Recovered) -> Result<Self> {
+        let failed = |error| Error::from_io("open a queue of the log", error);
+        let small = QueueOptions { depth_max: 2 * GROUPS_IN_FLIGHT, ..QueueOptions::default() };
+        let queue = disk.queue(&small).map_err(failed)?;
+        let aside = disk.queue(&small).map_err(failed)?;
+        let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
+        let ready_fd =
+            queue.ready_fd().map(own).transpose().map_err(|error| {
+                Error::new(ErrorKind::NoSpace, format!("duplicate the descriptor of a queue: {error}"))
+            })?;
+        let segments = Segments::new(options.segment_bytes, recovered.slots);
+        let writer = Writer::new(queue, aside, segments, recovered.last, options)?;
+        let state = LogState {
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+            appended: 0,
+            durable: 0,
+            durable_commit: recovered.commit,
+            open_record: None,
+            poisoned: None,
+            position: recovered.position,
+            anchor: recovered.anchor,
+            marks: recovered.marks.into(),
+            waiting: Vec::new(),
+            next_waiting: 0,
+            parked: 0,
+            rounds: 0,
+        };
+        Ok(Self(Arc::new(LogCore {
+            options,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            writer: Mutex::new(writer),
+            ready_fd,
+            bell: Bell::new()?,
+            async_seen: AtomicBool::new(false),
+            hook: OnceLock::new(),
+            pressure: Arc::new(Bell::new()?),
+            counts: Counts::default(),
+        })))
+    }
+
+    /// Sets what is called as commits become durable. Once, before the first commit.
+    pub(crate) fn set_hook(&self, hook: DurableHook) {
+        let set = self.0.hook.set(hook);
+        debug_assert!(set.is_ok(), "the log has one hook");
+    }
+
+    /// Rung whenever [`Log::wants_checkpoint`] may have become true.
+    pub(crate) fn pressure(&self) -> Arc<Bell> {
+        Arc::clone(&self.0.pressure)
+    }
+
+    /// Nothing becomes durable from now on: something that commits rely on has failed elsewhere.
+    pub(crate) fn poison(&self, cause: &Error) {
+        self.0.poison(cause);
+        self.0.wake_satisfied();
+    }
+
+    /// Whether anything can still become durable.
+    ///
+    /// # Errors
+    /// `Poisoned`, with the cause, after a failure.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.0.lock().poisoned.clone().map_or(Ok(()), Err)
+    }
+
+    /// Makes everything appended so far durable. Blocks.
+    ///
+    /// # Errors
+    /// `Poisoned` after a failed write.
+    pub(crate) fn flush(&self) -> Result<()> {
+        let appended = self.0.lock().appended;
+        pages::Ticket::wait(&mut self.durable(LogPosition(appended)))
+    }
+
+    /// The newest commit that is durable.
+    pub(crate) fn durable_commit(&self) -> CommitSeq {
+        self.0.lock().durable_commit
+    }
+
+    /// After which group a recovery to the state of commit `commit` must replay. `commit` is durable.
+    pub(crate) fn anchor_after(&self, commit: CommitSeq) -> Anchor {
+        let state = self.0.lock();
+        let younger = |mark: &Mark| mark.starts.is_some_and(|youngest| youngest > commit);
+        let before = state.marks.iter().take_while(|mark| !younger(mark)).last();
+        before.map_or(state.anchor, |mark| mark.anchor)
+    }
+
+    /// A durable superblock names this anchor: segments before it can be used again.
+    pub(crate) fn recycle(&self, anchor: Anchor) {
+        {
+            let mut writer = self.0.lock_writer();
+            let mut state = self.0.lock();
+            state.anchor = anchor;
+            while state.marks.front().is_some_and(|mark| mark.anchor.sequence <= anchor.sequence) {
+                state.marks.pop_front();
+            }
+            writer.segments.recycle_before(anchor.position);
+        }
+        self.0.wake_satisfied();
+    }
+
+    /// Whether so much log has piled up that it is time for a checkpoint: half of what is allowed.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        let state = self.0.lock();
+        state.poisoned.is_none() && self.0.live_bytes(&state, 0) * 2 > self.0.options.log_bytes
+    }
+
+    /// What it did and holds.
+    pub(crate) fn stats(&self) -> LogStats {
+        let file_bytes = self.0.lock_writer().segments.file_bytes();
+        let state = self.0.lock();
+        LogStats {
+            groups_written: self.0.counts.groups.load(Ordering::Relaxed),
+            records_durable: self.0.counts.records.load(Ordering::Relaxed),
+            bytes_written: self.0.counts.bytes.load(Ordering::Relaxed),
+            live_bytes: self.0.live_bytes(&state, 0),
+            file_bytes,
+            waiting_bytes: state.pending_bytes as u64,
+        }
+    }
+
+    fn ticket(&self, goal: Goal) -> LogTicket {
+        let mut state = self.0.lock();
+        let id = state.next_waiting;
+        state.next_waiting += 1;
+        state.waiting.push((id, goal, None));
+        drop(state);
+        LogTicket { core: Arc::clone(&self.0), id, goal }
+    }
+}
+
+impl CommitLog for Log {
+    type Ticket = LogTicket;
+
+    fn piece_bytes_max(&self) -> usize {
+        (self.0.options.buffer_bytes / 4).min(GROUP_BYTES_MAX)
+    }
+
+    fn append(&self, seq: CommitSeq, piece: &[&[u8]], last: Option<Durability>) -> Attempt<LogPosition> {
+        let len_bytes: usize = piece.iter().map(|part| part.len()).sum();
+        let mut state = self.0.lock();
+        if let Some(error) = &state.poisoned {
+            return Err(Wait::Failed(error.clone()));
+        }
+        // Another commit: the one before was given up, and its pieces will be ignored.
+        state.open_record = state.open_record.filter(|open| *open == seq);
+        if !self.0.has_room(&state, len_bytes) {
+            return Err(Wait::LogFull { len_bytes });
+        }
+        let mut bytes = Vec::with_capacity(len_bytes);
+        piece.iter().for_each(|part| bytes.extend_from_slice(part));
+        let first = state.open_record.is_none();
+        state.open_record = last.is_none().then_some(seq);
+        state.pending.push_back(Fragment { commit: seq, bytes, written: 0, first, last: last.is_some() });
+        state.pending_bytes += len_bytes;
+        state.appended += len_bytes as u64;
+        let position = LogPosition(state.appended);
+        let pressed = self.0.live_bytes(&state, 0) * 2 > self.0.options.log_bytes;
+        drop(state);
+        if pressed {
+            self.0.pressure.ring();
+        }
+        if last == Some(Durability::Deferred) {
+            self.0.bell.ring();
+        }
+        Ok(position)
+    }
+
+    fn room(&self, len_bytes: usize) -> LogTicket {
+        self.ticket(Goal::Room(len_bytes))
+    }
+
+    fn durable(&self, position: LogPosition) -> LogTicket {
+        let ticket = self.ticket(Goal::Durable(position.0));
+        if self.0.async_seen.load(Ordering::Relaxed) {
+            self.0.start_groups();
+        }
+        ticket
+    }
+}
+
+impl LogCore {
+    fn lock(&self) -> MutexGuard<'_, LogState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of log that recovery would have to read if `more` bytes were written as well.
+    fn live_bytes(&self, state: &LogState, more: usize) -> u64 {
+        state.position + (state.pending_bytes + more) as u64 - state.anchor.position
+    }
+
+    fn has_room(&self, state: &LogState, len_bytes: usize) -> bool {
+        let in_memory = state.pending_bytes == 0 || state.pending_bytes + len_bytes <= self.options.buffer_bytes;
+        // A record that has begun goes on whatever the size of the log: no checkpoint can pass it.
+        let in_log = state.open_record.is_some() || self.live_bytes(state, len_bytes) <= self.options.log_bytes;
+        in_memory && in_log
+    }
+
+    fn reached(&self, state: &LogState, goal: Goal) -> Option<Result<()>> {
+        match (goal, &state.poisoned) {
+            (Goal::Durable(position), _) if position <= state.durable => Some(Ok(())),
+            (_, Some(error)) => Some(Err(error.clone())),
+            (Goal::Room(len_bytes), None) if self.has_room(state, len_bytes) => Some(Ok(())),
+            _ => None,
+        }
+    }
+
+    /// Wakes those whose goal is reached.
+    fn wake_satisfied(&self) {
+        let mut state = self.lock();
+        let mut waiting = std::mem::take(&mut state.waiting);
+        let mut wake = Vec::new();
+        for (_, goal, waker) in &mut waiting {
+            if waker.is_some() && self.reached(&state, *goal).is_some() {
+                wake.extend(waker.take());
+            }
+        }
+        state.waiting = waiting;
+        state.rounds += 1;
+        if state.parked > 0 {
+            self.changed.notify_all();
+        }
+        drop(state);
+        wake.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// What a committer waits for.
+pub(crate) struct LogTicket {
+    core: Arc<LogCore>,
+    id: u64,
+    goal: Goal,
+}
+
+impl pages::Ticket for LogTicket {
+    fn poll(&mut self, waker: &Waker) -> Poll<Result<()>> {
+        if !self.core.async_seen.swap(true, Ordering::Relaxed) {
+            self.core.bell.ring();
+        }
+        {
+            let mut state = self.core.lock();
+            if let Some(outcome) = self.core.reached(&state, self.goal) {
+                return Poll::Ready(outcome);
+            }
+            if let Some(entry) = state.waiting.iter_mut().find(|entry| entry.0 == self.id) {
+                entry.2 = Some(waker.clone());
+            }
+        }
+        self.core.start_groups();
+        Poll::Pending
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        loop {
+            let rounds = {
+                let state = self.core.lock();
+                if let Some(outcome) = self.core.reached(&state, self.goal) {
+                    return outcome;
+                }
+                state.rounds
+            };
+            if self.core.drive_blocking() {
+                continue;
+            }
+            // Somebody else drives, or only a checkpoint helps: both end in a new round.
+            let mut state = self.core.lock();
+            if state.rounds == rounds {
+                state.parked += 1;
+                let most = Duration::from_millis(100);
+                state = self.core.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0;
+                state.parked -= 1;
+            }
+        }
+    }
+}
+
+impl Drop for LogTicket {
+    fn drop(&mut self) {
+        self.core.lock().waiting.retain(|entry| entry.0 != self.id);
+    }
+}

@@ -1,0 +1,338 @@
+//! Writing groups: takes what has been appended, writes it, and reports it durable in order.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, TryLockError};
+
+use nofault_io::aligned::{IoBuf, PageKind};
+use nofault_io::completion::{Completion, Op, OpKind, WriteData};
+use nofault_io::disk::Queue;
+use nofault_io::error::Error as IoError;
+
+use super::segments::Segments;
+use super::{Anchor, GROUP_BYTES_MAX, GROUPS_IN_FLIGHT, LogCore, LogOptions, LogState, Mark};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{
+    CommitSeq, GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, PIECE_HEADER_BYTES, PieceHeader, encode_group,
+};
+
+/// Bytes written at a time when a segment is prepared.
+const ZERO_BYTES: usize = 1 << 20;
+
+/// The one who writes: the queue, and the end of the chain of groups.
+pub(super) struct Writer {
+    queue: Box<dyn Queue>,
+    /// For preparing segments, beside the groups in flight.
+    aside: Box<dyn Queue>,
+    pub(super) segments: Segments,
+    last: Anchor,
+    durable_sequence: u64,
+    flying: VecDeque<Flight>,
+    spare: Vec<IoBuf>,
+    next_token: u64,
+    options: LogOptions,
+}
+
+/// A group in flight.
+struct Flight {
+    token: u64,
+    anchor: Anchor,
+    /// Bytes of pieces up to its end, on the scale of `LogPosition`.
+    end: u64,
+    /// The last commit whose record ends in it.
+    commit: Option<CommitSeq>,
+    records: u64,
+    /// The part of the buffer that was not needed.
+    tail: Option<IoBuf>,
+    outcome: Option<std::result::Result<(), IoError>>,
+}
+
+impl Writer {
+    pub(super) fn new(
+        queue: Box<dyn Queue>,
+        aside: Box<dyn Queue>,
+        segments: Segments,
+        last: Anchor,
+        options: LogOptions,
+    ) -> Result<Self> {
+        let group_bytes = GROUP_BYTES_MAX.min(options.segment_bytes as usize);
+        let memory = IoBuf::zeroed(group_bytes * GROUPS_IN_FLIGHT, PageKind::Huge)
+            .map_err(|error| Error::from_io("take memory for log buffers", error))?;
+        let spare = memory.pieces(group_bytes);
+        let durable_sequence = last.sequence;
+        Ok(Self {
+            queue,
+            aside,
+            segments,
+            last,
+            durable_sequence,
+            flying: VecDeque::new(),
+            spare,
+            next_token: 0,
+            options,
+        })
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.flying.len()
+    }
+
+    /// Prepares one more segment: reserves it, writes zeroes, syncs. Takes a while; blocks.
+    fn add_segment(&mut self) -> Result<()> {
+        add_segment(self.aside.as_mut(), self.segments.file_bytes(), self.options.segment_bytes)?;
+        self.segments.add_slot();
+        Ok(())
+    }
+
+    /// Builds the next group from what waits in `state`. `state.position` is where it goes; its segment has a slot.
+    fn build(&mut self, state: &mut LogState, mut buffer: IoBuf) -> (GroupHeader, IoBuf, Flight) {
+        let segment_left = self.options.segment_bytes - state.position % self.options.segment_bytes;
+        let room = buffer.len().min(segment_left as usize);
+        let mut at = GROUP_HEADER_BYTES;
+        let (mut starts, mut commit, mut records) = (None, None, 0);
+        let mut taken = 0;
+        while at + PIECE_HEADER_BYTES < room
+            && let Some(fragment) = state.pending.front_mut()
+        {
+            let rest = &fragment.bytes[fragment.written..];
+            let part = rest.len().min(room - at - PIECE_HEADER_BYTES);
+            let first = fragment.first && fragment.written == 0;
+            let ends = part == rest.len();
+            let last = fragment.last && ends;
+            let head = PieceHeader { commit: fragment.commit, len_bytes: part as u32, first, last };
+            buffer[at..at + PIECE_HEADER_BYTES].copy_from_slice(&head.encode());
+            at += PIECE_HEADER_BYTES;
+            buffer[at..at + part].copy_from_slice(&rest[..part]);
+            at += part;
+            taken += part;
+            if first {
+                starts = Some(fragment.commit);
+            }
+            if last {
+                commit = Some(fragment.commit);
+                records += 1;
+            }
+            fragment.written += part;
+            if ends {
+                state.pending.pop_front();
+            }
+        }
+        state.pending_bytes -= taken;
+        let len_bytes = at.next_multiple_of(LOG_BLOCK_BYTES);
+        buffer[at..len_bytes].fill(0);
+        let (mut block, tail) = buffer.split_at(len_bytes);
+        let header = GroupHeader {
+            sequence: self.last.sequence + 1,
+            position: state.position,
+            durable_sequence: self.durable_sequence,
+            previous: self.last.checksum,
+            payload_bytes: (at - GROUP_HEADER_BYTES) as u32,
+            checksum: 0,
+        };
+        let checksum = encode_group(self.options.file_id, &header, &mut block);
+        let anchor = Anchor { position: header.position, sequence: header.sequence, checksum };
+        state.marks.push_back(Mark { anchor, starts });
+        state.position += len_bytes as u64;
+        self.last = anchor;
+        let end = state.appended - state.pending_bytes as u64;
+        let tail = (!tail.is_empty()).then_some(tail);
+        let token = self.next_token;
+        self.next_token += 1;
+        (header, block, Flight { token, anchor, end, commit, records, tail, outcome: None })
+    }
+
+    fn land(&mut self, completion: Completion) {
+        let token = completion.op.token;
+        let outcome = completion.result.clone().map(drop);
+        let Some(flight) = self.flying.iter_mut().find(|flight| flight.token == token) else { return };
+        flight.outcome = Some(outcome);
+        let tail = flight.tail.take();
+        if let Some(buffer) = completion.into_buffer() {
+            let whole = match tail {
+                Some(tail) => buffer.join(tail),
+                None => Ok(buffer),
+            };
+            // The two parts were cut from one piece, so they join.
+            self.spare.extend(whole);
+        }
+    }
+}
+
+/// Reserves, zeroes and syncs a segment at `offset`.
+///
+/// # Errors
+/// What the disk says.
+pub(super) fn add_segment(queue: &mut dyn Queue, offset: u64, segment_bytes: u64) -> Result<()> {
+    let failed = |error| Error::from_io("prepare a segment of the log", error);
+    let mut run = |kind: OpKind, offset: u64| -> std::result::Result<OpKind, IoError> {
+        let mut done = Vec::new();
+        queue.push(Op::new(0, offset, kind)).map_err(|refused| refused.error)?;
+        while done.is_empty() {
+            queue.reap(1, &mut done)?;
+        }
+        let completion = done.remove(0);
+        completion.result?;
+        Ok(completion.op.kind)
+    };
+    match run(OpKind::Allocate { len_bytes: segment_bytes }, offset) {
+        Err(error) if error.kind() != nofault_io::error::ErrorKind::Unsupported => return Err(failed(error)),
+        // A file system that cannot reserve space grows by the writes below.
+        Ok(_) | Err(_) => {}
+    }
+    let step = ZERO_BYTES.min(segment_bytes as usize);
+    let mut zeroes = IoBuf::zeroed(step, PageKind::Huge).map_err(failed)?;
+    let mut written = 0;
+    while written < segment_bytes {
+        let left = (segment_bytes - written) as usize;
+        let part = if left < zeroes.len() { zeroes.split_at(left).0 } else { zeroes };
+        let part_len = part.len() as u64;
+        match run(OpKind::write(part, false), offset + written).map_err(failed)? {
+            OpKind::Write { data: WriteData::Owned(buffer), .. } => zeroes = buffer,
+            _ => return Err(Error::new(ErrorKind::Bug, "a write came back as something else")),
+        }
+        written += part_len;
+    }
+    run(OpKind::Sync, 0).map_err(failed)?;
+    Ok(())
+}
+
+impl LogCore {
+    fn try_writer(&self) -> Option<MutexGuard<'_, Writer>> {
+        match self.writer.try_lock() {
+            Ok(writer) => Some(writer),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Starts groups for what has been appended, without waiting. What cannot start now is started by who reaps next, or by
+    /// the keeper.
+    pub(super) fn start_groups(&self) {
+        let Some(mut writer) = self.try_writer() else {
+            // Whoever has it may have looked already.
+            self.bell.ring();
+            return;
+        };
+        self.start(&mut writer, false);
+        let idle = writer.in_flight() == 0;
+        drop(writer);
+        if idle && !self.lock().pending.is_empty() {
+            // Nothing could start although nothing is in flight: a segment must be prepared, which takes a while.
+            self.bell.ring();
+        }
+    }
+
+    /// One round of a thread that may wait. False when another thread drives, or when there is nothing to drive.
+    pub(super) fn drive_blocking(&self) -> bool {
+        if self.async_seen.load(Ordering::Relaxed) && self.bell.is_listened() {
+            self.start_groups();
+            return false;
+        }
+        let Some(writer) = self.try_writer() else { return false };
+        self.drive(writer, 1)
+    }
+
+    /// Starts groups, waits for some if asked to, and reports what is durable. True when something happened.
+    pub(super) fn drive(&self, mut writer: MutexGuard<'_, Writer>, wait_for: usize) -> bool {
+        let started = self.start(&mut writer, true);
+        let mut done = Vec::new();
+        if writer.in_flight() > 0
+            && let Err(error) = writer.queue.reap(wait_for, &mut done)
+        {
+            self.poison(&Error::from_io("wait for the log", error));
+        }
+        let landed = done.len();
+        done.into_iter().for_each(|completion| writer.land(completion));
+        // What was appended meanwhile goes out before anybody is told, so that the device is not idle.
+        self.start(&mut writer, true);
+        self.report(&mut writer);
+        drop(writer);
+        self.wake_satisfied();
+        started + landed > 0
+    }
+
+    /// Starts groups while there is something to write and room in flight. Answers how many.
+    fn start(&self, writer: &mut Writer, may_block: bool) -> usize {
+        let mut started = 0;
+        while let Some(buffer) = writer.spare.pop() {
+            let mut state = self.lock();
+            if state.pending.is_empty() || state.poisoned.is_some() {
+                writer.spare.push(buffer);
+                break;
+            }
+            if writer.segments.offset_of(state.position).is_none() && !writer.segments.assign(state.position) {
+                let position = state.position;
+                drop(state);
+                writer.spare.push(buffer);
+                if !may_block {
+                    break;
+                }
+                match writer.add_segment() {
+                    // Only the holder of the writer moves `position`.
+                    Ok(()) => drop(writer.segments.assign(position)),
+                    Err(error) => {
+                        self.poison(&error);
+                        break;
+                    }
+                }
+                continue;
+            }
+            let (header, block, flight) = writer.build(&mut state, buffer);
+            drop(state);
+            let Some(offset) = writer.segments.offset_of(header.position) else { break };
+            self.counts.groups.fetch_add(1, Ordering::Relaxed);
+            self.counts.bytes.fetch_add(block.len() as u64, Ordering::Relaxed);
+            let token = flight.token;
+            writer.flying.push_back(flight);
+            if let Err(refused) = writer.queue.push(Op::new(token, offset, OpKind::write(block, true))) {
+                writer.land(Completion { op: refused.op, result: Err(refused.error) });
+                break;
+            }
+            started += 1;
+        }
+        if started > 0
+            && let Err(error) = writer.queue.submit()
+        {
+            self.poison(&Error::from_io("submit to the log", error));
+        }
+        started
+    }
+
+    /// Reports groups durable, in order, up to the first that is still in flight or failed.
+    fn report(&self, writer: &mut Writer) {
+        let mut newest = None;
+        while let Some(outcome) = writer.flying.front_mut().and_then(|flight| flight.outcome.take()) {
+            let Some(flight) = writer.flying.pop_front() else { break };
+            if let Err(error) = outcome {
+                let action = format!("write log group {} at {}", flight.anchor.sequence, flight.anchor.position);
+                self.poison(&Error::from_io(action, error));
+            }
+            let mut state = self.lock();
+            if state.poisoned.is_some() {
+                break;
+            }
+            writer.durable_sequence = flight.anchor.sequence;
+            state.durable = flight.end;
+            if let Some(commit) = flight.commit {
+                state.durable_commit = commit;
+                newest = Some(commit);
+            }
+            self.counts.records.fetch_add(flight.records, Ordering::Relaxed);
+        }
+        if let Some(commit) = newest {
+            // Under the writer's lock, so that hooks run in order; not under the state's, so that they may append.
+            if let Some(hook) = self.hook.get() {
+                hook(commit);
+            }
+        }
+    }
+
+    /// Nothing more becomes durable from now on.
+    pub(super) fn poison(&self, cause: &Error) {
+        let mut state = self.lock();
+        if state.poisoned.is_none() {
+            let what = format!("the log failed ({cause}); reads go on, reopen the database to write again");
+            state.poisoned = Some(Error::new(ErrorKind::Poisoned, what));
+        }
+    }
+}

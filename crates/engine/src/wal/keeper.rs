@@ -1,0 +1,73 @@
+//! The log's background thread: takes completions for those who poll, writes deferred commits soon, prepares segments.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::{Log, LogCore};
+use crate::error::{Error, ErrorKind, Result};
+
+/// How long deferred commits gather before they are written.
+const DEFER: Duration = Duration::from_millis(2);
+
+/// The thread; it ends when this is dropped.
+pub(crate) struct LogKeeper {
+    core: Weak<LogCore>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Log {
+    /// Starts the background thread: from now on tickets can be polled, and deferred commits become durable by themselves.
+    ///
+    /// # Errors
+    /// `NoSpace` when the system has no threads left.
+    pub(crate) fn start_keeper(&self) -> Result<LogKeeper> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (core, seen) = (Arc::downgrade(&self.0), Arc::clone(&stop));
+        self.0.bell.set_listened(true);
+        let thread = std::thread::Builder::new()
+            .name("nofault-log".into())
+            .spawn(move || keep(&core, &seen))
+            .map_err(|error| Error::new(ErrorKind::NoSpace, format!("start a background thread: {error}")))?;
+        Ok(LogKeeper { core: Arc::downgrade(&self.0), stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for LogKeeper {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(core) = self.core.upgrade() {
+            core.bell.ring();
+            core.bell.set_listened(false);
+        }
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed already.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn keep(core: &Weak<LogCore>, stop: &AtomicBool) {
+    // Whether groups that this thread started may be in flight. Blocking committers take their completions themselves, and
+    // waking up for each of theirs would only be in their way.
+    let mut own_groups = false;
+    while !stop.load(Ordering::SeqCst) {
+        let Some(core) = core.upgrade() else { return };
+        let for_others = core.async_seen.load(Ordering::Relaxed);
+        let listens = for_others || own_groups;
+        let ready = core.ready_fd.as_ref().filter(|_| listens).map(AsFd::as_fd);
+        let blind = listens && ready.is_none() && core.lock_writer().in_flight() > 0;
+        let rang = core.bell.wait(ready, blind.then_some(Duration::ZERO));
+        if stop.load(Ordering::SeqCst) {
+            return;
+        }
+        if rang && !for_others {
+            std::thread::sleep(DEFER);
+        }
+        core.drive(core.lock_writer(), usize::from(blind));
+        own_groups = core.lock_writer().in_flight() > 0;
+    }
+}

@@ -1,0 +1,363 @@
+//! Reading the log after a crash: which records follow the last checkpoint, and where the log ends.
+//!
+//! The chain of groups starts at the anchor that the superblock names and goes on as long as the next group is whole, is
+//! in its place, and names the one before. Where it stops there are two cases. Groups that were in flight together may have
+//! been lost in any order, so a broken group followed by whole ones can be an honest end: nobody was told of any of them.
+//! But when some later group says that the missing one *was durable*, then acknowledged commits are damaged: an error.
+
+use std::collections::{HashMap, VecDeque};
+
+use nofault_io::aligned::{IoBuf, PageKind};
+use nofault_io::completion::{Op, OpKind};
+use nofault_io::disk::{Disk, Queue, QueueOptions};
+
+use super::{Anchor, LogOptions, Mark};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{CommitSeq, GroupHeader, LOG_BLOCK_BYTES, decode_group, peek_group, pieces_of};
+
+/// What was found, for going on with the log.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    /// Which segment each slot of the file holds, if it is still needed.
+    pub(super) slots: Vec<Option<u64>>,
+    /// The last group of the chain.
+    pub(super) last: Anchor,
+    /// Where the next group goes.
+    pub(super) position: u64,
+    pub(super) anchor: Anchor,
+    pub(super) marks: Vec<Mark>,
+    /// The last commit whose record is complete, or that of the checkpoint.
+    pub(super) commit: CommitSeq,
+}
+
+impl Recovered {
+    /// The newest commit that survived.
+    pub(crate) fn commit(&self) -> CommitSeq {
+        self.commit
+    }
+}
+
+/// Reads the chain of groups after `anchor` to its end. Memory: one segment. Afterwards everything in it is durable, even if
+/// it was not before.
+///
+/// # Errors
+/// `Corrupt` when the anchor is not there, when a group that had been acknowledged is damaged, or when commits do not come in
+/// order; what the disk says otherwise.
+pub(crate) fn read_log(disk: &dyn Disk, options: &LogOptions, anchor: Anchor, after: CommitSeq) -> Result<Recovered> {
+    let mut chain = Chain::open(disk, options, anchor)?;
+    // What a process that died left in the device's cache must not be lost later, once it has been seen.
+    chain.reader.run(OpKind::Sync, 0)?;
+    let mut records = Records::new(after, false);
+    let mut marks = Vec::new();
+    while let Some((header, at)) = chain.next()? {
+        let starts = records.take(&header, &chain.reader.segment[at..], &mut |_, _| {})?;
+        marks.push(Mark { anchor: chain.last, starts });
+    }
+    if chain.at_anchor {
+        let what = format!(
+            "the log does not contain group {} at {}, after which the last checkpoint begins: it is damaged, or older than the data file",
+            anchor.sequence, anchor.position
+        );
+        return Err(Error::new(ErrorKind::Corrupt, what));
+    }
+    let Chain { mut reader, slots, last, position, .. } = chain;
+    reader.refuse_damage(last.sequence + 1, position)?;
+    Ok(Recovered { slots, last, position, anchor, marks, commit: records.commit })
+}
+
+/// The complete records after a checkpoint, in order, read as they are asked for. Memory: one segment, and the records of one
+/// group.
+pub(crate) struct RecordIter {
+    chain: Chain,
+    records: Records,
+    ready: VecDeque<(CommitSeq, Vec<u8>)>,
+    /// The last complete commit, as `read_log` found it.
+    until: CommitSeq,
+    over: bool,
+}
+
+impl RecordIter {
+    /// The records of commits after `after` up to `until`, of a log that [`read_log`] has accepted.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub(crate) fn open(
+        disk: &dyn Disk,
+        options: &LogOptions,
+        anchor: Anchor,
+        after: CommitSeq,
+        until: CommitSeq,
+    ) -> Result<Self> {
+        let chain = Chain::open(disk, options, anchor)?;
+        Ok(Self { chain, records: Records::new(after, true), ready: VecDeque::new(), until, over: after == until })
+    }
+
+    fn read_more(&mut self) -> Result<()> {
+        let Some((header, at)) = self.chain.next()? else {
+            let what = format!("the log ended at {} the second time it was read", self.chain.position);
+            return Err(Error::new(ErrorKind::Io, what));
+        };
+        let ready = &mut self.ready;
+        let mut take = |commit, record| ready.push_back((commit, record));
+        self.records.take(&header, &self.chain.reader.segment[at..], &mut take)?;
+        Ok(())
+    }
+}
+
+impl Iterator for RecordIter {
+    type Item = Result<(CommitSeq, Vec<u8>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.ready.is_empty() && !self.over {
+            if let Err(error) = self.read_more() {
+                self.over = true;
+                return Some(Err(error));
+            }
+        }
+        let record = self.ready.pop_front()?;
+        // What follows the last complete record may be overwritten from now on.
+        self.over |= record.0 >= self.until;
+        Some(Ok(record))
+    }
+}
+
+/// Goes from group to group.
+struct Chain {
+    reader: Reader,
+    /// Which slots may hold which segment, by what their first group says.
+    candidates: HashMap<u64, Vec<usize>>,
+    anchor: Anchor,
+    /// Still looking for the anchor.
+    at_anchor: bool,
+    last: Anchor,
+    position: u64,
+    slot: Option<usize>,
+    slots: Vec<Option<u64>>,
+}
+
+impl Chain {
+    fn open(disk: &dyn Disk, options: &LogOptions, anchor: Anchor) -> Result<Self> {
+        let mut reader = Reader::open(disk, options)?;
+        let candidates = reader.candidates()?;
+        let slots = vec![None; reader.slot_count()];
+        let position = anchor.position;
+        Ok(Self { reader, candidates, anchor, at_anchor: true, last: anchor, position, slot: None, slots })
+    }
+
+    /// The next group after the anchor, and where in the loaded segment it begins. `None` at the end of the chain.
+    fn next(&mut self) -> Result<Option<(GroupHeader, usize)>> {
+        loop {
+            let segment = self.position / self.reader.segment_bytes;
+            let at = (self.position % self.reader.segment_bytes) as usize;
+            if at == 0 || self.slot.is_none() {
+                self.slot = None;
+                for slot in self.candidates.get(&segment).cloned().unwrap_or_default() {
+                    self.reader.load(slot)?;
+                    if self.group_at(at).is_some() {
+                        self.slot = Some(slot);
+                        self.slots[slot] = Some(segment);
+                        break;
+                    }
+                }
+            }
+            let Some(header) = self.slot.and_then(|_| self.group_at(at)) else { return Ok(None) };
+            self.position += header.len_bytes() as u64;
+            if !self.at_anchor {
+                self.last = Anchor { position: header.position, sequence: header.sequence, checksum: header.checksum };
+                return Ok(Some((header, at)));
+            }
+            self.at_anchor = false;
+        }
+    }
+
+    /// The group at this place of the loaded segment, if it is the one that continues the chain.
+    fn group_at(&self, at: usize) -> Option<GroupHeader> {
+        let header = decode_group(self.reader.file_id, self.reader.segment_bytes, &self.reader.segment[at..])?;
+        let continues = if self.at_anchor {
+            (header.sequence, header.checksum) == (self.anchor.sequence, self.anchor.checksum)
+        } else {
+            (header.sequence, header.previous) == (self.last.sequence + 1, self.last.checksum)
+        };
+        (continues && header.position == self.position).then_some(header)
+    }
+}
+
+/// Puts parts together to records.
+struct Records {
+    after: CommitSeq,
+    /// Whether contents matter, not only which records are complete.
+    keep: bool,
+    building: Option<CommitSeq>,
+    record: Vec<u8>,
+    commit: CommitSeq,
+}
+
+impl Records {
+    fn new(after: CommitSeq, keep: bool) -> Self {
+        Self { after, keep, building: None, record: Vec::new(), commit: after }
+    }
+
+    /// Takes what a group contains. Answers the youngest commit whose record starts in it.
+    fn take(
+        &mut self,
+        header: &GroupHeader,
+        block: &[u8],
+        complete: &mut dyn FnMut(CommitSeq, Vec<u8>),
+    ) -> Result<Option<CommitSeq>> {
+        let mut starts = None;
+        for (head, content) in pieces_of(header, block)? {
+            if head.first {
+                starts = Some(head.commit);
+                // A record that was given up before its end is forgotten here.
+                self.building = Some(head.commit);
+                self.record.clear();
+            }
+            if head.commit <= self.after || self.building != Some(head.commit) {
+                // Part of a record before the checkpoint, whose beginning may lie before the anchor.
+                continue;
+            }
+            if self.keep {
+                self.record.extend_from_slice(content);
+            }
+            if head.last {
+                if head.commit <= self.commit {
+                    let what =
+                        format!("log group {}: commit {} comes after {}", header.sequence, head.commit, self.commit);
+                    return Err(Error::new(ErrorKind::Corrupt, what));
+                }
+                complete(head.commit, std::mem::take(&mut self.record));
+                self.commit = head.commit;
+                self.building = None;
+            }
+        }
+        Ok(starts)
+    }
+}
+
+/// Reads segments of the log file.
+struct Reader {
+    queue: Box<dyn Queue>,
+    file_bytes: u64,
+    file_id: u64,
+    segment_bytes: u64,
+    segment: IoBuf,
+    loaded: Option<usize>,
+}
+
+impl Reader {
+    fn open(disk: &dyn Disk, options: &LogOptions) -> Result<Self> {
+        let failed = |error| Error::from_io("open the log", error);
+        let queue = disk.queue(&QueueOptions { depth_max: 8, ..QueueOptions::default() }).map_err(failed)?;
+        let file_bytes = disk.len_bytes().map_err(failed)?;
+        let segment = IoBuf::zeroed(options.segment_bytes as usize, PageKind::Huge).map_err(failed)?;
+        let (file_id, segment_bytes) = (options.file_id, options.segment_bytes);
+        Ok(Self { queue, file_bytes, file_id, segment_bytes, segment, loaded: None })
+    }
+
+    fn slot_count(&self) -> usize {
+        (self.file_bytes / self.segment_bytes) as usize
+    }
+
+    fn run(&mut self, kind: OpKind, offset: u64) -> Result<OpKind> {
+        let failed = |error| Error::from_io("read the log", error);
+        self.queue.push(Op::new(0, offset, kind)).map_err(|refused| failed(refused.error))?;
+        let mut done = Vec::new();
+        while done.is_empty() {
+            self.queue.reap(1, &mut done).map_err(failed)?;
+        }
+        let completion = done.remove(0);
+        completion.result.map_err(failed)?;
+        Ok(completion.op.kind)
+    }
+
+    fn load(&mut self, slot: usize) -> Result<()> {
+        if self.loaded == Some(slot) {
+            return Ok(());
+        }
+        self.loaded = None;
+        let empty =
+            IoBuf::zeroed(LOG_BLOCK_BYTES, PageKind::Small).map_err(|error| Error::from_io("read the log", error))?;
+        let buffer = std::mem::replace(&mut self.segment, empty);
+        match self.run(OpKind::Read(buffer), slot as u64 * self.segment_bytes)? {
+            OpKind::Read(buffer) => self.segment = buffer,
+            _ => return Err(Error::new(ErrorKind::Bug, "a read came back as something else")),
+        }
+        self.loaded = Some(slot);
+        Ok(())
+    }
+
+    /// Which slots may hold which segment, by what their first group says.
+    fn candidates(&mut self) -> Result<HashMap<u64, Vec<usize>>> {
+        let mut candidates: HashMap<u64, Vec<usize>> = HashMap::new();
+        for slot in 0..self.slot_count() {
+            let block = IoBuf::zeroed(LOG_BLOCK_BYTES, PageKind::Small)
+                .map_err(|error| Error::from_io("read the log", error))?;
+            let OpKind::Read(block) = self.run(OpKind::Read(block), slot as u64 * self.segment_bytes)? else {
+                continue;
+            };
+            if let Some(header) = peek_group(&block, self.segment_bytes)
+                && header.position % self.segment_bytes == 0
+            {
+                candidates.entry(header.position / self.segment_bytes).or_default().push(slot);
+            }
+        }
+        Ok(candidates)
+    }
+
+    /// Looks for a group that says that group `missing` was durable.
+    fn refuse_damage(&mut self, missing: u64, position: u64) -> Result<()> {
+        for slot in 0..self.slot_count() {
+            self.load(slot)?;
+            for at in (0..self.segment_bytes as usize).step_by(LOG_BLOCK_BYTES) {
+                let block = &self.segment[at..];
+                let says_so = |header: &GroupHeader| {
+                    header.position % self.segment_bytes == at as u64
+                        && header.sequence > missing
+                        && header.durable_sequence >= missing
+                };
+                if peek_group(block, self.segment_bytes).as_ref().is_some_and(says_so)
+                    && let Some(later) = decode_group(self.file_id, self.segment_bytes, block)
+                {
+                    let what = format!(
+                        "log group {missing} at {position} is damaged: group {} at {} was written after it had been made durable. Commits from there on cannot be replayed; restore from a backup",
+                        later.sequence, later.position
+                    );
+                    return Err(Error::new(ErrorKind::Corrupt, what));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Creates the log of a new database in an empty file: two segments, and a first group to be the anchor.
+///
+/// # Errors
+/// What the disk says.
+pub(crate) fn create_log(disk: &dyn Disk, options: &LogOptions) -> Result<(Anchor, Recovered)> {
+    let failed = |error| Error::from_io("create the log", error);
+    let mut queue = disk.queue(&QueueOptions { depth_max: 8, ..QueueOptions::default() }).map_err(failed)?;
+    for slot in 0..2 {
+        super::drive::add_segment(queue.as_mut(), slot * options.segment_bytes, options.segment_bytes)?;
+    }
+    let mut block = IoBuf::zeroed(LOG_BLOCK_BYTES, PageKind::Small).map_err(failed)?;
+    let header =
+        GroupHeader { sequence: 1, position: 0, durable_sequence: 0, previous: 0, payload_bytes: 0, checksum: 0 };
+    let checksum = crate::format::encode_group(options.file_id, &header, &mut block);
+    queue.push(Op::new(0, 0, OpKind::write(block, true))).map_err(|refused| failed(refused.error))?;
+    let mut done = Vec::new();
+    while done.is_empty() {
+        queue.reap(1, &mut done).map_err(failed)?;
+    }
+    done.remove(0).result.map_err(failed)?;
+    let anchor = Anchor { position: 0, sequence: 1, checksum };
+    let recovered = Recovered {
+        slots: vec![Some(0), None],
+        last: anchor,
+        position: LOG_BLOCK_BYTES as u64,
+        anchor,
+        marks: Vec::new(),
+        commit: CommitSeq(0),
+    };
+    Ok((anchor, recovered))
+}

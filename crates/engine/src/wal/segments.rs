@@ -1,0 +1,68 @@
+//! Which part of the log file holds which segment of the log.
+//!
+//! The log is an endless row of segments; the file has slots for a few of them. Nothing on disk says which slot holds
+//! which segment except the groups themselves: each segment begins with a group, which names its position.
+
+use crate::format::LOG_BLOCK_BYTES;
+
+/// The slots of a log file.
+#[derive(Debug)]
+pub(super) struct Segments {
+    segment_bytes: u64,
+    /// Which segment each slot holds, if it is still needed.
+    slots: Vec<Option<u64>>,
+}
+
+impl Segments {
+    pub(super) fn new(segment_bytes: u64, slots: Vec<Option<u64>>) -> Self {
+        debug_assert!(segment_bytes.is_multiple_of(LOG_BLOCK_BYTES as u64));
+        Self { segment_bytes, slots }
+    }
+
+    /// Where in the file this position of the log is. `None` when its segment has no slot yet.
+    pub(super) fn offset_of(&self, position: u64) -> Option<u64> {
+        let segment = position / self.segment_bytes;
+        let slot = self.slots.iter().position(|held| *held == Some(segment))?;
+        Some(slot as u64 * self.segment_bytes + position % self.segment_bytes)
+    }
+
+    /// Gives the segment of this position a free slot. False when there is none.
+    pub(super) fn assign(&mut self, position: u64) -> bool {
+        let free = self.slots.iter_mut().find(|held| held.is_none());
+        free.map(|slot| *slot = Some(position / self.segment_bytes)).is_some()
+    }
+
+    /// Adds a free slot, whose bytes the caller has written.
+    pub(super) fn add_slot(&mut self) {
+        self.slots.push(None);
+    }
+
+    /// Frees the slots of segments that end before the one of this position.
+    pub(super) fn recycle_before(&mut self, position: u64) {
+        let first = position / self.segment_bytes;
+        for slot in &mut self.slots {
+            *slot = slot.filter(|segment| *segment >= first);
+        }
+    }
+
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.slots.len() as u64 * self.segment_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_used_again_once_their_segments_are_behind_the_anchor() {
+        let mut segments = Segments::new(16384, vec![None, None]);
+        assert!(segments.assign(0) && segments.assign(16384));
+        assert_eq!(segments.offset_of(16384 + 4096), Some(16384 + 4096));
+        assert!(!segments.assign(2 * 16384), "both are needed");
+        segments.recycle_before(16384 + 8192);
+        assert!(segments.assign(2 * 16384));
+        assert_eq!(segments.offset_of(2 * 16384 + 4096), Some(4096));
+        assert_eq!(segments.offset_of(4096), None);
+    }
+}

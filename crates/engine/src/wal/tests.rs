@@ -1,0 +1,277 @@
+use std::sync::Arc;
+
+use nofault_io::disk::Disk;
+use nofault_io::sim::{SimOptions, SimWorld};
+
+use super::*;
+use crate::pages::Ticket as _;
+
+const OPTIONS: LogOptions = LogOptions { file_id: 5, segment_bytes: 32768, log_bytes: 1 << 20, buffer_bytes: 1 << 16 };
+
+type Seen = Vec<(CommitSeq, Vec<u8>)>;
+
+fn disk(world: &SimWorld) -> Result<Arc<dyn Disk>> {
+    world.directory().open("log").map_err(|error| Error::from_io("open", error))
+}
+
+fn create(world: &SimWorld) -> Result<(Log, Anchor)> {
+    let directory = world.directory();
+    let failed = |error| Error::from_io("create", error);
+    let disk = directory.create("log").map_err(failed)?;
+    let (anchor, recovered) = create_log(&*disk, &OPTIONS)?;
+    directory.sync().map_err(failed)?;
+    Ok((Log::open(&*disk, OPTIONS, recovered)?, anchor))
+}
+
+fn reopen(world: &SimWorld, anchor: Anchor, after: u64) -> Result<(Log, Seen)> {
+    let disk = disk(world)?;
+    let recovered = read_log(&*disk, &OPTIONS, anchor, CommitSeq(after))?;
+    let records = RecordIter::open(&*disk, &OPTIONS, anchor, CommitSeq(after), recovered.commit())?;
+    let seen = records.collect::<Result<Seen>>()?;
+    Ok((Log::open(&*disk, OPTIONS, recovered)?, seen))
+}
+
+/// The record of a commit: its own number, over and over, so that a wrong byte anywhere shows.
+fn record(commit: u64, random: &mut fastrand::Rng) -> Vec<u8> {
+    let len = match random.u32(0..20) {
+        0 => random.usize(30_000..90_000),
+        1..4 => random.usize(3000..9000),
+        _ => random.usize(1..300),
+    };
+    (0..len).map(|at| (commit as usize * 31 + at) as u8).collect()
+}
+
+fn append(log: &Log, commit: u64, bytes: &[u8]) -> Result<LogPosition> {
+    let pieces: Vec<&[u8]> = bytes.chunks(log.piece_bytes_max()).collect();
+    let mut position = LogPosition(0);
+    for (at, piece) in pieces.iter().enumerate() {
+        let last = (at + 1 == pieces.len()).then_some(Durability::Sync);
+        position = loop {
+            match log.append(CommitSeq(commit), &[piece], last) {
+                Ok(position) => break position,
+                Err(Wait::LogFull { len_bytes }) => log.room(len_bytes).wait()?,
+                Err(Wait::Failed(error)) => return Err(error),
+                Err(other) => panic!("{other:?}"),
+            }
+        };
+    }
+    Ok(position)
+}
+
+/// Appends commits until one fails; every few, waits. Tells the last one that was acknowledged, and the last tried.
+fn history(log: &Log, seed: u64, commits: std::ops::Range<u64>, acknowledged: &mut u64, tried: &mut u64) -> Result<()> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    for commit in commits {
+        *tried = commit;
+        let position = append(log, commit, &record(commit, &mut random))?;
+        if random.bool() {
+            log.durable(position).wait()?;
+            *acknowledged = commit;
+        }
+    }
+    Ok(())
+}
+
+/// The records of such a history.
+fn expected(seed: u64, commits: std::ops::Range<u64>) -> Vec<Vec<u8>> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    commits
+        .map(|commit| {
+            let bytes = record(commit, &mut random);
+            random.bool();
+            bytes
+        })
+        .collect()
+}
+
+#[test]
+fn what_was_appended_is_read_back_after_a_reopen() {
+    let world = SimWorld::new(3, SimOptions::default());
+    let (log, anchor) = create(&world).unwrap();
+    let large = vec![7; 200_000];
+    append(&log, 1, b"one").unwrap();
+    append(&log, 2, &large).unwrap();
+    let position = append(&log, 3, b"three").unwrap();
+    log.durable(position).wait().unwrap();
+    assert_eq!(log.durable_commit(), CommitSeq(3));
+    drop(log);
+    let (log, seen) = reopen(&world, anchor, 0).unwrap();
+    assert_eq!(seen, [(CommitSeq(1), b"one".to_vec()), (CommitSeq(2), large), (CommitSeq(3), b"three".to_vec())]);
+    let position = append(&log, 4, b"four").unwrap();
+    log.durable(position).wait().unwrap();
+    drop(log);
+    let (_, seen) = reopen(&world, anchor, 2).unwrap();
+    let commits: Vec<u64> = seen.iter().map(|(commit, _)| commit.0).collect();
+    assert_eq!(commits, [3, 4], "only what follows the checkpoint");
+}
+
+#[test]
+fn segments_are_used_again_and_the_file_stops_growing() {
+    let world = SimWorld::new(4, SimOptions::calm());
+    let (log, _) = create(&world).unwrap();
+    let mut anchor = None;
+    for commit in 1..400 {
+        let position = append(&log, commit, &[commit as u8; 3000]).unwrap();
+        log.durable(position).wait().unwrap();
+        if commit % 5 == 0 {
+            anchor = Some((log.anchor_after(CommitSeq(commit - 2)), commit - 2));
+            log.recycle(anchor.unwrap().0);
+        }
+    }
+    assert!(log.stats().file_bytes <= 4 * OPTIONS.segment_bytes, "{:?}", log.stats());
+    let (anchor, after) = anchor.unwrap();
+    drop(log);
+    let (_, seen) = reopen(&world, anchor, after).unwrap();
+    let commits: Vec<u64> = seen.iter().map(|(commit, _)| commit.0).collect();
+    assert_eq!(commits, (after + 1..400).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_full_log_lets_nobody_in_until_a_checkpoint_makes_room() {
+    let world = SimWorld::new(4, SimOptions::calm());
+    let (log, _) = create(&world).unwrap();
+    let mut commit = 0;
+    while let Ok(position) = log.append(CommitSeq(commit + 1), &[&[1; 10_000]], Some(Durability::Sync)) {
+        log.durable(position).wait().unwrap();
+        commit += 1;
+    }
+    assert!(log.wants_checkpoint());
+    assert!(commit * 10_000 > OPTIONS.log_bytes * 3 / 4, "refused too early: {commit}");
+    log.recycle(log.anchor_after(CommitSeq(commit)));
+    log.append(CommitSeq(commit + 1), &[&[1; 10_000]], Some(Durability::Sync)).ok().unwrap();
+}
+
+#[test]
+fn a_power_cut_at_any_event_keeps_acknowledged_commits_and_nothing_but_whole_ones() {
+    let mut cuts = 0;
+    for seed in 0..12 {
+        let whole = SimWorld::new(seed, SimOptions::adversarial());
+        let (log, anchor) = create(&whole).unwrap();
+        let start = whole.events();
+        history(&log, seed, 1..40, &mut 0, &mut 0).unwrap();
+        let records = expected(seed, 1..40);
+        for event in (start..=whole.events()).step_by(1 + seed as usize % 3) {
+            let world = SimWorld::new(seed, SimOptions::adversarial());
+            world.cut_after(event);
+            let (mut acknowledged, mut tried) = (0, 0);
+            let Ok((log, _)) = create(&world) else { continue };
+            let _ = history(&log, seed, 1..40, &mut acknowledged, &mut tried);
+            drop(log);
+            let after = world.restart(event);
+            let (log, seen) = reopen(&after, anchor, 0).unwrap_or_else(|error| panic!("{error}: {after}"));
+            assert!(
+                seen.len() as u64 >= acknowledged && seen.len() as u64 <= tried,
+                "{} of {acknowledged}..{tried}: {after}",
+                seen.len()
+            );
+            for (at, (commit, bytes)) in seen.iter().enumerate() {
+                assert_eq!(commit.0, at as u64 + 1, "{after}");
+                assert!(bytes == &records[at], "commit {commit} has other bytes: {after}");
+            }
+            // And again: what recovery has shown stays, and new commits follow it.
+            let next = seen.len() as u64 + 1;
+            let position = append(&log, next, b"after").unwrap();
+            log.durable(position).wait().unwrap();
+            drop(log);
+            let last = after.restart(event + 1);
+            let (_, again) = reopen(&last, anchor, 0).unwrap_or_else(|error| panic!("{error}: {last}"));
+            assert_eq!(again.len() as u64, next, "{last}");
+            assert!(again[..seen.len()] == seen[..], "{last}");
+            cuts += 1;
+        }
+    }
+    assert!(cuts > 500, "only {cuts} cuts");
+}
+
+/// A log of 40 commits, each durable before the next, in a world where nothing is lost.
+fn calm_log() -> (SimWorld, Anchor) {
+    let world = SimWorld::new(9, SimOptions::calm());
+    let (log, anchor) = create(&world).unwrap();
+    for commit in 1..=40 {
+        let position = append(&log, commit, &[commit as u8; 500]).unwrap();
+        log.durable(position).wait().unwrap();
+    }
+    (world, anchor)
+}
+
+#[test]
+fn damage_in_the_middle_is_refused_and_a_torn_tail_is_not() {
+    let (world, anchor) = calm_log();
+    for block in 1..=40 {
+        let damaged = world.restart(block);
+        damaged.flip_bit("log", block * 4096 + 100, 3).unwrap();
+        let outcome = reopen(&damaged, anchor, 0);
+        if block == 40 {
+            assert_eq!(outcome.unwrap().1.len(), 39, "the last group cannot be told from a torn one");
+        } else {
+            let error = outcome.err().unwrap_or_else(|| panic!("damage in block {block} was cut off"));
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
+            assert!(error.to_string().contains(&format!("log group {} at {}", block + 1, block * 4096)), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_log_that_is_damaged_at_its_anchor_or_not_the_right_one_is_refused() {
+    let (world, anchor) = calm_log();
+    let old = world.snapshot_file("log").unwrap();
+    let (log, _) = reopen(&world, anchor, 0).unwrap();
+    for commit in 41..=60 {
+        let position = append(&log, commit, &[1; 5000]).unwrap();
+        log.durable(position).wait().unwrap();
+    }
+    let later = log.anchor_after(CommitSeq(60));
+    log.recycle(later);
+    drop(log);
+    assert!(reopen(&world, later, 60).is_ok());
+    world.restore_file("log", &old).unwrap();
+    let error = reopen(&world, later, 60).err().unwrap();
+    assert!(error.to_string().contains("older than the data file"), "{error}");
+    world.set_len("log", 0).unwrap();
+    assert_eq!(reopen(&world, anchor, 0).err().unwrap().kind(), ErrorKind::Corrupt);
+}
+
+#[test]
+fn a_failed_write_poisons_the_log_for_good() {
+    let world = SimWorld::new(1, SimOptions::calm());
+    let (log, _) = create(&world).unwrap();
+    let position = append(&log, 1, b"before").unwrap();
+    log.durable(position).wait().unwrap();
+    world.set_rates(nofault_io::sim::Rates { write_error: 1.0, ..Default::default() });
+    let position = append(&log, 2, b"lost").unwrap();
+    assert_eq!(log.durable(position).wait().unwrap_err().kind(), ErrorKind::Poisoned);
+    world.set_rates(nofault_io::sim::Rates::default());
+    assert_eq!(append(&log, 3, b"never").unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(log.durable_commit(), CommitSeq(1));
+}
+
+#[test]
+fn hooks_hear_of_commits_in_order_and_many_committers_share_writes() {
+    let world = SimWorld::new(6, SimOptions::default());
+    let directory = world.directory();
+    let disk = directory.create("log").unwrap();
+    let (_, recovered) = create_log(&*disk, &OPTIONS).unwrap();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hear = Arc::clone(&heard);
+    let hook = Box::new(move |commit: CommitSeq| hear.lock().unwrap().push(commit));
+    let log = Log::open(&*disk, LogOptions { log_bytes: 1 << 30, ..OPTIONS }, recovered).unwrap();
+    log.set_hook(hook);
+    let section = Mutex::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let position = {
+                        let mut next = section.lock().unwrap();
+                        *next += 1;
+                        append(&log, *next, b"a small record").unwrap()
+                    };
+                    log.durable(position).wait().unwrap();
+                }
+            });
+        }
+    });
+    let heard = heard.lock().unwrap();
+    assert!(heard.is_sorted() && heard.last() == Some(&CommitSeq(400)), "{heard:?}");
+    assert!(log.stats().groups_written <= 400 && log.stats().records_durable == 400, "{:?}", log.stats());
+}
