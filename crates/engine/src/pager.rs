@@ -504,6 +504,10 @@ impl Core {
             let mut books = self.books();
             books.changed.extend(changed.iter().map(|page| (*page, seq)));
         }
+        if self.frames.dirty_count() > self.frames.dirty_max() * 3 / 4 {
+            // Ahead of need, so that the next commits find frames.
+            self.keeper.wake();
+        }
         // A version of the same commit was never visible under any number.
         let (same, older): (Vec<_>, Vec<_>) = superseded.into_iter().partition(|old| old.from == old.until);
         self.registry().supersede(older);

@@ -126,8 +126,10 @@ fn keep_frames_free(core: &Weak<Core>, stop: &AtomicBool) {
         let many_dirty = core.frames.dirty_count() > core.frames.dirty_max() * 3 / 4;
         if starving || many_dirty || core.frames.free_count() < low_water || !core.full().waiting.is_empty() {
             freed = core.make_room(batch);
-            core.submit_reads();
         }
+        // At every round: whoever found no frame for its reads rings and goes, perhaps after frames were freed, and perhaps
+        // while it still had the queue.
+        core.submit_reads();
         let pressed = core.frames.free_count() < low_water;
         let pause = match (pressed, freed > 0) {
             (true, true) => Duration::ZERO,
