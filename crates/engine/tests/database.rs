@@ -15,7 +15,7 @@ use proptest::prelude::*;
 fn tiny() -> Settings {
     Settings {
         page_bytes: 512,
-        cache_bytes: 160 << 10,
+        cache_bytes: 640 << 10,
         log_bytes: 1 << 20,
         background_threads: false,
         ..Settings::default()
@@ -193,6 +193,10 @@ fn a_bulk_load_is_there_after_opening_again_and_a_wrong_one_leaves_nothing() {
         let error = bad.bulk_load(entries().chain([([0; 4], vec![1])])).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidCall, "{error}");
         assert_eq!(bad.range::<&[u8]>(..).count(), 0);
+        for number in 0..300u32 {
+            good.put(number.to_be_bytes(), [1; 60]).unwrap();
+            good.put(number.to_be_bytes(), vec![number as u8; if number % 5000 == 0 { 9000 } else { 60 }]).unwrap();
+        }
         db.checkpoint().unwrap();
         db.checkpoint().unwrap();
         assert!(db.stats().pool.blocks_used < blocks + 20, "{blocks} blocks before, {:?} after", db.stats().pool);

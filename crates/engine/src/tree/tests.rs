@@ -183,8 +183,9 @@ proptest! {
     #[test]
     fn a_tree_built_from_sorted_input_has_it_all(
         map in prop::collection::btree_map(keys(512), prop::collection::vec(any::<u8>(), 0..=128), 0..300),
+        seed in any::<u64>(),
     ) {
-        let (store, mut seq, tree) = new_tree(512, Residency::Everything);
+        let (store, mut seq, tree) = new_tree(512, Residency::Chance(seed));
         let mut builder = Builder::new(tree, 512);
         for (key, value) in &map {
             commit(&store, &mut seq, |edits| builder.push(edits, key, Cell::Inline(value))).unwrap();
@@ -329,4 +330,41 @@ fn a_lookup_misses_once_a_level_and_no_more() {
     let before = store.misses();
     drive(&store, || tree.get(&store.latest(), &7u64.to_be_bytes())).unwrap();
     assert_eq!(store.misses() - before, height.unwrap());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, max_shrink_iters: 100, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_tree_built_from_sorted_input_goes_on_as_any_other(
+        count in 0u16..400, len in 0usize..60, changes in prop::collection::vec((0u16..500, prop::option::of(0usize..100)), 0..200),
+        seed in any::<u64>(),
+    ) {
+        let (store, mut seq, tree) = new_tree(512, Residency::Chance(seed));
+        let mut builder = Builder::new(tree, 512);
+        let mut model = BTreeMap::new();
+        for number in 0..count {
+            let (key, value) = (number.to_be_bytes().to_vec(), vec![1; len]);
+            commit(&store, &mut seq, |edits| builder.push(edits, &key, Cell::Inline(&value))).unwrap();
+            model.insert(key, value);
+        }
+        commit(&store, &mut seq, |edits| builder.finish(edits)).unwrap();
+        for (number, len) in changes {
+            let key = number.to_be_bytes().to_vec();
+            match len {
+                Some(len) => {
+                    commit(&store, &mut seq, |edits| tree.put(edits, &key, Cell::Inline(&vec![2; len]))).unwrap();
+                    model.insert(key, vec![2; len]);
+                }
+                None => {
+                    commit(&store, &mut seq, |edits| tree.delete(edits, &key)).unwrap();
+                    model.remove(&key);
+                }
+            }
+        }
+        let all = KeyRange { start: Vec::new(), end: None };
+        let wanted: Vec<_> = model.into_iter().map(|(key, value)| (key, Found::Inline(value))).collect();
+        prop_assert_eq!(scan_all(&store, tree, &all, Direction::Forward), wanted);
+        prop_assert_eq!(check_tree(&store, tree), store.live_pages());
+    }
 }
