@@ -9,7 +9,7 @@ use nofault::error::{ErrorKind, Result};
 use nofault_io::disk::Directory;
 use nofault_io::sim::{SimOptions, SimWorld};
 
-use crate::story::{Book, Broken, Story, Style, content, for_each_seed, tiny};
+use crate::story::{Book, Broken, Story, Style, content, for_each_seed, tiny, verify};
 
 /// Lives of a database, each ended by a cut at a random event: in recovery, in a checkpoint, in the middle of a commit.
 /// What one life leaves is what the next begins with.
@@ -115,7 +115,7 @@ fn short_history(world: &SimWorld, seed: u64) -> (Option<Book>, bool) {
     let style = Style { keys: 20, reopen: false };
     let story = Story::new(db, directory, &tiny(), Book::new(), Rng::with_seed(seed), style);
     let broken = |broken: Broken| (Some(broken.book), false);
-    let mut story = match story.live(12) {
+    let mut story = match story.live(40) {
         Ok(story) => story,
         Err(error) => return broken(error),
     };
@@ -140,8 +140,7 @@ fn check_short_history(after: &SimWorld, book: &mut Option<Book>, what: &str) {
     };
     let found = content(&db).unwrap_or_else(|error| panic!("{what}: {error:?}"));
     book.get_or_insert_with(Book::new).survived(found, what);
-    let verification = db.verify().unwrap_or_else(|error| panic!("{what}: {error:?}"));
-    assert!(verification.is_clean(), "{what}: {:?}", verification.problems);
+    verify(&db).unwrap_or_else(|error| panic!("{what}: {error:?}"));
 }
 
 /// Run by `cargo xtask sim`, for as long as it says, with seeds that nobody has seen.
