@@ -2,5 +2,6 @@
 //!
 //! Each test draws everything it does from a seed. A failure prints the seed and the line that repeats it.
 
+mod faults;
 mod power_cuts;
 mod story;

@@ -9,7 +9,7 @@ use nofault::error::{ErrorKind, Result};
 use nofault_io::disk::Directory;
 use nofault_io::sim::{SimOptions, SimWorld};
 
-use crate::story::{Book, Broken, Story, Style, content, for_each_seed, tiny, verify};
+use crate::story::{Book, Broken, Story, Style, blames_the_data, content, for_each_seed, tiny, verify};
 
 /// Lives of a database, each ended by a cut at a random event: in recovery, in a checkpoint, in the middle of a commit.
 /// What one life leaves is what the next begins with.
@@ -30,8 +30,7 @@ fn lives(seed: u64, count: usize) -> u64 {
         (book, rng) = ended;
         if let Err(error) = outcome {
             assert!(world.is_cut(), "{what}: {error:?} without a power cut");
-            let blamed = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Bug | ErrorKind::NotFound);
-            assert!(!blamed, "{what}: a power cut is taken for {error:?}");
+            assert!(!blames_the_data(&error), "{what}: a power cut is taken for {error:?}");
         }
         // A life that ended by itself is cut as it stands.
         cuts += 1;
@@ -71,7 +70,7 @@ fn one_life(
         let Broken { book, rng, error } = story.broken(error);
         return ((book, rng), Err(error));
     }
-    match story.live(60) {
+    match story.live(24) {
         Ok(story) => ((story.book, story.rng), Ok(())),
         Err(Broken { book, rng, error }) => ((book, rng), Err(error)),
     }

@@ -165,6 +165,8 @@ pub(crate) struct Story {
     settings: Settings,
     snapshots: Vec<(Snapshot, Model)>,
     stamp: u32,
+    /// A commit was tried, and it is not known how that ended.
+    pub(crate) undecided: bool,
 }
 
 /// The story so far, when the database in it has failed.
@@ -176,7 +178,7 @@ pub(crate) struct Broken {
 
 impl Story {
     pub(crate) fn new(db: Db, directory: Arc<dyn Directory>, settings: &Settings, book: Book, rng: Rng, style: Style) -> Self {
-        Self { db, book, stamp: 0, rng, style, directory, settings: settings.clone(), snapshots: Vec::new() }
+        Self { db, book, stamp: 0, rng, style, directory, settings: settings.clone(), snapshots: Vec::new(), undecided: false }
     }
 
     /// Takes steps until one fails.
@@ -253,7 +255,9 @@ impl Story {
     /// Tries a commit that leads to `after`.
     fn commit(&mut self, after: Model, durability: Durability, work: impl FnOnce(&Db) -> Result<()>) -> Result<()> {
         self.book.attempt(after);
+        self.undecided = true;
         work(&self.db)?;
+        self.undecided = false;
         if durability == Durability::Sync {
             self.book.durable();
         }
@@ -340,11 +344,13 @@ impl Story {
         let was_empty = after[&name].is_empty();
         after.insert(name, Arc::new(rows.clone()));
         self.book.attempt(after);
+        self.undecided = true;
         match table.bulk_load(rows) {
             Ok(_) => self.book.durable(),
             Err(error) if !was_empty && error.kind() == ErrorKind::InvalidCall => self.book.refused(),
             Err(error) => return Err(error),
         }
+        self.undecided = false;
         Ok(())
     }
 
@@ -366,8 +372,12 @@ impl Story {
         let other = nofault_io::sim::SimWorld::new(0, nofault_io::sim::SimOptions::calm());
         let placeholder: Arc<dyn Directory> = other.directory();
         self.db = Db::create_in(&placeholder, &self.settings)?;
-        self.db = Db::open_in(&self.directory, &self.settings)?;
-        let found = content(&self.db)?;
+        // Twice: one fault must not keep the database shut.
+        self.db = Db::open_in(&self.directory, &self.settings).or_else(|error| {
+            assert!(!blames_the_data(&error), "closed and opened again: {error:?}");
+            Db::open_in(&self.directory, &self.settings)
+        })?;
+        let found = content(&self.db).or_else(|_| content(&self.db))?;
         self.book.survived(found, "closed and opened again");
         Ok(())
     }
@@ -419,13 +429,18 @@ impl Story {
     }
 }
 
+/// Whether an error says that the files are damaged, or nofault is.
+pub(crate) fn blames_the_data(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Bug | ErrorKind::NotFound | ErrorKind::InvalidCall)
+}
+
 /// Nothing is broken.
 ///
 /// # Errors
 /// What the disk refused.
 pub(crate) fn verify(db: &Db) -> Result<()> {
     let problems = db.verify()?.problems;
-    match problems.iter().find(|problem| !matches!(problem.error.kind(), ErrorKind::Corrupt | ErrorKind::Bug)) {
+    match problems.iter().find(|problem| !blames_the_data(&problem.error)) {
         Some(problem) => Err(problem.error.clone()),
         None if problems.is_empty() => Ok(()),
         None => panic!("verify finds {problems:?}"),
