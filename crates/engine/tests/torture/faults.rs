@@ -163,7 +163,7 @@ fn a_full_disk_refuses_writes_until_there_is_room_again() {
         let mut kept = 0u32;
         let error = loop {
             assert!(kept < 10_000, "seed {seed}: the disk never fills up");
-            match table.put(kept.to_be_bytes(), [kept as u8; 90]) {
+            match table.put(kept.to_be_bytes(), [kept as u8; 900]) {
                 Ok(()) => kept += 1,
                 Err(error) => break error,
             }
@@ -171,7 +171,7 @@ fn a_full_disk_refuses_writes_until_there_is_room_again() {
         assert!(matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Poisoned), "seed {seed}: {error:?}");
         println!("seed {seed}: full after {kept} puts: {error}");
         for key in 0..kept {
-            assert_eq!(table.get(key.to_be_bytes()).unwrap(), Some(vec![key as u8; 90]), "seed {seed}");
+            assert_eq!(table.get(key.to_be_bytes()).unwrap(), Some(vec![key as u8; 900]), "seed {seed}");
         }
         world.set_capacity(None);
         if error.kind() == ErrorKind::Poisoned {

@@ -2,6 +2,7 @@
 //!
 //! Each test draws everything it does from a seed. A failure prints the seed and the line that repeats it.
 
+mod damage;
 mod faults;
 mod power_cuts;
 mod story;
