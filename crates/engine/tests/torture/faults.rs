@@ -37,6 +37,9 @@ fn history(seed: u64, fault: Option<Fault>, what: &str) -> (SimStats, bool) {
     for _ in 0..STEPS {
         if let Err(error) = story.step() {
             check_kind(&error, what);
+            if std::env::var_os("NOFAULT_TELL").is_some() {
+                println!("{what}: {error:?}, undecided: {}", story.undecided);
+            }
             if settle(&mut story, error, what) == Health::Poisoned {
                 break;
             }
