@@ -5,4 +5,5 @@
 mod damage;
 mod faults;
 mod power_cuts;
+mod serializable;
 mod story;
