@@ -343,6 +343,11 @@ pub(crate) struct Exclusive<S: Store, L: CommitLog> {
 }
 
 impl<S: Store, L: CommitLog> Exclusive<S, L> {
+    /// The number of this commit.
+    pub(crate) fn seq(&self) -> CommitSeq {
+        self.seq
+    }
+
     /// Replays: this is commit `seq`, later than all before, and its record is in the log.
     pub(crate) fn replay_as(&mut self, seq: CommitSeq) {
         self.seq = seq;
