@@ -257,7 +257,8 @@ impl Db {
     }
 
     pub(crate) async fn sync_in(&self, mode: Mode) -> Result<()> {
-        self.core.wait_durable(mode, self.core.commits.last().position).await
+        self.core.wait_durable(mode, self.core.commits.last().position).await?;
+        self.core.commits.check_poison()
     }
 
     async fn commit_in(&self, mode: Mode, ops: Vec<Op>, durability: Durability) -> Result<()> {

@@ -282,6 +282,14 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         let _ = self.poisoned.set(Error::new(ErrorKind::Poisoned, message));
     }
 
+    /// Whether anything can still be committed.
+    ///
+    /// # Errors
+    /// `Poisoned`, saying since when.
+    pub(crate) fn check_poison(&self) -> Result<()> {
+        self.poisoned.get().cloned().map_or(Ok(()), Err)
+    }
+
     fn enter(&self) -> std::result::Result<MutexGuard<'_, Section>, Refused> {
         match self.poisoned.get() {
             Some(error) => Err(Refused::Wait(Wait::Failed(error.clone()))),
@@ -335,6 +343,11 @@ pub(crate) struct Exclusive<S: Store, L: CommitLog> {
 }
 
 impl<S: Store, L: CommitLog> Exclusive<S, L> {
+    /// The number of this commit.
+    pub(crate) fn seq(&self) -> CommitSeq {
+        self.seq
+    }
+
     /// Replays: this is commit `seq`, later than all before, and its record is in the log.
     pub(crate) fn replay_as(&mut self, seq: CommitSeq) {
         self.seq = seq;

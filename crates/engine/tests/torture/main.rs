@@ -1,0 +1,9 @@
+//! Hard tests of the whole database, through its public face only: a model beside it, a simulated disk beneath it.
+//!
+//! Each test draws everything it does from a seed. A failure prints the seed and the line that repeats it.
+
+mod damage;
+mod faults;
+mod power_cuts;
+mod serializable;
+mod story;
