@@ -321,28 +321,7 @@ impl Reader {
                 candidates.entry(header.position / self.segment_bytes).or_default().push(slot);
             }
         }
-        self.refuse_a_cut_slot()?;
         Ok(candidates)
-    }
-
-    /// A slot is whole before it is used: growing it may have been cut short, but then there is no group in it.
-    fn refuse_a_cut_slot(&mut self) -> Result<()> {
-        let whole = self.slot_count() as u64 * self.segment_bytes;
-        if self.file_bytes - whole < LOG_BLOCK_BYTES as u64 {
-            return Ok(());
-        }
-        let block =
-            IoBuf::zeroed(LOG_BLOCK_BYTES, PageKind::Small).map_err(|error| Error::from_io("read the log", error))?;
-        if let OpKind::Read(block) = self.run(OpKind::Read(block), whole)?
-            && peek_group(&block, self.segment_bytes).is_some()
-        {
-            let what = format!(
-                "the log ends at {} in the middle of a segment in use: the file was cut, restore a backup",
-                self.file_bytes
-            );
-            return Err(Error::new(ErrorKind::Corrupt, what));
-        }
-        Ok(())
     }
 
     /// Looks for a group that says that group `missing` was durable.
