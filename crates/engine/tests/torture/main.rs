@@ -4,6 +4,7 @@
 
 mod damage;
 mod faults;
+mod futures;
 mod power_cuts;
 mod serializable;
 mod story;
