@@ -3,6 +3,7 @@
 //! A child is this same program, told by an environment variable to run one ignored test.
 
 mod kill;
+mod memory;
 mod second_process;
 
 use std::path::Path;
