@@ -26,7 +26,9 @@ fn opening_what_another_process_has_open_names_that_process() {
     let mut holder = child("second_process::child_that_holds", &path);
     let mut lines = BufReader::new(holder.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap() == "opened"), "the child ended early");
-    for error in [Db::open(&path, &Settings::default()), Db::create(&path, &Settings::default())].map(Result::unwrap_err) {
+    for error in
+        [Db::open(&path, &Settings::default()), Db::create(&path, &Settings::default())].map(Result::unwrap_err)
+    {
         assert_eq!(error.kind(), ErrorKind::Busy, "{error:?}");
         assert!(error.to_string().contains(&holder.id().to_string()), "{error}");
     }

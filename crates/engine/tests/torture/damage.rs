@@ -100,7 +100,10 @@ fn examine(world: &SimWorld, patient: &Patient, excused: bool, what: &str, tally
     let shown = states.into_iter().find(|state| agrees(&db, state));
     let expected = shown.unwrap_or_else(|| {
         let found = crate::story::content(&db);
-        panic!("{what}: shows what never was: {}", found.map_or("errors too".into(), |f| difference(&patient.newest, &f)))
+        panic!(
+            "{what}: shows what never was: {}",
+            found.map_or("errors too".into(), |f| difference(&patient.newest, &f))
+        )
     });
     for (name, rows) in expected {
         let table = match db.table(name) {
@@ -112,7 +115,9 @@ fn examine(world: &SimWorld, patient: &Patient, excused: bool, what: &str, tally
         };
         for (key, value) in rows.iter() {
             match table.get(key) {
-                Ok(found) => assert!(found.as_deref() == Some(value), "{what}: {name}/{}", String::from_utf8_lossy(key)),
+                Ok(found) => {
+                    assert!(found.as_deref() == Some(value), "{what}: {name}/{}", String::from_utf8_lossy(key))
+                }
                 Err(error) => fail(&error),
             }
         }
@@ -245,7 +250,13 @@ fn files_cut_emptied_extended_or_replaced_by_older_ones_never_show_a_wrong_value
                 world.set_len(file, end).unwrap();
                 // Cutting off just the last commit looks like a torn end.
                 let excused = file == "log" && (patient.last_group.start..patient.last_group.end).contains(&end);
-                examine(&world, &patient, excused, &format!("seed {seed}: {file} of {whole} bytes is now {end}"), &mut tally);
+                examine(
+                    &world,
+                    &patient,
+                    excused,
+                    &format!("seed {seed}: {file} of {whole} bytes is now {end}"),
+                    &mut tally,
+                );
             }
             let world = patient.world.restart(seed);
             world.restore_file(file, &patient.older[index]).unwrap();

@@ -2,9 +2,12 @@
 //!
 //! Each test draws everything it does from a seed. A failure prints the seed and the line that repeats it.
 
+#![expect(clippy::unwrap_used, reason = "a test that meets what it did not expect has failed")]
+
 mod damage;
 mod faults;
 mod futures;
+mod hostile;
 mod power_cuts;
 mod serializable;
 mod story;

@@ -64,7 +64,10 @@ fn committed_transactions_fit_an_order_in_which_they_ran_one_by_one() {
         refuse_cycles(&history, seed);
         for key in 0..KEYS {
             let last = number(table.get(key.to_be_bytes()).unwrap());
-            assert!(last == 0 || history.contains_key(&last), "seed {seed}: key {key} was written by {last}, which conflicted");
+            assert!(
+                last == 0 || history.contains_key(&last),
+                "seed {seed}: key {key} was written by {last}, which conflicted"
+            );
         }
     });
 }
@@ -122,7 +125,10 @@ fn refuse_cycles(history: &BTreeMap<u64, Seen>, seed: u64) {
     for (me, seen) in history {
         for (key, writer) in &seen.reads {
             if *writer != 0 {
-                after.get_mut(writer).unwrap_or_else(|| panic!("seed {seed}: {me} read what {writer} never committed")).insert(*me);
+                after
+                    .get_mut(writer)
+                    .unwrap_or_else(|| panic!("seed {seed}: {me} read what {writer} never committed"))
+                    .insert(*me);
             }
             if let Some(later) = overwriter.get(&(*key, *writer)).filter(|later| *later != me) {
                 after.get_mut(me).unwrap().insert(*later);

@@ -130,7 +130,8 @@ pub(crate) fn difference(expected: &Model, found: &Model) -> String {
 pub(crate) fn content(db: &Db) -> Result<Model> {
     let mut model = Model::new();
     for name in db.table_names()? {
-        let rows: Result<Rows> = db.table(&name)?.range::<&[u8]>(..).map(|row| row.map(|(k, v)| (k, v.into()))).collect();
+        let rows: Result<Rows> =
+            db.table(&name)?.range::<&[u8]>(..).map(|row| row.map(|(k, v)| (k, v.into()))).collect();
         model.insert(name, Arc::new(rows?));
     }
     Ok(model)
@@ -177,8 +178,25 @@ pub(crate) struct Broken {
 }
 
 impl Story {
-    pub(crate) fn new(db: Db, directory: Arc<dyn Directory>, settings: &Settings, book: Book, rng: Rng, style: Style) -> Self {
-        Self { db, book, stamp: 0, rng, style, directory, settings: settings.clone(), snapshots: Vec::new(), undecided: false }
+    pub(crate) fn new(
+        db: Db,
+        directory: Arc<dyn Directory>,
+        settings: &Settings,
+        book: Book,
+        rng: Rng,
+        style: Style,
+    ) -> Self {
+        Self {
+            db,
+            book,
+            stamp: 0,
+            rng,
+            style,
+            directory,
+            settings: settings.clone(),
+            snapshots: Vec::new(),
+            undecided: false,
+        }
     }
 
     /// Takes steps until one fails.
