@@ -67,7 +67,6 @@ impl Checkpointer {
             log_anchor: anchor.position,
             log_anchor_sequence: anchor.sequence,
             log_anchor_checksum: anchor.checksum,
-            log_file_bytes: self.log.stats().file_bytes,
             ..*current
         };
         let next = write_table(&self.pager, next)?;

@@ -91,7 +91,6 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, file_i
         log_anchor: anchor.position,
         log_anchor_sequence: anchor.sequence,
         log_anchor_checksum: anchor.checksum,
-        log_file_bytes: 0,
     };
     let space = Pager::new_space(settings.page_bytes, FILE_BYTES_MAX);
     let pager =
@@ -120,14 +119,6 @@ pub(crate) fn open(directory: &Arc<dyn Directory>, settings: &Settings) -> Resul
     drop(reader);
     let pager = Pager::new(&*disk, &pager_options(settings, &superblock), map, space, superblock.commit)?;
     let log_disk = open_file(LOG)?;
-    let log_bytes = log_disk.len_bytes().map_err(|error| Error::from_io("look how long the log is", error))?;
-    if log_bytes < superblock.log_file_bytes {
-        let what = format!(
-            "the log ends at {log_bytes}, and had {} bytes at the last checkpoint: commits may be lost, restore a backup",
-            superblock.log_file_bytes
-        );
-        return Err(Error::new(ErrorKind::Corrupt, what));
-    }
     let options = log_options(settings, superblock.file_id, superblock.segment_bytes);
     let anchor = Anchor {
         position: superblock.log_anchor,
@@ -148,7 +139,8 @@ const FILE_BYTES_MAX: u64 = 1 << 56;
 fn pager_options(settings: &Settings, superblock: &Superblock) -> PagerOptions {
     let log_memory = log_buffer_bytes(settings) as u64 + LOG_GROUPS_BYTES;
     PagerOptions {
-        cache_bytes: (settings.cache_bytes as u64).saturating_sub(log_memory),
+        cache_bytes: settings.cache_bytes as u64,
+        spent_bytes: log_memory,
         page_bytes: superblock.page_bytes as usize,
         file_id: superblock.file_id,
         snapshot_bytes_max: u64::MAX,

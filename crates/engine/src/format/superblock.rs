@@ -47,8 +47,6 @@ pub(crate) struct Superblock {
     pub(crate) log_anchor_sequence: u64,
     /// … and its checksum. Recovery insists on finding exactly this group.
     pub(crate) log_anchor_checksum: u64,
-    /// The log file had this many bytes in segments: it never shrinks, so a shorter one has lost commits.
-    pub(crate) log_file_bytes: u64,
 }
 
 impl Superblock {
@@ -71,7 +69,6 @@ impl Superblock {
         out.u64(self.log_anchor);
         out.u64(self.log_anchor_sequence);
         out.u64(self.log_anchor_checksum);
-        out.u64(self.log_file_bytes);
         debug_assert!(out.at <= USED_BYTES, "the fields overlap the reserved bytes");
         let end = SUPERBLOCK_BYTES - 8;
         let sum = placed_checksum(self.file_id, slot as u64, &sector[..end]);
@@ -112,7 +109,6 @@ impl Superblock {
         let (page_bytes, table_levels) = (from.u32(), from.u32());
         let (segment_bytes, page_count, table_root, table_checksum) = (from.u64(), from.u64(), from.u64(), from.u64());
         let (log_anchor, log_anchor_sequence, log_anchor_checksum) = (from.u64(), from.u64(), from.u64());
-        let log_file_bytes = from.u64();
         if !page_bytes.is_power_of_two() || !(PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&(page_bytes as usize)) {
             return Err(broken(&format!("pages of {page_bytes} bytes")));
         }
@@ -139,7 +135,6 @@ impl Superblock {
             log_anchor,
             log_anchor_sequence,
             log_anchor_checksum,
-            log_file_bytes,
         })
     }
 }
@@ -213,7 +208,6 @@ pub(crate) mod tests {
             log_anchor: 8192,
             log_anchor_sequence: 3,
             log_anchor_checksum: 11,
-            log_file_bytes: 4 << 20,
         }
     }
 

@@ -60,7 +60,14 @@ pub(crate) fn read_log(disk: &dyn Disk, options: &LogOptions, anchor: Anchor, af
         );
         return Err(Error::new(ErrorKind::Corrupt, what));
     }
-    let Chain { mut reader, slots, last, position, .. } = chain;
+    let Chain { mut reader, slots, last, position, slots_claimed, .. } = chain;
+    if slots_claimed > slots.len() as u64 {
+        let what = format!(
+            "the log file has been cut short: it holds {} of {slots_claimed} segments; restore it or a backup",
+            slots.len()
+        );
+        return Err(Error::new(ErrorKind::Corrupt, what));
+    }
     reader.refuse_damage(last.sequence + 1, position)?;
     Ok(Recovered { slots, last, position, anchor, marks, commit: records.commit })
 }
@@ -133,6 +140,8 @@ struct Chain {
     position: u64,
     slot: Option<usize>,
     slots: Vec<Option<u64>>,
+    /// Segments that the file has held according to its groups.
+    slots_claimed: u64,
 }
 
 impl Chain {
@@ -141,7 +150,17 @@ impl Chain {
         let candidates = reader.candidates()?;
         let slots = vec![None; reader.slot_count()];
         let position = anchor.position;
-        Ok(Self { reader, candidates, anchor, at_anchor: true, last: anchor, position, slot: None, slots })
+        Ok(Self {
+            reader,
+            candidates,
+            anchor,
+            at_anchor: true,
+            last: anchor,
+            position,
+            slot: None,
+            slots,
+            slots_claimed: 0,
+        })
     }
 
     /// The next group after the anchor, and where in the loaded segment it begins. `None` at the end of the chain.
@@ -162,6 +181,7 @@ impl Chain {
             }
             let Some(header) = self.slot.and_then(|_| self.group_at(at)) else { return Ok(None) };
             self.position += header.len_bytes() as u64;
+            self.slots_claimed = self.slots_claimed.max(header.slots);
             if !self.at_anchor {
                 self.last = Anchor { position: header.position, sequence: header.sequence, checksum: header.checksum };
                 return Ok(Some((header, at)));
@@ -301,28 +321,7 @@ impl Reader {
                 candidates.entry(header.position / self.segment_bytes).or_default().push(slot);
             }
         }
-        self.refuse_a_cut_slot()?;
         Ok(candidates)
-    }
-
-    /// A slot is whole before it is used: growing it may have been cut short, but then there is no group in it.
-    fn refuse_a_cut_slot(&mut self) -> Result<()> {
-        let whole = self.slot_count() as u64 * self.segment_bytes;
-        if self.file_bytes - whole < LOG_BLOCK_BYTES as u64 {
-            return Ok(());
-        }
-        let block =
-            IoBuf::zeroed(LOG_BLOCK_BYTES, PageKind::Small).map_err(|error| Error::from_io("read the log", error))?;
-        if let OpKind::Read(block) = self.run(OpKind::Read(block), whole)?
-            && peek_group(&block, self.segment_bytes).is_some()
-        {
-            let what = format!(
-                "the log ends at {} in the middle of a segment in use: the file was cut, restore a backup",
-                self.file_bytes
-            );
-            return Err(Error::new(ErrorKind::Corrupt, what));
-        }
-        Ok(())
     }
 
     /// Looks for a group that says that group `missing` was durable.
@@ -362,8 +361,15 @@ pub(crate) fn create_log(disk: &dyn Disk, options: &LogOptions) -> Result<(Ancho
         super::drive::add_segment(queue.as_mut(), slot * options.segment_bytes, options.segment_bytes)?;
     }
     let mut block = IoBuf::zeroed(LOG_BLOCK_BYTES, PageKind::Small).map_err(failed)?;
-    let header =
-        GroupHeader { sequence: 1, position: 0, durable_sequence: 0, previous: 0, payload_bytes: 0, checksum: 0 };
+    let header = GroupHeader {
+        sequence: 1,
+        position: 0,
+        durable_sequence: 0,
+        previous: 0,
+        slots: 2,
+        payload_bytes: 0,
+        checksum: 0,
+    };
     let checksum = crate::format::encode_group(options.file_id, &header, &mut block);
     queue.push(Op::new(0, 0, OpKind::write(block, true))).map_err(|refused| failed(refused.error))?;
     let mut done = Vec::new();

@@ -153,7 +153,6 @@ fn a_failed_sync_poisons_commits_and_reads_go_on() {
 }
 
 #[test]
-#[ignore = "fails: a reader that needs a frame is given the writer's ENOSPC when the whole pool is dirty"]
 fn a_full_disk_refuses_writes_until_there_is_room_again() {
     for_each_seed("a_full_disk", 1..=4, |seed| {
         let world = SimWorld::new(seed, SimOptions::default());

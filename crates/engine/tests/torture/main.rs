@@ -2,7 +2,7 @@
 //!
 //! Each test draws everything it does from a seed. A failure prints the seed and the line that repeats it.
 
-#![expect(clippy::unwrap_used, reason = "a test that meets what it did not expect has failed")]
+#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 mod damage;
 mod faults;
