@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 mod kill;
+mod memory;
 mod second_process;
 
 use std::path::Path;

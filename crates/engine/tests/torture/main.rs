@@ -6,6 +6,8 @@
 
 mod damage;
 mod faults;
+mod futures;
+mod hostile;
 mod power_cuts;
 mod serializable;
 mod story;
