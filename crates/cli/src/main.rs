@@ -36,7 +36,9 @@ fn main() -> ExitCode {
         }
     });
     if let Err(error) = handler {
-        eprintln!("nofault: Ctrl-C cannot be handled ({error}): an interrupted run will clean up at the next start");
+        lab::tell(&format!(
+            "nofault: Ctrl-C cannot be handled ({error}): what an interrupted run leaves is removed at the next start"
+        ));
     }
     let result = match command {
         Command::Lab(arguments) => lab::run(arguments, &cancel),
@@ -44,8 +46,9 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("nofault: {error:#}");
-            ExitCode::from(error.downcast_ref::<LabError>().map_or(1, LabError::exit_code))
+            lab::tell(&format!("nofault: {error:#}"));
+            // What is not the lab's own error came from the system: 1 is for `compare`.
+            ExitCode::from(error.downcast_ref::<LabError>().map_or(9, LabError::exit_code))
         }
     }
 }

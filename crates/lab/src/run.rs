@@ -25,7 +25,7 @@ use crate::config::Config;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format;
 use crate::machine::cache;
-use crate::machine::memory::{Limit, Plan as MemoryPlan};
+use crate::machine::memory::Limit;
 use crate::machine::read_ahead::ReadAhead;
 use crate::measure::unix_ms;
 use crate::progress::Progress;
@@ -83,15 +83,24 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
     }
     let started = Instant::now();
     let mut prepared = Prepared::look(config, options.keep_data)?;
-    prepared.notes().iter().for_each(|note| progress.say(note));
-    let schedule = Schedule::of(config, prepared.available());
-    progress.say(&schedule.show(config, &prepared)?);
+    prepared.notes().iter().for_each(|note| progress.say_wrapped("note: ", note));
+    let schedule = Schedule::of(config, prepared.available(), prepared.no_limit());
+    for (what, value) in schedule.show(config, &prepared)? {
+        progress.say_wrapped(&format!("{what:<11}"), &value);
+    }
+    if schedule.cells.is_empty() {
+        let (kind, reason) = match prepared.no_limit() {
+            Some(reason) => (LabErrorKind::NoPermission, reason),
+            None => (LabErrorKind::Unsupported, "the plan says what is left out, and why"),
+        };
+        return Err(LabError::new(kind, format!("nothing can be measured here: {reason}")));
+    }
     if options.plan_only {
         return Ok(None);
     }
 
     let survey = prepared.survey();
-    survey.biases.iter().for_each(|bias| progress.say(&format!("note: {bias}")));
+    survey.biases.iter().for_each(|bias| progress.say_wrapped("note: ", bias));
     let folder = make_folder(options, prepared.folder())?;
     let run_info = RunInfo {
         schema: SCHEMA,
@@ -102,11 +111,21 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
         biases: survey.biases,
     };
     let mut writer = RecordWriter::create(&folder.join(RECORDS_NAME), &run_info).map_err(LabError::from)?;
-    let mut runner = Runner { options, progress, cancel, writer: &mut writer, ballast: None, wrong: 0, failed: 0 };
+    let mut runner =
+        Runner { options, progress, cancel, writer: &mut writer, ballast: None, tried: 0, wrong: 0, failed: 0 };
     let result = runner.all(&mut prepared);
+    let tried = runner.tried;
     drop(runner);
     progress.finish();
-    let trouble = finish(&mut writer, result, started)?;
+    let trouble = match result {
+        // Before the first cell there is nothing to keep.
+        Err(error) if tried == 0 => {
+            drop(writer);
+            let _ = std::fs::remove_file(folder.join(RECORDS_NAME)).and_then(|()| std::fs::remove_dir(&folder));
+            return Err(error);
+        }
+        result => finish(&mut writer, result, started)?,
+    };
     // The devices and files are taken away before the report is made: a Ctrl-C from here on leaves nothing behind.
     prepared.close()?;
     let records = read_records(&folder.join(RECORDS_NAME)).map_err(LabError::from)?;
@@ -122,16 +141,30 @@ pub fn config_from_file(path: &Path) -> Result<Config> {
     if path.is_dir() || path.extension().is_some_and(|end| end == "ndjson") {
         return Ok(read(path)?.run.config);
     }
-    let text =
-        std::fs::read_to_string(path).map_err(|error| LabError::system(format!("read {}", path.display()), &error))?;
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let message =
+                format!("there is no {}; 'nofault lab --print-config' prints a file to start from", path.display());
+            return Err(LabError::new(LabErrorKind::Usage, message));
+        }
+        Err(error) => return Err(LabError::system(format!("read {}", path.display()), &error)),
+    };
     Config::from_toml(&text)
 }
 
 /// Reads a result: its folder, or its record file.
 ///
 /// # Errors
-/// `Damaged` with line and column; `System` when it cannot be read.
+/// `Usage` when there is none; `Damaged` with line and column; `System` when it cannot be read.
 pub fn read(path: &Path) -> Result<RecordFile> {
+    if !path.exists() || path.is_dir() && !path.join(RECORDS_NAME).exists() {
+        let message = format!(
+            "there is no result in {}: name a result folder or its {RECORDS_NAME} ('nofault lab list' shows them)",
+            path.display()
+        );
+        return Err(LabError::new(LabErrorKind::Usage, message));
+    }
     Ok(read_records(path)?)
 }
 
@@ -184,6 +217,8 @@ struct Runner<'a> {
     writer: &'a mut RecordWriter,
     /// Locking memory takes seconds, so ballast stays from cell to cell of one limit.
     ballast: Option<(MemoryLimit, Limit)>,
+    /// Cells that were begun.
+    tried: u64,
     wrong: u64,
     failed: u64,
 }
@@ -196,7 +231,7 @@ impl Runner<'_> {
         }
         prepared.make(self.progress, self.cancel)?;
         // Once more: only now have the devices their names.
-        let schedule = Schedule::of(&self.options.config, prepared.available());
+        let schedule = Schedule::of(&self.options.config, prepared.available(), prepared.no_limit());
         for skip in &schedule.skips {
             self.writer.append(&Record::Skip(skip.clone()))?;
         }
@@ -207,6 +242,7 @@ impl Runner<'_> {
                 return Ok(Some(interrupted(index, count)));
             }
             self.progress.begin_cell(index, count, spec);
+            self.tried += 1;
             match self.one(spec) {
                 Ok(outcome) => {
                     self.wrong += outcome.checks.wrong;
@@ -229,7 +265,7 @@ impl Runner<'_> {
     fn could_not(&mut self, spec: &CellSpec, error: &LabError) -> Result<()> {
         self.failed += u64::from(error.kind() != LabErrorKind::Unsupported);
         self.progress.skip(schedule::time_of(spec));
-        self.progress.say(&format!("  {}: {error}", crate::progress::describe(spec)));
+        self.progress.say_wrapped("not measured: ", &format!("{}: {error}", crate::progress::describe(spec)));
         self.writer.append(&Record::Skip(Skip {
             experiment: spec.experiment,
             target: spec.target.label.clone(),
@@ -245,11 +281,16 @@ impl Runner<'_> {
             Some(kib) => Some(ReadAhead::set(&paths, kib.parse().unwrap_or(0))?),
             None => None,
         };
-        let resident = cache::prepare(spec.cache, &paths, spec.memory.bytes)?;
-        let limit = match self.ballast.take() {
-            Some((held, limit)) if held == spec.memory => limit,
-            // The old one is dropped first: both at once would not fit.
-            _ => MemoryPlan { limit: spec.memory, notes: Vec::new() }.enforce()?,
+        // Pages are charged to whoever reads them first, so a warm cell starts cold under its limit and warms up itself.
+        let cold = match (spec.cache, spec.memory.method) {
+            (CacheState::Warm, MemoryMethod::None) => None,
+            _ => Some(cache::make_cold(&paths, cache::Means::best())?),
+        };
+        // An old one is dropped first: a new one beside it would be too small once the old one goes.
+        let held = self.ballast.take().filter(|(held, _)| *held == spec.memory).map(|(_, limit)| limit);
+        let limit = match held {
+            Some(limit) => limit,
+            None => Limit::enforce(spec.memory)?,
         };
         let cgroup = limit.cgroup().map(|guard| guard.path().to_path_buf());
         let progress = &mut *self.progress;
@@ -260,11 +301,20 @@ impl Runner<'_> {
             self.cancel,
             &mut |tick| progress.tick(spec, tick),
         )?;
+        limit.check()?;
         if spec.memory.method == MemoryMethod::Ballast {
             self.ballast = Some((spec.memory, limit));
         }
-        outcome.cache_method = resident.method;
-        outcome.resident_before_bytes = resident.resident_bytes;
+        match (cold, spec.cache) {
+            (Some(cold), CacheState::Cold) => {
+                outcome.cache_method = cold.method;
+                outcome.resident_before_bytes = cold.resident_bytes;
+            }
+            (Some(cold), CacheState::Warm) => {
+                outcome.cache_method = format!("{}; then {}", cold.method, outcome.cache_method);
+            }
+            (None, _) => {}
+        }
         outcome.resident_after_bytes = paths.iter().map(|path| cache::residency(path)).sum();
         let left = outcome.resident_before_bytes.unwrap_or(0);
         if spec.cache == CacheState::Cold && left > spec.target.data_bytes / 100 {
@@ -301,10 +351,10 @@ fn interrupted(done: usize, count: usize) -> LabError {
 fn show_limit(limit: &MemoryLimit) -> String {
     let bytes = format::bytes(limit.bytes);
     match limit.method {
-        MemoryMethod::None => "unlimited".into(),
+        MemoryMethod::None => "not limited: nothing here needs it".into(),
         MemoryMethod::CgroupV2 => format!("{bytes} by a memory cgroup (version 2)"),
         MemoryMethod::CgroupV1 => format!("{bytes} by a memory cgroup (version 1)"),
-        MemoryMethod::Ballast => format!("{bytes} left by locked ballast"),
+        MemoryMethod::Ballast => format!("{bytes} left to all processes by ballast"),
         MemoryMethod::LargeFile => "all of RAM, with data larger than it".into(),
     }
 }

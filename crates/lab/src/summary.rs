@@ -184,8 +184,8 @@ impl Family {
         match () {
             () if has("fio") => Self::Baseline,
             () if has("uring") || has("engine") || has("pool-reads") => Self::Ring,
-            () if has("map") => Self::Mapped,
-            () if has("direct") => Self::Direct,
+            () if has("map") || has("msync") => Self::Mapped,
+            () if has("direct") || has("pwrite-dsync") => Self::Direct,
             () => Self::Buffered,
         }
     }
@@ -268,6 +268,16 @@ impl<'a> Group<'a> {
         }
         label
     }
+}
+
+/// fio's group with the engine and parameters of one of the lab's own direct contenders.
+pub fn fio_of<'g, 'a>(own: &Group<'_>, groups: &[&'g Group<'a>]) -> Option<&'g Group<'a>> {
+    let rings = own.family() == Family::Ring;
+    own.family().is_explicit().then_some(())?;
+    groups.iter().copied().find(|fio| {
+        let same_engine = ["uring", "libaio"].iter().any(|engine| fio.spec.contender.contains(engine)) == rings;
+        fio.family() == Family::Baseline && same_engine && fio.spec.params == own.spec.params
+    })
 }
 
 /// Everything of a record file, grouped; in the order in which cells were first measured.
@@ -363,8 +373,23 @@ pub fn contender_title(id: &str) -> String {
         "pread-buffered" => "pread buffered",
         "pread-direct" => "pread O_DIRECT",
         "uring-direct" => "io_uring O_DIRECT",
-        "fio-uring" => "fio io_uring",
-        "fio-psync" => "fio psync",
+        "mmap" => "mmap RANDOM",
+        "pread-buffered-random" => "pread buffered, RANDOM hint",
+        "pwrite-buffered" => "pwrite buffered",
+        "pwrite-direct" => "pwrite O_DIRECT",
+        "pwrite-dsync" => "pwrite O_DIRECT, RWF_DSYNC",
+        "uring-dsync" => "io_uring O_DIRECT, RWF_DSYNC",
+        "msync" => "mmap, msync",
+        "fdatasync" => "pwrite buffered, fdatasync",
+        "fdatasync-clean" => "fdatasync, nothing dirty",
+        "dsync-direct" => "O_DIRECT, RWF_DSYNC",
+        "dsync-buffered" => "buffered, RWF_DSYNC",
+        "fio-uring" | "fio-uring-direct" => "fio io_uring",
+        "fio-psync" | "fio-psync-direct" => "fio psync",
+        "threads-mmap" => "threads, mmap",
+        "threads-read" => "threads, read",
+        "single-mmap" => "one thread, mmap",
+        "single-read" => "one thread, read",
         "async-mmap" => "async mmap",
         "async-read" => "async read",
         "async-uring" => "async io_uring",
@@ -374,8 +399,8 @@ pub fn contender_title(id: &str) -> String {
     known.into()
 }
 
-/// Parameters that say how much work there is: the same for all contenders, so no part of a name.
-const SIZE_OF_WORK: [&str; 2] = ["files", "touches"];
+/// Parameters that say how much work there is and how it is laid out: the same for all contenders, so no part of a name.
+const SIZE_OF_WORK: [&str; 5] = ["files", "touches", "part_bytes", "stripe_bytes", "writes_per_sync"];
 
 /// Whether nothing but the size of the work is set besides threads, depth and block.
 pub fn is_plain(params: &Params) -> bool {
@@ -394,6 +419,8 @@ pub fn parameters(params: &Params) -> String {
     let telling = params.extra.iter().filter(|(name, _)| !SIZE_OF_WORK.contains(&name.as_str()));
     parts.extend(telling.map(|(name, value)| match name.as_str() {
         "rate_per_s" => format!("at {value}/s"),
+        "rate_share" => format!("rate ×{value}"),
+        "buffers" => format!("{value} buffers"),
         name => format!("{} {value}", name.replace('_', " ")),
     }));
     parts.join(", ")
@@ -435,7 +462,11 @@ mod tests {
             ("pread-direct", Family::Direct),
             ("pread-buffered", Family::Buffered),
             ("uring-direct", Family::Ring),
-            ("fio-uring", Family::Baseline),
+            ("fio-uring-direct", Family::Baseline),
+            ("uring-dsync", Family::Ring),
+            ("pwrite-dsync", Family::Direct),
+            ("msync", Family::Mapped),
+            ("fdatasync", Family::Buffered),
         ] {
             assert_eq!(Family::of(id), family, "{id}");
         }

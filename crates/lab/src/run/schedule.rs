@@ -1,6 +1,5 @@
 //! Which cells in which order, how long they take, and the plan that is shown before anything starts.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::prepare::Prepared;
@@ -12,7 +11,7 @@ use crate::format;
 use crate::record::{CellSpec, Skip};
 
 /// What a cell costs besides its own time: a process, cold caches, a memory limit.
-const OVERHEAD_S: f64 = 0.3;
+const OVERHEAD_S: f64 = 0.15;
 
 /// All cells of a run, in order, and what is left out.
 #[derive(Debug)]
@@ -24,11 +23,22 @@ pub(super) struct Schedule {
 impl Schedule {
     /// Experiment by experiment; within one, contenders are interleaved: A B C, A B C, …, so that a machine that drifts
     /// drifts for all of them.
-    pub(super) fn of(config: &Config, available: &Available) -> Self {
+    /// Where memory cannot be limited (`no_limit` says why), the experiments that need it are left out.
+    pub(super) fn of(config: &Config, available: &Available, no_limit: Option<&str>) -> Self {
         let mut schedule = Self { cells: Vec::new(), skips: Vec::new() };
         for id in &config.experiments {
+            if let Some(reason) = no_limit.filter(|_| id.needs_limit()) {
+                let (target, contender) = (String::new(), String::new());
+                schedule.skips.push(Skip { experiment: *id, target, contender, reason: reason.to_owned() });
+                continue;
+            }
             let plan = experiment::plan(*id, config, available);
-            schedule.skips.extend(plan.skips);
+            // Once each, however many targets a plan has of one name.
+            for skip in plan.skips {
+                if !schedule.skips.contains(&skip) {
+                    schedule.skips.push(skip);
+                }
+            }
             for repeat in 0..plan.repeats.unwrap_or(config.repeats) {
                 schedule.cells.extend(plan.cells.iter().map(|spec| CellSpec { repeat, ..spec.clone() }));
             }
@@ -41,16 +51,13 @@ impl Schedule {
         self.cells.iter().map(time_of).sum()
     }
 
-    /// The plan for people: cells, time, bytes, limits, what is left out. Also checks that the bytes fit.
+    /// The plan for people, line by line with what each is about: cells, time, bytes, limits, what is left out. Also checks that the bytes fit.
     ///
     /// # Errors
     /// `NoSpace` when disk or memory are too small for it.
-    pub(super) fn show(&self, config: &Config, prepared: &Prepared) -> Result<String> {
-        let mut text = String::new();
-        let mut line = |what: &str, value: String| {
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "{what:<11}{value}");
-        };
+    pub(super) fn show(&self, config: &Config, prepared: &Prepared) -> Result<Vec<(&'static str, String)>> {
+        let mut lines = Vec::new();
+        let mut line = |what, value| lines.push((what, value));
         for id in &config.experiments {
             let cells = self.cells.iter().filter(|spec| spec.experiment == *id);
             let (count, time) =
@@ -71,11 +78,35 @@ impl Schedule {
                 line("left out", format!("{}: {}", what.join(" "), skip.reason));
             }
         }
-        Ok(text.trim_end().to_owned())
+        Ok(lines)
     }
 }
 
 /// Planned time of a cell.
 pub(super) fn time_of(spec: &CellSpec) -> Duration {
     seconds(spec.duration_s + OVERHEAD_S)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_memory_limit_what_needs_one_is_left_out_with_the_reason_and_the_rest_runs() {
+        let config = Config::default();
+        let schedule = Schedule::of(&config, &Available::default(), Some("no rights"));
+        assert!(!schedule.cells.is_empty());
+        assert!(schedule.cells.iter().all(|cell| cell.experiment == ExperimentId::Async));
+        for id in ExperimentId::ALL.into_iter().filter(|id| id.needs_limit()) {
+            assert!(schedule.skips.iter().any(|skip| skip.experiment == id && skip.reason == "no rights"), "{id}");
+        }
+    }
+
+    #[test]
+    fn contenders_are_interleaved_over_the_repeats() {
+        let config = Config { experiments: vec![ExperimentId::Async], ..Config::default() };
+        let schedule = Schedule::of(&config, &Available::default(), None);
+        let repeats: Vec<u32> = schedule.cells.iter().map(|cell| cell.repeat).collect();
+        assert!(repeats.is_sorted() && repeats.last() == Some(&(config.async_.runs - 1)));
+    }
 }
