@@ -16,6 +16,8 @@ use crate::format::{
     CommitSeq, GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, PIECE_HEADER_BYTES, PieceHeader, encode_group,
 };
 
+/// Bytes that must wait before another group joins those in flight.
+const PIPELINE_BYTES: usize = 16 << 10;
 /// Bytes written at a time when a segment is prepared.
 const ZERO_BYTES: usize = 1 << 20;
 
@@ -126,6 +128,7 @@ impl Writer {
             position: state.position,
             durable_sequence: self.durable_sequence,
             previous: self.last.checksum,
+            slots: self.segments.slot_count(),
             payload_bytes: (at - GROUP_HEADER_BYTES) as u32,
             checksum: 0,
         };
@@ -254,26 +257,25 @@ impl LogCore {
     /// Starts groups while there is something to write and room in flight. Answers how many.
     fn start(&self, writer: &mut Writer, may_block: bool) -> usize {
         let mut started = 0;
-        while let Some(buffer) = writer.spare.pop() {
+        loop {
+            // While one group is on its way, a small second one would only take commits from a larger one that follows it.
+            let idle = writer.spare.len() == GROUPS_IN_FLIGHT;
+            let Some(buffer) = writer.spare.pop() else { break };
             let mut state = self.lock();
-            if state.pending.is_empty() || state.poisoned.is_some() {
+            let worth_it = idle || state.pending_bytes >= PIPELINE_BYTES;
+            if state.pending.is_empty() || !worth_it || state.poisoned.is_some() {
                 writer.spare.push(buffer);
                 break;
             }
             if writer.segments.offset_of(state.position).is_none() && !writer.segments.assign(state.position) {
-                let position = state.position;
                 drop(state);
                 writer.spare.push(buffer);
                 if !may_block {
                     break;
                 }
-                match writer.add_segment() {
-                    // Only the holder of the writer moves `position`.
-                    Ok(()) => drop(writer.segments.assign(position)),
-                    Err(error) => {
-                        self.poison(&error);
-                        break;
-                    }
+                if let Err(error) = writer.add_segment() {
+                    self.poison(&error);
+                    break;
                 }
                 continue;
             }
