@@ -86,6 +86,11 @@ impl ExperimentId {
         }
     }
 
+    /// Whether its cells read data that must not fit in memory.
+    pub fn needs_limit(self) -> bool {
+        self != Self::Async
+    }
+
     /// The question it answers, in one line.
     pub fn question(self) -> &'static str {
         match self {
@@ -250,15 +255,15 @@ impl Config {
             fio: Choice::Auto,
             read_ahead_kb: Vec::new(),
             random: RandomConfig {
-                cell_s: 3.0,
-                ram_cell_s: 2.0,
+                cell_s: 2.0,
+                ram_cell_s: 1.5,
                 threads: vec![16],
                 depths: vec![64],
                 ram_threads: vec![2],
                 block_bytes: 4096,
             },
             scan: ScanConfig {
-                cell_s: 2.0,
+                cell_s: 1.2,
                 map_threads: vec![4],
                 map_stripe_bytes: 128 * MIB,
                 depths: vec![8],
@@ -270,12 +275,12 @@ impl Config {
                 files: 8,
                 file_bytes: 64 * MIB,
                 touches: 512,
-                runs: 5,
+                runs: 3,
                 sequential: true,
                 open_questions: false,
             },
             access: AccessConfig {
-                cell_s: 0.9,
+                cell_s: 0.7,
                 batches: vec![8, 64],
                 writes_per_sync: 64,
                 open_loop_shares: vec![0.5],

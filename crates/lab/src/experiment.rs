@@ -8,6 +8,7 @@ pub mod access;
 pub mod async_hazard;
 pub mod random;
 mod reads;
+pub mod scan;
 
 use std::sync::atomic::AtomicBool;
 
@@ -65,9 +66,9 @@ pub struct Context<'a> {
 pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
     match id {
         ExperimentId::Random => random::plan(config, available),
+        ExperimentId::Scan => scan::plan(config, available),
         ExperimentId::Async => async_hazard::plan(config, available),
         ExperimentId::Access => access::plan(config, available),
-        _ => Plan::default(),
     }
 }
 
@@ -78,8 +79,8 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
 pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     match spec.experiment {
         ExperimentId::Random => random::execute(spec, context),
+        ExperimentId::Scan => scan::execute(spec, context),
         ExperimentId::Async => async_hazard::execute(spec, context),
         ExperimentId::Access => access::execute(spec, context),
-        _ => unreachable!(),
     }
 }

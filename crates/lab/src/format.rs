@@ -86,7 +86,7 @@ fn prefixed(value: f64, unit: &str) -> String {
 
 fn seconds(value: f64) -> String {
     let (scaled, unit) = match value.abs() {
-        s if s == 0.0 => return "0 s".into(),
+        0.0 => return "0 s".into(),
         s if s < 0.999_5e-6 => (value * 1e9, "ns"),
         s if s < 0.999_5e-3 => (value * 1e6, "µs"),
         s if s < 0.999_5 => (value * 1e3, "ms"),

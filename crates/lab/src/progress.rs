@@ -1,10 +1,12 @@
 //! What a run shows while it runs: bars with an ETA on a terminal, plain lines elsewhere, nothing when asked. All of it
 //! goes to standard error, so that standard output stays clean for tables and JSON.
 
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::format;
 use crate::record::{Cell, CellSpec, Tick};
 
 /// Where progress goes.
@@ -39,8 +41,8 @@ impl Progress {
     /// A line that stays.
     pub fn say(&self, line: &str) {
         match self.show {
-            Show::Bars => self.bar.suspend(|| eprintln!("{line}")),
-            Show::Lines => eprintln!("{line}"),
+            Show::Bars => self.bar.suspend(|| put(line)),
+            Show::Lines => put(line),
             Show::Nothing => {}
         }
     }
@@ -50,7 +52,7 @@ impl Progress {
         self.replace_bar(bytes, "{msg:40} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} ETA {eta}");
         self.bar.set_message(what.to_owned());
         if self.show == Show::Lines {
-            eprintln!("{what}: {:.1} GB", bytes as f64 / 1e9);
+            put(&format!("{what}: {}", format::bytes(bytes)));
         }
     }
 
@@ -73,7 +75,7 @@ impl Progress {
         let name = describe(spec);
         self.bar.set_message(format!("[{}/{count}] {name}", index + 1));
         if self.show == Show::Lines {
-            eprintln!("[{}/{count}] {name}", index + 1);
+            put(&format!("[{}/{count}] {name}", index + 1));
         }
         self.last_line = Instant::now();
     }
@@ -86,7 +88,7 @@ impl Progress {
         self.bar.set_message(format!("{} {rate}", describe(spec)));
         if self.show == Show::Lines && self.last_line.elapsed() > Duration::from_secs(10) {
             self.last_line = Instant::now();
-            eprintln!("    {:.0} s: {rate}", tick.at_s);
+            put(&format!("    {:.0} s: {rate}", tick.at_s));
         }
     }
 
@@ -126,6 +128,11 @@ impl Progress {
         // The templates are constants of this file; a wrong one shows the default bar.
         self.bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
     }
+}
+
+/// A line on standard error. Whoever reads it may have gone (`2>&1 | head`): the run goes on without them.
+fn put(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 fn milliseconds(duration: Duration) -> u64 {

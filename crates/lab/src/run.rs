@@ -25,7 +25,7 @@ use crate::config::Config;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format;
 use crate::machine::cache;
-use crate::machine::memory::{Limit, Plan as MemoryPlan};
+use crate::machine::memory::Limit;
 use crate::machine::read_ahead::ReadAhead;
 use crate::measure::unix_ms;
 use crate::progress::Progress;
@@ -84,8 +84,15 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
     let started = Instant::now();
     let mut prepared = Prepared::look(config, options.keep_data)?;
     prepared.notes().iter().for_each(|note| progress.say(note));
-    let schedule = Schedule::of(config, prepared.available());
+    let schedule = Schedule::of(config, prepared.available(), prepared.no_limit());
     progress.say(&schedule.show(config, &prepared)?);
+    if schedule.cells.is_empty() {
+        let (kind, reason) = match prepared.no_limit() {
+            Some(reason) => (LabErrorKind::NoPermission, reason),
+            None => (LabErrorKind::Unsupported, "the plan says what is left out, and why"),
+        };
+        return Err(LabError::new(kind, format!("nothing can be measured here: {reason}")));
+    }
     if options.plan_only {
         return Ok(None);
     }
@@ -196,7 +203,7 @@ impl Runner<'_> {
         }
         prepared.make(self.progress, self.cancel)?;
         // Once more: only now have the devices their names.
-        let schedule = Schedule::of(&self.options.config, prepared.available());
+        let schedule = Schedule::of(&self.options.config, prepared.available(), prepared.no_limit());
         for skip in &schedule.skips {
             self.writer.append(&Record::Skip(skip.clone()))?;
         }
@@ -245,11 +252,16 @@ impl Runner<'_> {
             Some(kib) => Some(ReadAhead::set(&paths, kib.parse().unwrap_or(0))?),
             None => None,
         };
-        let resident = cache::prepare(spec.cache, &paths, spec.memory.bytes)?;
-        let limit = match self.ballast.take() {
-            Some((held, limit)) if held == spec.memory => limit,
-            // The old one is dropped first: both at once would not fit.
-            _ => MemoryPlan { limit: spec.memory, notes: Vec::new() }.enforce()?,
+        // Pages are charged to whoever reads them first, so a warm cell starts cold under its limit and warms up itself.
+        let cold = match (spec.cache, spec.memory.method) {
+            (CacheState::Warm, MemoryMethod::None) => None,
+            _ => Some(cache::make_cold(&paths, cache::Means::best())?),
+        };
+        // An old one is dropped first: a new one beside it would be too small once the old one goes.
+        let held = self.ballast.take().filter(|(held, _)| *held == spec.memory).map(|(_, limit)| limit);
+        let limit = match held {
+            Some(limit) => limit,
+            None => Limit::enforce(spec.memory)?,
         };
         let cgroup = limit.cgroup().map(|guard| guard.path().to_path_buf());
         let progress = &mut *self.progress;
@@ -260,11 +272,20 @@ impl Runner<'_> {
             self.cancel,
             &mut |tick| progress.tick(spec, tick),
         )?;
+        limit.check()?;
         if spec.memory.method == MemoryMethod::Ballast {
             self.ballast = Some((spec.memory, limit));
         }
-        outcome.cache_method = resident.method;
-        outcome.resident_before_bytes = resident.resident_bytes;
+        match (cold, spec.cache) {
+            (Some(cold), CacheState::Cold) => {
+                outcome.cache_method = cold.method;
+                outcome.resident_before_bytes = cold.resident_bytes;
+            }
+            (Some(cold), CacheState::Warm) => {
+                outcome.cache_method = format!("{}; then {}", cold.method, outcome.cache_method);
+            }
+            (None, _) => {}
+        }
         outcome.resident_after_bytes = paths.iter().map(|path| cache::residency(path)).sum();
         let left = outcome.resident_before_bytes.unwrap_or(0);
         if spec.cache == CacheState::Cold && left > spec.target.data_bytes / 100 {
@@ -304,7 +325,7 @@ fn show_limit(limit: &MemoryLimit) -> String {
         MemoryMethod::None => "unlimited".into(),
         MemoryMethod::CgroupV2 => format!("{bytes} by a memory cgroup (version 2)"),
         MemoryMethod::CgroupV1 => format!("{bytes} by a memory cgroup (version 1)"),
-        MemoryMethod::Ballast => format!("{bytes} left by locked ballast"),
+        MemoryMethod::Ballast => format!("{bytes} left to all processes by ballast"),
         MemoryMethod::LargeFile => "all of RAM, with data larger than it".into(),
     }
 }

@@ -184,8 +184,8 @@ impl Family {
         match () {
             () if has("fio") => Self::Baseline,
             () if has("uring") || has("engine") || has("pool-reads") => Self::Ring,
-            () if has("map") => Self::Mapped,
-            () if has("direct") => Self::Direct,
+            () if has("map") || has("msync") => Self::Mapped,
+            () if has("direct") || has("pwrite-dsync") => Self::Direct,
             () => Self::Buffered,
         }
     }
@@ -363,8 +363,23 @@ pub fn contender_title(id: &str) -> String {
         "pread-buffered" => "pread buffered",
         "pread-direct" => "pread O_DIRECT",
         "uring-direct" => "io_uring O_DIRECT",
-        "fio-uring" => "fio io_uring",
-        "fio-psync" => "fio psync",
+        "mmap" => "mmap RANDOM",
+        "pread-buffered-random" => "pread buffered, RANDOM hint",
+        "pwrite-buffered" => "pwrite buffered",
+        "pwrite-direct" => "pwrite O_DIRECT",
+        "pwrite-dsync" => "pwrite O_DIRECT, RWF_DSYNC",
+        "uring-dsync" => "io_uring O_DIRECT, RWF_DSYNC",
+        "msync" => "mmap, msync",
+        "fdatasync" => "pwrite buffered, fdatasync",
+        "fdatasync-clean" => "fdatasync, nothing dirty",
+        "dsync-direct" => "O_DIRECT, RWF_DSYNC",
+        "dsync-buffered" => "buffered, RWF_DSYNC",
+        "fio-uring" | "fio-uring-direct" => "fio io_uring",
+        "fio-psync" | "fio-psync-direct" => "fio psync",
+        "threads-mmap" => "threads, mmap",
+        "threads-read" => "threads, read",
+        "single-mmap" => "one thread, mmap",
+        "single-read" => "one thread, read",
         "async-mmap" => "async mmap",
         "async-read" => "async read",
         "async-uring" => "async io_uring",
@@ -374,8 +389,8 @@ pub fn contender_title(id: &str) -> String {
     known.into()
 }
 
-/// Parameters that say how much work there is: the same for all contenders, so no part of a name.
-const SIZE_OF_WORK: [&str; 2] = ["files", "touches"];
+/// Parameters that say how much work there is and how it is laid out: the same for all contenders, so no part of a name.
+const SIZE_OF_WORK: [&str; 4] = ["files", "touches", "part_bytes", "stripe_bytes"];
 
 /// Whether nothing but the size of the work is set besides threads, depth and block.
 pub fn is_plain(params: &Params) -> bool {
@@ -435,7 +450,11 @@ mod tests {
             ("pread-direct", Family::Direct),
             ("pread-buffered", Family::Buffered),
             ("uring-direct", Family::Ring),
-            ("fio-uring", Family::Baseline),
+            ("fio-uring-direct", Family::Baseline),
+            ("uring-dsync", Family::Ring),
+            ("pwrite-dsync", Family::Direct),
+            ("msync", Family::Mapped),
+            ("fdatasync", Family::Buffered),
         ] {
             assert_eq!(Family::of(id), family, "{id}");
         }

@@ -75,7 +75,7 @@ fn place_table(experiment: ExperimentId, groups: &[&crate::summary::Group<'_>], 
     .collect();
 
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
     let mut header = vec!["contender".to_owned(), rate.into(), "spread".into()];
     header.extend(extra.iter().map(|(_, name)| (*name).to_owned()));
@@ -219,7 +219,7 @@ pub fn summary_json(file: &RecordFile) -> serde_json::Result<String> {
 pub fn comparison_table(comparison: &crate::compare::Comparison, width: u16) -> String {
     let width = width.max(40);
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
     table.set_header(["cell", "before", "after", "after/before", "verdict"]);
     for row in &comparison.rows {

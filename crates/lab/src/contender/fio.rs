@@ -322,10 +322,12 @@ fn seconds(elapsed: Duration) -> f64 {
 fn with_reports(mut outcome: Outcome, reports: &[Report], tick: Duration) -> Outcome {
     let Some(last) = reports.last() else { return outcome };
     let began_s = (last.at_s - last.runtime_s).max(0.0);
-    let mut before = (0.0, 0.0);
+    let mut before = (0, 0);
     for tick in &mut outcome.ticks {
-        let until = sums_at(reports, began_s, tick.at_s);
-        (tick.ops, tick.bytes) = ((until.0 - before.0).round() as u64, (until.1 - before.1).round() as u64);
+        let (ops, bytes) = sums_at(reports, began_s, tick.at_s);
+        // Sums are rounded, not their differences: the ticks add up.
+        let until = (ops.round() as u64, bytes.round() as u64);
+        (tick.ops, tick.bytes) = (until.0.saturating_sub(before.0), until.1.saturating_sub(before.1));
         before = until;
     }
     let seen_s = outcome.elapsed_s.max(1e-9);

@@ -48,8 +48,12 @@ impl Maps {
         Ok(Self(layout.paths.iter().map(|path| open(path)).collect::<Result<_>>()?))
     }
 
+    /// Touches a page: its first word.
+    ///
+    /// # Errors
+    /// When the page cannot be had.
     #[inline]
-    fn word_at(&self, place: Place) -> Result<u64> {
+    pub fn word_at(&self, place: Place) -> Result<u64> {
         let at = place.offset_bytes as usize;
         Ok(self.0[place.file].guarded(at..at + PAGE_BYTES, first_word)?)
     }

@@ -38,8 +38,12 @@ impl Files {
         Ok(Self(layout.paths.iter().map(|path| open(path, means)).collect::<Result<_>>()?))
     }
 
+    /// Fills `into` from file number `file` of the layout.
+    ///
+    /// # Errors
+    /// What the system says; a file that ends early is an error.
     #[inline]
-    fn read(&self, layout: &Layout, file: usize, offset_bytes: u64, into: &mut [u8]) -> Result<()> {
+    pub fn read(&self, layout: &Layout, file: usize, offset_bytes: u64, into: &mut [u8]) -> Result<()> {
         let mut done = 0;
         while done < into.len() {
             match rustix::io::pread(&self.0[file], &mut into[done..], offset_bytes + done as u64) {

@@ -9,35 +9,37 @@
 //! - `open-loop`: reads at a fixed rate, so that coordinated omission shows;
 //! - `ring-setup`: what registered buffers, DEFER_TASKRUN and SQPOLL do for a ring.
 //!
-//! Kept true by: a block is only ever overwritten with what stands there already, and only after `place` has found the
+//! Kept true by: a block is only ever overwritten with what stands there already, and only after `gate` has found the
 //! lab's marker; raw devices are not even planned for.
 
 mod batches;
 mod blocking;
 mod closed;
+mod gate;
 mod open_loop;
-mod place;
 mod wishes;
 
 use std::path::Path;
-use std::time::Duration;
 
 use nofault_io::counters::Snapshot;
+use nofault_io::mapped::Advice;
 use nofault_io::probe::Probe;
 
 use crate::config::{Config, Preset};
+use crate::contender::map::{self, Maps};
+use crate::contender::sync::{self, Files, Means};
+use crate::contender::{self, Pattern};
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiment::reads::doubts;
 use crate::experiment::{Available, Context, Plan};
 use crate::machine::content::BLOCK_BYTES;
 use crate::measure::{self, Measurement, Work, Worker};
-use crate::record::{
-    CacheState, CellSpec, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, Target, Tick,
-};
+use crate::record::{CacheState, CellSpec, Checks, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+use crate::workload::Layout;
 
 use batches::Setup;
 use blocking::Way;
-use closed::{Go, Overwrite};
-use place::Place;
+use closed::Overwrite;
 use wishes::Wish;
 
 /// Random reads.
@@ -53,37 +55,43 @@ pub const RING_SETUP: &str = "ring-setup";
 
 /// Share of an open-loop cell in which the contender's closed-loop rate is found.
 const CALIBRATION_SHARE: f64 = 0.25;
+const CALIBRATION_SEED: u64 = 0x6361_6c69_6272_6174;
 /// A rate counts as kept when this share of it was started.
 const RATE_KEPT_SHARE: f64 = 0.98;
 
+const MAP_RANDOM: Way = Way::Map(Advice::Random);
+/// Told what the map is told, so that read-ahead does not decide.
+const BUFFERED: Way = Way::Calls(Means::BufferedRandom);
+const DIRECT: Way = Way::Calls(Means::Direct);
+
 /// The contenders: variant, id, how it reaches a block, whether each of its writes is durable.
 const CONTENDERS: [(&str, &str, Way, bool); 21] = [
-    (READ, "mmap", Way::Map { random: true }, false),
-    (READ, "mmap-normal", Way::Map { random: false }, false),
-    (READ, "pread-buffered", Way::Buffered, false),
-    (READ, "pread-direct", Way::Direct, false),
+    (READ, "mmap", MAP_RANDOM, false),
+    (READ, "mmap-normal", Way::Map(Advice::Normal), false),
+    (READ, "pread-buffered", BUFFERED, false),
+    (READ, "pread-direct", DIRECT, false),
     (READ, "uring-direct", Way::Ring, false),
-    (OVERWRITE, "mmap", Way::Map { random: true }, false),
-    (OVERWRITE, "pwrite-buffered", Way::Buffered, false),
-    (OVERWRITE, "pwrite-direct", Way::Direct, false),
-    (OVERWRITE, "pwrite-dsync", Way::Direct, true),
+    (OVERWRITE, "mmap", MAP_RANDOM, false),
+    (OVERWRITE, "pwrite-buffered", BUFFERED, false),
+    (OVERWRITE, "pwrite-direct", DIRECT, false),
+    (OVERWRITE, "pwrite-dsync", DIRECT, true),
     (OVERWRITE, "uring-direct", Way::Ring, false),
     (OVERWRITE, "uring-dsync", Way::Ring, true),
-    (SYNC_COST, "msync", Way::Map { random: true }, false),
-    (SYNC_COST, "fdatasync", Way::Buffered, false),
-    (SYNC_COST, "dsync-direct", Way::Direct, true),
-    (SYNC_COST, "dsync-buffered", Way::Buffered, true),
-    (SYNC_COST, FDATASYNC_CLEAN, Way::Buffered, false),
-    (OPEN_LOOP, "mmap", Way::Map { random: true }, false),
-    (OPEN_LOOP, "pread-buffered", Way::Buffered, false),
-    (OPEN_LOOP, "pread-direct", Way::Direct, false),
+    (SYNC_COST, "msync", MAP_RANDOM, false),
+    (SYNC_COST, "fdatasync", BUFFERED, false),
+    (SYNC_COST, "dsync-direct", DIRECT, true),
+    (SYNC_COST, "dsync-buffered", BUFFERED, true),
+    (SYNC_COST, FDATASYNC_CLEAN, BUFFERED, false),
+    (OPEN_LOOP, "mmap", MAP_RANDOM, false),
+    (OPEN_LOOP, "pread-buffered", BUFFERED, false),
+    (OPEN_LOOP, "pread-direct", DIRECT, false),
     (OPEN_LOOP, "uring-direct", Way::Ring, false),
     (RING_SETUP, "uring-direct", Way::Ring, false),
 ];
 const FDATASYNC_CLEAN: &str = "fdatasync-clean";
 
 /// How a contender reaches a block, and whether each of its writes is durable.
-fn contender(variant: &str, id: &str) -> Option<(Way, bool)> {
+fn way_of(variant: &str, id: &str) -> Option<(Way, bool)> {
     CONTENDERS.iter().find(|(v, c, ..)| (*v, *c) == (variant, id)).map(|(_, _, way, durable)| (*way, *durable))
 }
 
@@ -153,7 +161,7 @@ fn cell(config: &Config, target: &Target, memory: MemoryLimit, wish: Wish) -> Ce
 /// writing or syncing say; `Unsupported` for what this file system or kernel refuses.
 pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let usage = |what: String| LabError::new(LabErrorKind::Usage, format!("access: {what}"));
-    let (way, durable) = contender(&spec.variant, &spec.contender)
+    let (way, durable) = way_of(&spec.variant, &spec.contender)
         .ok_or_else(|| usage(format!("unknown contender '{}' of '{}'", spec.contender, spec.variant)))?;
     if spec.params.block_bytes != BLOCK_BYTES as u64 || spec.params.threads != 1 {
         return Err(usage(format!("it is one thread and blocks of {BLOCK_BYTES} bytes, not {}", spec.params)));
@@ -161,71 +169,70 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     if !(1..=4096).contains(&spec.params.depth) || (way != Way::Ring && spec.params.depth != 1) {
         return Err(usage(format!("a depth of {} does not suit {}", spec.params.depth, spec.contender)));
     }
-    let place = Place::of(spec)?;
+    if spec.target.paths.len() != 1 {
+        return Err(usage(format!("{} paths: it works on one file or device", spec.target.paths.len())));
+    }
+    let layout = Layout::new(&spec.target, BLOCK_BYTES as u64, BLOCK_BYTES as u64)?;
     let mut outcome = match spec.variant.as_str() {
         OVERWRITE | SYNC_COST => {
-            let content_seed = place.check_writable(&spec.target)?;
+            let content_seed = gate::check_writable(&spec.target)?;
             let one_each = spec.variant == SYNC_COST;
             let writes_per_sync = if one_each { 1 } else { number(spec, "writes_per_sync", 1.0..=1e6)? as u64 };
-            let how = Overwrite { way, durable, writes_per_sync, one_each };
-            overwrites(spec, context, place, how, content_seed)?
+            let how = Overwrite { way, durable, writes_per_sync, content_seed, one_each };
+            overwrites(spec, context, &layout, how)?
         }
-        OPEN_LOOP => open_loop(spec, context, place, way)?,
-        _ => {
-            let setup = Setup::of(spec.params.extra.get("flags").map(String::as_str))?;
-            let mut missing = None;
-            let outcome = measured(spec, 1.0, context, |worker, go| {
-                missing = reads(worker, place, way, spec.params.depth, setup, go)?;
-                Ok(())
-            })?;
-            with_warning(outcome, missing)
-        }
+        OPEN_LOOP => open_loop(spec, context, &layout, way)?,
+        _ => reads(spec, context, &layout, way)?,
     };
+    let writes = [OVERWRITE, SYNC_COST].contains(&&*spec.variant);
+    doubts(spec, !writes && matches!(way, DIRECT | Way::Ring), &mut outcome);
     add_spread(&mut outcome);
     Ok(outcome)
 }
 
-/// Reads in a closed loop, by whatever way. Answers what a ring had to do without.
-fn reads(
-    worker: &mut Worker<'_>,
-    place: Place,
-    way: Way,
-    depth: u32,
-    setup: Setup,
-    go: &Go<'_>,
-) -> Result<Option<String>> {
+/// Reads in a closed loop: what waits for each block by the contenders that `random` has too, a ring in batches.
+fn reads(spec: &CellSpec, context: &mut Context<'_>, layout: &Layout, way: Way) -> Result<Outcome> {
     match way {
-        Way::Ring => closed::read_batches(worker, place, depth, setup, go),
-        _ => closed::read(worker, place, way, go).map(|()| None),
+        Way::Map(advice) => {
+            let maps = Maps::open(layout, advice)?;
+            measured(spec, context, map::works(spec, layout, &maps, Pattern::Random))
+        }
+        Way::Calls(means) => {
+            let files = Files::open(layout, means)?;
+            measured(spec, context, sync::works(spec, layout, &files, Pattern::Random))
+        }
+        Way::Ring => {
+            let setup = Setup::of(spec.params.extra.get("flags").map(String::as_str))?;
+            let mut missing = None;
+            let outcome = measured_one(spec, context, |worker| {
+                missing = closed::read_batches(worker, spec, layout, setup)?;
+                Ok(())
+            })?;
+            Ok(with_warning(outcome, missing))
+        }
     }
 }
 
-fn overwrites(
-    spec: &CellSpec,
-    context: &mut Context<'_>,
-    place: Place,
-    how: Overwrite,
-    content_seed: u64,
-) -> Result<Outcome> {
-    let (blocks, depth) = (place.blocks, spec.params.depth);
+fn overwrites(spec: &CellSpec, context: &mut Context<'_>, layout: &Layout, how: Overwrite) -> Result<Outcome> {
     let (mut written, mut missing) = (0, None);
-    let before = Snapshot::take(context.watch);
-    let mut outcome = measured(spec, 1.0, context, |worker, go| {
+    let (watch, cancel) = (context.watch, context.cancel);
+    let before = Snapshot::take(watch);
+    let mut outcome = measured_one(spec, context, |worker| {
         if spec.contender == FDATASYNC_CLEAN {
-            return closed::sync_clean(worker, &place);
+            return closed::sync_clean(worker, layout, how);
         }
         (written, missing) = match how.way {
-            Way::Ring => closed::overwrite_batches(worker, place, depth, how, content_seed, go)?,
-            _ => (closed::overwrite(worker, place, how, content_seed, go)?, None),
+            Way::Ring => closed::overwrite_batches(worker, spec, layout, how, cancel)?,
+            _ => (closed::overwrite(worker, spec, layout, how, cancel)?, None),
         };
         Ok(())
     })?;
-    let moved = Snapshot::take(context.watch).since(&before).device_write_bytes;
+    let moved = Snapshot::take(watch).since(&before).device_write_bytes;
     if let (Some(moved), true) = (moved, written > 0) {
         outcome.figures.insert("device_bytes_per_write".into(), moved as f64 / written as f64);
         // What stands there is what was there before, so that content alone does not prove the write. Of k random
-        // blocks among n, at least 0.63 min(k, n) are different ones.
-        if (moved as f64) < 0.5 * (written.min(blocks) * BLOCK_BYTES as u64) as f64 {
+        // blocks among n, about 0.63 min(k, n) or more are different ones.
+        if (moved as f64) < 0.5 * (written.min(layout.block_count()) * BLOCK_BYTES as u64) as f64 {
             outcome.warnings.push(format!("the device was written only {moved} bytes for {written} overwrites"));
         }
     }
@@ -233,26 +240,28 @@ fn overwrites(
 }
 
 /// Finds the contender's closed-loop rate, then asks for a share of it.
-fn open_loop(spec: &CellSpec, context: &mut Context<'_>, place: Place, way: Way) -> Result<Outcome> {
+fn open_loop(spec: &CellSpec, context: &mut Context<'_>, layout: &Layout, way: Way) -> Result<Outcome> {
     let share = number(spec, "rate_share", 1e-3..=10.0)?;
-    let (depth, setup) = (spec.params.depth, Setup::of(None)?);
     // Other blocks than the ones measured: those would be in memory already.
-    let elsewhere = place.clone().reordered();
+    let seed = spec.seed ^ CALIBRATION_SEED;
+    let calibration = CellSpec { seed, duration_s: spec.duration_s * CALIBRATION_SHARE, ..spec.clone() };
     let mut quiet = Context { watch: context.watch, cancel: context.cancel, on_tick: &mut |_| {} };
-    let calibration = measured(spec, CALIBRATION_SHARE, &mut quiet, |worker, go| {
-        reads(worker, elsewhere, way, depth, setup, go).map(|_| ())
-    })?;
+    let calibration = reads(&calibration, &mut quiet, layout, way)?;
     let closed_loop = calibration.ops as f64 / calibration.elapsed_s.max(1e-9);
-    if calibration.partial || calibration.ops == 0 {
-        return Ok(with_warning(
-            Outcome { partial: true, ..calibration },
-            Some("stopped while finding the rate".into()),
-        ));
+    if calibration.partial {
+        let checks = Checks { checksum: 0, ..calibration.checks };
+        let stopped = Some("stopped before the closed-loop rate was known".to_owned());
+        return Ok(with_warning(Outcome { checks, ..calibration }, stopped));
+    }
+    if calibration.ops == 0 {
+        let message = format!("access: not one read in {:.2} s: take a longer access.cell_s", calibration.elapsed_s);
+        return Err(LabError::new(LabErrorKind::System, message));
     }
     let rate = closed_loop * share;
-    let mut outcome = measured(spec, 1.0 - CALIBRATION_SHARE, context, |worker, go| match way {
-        Way::Ring => open_loop::ring(worker, place, depth, setup, rate, go),
-        _ => open_loop::blocking(worker, place, way, rate, go),
+    let rest = CellSpec { duration_s: spec.duration_s * (1.0 - CALIBRATION_SHARE), ..spec.clone() };
+    let mut outcome = measured_one(&rest, context, |worker| match way {
+        Way::Ring => open_loop::ring(worker, spec, layout, Setup::of(None)?, rate),
+        _ => open_loop::blocking(worker, spec, layout, way, rate),
     })?;
     outcome.checks.wrong += calibration.checks.wrong;
     outcome.figures.insert("closed_loop_ops_per_s".into(), closed_loop);
@@ -268,26 +277,24 @@ fn open_loop(spec: &CellSpec, context: &mut Context<'_>, place: Place, way: Way)
     Ok(outcome)
 }
 
-/// Runs one worker for a share of the cell's time.
-fn measured<'a>(
+/// Runs one worker for the cell's time.
+fn measured_one<'a>(
     spec: &CellSpec,
-    share: f64,
-    context: &'a mut Context<'_>,
-    work: impl FnOnce(&mut Worker<'_>, &Go<'_>) -> Result<()> + Send + 'a,
+    context: &mut Context<'_>,
+    work: impl FnOnce(&mut Worker<'_>) -> Result<()> + Send + 'a,
 ) -> Result<Outcome> {
-    let duration = Duration::try_from_secs_f64(spec.duration_s * share)
-        .map_err(|error| LabError::new(LabErrorKind::Usage, format!("access: duration_s: {error}")))?;
+    measured(spec, context, vec![Box::new(work)])
+}
+
+fn measured(spec: &CellSpec, context: &mut Context<'_>, works: Vec<Work<'_>>) -> Result<Outcome> {
     let plan = Measurement {
-        duration,
-        // Some ticks also in a short cell: the first one does not count in tables.
-        tick: (duration / 8).clamp(Duration::from_millis(10), Duration::from_secs(1)),
+        duration: contender::duration_of(spec)?,
+        tick: contender::tick_of(spec),
         watch: context.watch,
-        memory_bytes: (spec.memory.method != MemoryMethod::None).then_some(spec.memory.bytes),
+        memory_bytes: contender::memory_limit_of(spec),
         cancel: context.cancel,
     };
-    let cancel = context.cancel;
-    let work: Work<'_> = Box::new(move |worker| work(worker, &Go { cancel }));
-    measure::run(&plan, vec![work], context.on_tick as &mut dyn FnMut(&Tick))
+    measure::run(&plan, works, &mut *context.on_tick)
 }
 
 /// A number among the parameters.

@@ -160,7 +160,7 @@ fn cell(
         params: Params { threads, depth: 1, block_bytes: 4096, extra },
         repeat: 0,
         // Work of fixed size: this is only what the plan reckons with.
-        duration_s: 0.5,
+        duration_s: 0.25,
         memory: MemoryLimit::default(),
         cache,
         seed: config.seed,

@@ -63,9 +63,9 @@ fn plan_target(
     planner.add("mmap-normal", one());
     planner.add("pread-direct", all());
     planner.add("uring-direct", deep());
-    planner.add("fio-psync-direct", all());
+    planner.add("fio-psync", all());
     if in_ram && config.preset == Preset::Quick {
-        for contender in ["mmap-sequential", "pread-buffered", "pread-buffered-random", "fio-uring-direct"] {
+        for contender in ["mmap-sequential", "pread-buffered", "pread-buffered-random", "fio-uring"] {
             planner.skip(contender, "on the RAM-backed device from --preset standard on".into());
         }
         return;
@@ -73,7 +73,7 @@ fn plan_target(
     planner.add("mmap-sequential", one());
     planner.add("pread-buffered", one());
     planner.add("pread-buffered-random", all());
-    planner.add("fio-uring-direct", deep());
+    planner.add("fio-uring", deep());
 }
 
 /// Measures one contender.

@@ -40,8 +40,8 @@ const WAYS: [(&str, Way); 9] = [
     ("pread-buffered-random", Way::Sync(Means::BufferedRandom)),
     ("pread-direct", Way::Sync(Means::Direct)),
     ("uring-direct", Way::Ring),
-    ("fio-psync-direct", Way::Fio(Engine::Psync)),
-    ("fio-uring-direct", Way::Fio(Engine::Uring)),
+    ("fio-psync", Way::Fio(Engine::Psync)),
+    ("fio-uring", Way::Fio(Engine::Uring)),
 ];
 
 impl Way {
@@ -185,6 +185,14 @@ pub(super) fn execute(
         }
         Way::Fio(engine) => fio::run(&plan, spec, layout, pattern, engine, on_tick)?,
     };
+    if matches!(way, Way::Ring | Way::Fio(Engine::Uring)) && spec.target.paths.iter().any(|path| path.contains("/zram"))
+    {
+        outcome.warnings.push(
+            "zram has no asynchronous reads: the kernel hands them to worker threads; judge io_uring on a real device, and \
+             mmap on this one against pread"
+                .into(),
+        );
+    }
     doubts(spec, way.is_direct(), &mut outcome);
     Ok(outcome)
 }
@@ -198,7 +206,7 @@ const STEAL_MAX: f64 = 0.02;
 const OTHER_LOAD_MAX: f64 = 0.20;
 
 /// Adds a warning for each sign that the figures are not this contender's alone.
-fn doubts(spec: &CellSpec, direct: bool, outcome: &mut Outcome) {
+pub(super) fn doubts(spec: &CellSpec, direct: bool, outcome: &mut Outcome) {
     let foreign = if direct { foreign_ticks(spec, outcome) } else { 0 };
     if foreign > 0 {
         outcome.warnings.push(format!(

@@ -19,9 +19,13 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     }
 }
 
-/// Read or overwrite, as a word in a sentence.
+/// What is done, as a word in a sentence.
 fn work(variant: &str) -> &'static str {
-    if variant.contains("write") { "overwrites" } else { "reads" }
+    match variant {
+        variant if variant.contains("sync") => "durable writes",
+        variant if variant.contains("write") => "overwrites",
+        _ => "reads",
+    }
 }
 
 fn one_at_a_time(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Finding>) {
@@ -133,8 +137,7 @@ fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &m
     for open in groups.iter().filter(|group| group.spread(Metric::Latency(name, 990)).is_some()) {
         let same = |group: &&Group<'_>| {
             let (a, b) = (&group.spec.params, &open.spec.params);
-            !group.spec.variant.contains("open")
-                && !group.spec.variant.contains("write")
+            matches!(group.spec.variant.as_str(), "" | "read")
                 && group.spec.target.label == target
                 && group.spec.contender == open.spec.contender
                 && (a.threads, a.depth) == (b.threads, b.depth)

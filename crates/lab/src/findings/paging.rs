@@ -248,7 +248,7 @@ fn against_fio(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Ve
         let wanted = if rings { Family::Ring } else { Family::Direct };
         let same = |group: &&Group<'_>| {
             let (a, b) = (&group.spec.params, &fio.spec.params);
-            (a.threads, a.depth, a.block_bytes) == (b.threads, b.depth, b.block_bytes)
+            (a.threads, a.depth, a.block_bytes, &a.extra) == (b.threads, b.depth, b.block_bytes, &b.extra)
         };
         let Some(own) =
             best(of_family(groups, Family::is_explicit).filter(|group| group.family() == wanted).filter(same), metric)

@@ -10,7 +10,6 @@ use nofault_io::counters::cachestat;
 
 use super::system::{self, fail, human_bytes};
 use crate::error::Result;
-use crate::record::CacheState;
 
 /// How a cache state was made, and what the check said.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,17 +33,6 @@ impl Means {
     /// The best that the rights allow.
     pub fn best() -> Self {
         if system::is_root() { Self::Drop } else { Self::Advise }
-    }
-}
-
-/// Brings the paths into a state: [`make_cold`] or [`make_warm`].
-///
-/// # Errors
-/// As those.
-pub fn prepare(state: CacheState, paths: &[&Path], limit_bytes: u64) -> Result<Prepared> {
-    match state {
-        CacheState::Cold => make_cold(paths, Means::best()),
-        CacheState::Warm => make_warm(paths, limit_bytes),
     }
 }
 
@@ -140,7 +128,7 @@ mod tests {
         let some = make_warm(&[&path], MIB).unwrap();
         assert!(some.method.starts_with("1 MiB read"), "{}", some.method);
         // Anybody on the machine may drop caches meanwhile, as the test below does.
-        let warm = || prepare(CacheState::Warm, &[&path], 100 * MIB).unwrap();
+        let warm = || make_warm(&[&path], 100 * MIB).unwrap();
         assert!((0..10).any(|_| warm().resident_bytes == Some(8 * MIB)), "{}", warm().method);
     }
 
@@ -152,7 +140,7 @@ mod tests {
         }
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), [1; 8192]).unwrap();
-        let cold = prepare(CacheState::Cold, &[file.path()], 0).unwrap();
+        let cold = make_cold(&[file.path()], Means::best()).unwrap();
         assert!(cold.method.contains("drop_caches"), "{}", cold.method);
     }
 

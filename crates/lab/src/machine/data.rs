@@ -218,9 +218,8 @@ pub fn verify_samples(path: &Path, header: Header) -> Result<bool> {
 /// # Errors
 /// `NoSpace` with the figures, or what the system says.
 pub fn check_space(path: &Path, data_bytes: u64) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let held = fs::symlink_metadata(path).map(|meta| std::os::unix::fs::MetadataExt::blocks(&meta) * 512).unwrap_or(0);
-    let usable = usable_bytes(folder)?.saturating_add(held);
+    let folder = folder_of(path);
+    let usable = room_bytes(path)?;
     if data_bytes <= usable {
         return Ok(());
     }
@@ -232,6 +231,19 @@ pub fn check_space(path: &Path, data_bytes: u64) -> Result<()> {
         human_bytes(usable)
     );
     Err(LabError::new(LabErrorKind::NoSpace, message))
+}
+
+/// How large a file at `path` may be: what the lab may use there, and what the file holds already.
+///
+/// # Errors
+/// What the system says.
+pub fn room_bytes(path: &Path) -> Result<u64> {
+    let held = fs::symlink_metadata(path).map(|meta| std::os::unix::fs::MetadataExt::blocks(&meta) * 512).unwrap_or(0);
+    Ok(usable_bytes(folder_of(path))?.saturating_add(held))
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Bytes that the lab may use on the file system of `folder`: free ones, less a tenth of the whole.

@@ -20,11 +20,12 @@ use serde::Serialize;
 use super::calibrate::Costs;
 use super::content::{self, BLOCK_BYTES};
 use super::data::{self, Wanted};
-use super::memory::{Ballast, CgroupGuard};
+use super::memory::{self, CgroupGuard, Wish};
 use super::ram;
 use super::survey::find_fio;
-use super::system::{self, meminfo_bytes};
+use super::system;
 use super::workdir::WorkDir;
+use crate::config::MemoryChoice;
 use crate::error::{LabError, LabErrorKind, Result};
 
 const TRIAL: Wanted = Wanted { seed: 0x0d0c, data_bytes: 256 << 20 };
@@ -182,9 +183,12 @@ fn memory_limits(report: &mut DoctorReport) {
             report.say("memory cgroup", Verdict::No, error.to_string(), "ballast or a large file serve instead")
         }
     }
-    let available = meminfo_bytes("MemAvailable").unwrap_or(0);
-    match Ballast::check_rights(available.saturating_sub(1 << 30)) {
-        Ok(()) => report.say("ballast", Verdict::Ok, "nearly all memory may be locked", ""),
+    let whole = Wish { choice: MemoryChoice::Ballast, memory_bytes: 1 << 30, data_bytes: 1 << 50, data_bytes_max: 0 };
+    match memory::choose(&whole) {
+        Ok(plan) => {
+            let text = plan.notes.first().map_or("nearly all memory may be locked", String::as_str);
+            report.say("ballast", Verdict::Ok, text, "")
+        }
         Err(error) => report.say("ballast", Verdict::No, error.to_string(), "a cgroup or a large file serve instead"),
     }
 }

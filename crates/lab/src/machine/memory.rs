@@ -1,7 +1,7 @@
-//! Makes "larger than memory" true, by the best means that the rights allow: a memory cgroup, locked ballast, or a file
+//! Makes "larger than memory" true, by the best means that the rights allow: a memory cgroup, ballast, or data
 //! larger than RAM. Page cache counts in all three.
 //!
-//! [`choose`] decides and explains; [`Plan::enforce`] does it and gives a guard. Each cell runs in a child process that
+//! [`choose`] decides and explains; [`Limit::enforce`] does it and gives a guard. Each cell runs in a child process that
 //! [`Limit::add_pid`] puts under the limit before it works.
 
 mod ballast;
@@ -17,39 +17,88 @@ use crate::record::{MemoryLimit, MemoryMethod};
 
 /// Less than this and a process has no room for its own stacks and buffers.
 const LIMIT_BYTES_MIN: u64 = 16 << 20;
+/// A ballast leaves at least this much: what is left is for every process of the machine, not for the cell alone.
+const BALLAST_LEAVES_MIN: u64 = 384 << 20;
 
 /// How memory will be limited, and why not otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// For the records.
     pub limit: MemoryLimit,
+    /// The data that the limit needs: more than was asked only where the data has to be larger than RAM.
+    pub data_bytes: u64,
     /// Why better means are not possible here, in words; what a reader must know about the chosen one.
     pub notes: Vec<String>,
 }
 
-/// Picks the best means to leave `wanted_bytes` of memory to cells that read `data_bytes`. Tries a cgroup for real (and
-/// removes it again), looks only for the others.
+/// What is to be limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wish {
+    /// By what means.
+    pub choice: MemoryChoice,
+    /// Memory that page cache and processes may use together.
+    pub memory_bytes: u64,
+    /// The data that must not fit.
+    pub data_bytes: u64,
+    /// How large the data may be made where nothing else helps; not more than `data_bytes` where it is fixed.
+    pub data_bytes_max: u64,
+}
+
+/// What the machine and the user's rights offer, so that the decision can be tested for machines that are not here.
+#[derive(Debug, Clone)]
+struct Facts {
+    /// What a new cgroup would be, or why there is none.
+    cgroup: Result<MemoryMethod>,
+    /// What may be locked.
+    lock_bytes_max: u64,
+    /// Swap of the machine: untouched by locked memory, a way out for all other.
+    swap_bytes: u64,
+    /// Memory that this process could still get.
+    available_bytes: u64,
+    /// RAM, or the limit of the container around this process.
+    total_bytes: u64,
+}
+
+impl Facts {
+    /// Tries a cgroup for real (and removes it again) where it may be chosen; looks only for the rest.
+    fn here(wish: &Wish) -> Self {
+        let wants_cgroup = matches!(wish.choice, MemoryChoice::Auto | MemoryChoice::Cgroup);
+        let cgroup = match wants_cgroup {
+            true => CgroupGuard::create(wish.memory_bytes).map(|guard| guard.limit().method),
+            false => Err(LabError::new(LabErrorKind::Usage, "not asked for")),
+        };
+        Self {
+            cgroup,
+            lock_bytes_max: Ballast::lock_bytes_max(),
+            swap_bytes: meminfo_bytes("SwapTotal").unwrap_or(0),
+            available_bytes: available_bytes(),
+            total_bytes: total_bytes(),
+        }
+    }
+}
+
+/// Picks the best means to limit memory as wished.
 ///
 /// # Errors
-/// `Usage` when the data would fit in the memory or the memory is more than the machine has; `NoPermission` when no
-/// means is possible, with the reason for each and what would make it possible.
-pub fn choose(choice: MemoryChoice, wanted_bytes: u64, data_bytes: u64) -> Result<Plan> {
+/// `Usage` when the data would fit in the memory; `NoPermission` when no means is possible, with the reason for each and
+/// what would make it possible.
+pub fn choose(wish: &Wish) -> Result<Plan> {
     let invalid = |message: String| Err(LabError::new(LabErrorKind::Usage, message));
-    if wanted_bytes < LIMIT_BYTES_MIN {
+    let (memory, data) = (human_bytes(wish.memory_bytes), human_bytes(wish.data_bytes));
+    if wish.memory_bytes < LIMIT_BYTES_MIN {
         let least = human_bytes(LIMIT_BYTES_MIN);
+        return invalid(format!("a memory limit of {memory} is too small to run in: ask for {least}"));
+    }
+    if wish.data_bytes <= wish.memory_bytes {
         return invalid(format!(
-            "a memory limit of {} is too small to run in: ask for {least}",
-            human_bytes(wanted_bytes)
+            "{data} of data fit in {memory} of memory, so nothing would be evicted: ask for more data or less memory"
         ));
     }
-    if data_bytes <= wanted_bytes {
-        return invalid(format!(
-            "{} of data fit in {} of memory, so nothing would be evicted: ask for more data or less memory",
-            human_bytes(data_bytes),
-            human_bytes(wanted_bytes)
-        ));
-    }
-    let means = match choice {
+    decide(wish, &Facts::here(wish))
+}
+
+fn decide(wish: &Wish, facts: &Facts) -> Result<Plan> {
+    let means = match wish.choice {
         MemoryChoice::Auto => &[MemoryChoice::Cgroup, MemoryChoice::Ballast, MemoryChoice::LargeFile][..],
         MemoryChoice::Cgroup => &[MemoryChoice::Cgroup],
         MemoryChoice::Ballast => &[MemoryChoice::Ballast],
@@ -58,77 +107,112 @@ pub fn choose(choice: MemoryChoice, wanted_bytes: u64, data_bytes: u64) -> Resul
     let mut notes = Vec::new();
     for mean in means {
         let (name, answer) = match mean {
-            MemoryChoice::Auto | MemoryChoice::Cgroup => ("a memory cgroup", try_cgroup(wanted_bytes)),
-            MemoryChoice::Ballast => ("locked ballast", try_ballast(wanted_bytes)),
-            MemoryChoice::LargeFile => ("a file larger than RAM", try_large_file(data_bytes)),
+            MemoryChoice::Auto | MemoryChoice::Cgroup => ("a memory cgroup", by_cgroup(wish, facts)),
+            MemoryChoice::Ballast => ("ballast", by_ballast(wish, facts)),
+            MemoryChoice::LargeFile => ("data larger than RAM", by_large_file(wish, facts)),
         };
         match answer {
-            Ok(limit) => return Ok(Plan { limit, notes }),
+            Ok(mut plan) => {
+                notes.append(&mut plan.notes);
+                return Ok(Plan { notes, ..plan });
+            }
             Err(error) => notes.push(format!("{name} is not possible: {error}")),
         }
     }
-    let message =
-        format!("memory cannot be limited here: {}; run as root, or with data larger than RAM", notes.join("; "));
+    let message = format!("memory cannot be limited here: {}", notes.join("; "));
     Err(LabError::new(LabErrorKind::NoPermission, message))
 }
 
-fn try_cgroup(bytes: u64) -> Result<MemoryLimit> {
-    check_available(bytes)?;
-    let guard = CgroupGuard::create(bytes)?;
-    Ok(guard.limit())
+fn by_cgroup(wish: &Wish, facts: &Facts) -> Result<Plan> {
+    check_available(wish.memory_bytes, facts)?;
+    let limit = MemoryLimit { method: facts.cgroup.clone()?, bytes: wish.memory_bytes };
+    Ok(Plan { limit, data_bytes: wish.data_bytes, notes: Vec::new() })
 }
 
-fn try_ballast(bytes: u64) -> Result<MemoryLimit> {
-    let available = check_available(bytes)?;
-    Ballast::check_rights(available - bytes)?;
-    Ok(MemoryLimit { method: MemoryMethod::Ballast, bytes })
+/// Locked where that is allowed. Without swap anonymous memory has nowhere to go, so there it need not be.
+fn by_ballast(wish: &Wish, facts: &Facts) -> Result<Plan> {
+    let bytes = wish.memory_bytes.max(BALLAST_LEAVES_MIN);
+    if wish.data_bytes < bytes.saturating_mul(5) / 4 {
+        let message = format!(
+            "it leaves {} to all processes together, and {} of data are not a quarter more; ask for more data",
+            human_bytes(bytes),
+            human_bytes(wish.data_bytes)
+        );
+        return Err(LabError::new(LabErrorKind::Usage, message));
+    }
+    check_available(bytes, facts)?;
+    let held = facts.available_bytes - bytes;
+    let mut notes = Vec::new();
+    if held > facts.lock_bytes_max {
+        let (size, locked) = (human_bytes(held), human_bytes(facts.lock_bytes_max));
+        if facts.swap_bytes > 0 {
+            let message = format!(
+                "{size} would have to be locked, as there is swap, and only {locked} may be (RLIMIT_MEMLOCK); raise it \
+                 (`ulimit -l`, LimitMEMLOCK=), switch swap off or run as root"
+            );
+            return Err(LabError::new(LabErrorKind::NoPermission, message));
+        }
+        notes.push(format!(
+            "the ballast of about {size} is touched and not locked (only {locked} may be): without swap it stays all the same"
+        ));
+    }
+    if bytes > wish.memory_bytes {
+        let (bytes, wanted) = (human_bytes(bytes), human_bytes(wish.memory_bytes));
+        notes.push(format!(
+            "the ballast leaves {bytes} and not {wanted}: all processes of the machine have to live in it"
+        ));
+    }
+    let limit = MemoryLimit { method: MemoryMethod::Ballast, bytes };
+    Ok(Plan { limit, data_bytes: wish.data_bytes, notes })
 }
 
-fn try_large_file(data_bytes: u64) -> Result<MemoryLimit> {
-    let total = meminfo_bytes("MemTotal").unwrap_or(u64::MAX);
+fn by_large_file(wish: &Wish, facts: &Facts) -> Result<Plan> {
+    let total = facts.total_bytes;
+    let limit = MemoryLimit { method: MemoryMethod::LargeFile, bytes: total };
     // What the page cache can hold is what is available, but that changes; RAM does not.
-    if data_bytes > total {
-        return Ok(MemoryLimit { method: MemoryMethod::LargeFile, bytes: total });
+    if wish.data_bytes > total {
+        return Ok(Plan { limit, data_bytes: wish.data_bytes, notes: Vec::new() });
+    }
+    let enough = total.saturating_add(total / 4).next_multiple_of(1 << 20);
+    if wish.data_bytes_max >= enough {
+        let (total, asked, enough_text) = (human_bytes(total), human_bytes(wish.data_bytes), human_bytes(enough));
+        let note =
+            format!("the data is enlarged from {asked} to {enough_text}, as it must be larger than the {total} of RAM");
+        return Ok(Plan { limit, data_bytes: enough, notes: vec![note] });
     }
     let message = format!(
-        "{} of data are not more than the {} of RAM; ask for more data",
-        human_bytes(data_bytes),
-        human_bytes(total)
+        "{} of data are not more than the {} of RAM; {} would do (--size), on a disk with room for them",
+        human_bytes(wish.data_bytes),
+        human_bytes(total),
+        human_bytes(enough)
     );
-    Err(LabError::new(LabErrorKind::Usage, message))
+    Err(LabError::new(LabErrorKind::NoSpace, message))
 }
 
-/// The memory available now, which must be more than what is to be left.
-fn check_available(bytes: u64) -> Result<u64> {
-    let available = meminfo_bytes("MemAvailable").unwrap_or(0);
-    if bytes < available {
-        return Ok(available);
+/// The memory available now must be more than what is to be left.
+fn check_available(bytes: u64, facts: &Facts) -> Result<()> {
+    if bytes < facts.available_bytes {
+        return Ok(());
     }
     let message = format!(
         "only {} of memory are available, a limit of {} would limit nothing; ask for less memory",
-        human_bytes(available),
+        human_bytes(facts.available_bytes),
         human_bytes(bytes)
     );
     Err(LabError::new(LabErrorKind::Usage, message))
 }
 
-impl Plan {
-    /// No limit: for cells that need none.
-    pub fn none() -> Self {
-        Self { limit: MemoryLimit::default(), notes: Vec::new() }
-    }
+/// Memory that new processes can get now, page cache that can be dropped included: the machine's, or what the limit of
+/// the container around this process still allows.
+fn available_bytes() -> u64 {
+    let machine = meminfo_bytes("MemAvailable").unwrap_or(0);
+    cgroup::enclosing().map_or(machine, |around| machine.min(around.available_bytes))
+}
 
-    /// Puts the limit in place until the guard is dropped.
-    ///
-    /// # Errors
-    /// As [`choose`], when things have changed since.
-    pub fn enforce(&self) -> Result<Limit> {
-        Ok(match self.limit.method {
-            MemoryMethod::None | MemoryMethod::LargeFile => Limit::Nothing,
-            MemoryMethod::CgroupV1 | MemoryMethod::CgroupV2 => Limit::Cgroup(CgroupGuard::create(self.limit.bytes)?),
-            MemoryMethod::Ballast => Limit::Ballast(Ballast::leaving(self.limit.bytes)?),
-        })
-    }
+/// RAM, or the limit of the container around this process.
+fn total_bytes() -> u64 {
+    let machine = meminfo_bytes("MemTotal").unwrap_or(u64::MAX);
+    cgroup::enclosing().map_or(machine, |around| machine.min(around.limit_bytes))
 }
 
 /// A limit that is in place. Gone when dropped.
@@ -138,11 +222,37 @@ pub enum Limit {
     Nothing,
     /// A group that the working process joins.
     Cgroup(CgroupGuard),
-    /// Locked memory; holds for everyone.
+    /// Memory that is held; holds for everyone.
     Ballast(Ballast),
 }
 
 impl Limit {
+    /// Puts a limit in place until the guard is dropped.
+    ///
+    /// # Errors
+    /// As [`choose`], when things have changed since.
+    pub fn enforce(limit: MemoryLimit) -> Result<Self> {
+        Ok(match limit.method {
+            MemoryMethod::None | MemoryMethod::LargeFile => Self::Nothing,
+            MemoryMethod::CgroupV1 | MemoryMethod::CgroupV2 => Self::Cgroup(CgroupGuard::create(limit.bytes)?),
+            MemoryMethod::Ballast => Self::Ballast(Ballast::leaving(limit.bytes)?),
+        })
+    }
+
+    /// Makes sure that the limit still holds: what a cell measured under one that has gone is worth nothing.
+    ///
+    /// # Errors
+    /// `NoSpace` when the kernel has ended the ballast's holder, because memory ran out.
+    pub fn check(&self) -> Result<()> {
+        match self {
+            Self::Ballast(ballast) if !ballast.is_held() => {
+                let message = "memory ran out and the kernel took the ballast: the cell ran without its limit; leave more (--memory)";
+                Err(LabError::new(LabErrorKind::NoSpace, message))
+            }
+            Self::Nothing | Self::Cgroup(_) | Self::Ballast(_) => Ok(()),
+        }
+    }
+
     /// Puts a process under the limit. It and what it starts afterwards stay there.
     ///
     /// # Errors

@@ -58,6 +58,11 @@ impl WorkDir {
         self.path.join(format!("{name}.{}", data::EXTENSION))
     }
 
+    /// Whether data files stay when the folder is let go.
+    pub fn keep_data(&mut self, keep: bool) {
+        self.keep = keep;
+    }
+
     /// What was found of earlier labs and removed, in words.
     pub fn cleaned(&self) -> &[String] {
         &self.cleaned

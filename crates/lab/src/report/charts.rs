@@ -213,7 +213,7 @@ impl Lines {
 
     fn draw_at(&self, width: f64, class: &str, label: &str) -> String {
         let mut canvas = Canvas::new(width);
-        let left = 8.0 + self.panels.iter().map(|panel| panel_label_px(panel)).fold(24.0, f64::max);
+        let left = 8.0 + self.panels.iter().map(panel_label_px).fold(24.0, f64::max);
         let right = width - 14.0;
         let x = Axis::between(self.from, self.to, self.log, Unit::Count, left, right);
         let mut y = 4.0;

@@ -7,7 +7,7 @@ use super::charts::{Lines, Mark, MarkKind, Panel, Row, Rows, Series};
 use crate::format::{Unit, digits};
 use crate::literature::LiteratureTable;
 use crate::record::{CacheState, Cell, ExperimentId, Tick};
-use crate::summary::{Family, Group, Metric, Summary, contender_title, parameters, target_title};
+use crate::summary::{Family, Group, Metric, Summary, contender_title, is_plain, parameters, target_title};
 
 /// Most lines that a chart can carry and still be read.
 const LINES_MAX: usize = 7;
@@ -328,7 +328,8 @@ fn tick_table(panels: &[Panel]) -> Table {
 
 /// Rate over threads or depth, where at least three values of one were measured.
 fn sweeps(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Vec<Figure> {
-    let parameters: [(&str, fn(&Group<'_>) -> u32); 2] = [
+    type Parameter = fn(&Group<'_>) -> u32;
+    let parameters: [(&str, Parameter); 2] = [
         ("threads", |group| group.spec.params.threads),
         ("requests in flight for each thread", |group| group.spec.params.depth),
     ];
@@ -345,7 +346,7 @@ fn sweeps(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Vec
         for contender in contenders {
             let mut points: Vec<(f64, crate::summary::Spread)> = groups
                 .iter()
-                .filter(|group| group.spec.contender == contender && group.spec.params.extra.is_empty())
+                .filter(|group| group.spec.contender == contender && is_plain(&group.spec.params))
                 .filter_map(|group| Some((f64::from(value(group)), group.spread(metric)?)))
                 .filter(|(at, _)| *at > 0.0)
                 .collect();

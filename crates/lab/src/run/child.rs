@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{self, Context};
-use crate::record::{CellSpec, Outcome, Tick};
+use crate::machine::cache;
+use crate::record::{CacheState, CellSpec, MemoryMethod, Outcome, Tick};
 
 /// What the parent sends: the cell, and the cgroup to watch.
 #[derive(Debug, Serialize, Deserialize)]
@@ -126,7 +127,21 @@ fn execute_here(
     if let Some(folder) = cgroup {
         watch = watch.cgroup(folder)?;
     }
-    experiment::execute(spec, &mut Context { watch: &watch, cancel, on_tick })
+    // Here and not in the parent: this process is under the limit, and pages are charged to whoever reads them first.
+    let warm = match spec.cache {
+        CacheState::Cold => None,
+        CacheState::Warm => {
+            let paths: Vec<&Path> = spec.target.paths.iter().map(Path::new).collect();
+            let bytes = if spec.memory.method == MemoryMethod::None { u64::MAX } else { spec.memory.bytes };
+            Some(cache::make_warm(&paths, bytes)?)
+        }
+    };
+    let mut outcome = experiment::execute(spec, &mut Context { watch: &watch, cancel, on_tick })?;
+    if let Some(warm) = warm {
+        outcome.cache_method = warm.method;
+        outcome.resident_before_bytes = warm.resident_bytes;
+    }
+    Ok(outcome)
 }
 
 /// A child at work. Killed and waited for when dropped.

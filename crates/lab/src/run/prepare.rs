@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use super::show_limit;
-use crate::config::{Choice, Config, ExperimentId};
+use crate::config::{Choice, Config, ExperimentId, MemoryChoice};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Available;
 use crate::format;
 use crate::machine::data::{self, Wanted};
+use crate::machine::memory::Wish;
 use crate::machine::ram::{self, RamDevice};
 use crate::machine::survey::{self, Survey};
 use crate::machine::workdir::WorkDir;
@@ -29,6 +30,8 @@ pub(super) struct Prepared {
     wanted: Vec<Making>,
     ram_count: u32,
     ram_wanted: Wanted,
+    keep_data: bool,
+    no_limit: Option<String>,
 }
 
 /// A data file, or several of one name, to be made before the first cell.
@@ -62,11 +65,11 @@ impl Prepared {
     /// something required that is not there.
     pub(super) fn look(config: &Config, keep_data: bool) -> Result<Self> {
         let mut notes = machine::remove_leftovers();
-        let dir = WorkDir::open(&config.dir, keep_data)?;
+        // Data of an earlier run stays until this one begins: a plan, or a call that is refused, removes nothing.
+        let dir = WorkDir::open(&config.dir, true)?;
         notes.extend(dir.cleaned().iter().cloned());
         let runs = |id| config.experiments.contains(&id);
-        let needs_file = runs(ExperimentId::Random) || runs(ExperimentId::Scan) || runs(ExperimentId::Access);
-        let wanted = Wanted { seed: config.seed, data_bytes: whole_blocks(config.data_bytes) };
+        let needs_file = config.experiments.iter().any(|id| id.needs_limit());
         let ram_wanted = Wanted { seed: config.seed, data_bytes: whole_blocks(config.ram_data_bytes) };
         let mut prepared = Self {
             available: Available { fio: fio_version(config)?, root: system::is_root(), ..Available::default() },
@@ -76,9 +79,11 @@ impl Prepared {
             wanted: Vec::new(),
             ram_count: 0,
             ram_wanted,
+            keep_data,
+            no_limit: None,
         };
         if needs_file {
-            prepared.plan_file(config, wanted)?;
+            prepared.plan_file(config)?;
         }
         if runs(ExperimentId::Async) {
             prepared.plan_async_files(config);
@@ -90,20 +95,39 @@ impl Prepared {
         Ok(prepared)
     }
 
-    fn plan_file(&mut self, config: &Config, wanted: Wanted) -> Result<()> {
-        let limit = memory::choose(config.memory_method, config.memory_bytes, config.data_bytes)?;
+    fn plan_file(&mut self, config: &Config) -> Result<()> {
+        let place = self.dirs[0].data_file("main");
+        // A size that somebody chose is kept; the preset's may grow with the machine.
+        let room = match config.data_bytes == Config::preset(config.preset).data_bytes {
+            true => data::room_bytes(&place)?,
+            false => 0,
+        };
+        let wish = Wish {
+            choice: config.memory_method,
+            memory_bytes: config.memory_bytes,
+            data_bytes: config.data_bytes,
+            data_bytes_max: room,
+        };
+        let limit = match memory::choose(&wish) {
+            Ok(limit) => limit,
+            Err(error) if config.memory_method == MemoryChoice::Auto && error.kind() != LabErrorKind::Usage => {
+                self.no_limit = Some(error.to_string());
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let wanted = Wanted { seed: config.seed, data_bytes: whole_blocks(limit.data_bytes) };
         self.available.memory = limit.limit;
         self.notes.extend(limit.notes);
-        let path = self.dirs[0].data_file("main");
-        self.available.file = data::target("file", &[&path], wanted);
-        self.wanted.push(Making::File { path, wanted });
+        self.available.file = data::target("file", &[&place], wanted);
+        self.wanted.push(Making::File { path: place, wanted });
         self.available.stripe.push(self.available.file.clone());
         if !config.experiments.contains(&ExperimentId::Scan) {
             return Ok(());
         }
         for place in &config.stripe_over {
             if place.is_dir() {
-                let dir = WorkDir::open(place, false)?;
+                let dir = WorkDir::open(place, true)?;
                 let path = dir.data_file("stripe");
                 self.available.stripe.push(data::target("file", &[&path], wanted));
                 self.wanted.push(Making::File { path, wanted });
@@ -130,8 +154,13 @@ impl Prepared {
             return Ok(());
         }
         let count = if config.experiments.contains(&ExperimentId::Scan) { config.scan.ram_devices.max(1) } else { 1 };
-        let limit = ram::check(count, self.ram_wanted.data_bytes)
-            .and_then(|()| memory::choose(config.memory_method, config.ram_memory_bytes, config.ram_data_bytes));
+        let wish = Wish {
+            choice: config.memory_method,
+            memory_bytes: config.ram_memory_bytes,
+            data_bytes: config.ram_data_bytes,
+            data_bytes_max: 0,
+        };
+        let limit = ram::check(count, self.ram_wanted.data_bytes).and_then(|()| memory::choose(&wish));
         match limit {
             Ok(limit) => {
                 self.available.ram_memory = limit.limit;
@@ -153,6 +182,7 @@ impl Prepared {
     /// # Errors
     /// `NoSpace`, `Interrupted`, or what the system says; what was half made is removed.
     pub(super) fn make(&mut self, progress: &mut Progress, cancel: &AtomicBool) -> Result<()> {
+        self.dirs.iter_mut().for_each(|dir| dir.keep_data(self.keep_data));
         for making in &self.wanted {
             match making {
                 Making::File { path, wanted } => {
@@ -196,6 +226,11 @@ impl Prepared {
 
     pub(super) fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// Why memory cannot be limited here, where it cannot.
+    pub(super) fn no_limit(&self) -> Option<&str> {
+        self.no_limit.as_deref()
     }
 
     /// The folder of results and data.

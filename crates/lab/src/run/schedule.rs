@@ -12,7 +12,7 @@ use crate::format;
 use crate::record::{CellSpec, Skip};
 
 /// What a cell costs besides its own time: a process, cold caches, a memory limit.
-const OVERHEAD_S: f64 = 0.3;
+const OVERHEAD_S: f64 = 0.15;
 
 /// All cells of a run, in order, and what is left out.
 #[derive(Debug)]
@@ -24,9 +24,15 @@ pub(super) struct Schedule {
 impl Schedule {
     /// Experiment by experiment; within one, contenders are interleaved: A B C, A B C, …, so that a machine that drifts
     /// drifts for all of them.
-    pub(super) fn of(config: &Config, available: &Available) -> Self {
+    /// Where memory cannot be limited (`no_limit` says why), the experiments that need it are left out.
+    pub(super) fn of(config: &Config, available: &Available, no_limit: Option<&str>) -> Self {
         let mut schedule = Self { cells: Vec::new(), skips: Vec::new() };
         for id in &config.experiments {
+            if let Some(reason) = no_limit.filter(|_| id.needs_limit()) {
+                let (target, contender) = (String::new(), String::new());
+                schedule.skips.push(Skip { experiment: *id, target, contender, reason: reason.to_owned() });
+                continue;
+            }
             let plan = experiment::plan(*id, config, available);
             schedule.skips.extend(plan.skips);
             for repeat in 0..plan.repeats.unwrap_or(config.repeats) {

@@ -191,8 +191,8 @@ pub(crate) fn full(seed: u64) -> RecordFile {
         Like::steady("pread-buffered", 16, 1, 50_000.0, 16.0).mapped(60_000.0, 1.02, 20.0, 0.1),
         Like::steady("pread-direct", 16, 1, 62_000.0, 12.0),
         Like::steady("uring-direct", 1, 64, 71_000.0, 3.1),
-        Like::steady("fio-psync", 16, 1, 61_500.0, 14.0),
-        Like::steady("fio-uring", 1, 64, 70_400.0, 3.9),
+        Like::steady("fio-psync-direct", 16, 1, 61_500.0, 14.0),
+        Like::steady("fio-uring-direct", 1, 64, 70_400.0, 3.9),
     ];
     let ram = [
         Like::steady("mmap-random", 2, 1, 222_000.0, 8.4).mapped(295_000.0, 1.0, 12_000.0, 0.42),
@@ -203,7 +203,7 @@ pub(crate) fn full(seed: u64) -> RecordFile {
         Like::steady("mmap-normal", 4, 1, 1900.0, 520.0).mapped(2400.0, 1.01, 5000.0, 0.9),
         Like::steady("mmap-sequential", 4, 1, 1200.0, 700.0).mapped(1500.0, 1.0, 6000.0, 0.93),
         Like::steady("uring-direct", 1, 8, 3200.0, 60.0),
-        Like::steady("fio-uring", 1, 8, 1210.0, 180.0),
+        Like::steady("fio-uring-direct", 1, 8, 1210.0, 180.0),
     ];
     let access = [
         Like::steady("mmap-random", 1, 1, 15_300.0, 25.4).mapped(16_000.0, 1.0, 20.0, 0.0),

@@ -7,9 +7,10 @@ use nofault_io::completion::{Completion, Op, OpKind};
 use nofault_io::disk::{DirectIo, FileOptions, Queue, QueueOptions};
 use nofault_io::uring::{FlagChoice, UringDisk, UringOptions, UringQueue};
 
-use super::place::{Place, Seen};
+use super::blocking::fill;
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::machine::content::{self, BLOCK_BYTES};
+use crate::machine::content::BLOCK_BYTES;
+use crate::workload::Layout;
 
 /// The set-ups that are compared, by what stands in `flags=`.
 pub(super) const SETUPS: [&str; 5] = ["plain", "defer", "registered", "registered+defer", "registered+sqpoll"];
@@ -66,7 +67,6 @@ pub(super) struct Ring {
     pub(super) queue: UringQueue,
     pub(super) buffers: Vec<IoBuf>,
     pub(super) done: Vec<Completion>,
-    content_seed: Option<u64>,
 }
 
 impl Ring {
@@ -75,8 +75,9 @@ impl Ring {
     ///
     /// # Errors
     /// What opening says; `Unsupported` when the kernel refuses a set-up that was asked for by name.
-    pub(super) fn open(place: &Place, depth: u32, setup: Setup, write: bool, polled: bool) -> Result<Self> {
-        let disk = UringDisk::open(&place.path, &FileOptions { direct: DirectIo::Require, write, create: false })?;
+    pub(super) fn open(layout: &Layout, depth: u32, setup: Setup, write: bool, polled: bool) -> Result<Self> {
+        let path = layout.paths.first().cloned().unwrap_or_default();
+        let disk = UringDisk::open(&path, &FileOptions { direct: DirectIo::Require, write, create: false })?;
         let memory = IoBuf::zeroed(depth as usize * BLOCK_BYTES, PageKind::Small)?;
         let registered = vec![memory.region().clone()];
         let options = QueueOptions { depth_max: depth as usize, single_thread: !polled, registered };
@@ -85,7 +86,7 @@ impl Ring {
             return Err(LabError::new(LabErrorKind::Unsupported, format!("access: {missing}")));
         }
         let buffers = memory.pieces(BLOCK_BYTES);
-        Ok(Self { queue, buffers, done: Vec::with_capacity(depth as usize), content_seed: place.content_seed })
+        Ok(Self { queue, buffers, done: Vec::with_capacity(depth as usize) })
     }
 
     /// What the ring does without, though it would help.
@@ -93,39 +94,38 @@ impl Ring {
         missing(self.queue.notes())
     }
 
-    /// Reads a batch; `see` is given each block's place in the batch and what was seen. Answers the time from the first
-    /// submission until all had come back, which is what each of them took for the caller.
+    /// Reads a batch of positions; `see` is given each position and its bytes. Answers the time from the first submission until
+    /// all had come back, which is what each of them took for the caller.
     ///
     /// # Errors
     /// The first operation's error.
-    pub(super) fn read(&mut self, batch: &[u64], first_ordinal: u64, mut see: impl FnMut(Seen)) -> Result<Duration> {
+    pub(super) fn read(&mut self, batch: &[u64], mut see: impl FnMut(u64, &[u8])) -> Result<Duration> {
         let started = Instant::now();
-        for (place, index) in batch.iter().enumerate() {
+        for offset_bytes in batch {
             let buffer = self.buffers.pop().ok_or_else(no_buffer)?;
-            self.push(Op::new(place as u64, content::block_offset(*index), OpKind::Read(buffer)))?;
+            self.push(Op::new(0, *offset_bytes, OpKind::Read(buffer)))?;
         }
         self.queue.reap(batch.len(), &mut self.done)?;
         let elapsed = started.elapsed();
         while let Some(completion) = self.done.pop() {
-            let place = completion.op.token;
+            let offset_bytes = completion.op.offset_bytes;
             let buffer = take(completion)?;
-            let index = batch.get(place as usize).copied().unwrap_or(u64::MAX);
-            see(self.look(&buffer, index, first_ordinal + place));
+            see(offset_bytes, &buffer);
             self.buffers.push(buffer);
         }
         Ok(elapsed)
     }
 
-    /// Overwrites a batch with what must stand there. Making the bytes is not part of the time.
+    /// Overwrites a batch of positions with what must stand there. Making the bytes is not part of the time.
     ///
     /// # Errors
     /// The first operation's error.
     pub(super) fn write(&mut self, batch: &[u64], content_seed: u64, durable: bool) -> Result<Duration> {
         let mut filled = Vec::with_capacity(batch.len());
-        for index in batch {
+        for offset_bytes in batch {
             let mut buffer = self.buffers.pop().ok_or_else(no_buffer)?;
-            content::fill_block(&mut buffer, content_seed, *index);
-            filled.push(Op::new(0, content::block_offset(*index), OpKind::write(buffer, durable)));
+            fill(&mut buffer, content_seed, *offset_bytes);
+            filled.push(Op::new(0, *offset_bytes, OpKind::write(buffer, durable)));
         }
         let started = Instant::now();
         for op in filled {
@@ -150,11 +150,6 @@ impl Ring {
             Some(completion) => Ok(completion.result.map(|_| ())?),
             None => Err(LabError::new(LabErrorKind::System, "a sync did not come back")),
         }
-    }
-
-    /// Looks at a block that came back.
-    pub(super) fn look(&self, block: &[u8], index: u64, ordinal: u64) -> Seen {
-        Place::look(self.content_seed, block, index, ordinal)
     }
 
     /// Hands an operation to the ring.

@@ -1,4 +1,5 @@
-//! The closed loop: the next block, or batch, is asked for when the last has come back. Reads, overwrites, syncs.
+//! The closed loop: the next block, or batch, is asked for when the last has come back. Batched reads, overwrites, syncs;
+//! reads that wait for each block are the contenders' own.
 //!
 //! Kept true by: what a read got is checked while it is timed; what was overwritten is read back past the page cache after the
 //! clock has stopped, and compared byte by byte.
@@ -7,29 +8,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::batches::{Ring, Setup};
-use super::blocking::{Blocking, Way};
-use super::place::{PROOF_BLOCKS, Place, Seen, sum_of};
+use super::blocking::{Source, Way, Writer, index_at};
+use crate::contender::sync::Means;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::{self, BLOCK_BYTES};
 use crate::measure::Worker;
+use crate::record::CellSpec;
+use crate::workload::{Layout, Order, SAMPLE_COUNT, first_word};
 
 /// Blocks looked at before anything is overwritten.
 const BLOCKS_BEFORE: u32 = 64;
-
-/// Whether readers go on: while the cell lasts, and after it until the proof's blocks are through, unless the user stops it.
-pub(super) struct Go<'a> {
-    pub(super) cancel: &'a AtomicBool,
-}
-
-impl Go<'_> {
-    pub(super) fn on(&self, worker: &Worker<'_>, ordinal: u64) -> bool {
-        worker.running() || ordinal < PROOF_BLOCKS && !self.cancelled()
-    }
-
-    pub(super) fn cancelled(&self) -> bool {
-        self.cancel.load(Ordering::Relaxed)
-    }
-}
+/// Blocks that are read back: so many of the first, and of the latest.
+const READ_BACK: usize = SAMPLE_COUNT as usize;
 
 /// How a contender overwrites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,36 +29,34 @@ pub(super) struct Overwrite {
     pub(super) durable: bool,
     /// Writes between two syncs.
     pub(super) writes_per_sync: u64,
+    /// Seed of what is written.
+    pub(super) content_seed: u64,
     /// Whether the figure is a single write made durable: `op` then is both together.
     pub(super) one_each: bool,
 }
 
 /// Writes down a block that was read.
-pub(super) fn note(worker: &mut Worker<'_>, seen: Seen) {
+pub(super) fn note(worker: &mut Worker<'_>, right: Option<bool>) {
     worker.done(1, BLOCK_BYTES as u64);
-    if let Some(right) = seen.right {
+    if let Some(right) = right {
         worker.verified(right);
     }
-    worker.checksum(seen.sum);
 }
 
-/// Reads one block at a time.
-///
-/// # Errors
-/// What opening or reading says.
-pub(super) fn read(worker: &mut Worker<'_>, mut place: Place, way: Way, go: &Go<'_>) -> Result<()> {
-    let mut source = Blocking::open(&place, way, false)?;
-    worker.start();
-    let mut ordinal = 0;
-    while go.on(worker, ordinal) {
-        let index = place.next();
-        let began = Instant::now();
-        let seen = source.read(index, ordinal)?;
-        worker.latency("op", began.elapsed());
-        note(worker, seen);
-        ordinal += 1;
+/// Positions in the seeded order, without end.
+pub(super) struct Positions<'a> {
+    layout: &'a Layout,
+    order: Order,
+}
+
+impl<'a> Positions<'a> {
+    pub(super) fn of(spec: &CellSpec, layout: &'a Layout) -> Self {
+        Self { layout, order: Order::random(layout, spec.seed, 0) }
     }
-    Ok(())
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.layout.place(self.order.next_block()).offset_bytes
+    }
 }
 
 /// Reads batch after batch through a ring. Answers what the ring had to do without.
@@ -77,46 +65,56 @@ pub(super) fn read(worker: &mut Worker<'_>, mut place: Place, way: Way, go: &Go<
 /// What opening or reading says.
 pub(super) fn read_batches(
     worker: &mut Worker<'_>,
-    mut place: Place,
-    depth: u32,
+    spec: &CellSpec,
+    layout: &Layout,
     setup: Setup,
-    go: &Go<'_>,
 ) -> Result<Option<String>> {
-    let mut ring = Ring::open(&place, depth, setup, false, false)?;
+    let depth = spec.params.depth;
+    let mut ring = Ring::open(layout, depth, setup, false, false)?;
+    let mut positions = Positions::of(spec, layout);
     let mut batch = vec![0; depth as usize];
     worker.start();
-    let mut ordinal = 0;
-    while go.on(worker, ordinal) {
-        batch.fill_with(|| place.next());
-        let elapsed = ring.read(&batch, ordinal, |seen| note(worker, seen))?;
-        for _ in &batch {
-            worker.latency("op", elapsed);
-        }
-        ordinal += u64::from(depth);
+    while worker.running() {
+        batch.fill_with(|| positions.next());
+        let elapsed = ring.read(&batch, |offset, block| note(worker, layout.is_right(block, offset)))?;
+        worker.latency_of_each("op", elapsed, u64::from(depth));
     }
+    sum_sample_by_ring(worker, spec, &mut ring)?;
     Ok(ring.missing())
+}
+
+/// Sums up the sample through a ring, after the clock has stopped.
+///
+/// # Errors
+/// What reading says.
+pub(super) fn sum_sample_by_ring(worker: &mut Worker<'_>, spec: &CellSpec, ring: &mut Ring) -> Result<()> {
+    for place in Layout::sample(&spec.target, spec.seed) {
+        ring.read(&[place.offset_bytes], |_, block| worker.checksum(first_word(block)))?;
+    }
+    Ok(())
 }
 
 /// Overwrites one block at a time. Answers how many.
 ///
 /// # Errors
-/// What checking, opening, writing or syncing says.
+/// What opening, writing or syncing says; `Damaged` when the file is not what it should be.
 pub(super) fn overwrite(
     worker: &mut Worker<'_>,
-    mut place: Place,
+    spec: &CellSpec,
+    layout: &Layout,
     how: Overwrite,
-    content_seed: u64,
-    go: &Go<'_>,
+    cancel: &AtomicBool,
 ) -> Result<u64> {
-    let mut history = History::of(&place, content_seed)?;
-    let mut target = Blocking::open(&place, how.way, true)?;
+    let mut history = History::of(spec, layout, how.content_seed)?;
+    let mut writer = Writer::open(layout, how.way, how.content_seed)?;
+    let mut positions = Positions::of(spec, layout);
     worker.start();
     let mut written = 0;
     while worker.running() {
-        let index = place.next();
-        target.prepare(index, content_seed);
+        let offset = positions.next();
+        writer.prepare(offset);
         let began = Instant::now();
-        target.write(index, how.durable)?;
+        writer.write(offset, how.durable)?;
         let wrote = began.elapsed();
         written += 1;
         if how.durable || written % how.writes_per_sync != 0 {
@@ -125,16 +123,16 @@ pub(super) fn overwrite(
                 worker.latency("sync", wrote);
             }
         } else {
-            target.sync(how.one_each.then_some(index))?;
+            writer.sync(how.one_each.then_some(offset))?;
             let both = began.elapsed();
             worker.latency("op", if how.one_each { both } else { wrote });
             worker.latency("sync", both - wrote);
         }
         worker.done(1, BLOCK_BYTES as u64);
-        history.note(index);
+        history.note(offset);
     }
-    target.sync(None)?;
-    history.read_back(worker, &mut place, go)?;
+    writer.sync(None)?;
+    history.read_back(worker, spec, layout, cancel)?;
     Ok(written)
 }
 
@@ -144,24 +142,23 @@ pub(super) fn overwrite(
 /// As [`overwrite`].
 pub(super) fn overwrite_batches(
     worker: &mut Worker<'_>,
-    mut place: Place,
-    depth: u32,
+    spec: &CellSpec,
+    layout: &Layout,
     how: Overwrite,
-    content_seed: u64,
-    go: &Go<'_>,
+    cancel: &AtomicBool,
 ) -> Result<(u64, Option<String>)> {
-    let mut history = History::of(&place, content_seed)?;
-    let mut ring = Ring::open(&place, depth, Setup::of(None)?, true, false)?;
+    let depth = spec.params.depth;
+    let mut history = History::of(spec, layout, how.content_seed)?;
+    let mut ring = Ring::open(layout, depth, Setup::of(None)?, true, false)?;
+    let mut positions = Positions::of(spec, layout);
     let mut batch = vec![0; depth as usize];
     worker.start();
     let (mut written, mut synced) = (0, 0);
     while worker.running() {
-        batch.fill_with(|| place.next());
-        let elapsed = ring.write(&batch, content_seed, how.durable)?;
-        for index in &batch {
-            worker.latency("op", elapsed);
-            history.note(*index);
-        }
+        batch.fill_with(|| positions.next());
+        let elapsed = ring.write(&batch, how.content_seed, how.durable)?;
+        worker.latency_of_each("op", elapsed, u64::from(depth));
+        batch.iter().for_each(|offset| history.note(*offset));
         written += u64::from(depth);
         if !how.durable && written - synced >= how.writes_per_sync {
             let began = Instant::now();
@@ -172,20 +169,20 @@ pub(super) fn overwrite_batches(
         worker.done(u64::from(depth), u64::from(depth) * BLOCK_BYTES as u64);
     }
     ring.sync()?;
-    history.read_back(worker, &mut place, go)?;
+    history.read_back(worker, spec, layout, cancel)?;
     Ok((written, ring.missing()))
 }
 
 /// Syncs a file in which nothing was changed: the floor under all other syncs.
 ///
 /// # Errors
-/// What checking, opening or syncing says.
-pub(super) fn sync_clean(worker: &mut Worker<'_>, place: &Place) -> Result<()> {
-    let target = Blocking::open(place, Way::Buffered, true)?;
+/// What opening or syncing says.
+pub(super) fn sync_clean(worker: &mut Worker<'_>, layout: &Layout, how: Overwrite) -> Result<()> {
+    let writer = Writer::open(layout, how.way, how.content_seed)?;
     worker.start();
     while worker.running() {
         let began = Instant::now();
-        target.sync(None)?;
+        writer.sync(None)?;
         let elapsed = began.elapsed();
         worker.latency("op", elapsed);
         worker.latency("sync", elapsed);
@@ -194,31 +191,32 @@ pub(super) fn sync_clean(worker: &mut Worker<'_>, place: &Place) -> Result<()> {
     Ok(())
 }
 
-/// What was overwritten, as far as it is read back: the first blocks and the latest.
+/// Positions that were overwritten, as far as they are read back: the first and the latest.
 struct History {
-    first: Vec<u64>,
-    latest: Vec<u64>,
-    noted: usize,
-    reader: Blocking,
+    noted: Vec<u64>,
+    count: usize,
+    reader: Source,
     content_seed: u64,
 }
 
 impl History {
     /// Also makes sure, by what the device holds, that the first blocks to be overwritten are what they should be.
-    fn of(place: &Place, content_seed: u64) -> Result<Self> {
-        let reader = match Blocking::open(place, Way::Direct, false) {
+    fn of(spec: &CellSpec, layout: &Layout, content_seed: u64) -> Result<Self> {
+        let reader = match Source::open(layout, Way::Calls(Means::Direct)) {
             // Only a file system in memory refuses; what it has is what it holds.
-            Err(error) if error.kind() == LabErrorKind::Unsupported => Blocking::open(place, Way::Buffered, false)?,
+            Err(error) if error.kind() == LabErrorKind::Unsupported => {
+                Source::open(layout, Way::Calls(Means::BufferedRandom))?
+            }
             other => other?,
         };
-        let mut history = Self { first: Vec::new(), latest: Vec::new(), noted: 0, reader, content_seed };
-        let mut order = place.clone();
+        let mut history = Self { noted: Vec::new(), count: 0, reader, content_seed };
+        let mut positions = Positions::of(spec, layout);
         for _ in 0..BLOCKS_BEFORE {
-            let index = order.next();
-            if !content::check_block_fully(history.reader.fetch(index)?, content_seed, index) {
+            let offset = positions.next();
+            if !history.is_whole(layout, offset)? {
                 let message = format!(
-                    "{} is not overwritten: block {index} is not what it must be; remove the file, the lab makes it anew",
-                    place.path.display()
+                    "{} is not overwritten: what stands at {offset} is not what must; remove the file, the lab makes it anew",
+                    layout.paths[0].display()
                 );
                 return Err(LabError::new(LabErrorKind::Damaged, message));
             }
@@ -226,33 +224,38 @@ impl History {
         Ok(history)
     }
 
-    fn note(&mut self, index: u64) {
-        const KEPT: usize = PROOF_BLOCKS as usize;
-        if self.first.len() < KEPT {
-            self.first.push(index);
-        } else if self.latest.len() < KEPT {
-            self.latest.push(index);
-        } else {
-            self.latest[self.noted % KEPT] = index;
-        }
-        self.noted += 1;
+    /// Compares every byte of a block.
+    fn is_whole(&mut self, layout: &Layout, offset_bytes: u64) -> Result<bool> {
+        let block = self.reader.block(layout, offset_bytes)?;
+        Ok(content::check_block_fully(block, self.content_seed, index_at(offset_bytes)))
     }
 
-    /// Compares what was written, and sums up the first blocks of the order; where a slow device did not get so far, the rest of
-    /// them are only read.
-    fn read_back(&mut self, worker: &mut Worker<'_>, place: &mut Place, go: &Go<'_>) -> Result<()> {
-        if go.cancelled() {
-            return Ok(());
+    fn note(&mut self, offset_bytes: u64) {
+        if self.noted.len() < 2 * READ_BACK {
+            self.noted.push(offset_bytes);
+        } else {
+            self.noted[READ_BACK + self.count % READ_BACK] = offset_bytes;
         }
-        while self.first.len() < PROOF_BLOCKS as usize {
-            self.first.push(place.next());
-        }
-        for (place, index) in self.first.iter().chain(&self.latest).enumerate() {
-            let block = self.reader.fetch(*index)?;
-            worker.verified(content::check_block_fully(block, self.content_seed, *index));
-            if place < self.first.len() {
-                worker.checksum(sum_of(block));
+        self.count += 1;
+    }
+
+    /// Compares what was written, and sums up the sample that all contenders sum up.
+    fn read_back(
+        &mut self,
+        worker: &mut Worker<'_>,
+        spec: &CellSpec,
+        layout: &Layout,
+        cancel: &AtomicBool,
+    ) -> Result<()> {
+        for offset in std::mem::take(&mut self.noted) {
+            if cancel.load(Ordering::Relaxed) {
+                return Ok(());
             }
+            let whole = self.is_whole(layout, offset)?;
+            worker.verified(whole);
+        }
+        for place in Layout::sample(&spec.target, spec.seed) {
+            worker.checksum(first_word(self.reader.block(layout, place.offset_bytes)?));
         }
         Ok(())
     }

@@ -12,12 +12,12 @@ use nofault_io::disk::Queue;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::batches::{Ring, Setup, take};
-use super::blocking::{Blocking, Way};
-use super::closed::{Go, note};
-use super::place::{PROOF_BLOCKS, Place};
+use super::blocking::{Source, Way};
+use super::closed::{Positions, note, sum_sample_by_ring};
 use crate::error::{LabError, Result};
-use crate::machine::content;
 use crate::measure::Worker;
+use crate::record::CellSpec;
+use crate::workload::{Layout, Place};
 
 /// Nobody sleeps to the microsecond: the last stretch is waited for awake.
 const AWAKE: Duration = Duration::from_micros(60);
@@ -73,32 +73,28 @@ impl Schedule {
 /// What opening or reading says.
 pub(super) fn blocking(
     worker: &mut Worker<'_>,
-    mut place: Place,
+    spec: &CellSpec,
+    layout: &Layout,
     way: Way,
     rate_per_s: f64,
-    go: &Go<'_>,
 ) -> Result<()> {
-    let mut source = Blocking::open(&place, way, false)?;
+    let mut source = Source::open(layout, way)?;
+    let mut positions = Positions::of(spec, layout);
     worker.start();
     let mut schedule = Schedule::new(rate_per_s);
     while schedule.wait(worker) {
-        let (due, index) = (schedule.due(), place.next());
+        let (due, offset_bytes) = (schedule.due(), positions.next());
         let began = Instant::now();
-        let seen = source.read(index, schedule.next)?;
+        let right = source.read(layout, Place { file: 0, offset_bytes })?;
         let ended = Instant::now();
         worker.latency("op", ended - began);
         worker.latency("open_loop", ended - due);
-        note(worker, seen);
+        note(worker, right);
         schedule.next += 1;
     }
     schedule.close(worker);
-    // The proof covers the same blocks in every cell, also where the rate was low.
-    for ordinal in schedule.next..PROOF_BLOCKS {
-        if go.cancelled() {
-            break;
-        }
-        let seen = source.read(place.next(), ordinal)?;
-        note(worker, seen);
+    for place in Layout::sample(&spec.target, spec.seed) {
+        worker.checksum(source.word(layout, place)?);
     }
     Ok(())
 }
@@ -106,93 +102,80 @@ pub(super) fn blocking(
 /// A block on its way.
 #[derive(Clone, Copy)]
 struct Flight {
-    index: u64,
-    ordinal: u64,
     due: Instant,
     began: Instant,
 }
 
-/// Reads at a fixed rate through a ring, which keeps up to `depth` in flight.
+/// Reads at a fixed rate through a ring, which keeps up to its depth in flight.
 ///
 /// # Errors
 /// What opening or reading says.
 pub(super) fn ring(
     worker: &mut Worker<'_>,
-    mut place: Place,
-    depth: u32,
+    spec: &CellSpec,
+    layout: &Layout,
     setup: Setup,
     rate_per_s: f64,
-    go: &Go<'_>,
 ) -> Result<()> {
-    let mut ring = Ring::open(&place, depth, setup, false, true)?;
-    let mut flights: Vec<Option<Flight>> = vec![None; depth as usize];
-    let mut free: Vec<usize> = (0..depth as usize).collect();
+    let depth = spec.params.depth as usize;
+    let mut ring = Ring::open(layout, spec.params.depth, setup, false, true)?;
+    let mut positions = Positions::of(spec, layout);
+    let mut flights = Flights { of_slot: vec![None; depth], free: (0..depth).collect() };
     worker.start();
     let mut schedule = Schedule::new(rate_per_s);
     while worker.running() {
         let mut pushed = false;
         while schedule.due() <= Instant::now() {
-            let Some(slot) = free.pop() else { break };
-            let flight =
-                Flight { index: place.next(), ordinal: schedule.next, due: schedule.due(), began: Instant::now() };
-            launch(&mut ring, slot, flight)?;
-            flights[slot] = Some(flight);
+            let (Some(slot), Some(buffer)) = (flights.free.pop(), ring.buffers.pop()) else { break };
+            flights.of_slot[slot] = Some(Flight { due: schedule.due(), began: Instant::now() });
+            ring.push(Op::new(slot as u64, positions.next(), OpKind::Read(buffer)))?;
             schedule.next += 1;
             pushed = true;
         }
         if pushed {
             ring.queue.submit()?;
         }
-        if land(worker, &mut ring, &mut flights, &mut free, 0)? == 0 && !free.is_empty() {
-            if free.len() == depth as usize {
+        if flights.free.is_empty() {
+            flights.land(worker, layout, &mut ring, 1)?;
+        } else if flights.land(worker, layout, &mut ring, 0)? == 0 {
+            if flights.free.len() == depth {
                 schedule.wait(worker);
             } else {
                 wait_for_ring(&ring, schedule.due())?;
             }
-        } else if free.is_empty() {
-            land(worker, &mut ring, &mut flights, &mut free, 1)?;
         }
     }
     schedule.close(worker);
     // Those under way count: leaving them out would leave out the slowest.
-    land(worker, &mut ring, &mut flights, &mut free, depth as usize)?;
-    for ordinal in schedule.next..PROOF_BLOCKS {
-        if go.cancelled() {
-            break;
-        }
-        ring.read(&[place.next()], ordinal, |seen| note(worker, seen))?;
-    }
-    Ok(())
+    flights.land(worker, layout, &mut ring, depth)?;
+    sum_sample_by_ring(worker, spec, &mut ring)
 }
 
-fn launch(ring: &mut Ring, slot: usize, flight: Flight) -> Result<()> {
-    let Some(buffer) = ring.buffers.pop() else { return Ok(()) };
-    ring.push(Op::new(slot as u64, content::block_offset(flight.index), OpKind::Read(buffer)))
+/// What is on its way, by slot, and the slots that are free.
+struct Flights {
+    of_slot: Vec<Option<Flight>>,
+    free: Vec<usize>,
 }
 
-/// Takes what has come back, at least `wait_for` of it; answers how many.
-fn land(
-    worker: &mut Worker<'_>,
-    ring: &mut Ring,
-    flights: &mut [Option<Flight>],
-    free: &mut Vec<usize>,
-    wait_for: usize,
-) -> Result<usize> {
-    ring.queue.reap(wait_for, &mut ring.done)?;
-    let ended = Instant::now();
-    let landed = ring.done.len();
-    while let Some(completion) = ring.done.pop() {
-        let slot = completion.op.token as usize;
-        let buffer = take(completion)?;
-        if let Some(flight) = flights.get_mut(slot).and_then(Option::take) {
-            worker.latency("op", ended - flight.began);
-            worker.latency("open_loop", ended - flight.due);
-            note(worker, ring.look(&buffer, flight.index, flight.ordinal));
-            free.push(slot);
+impl Flights {
+    /// Takes what has come back, at least `wait_for` of it; answers how many.
+    fn land(&mut self, worker: &mut Worker<'_>, layout: &Layout, ring: &mut Ring, wait_for: usize) -> Result<usize> {
+        ring.queue.reap(wait_for, &mut ring.done)?;
+        let ended = Instant::now();
+        let landed = ring.done.len();
+        while let Some(completion) = ring.done.pop() {
+            let (slot, offset_bytes) = (completion.op.token as usize, completion.op.offset_bytes);
+            let buffer = take(completion)?;
+            if let Some(flight) = self.of_slot.get_mut(slot).and_then(Option::take) {
+                worker.latency("op", ended - flight.began);
+                worker.latency("open_loop", ended - flight.due);
+                note(worker, layout.is_right(&buffer, offset_bytes));
+                self.free.push(slot);
+            }
+            ring.buffers.push(buffer);
         }
-        ring.buffers.push(buffer);
+        Ok(landed)
     }
-    Ok(landed)
 }
 
 /// Sleeps until something has come back or `due`.

@@ -35,6 +35,7 @@ fn config(preset: Preset) -> Config {
     let mut config = Config::preset(preset);
     config.access.cell_s = 0.04;
     config.access.batches = vec![1, 3, 64];
+    config.access.open_loop_shares = vec![0.5];
     config
 }
 
@@ -58,24 +59,32 @@ fn assert_whole(target: &Target) {
 }
 
 #[test]
-fn every_planned_cell_touches_the_same_first_blocks_and_leaves_the_files_whole() {
+fn every_planned_cell_sees_the_same_data_and_leaves_the_files_whole() {
     let folder = tempfile::tempdir().unwrap();
     let available = available(folder.path());
     let plan = plan(&config(Preset::Standard), &available);
     let mut sums = BTreeMap::new();
-    for spec in &plan.cells {
-        let outcome = run(spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
+    for mut spec in plan.cells {
+        if spec.variant == OPEN_LOOP {
+            // A part of it must be long enough for a read.
+            spec.duration_s = 0.4;
+        }
+        let outcome = run(&spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
         let key = spec.key();
         assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{key}");
-        assert!(outcome.latency["op"].count >= outcome.ops && outcome.figures.contains_key("op_stddev_ns"), "{key}");
+        // Of touches in memory one in sixteen is timed.
+        assert!(
+            outcome.latency["op"].count + 16 > outcome.ops && outcome.figures.contains_key("op_stddev_ns"),
+            "{key}"
+        );
         if spec.contender == FDATASYNC_CLEAN {
             assert_eq!(outcome.checks.verified, 0, "{key}");
             continue;
         }
-        assert!(outcome.checks.verified >= place::PROOF_BLOCKS, "{key}: {:?}", outcome.checks);
+        assert!(outcome.checks.verified > 0, "{key}: {:?}", outcome.checks);
         sums.insert(outcome.checks.checksum, key);
     }
-    assert_eq!(sums.len(), 1, "not all touched the same blocks: {sums:#?}");
+    assert_eq!(sums.len(), 1, "not all saw the same blocks: {sums:#?}");
     for target in [&available.file, &available.ram[0], &available.devices[0]] {
         assert_whole(target);
     }
@@ -131,6 +140,7 @@ fn an_open_loop_latency_is_never_shorter_than_the_service_time() {
         // Half of what it can do, and ten times as much: the second cannot be kept.
         for share in ["0.5", "10"] {
             let mut spec = first(&plan, OPEN_LOOP, contender);
+            spec.duration_s = 0.4;
             spec.params.extra.insert("rate_share".into(), share.into());
             let outcome = run(&spec).unwrap();
             let (op, open) = (&outcome.latency["op"], &outcome.latency["open_loop"]);
@@ -223,7 +233,7 @@ fn a_damaged_file_is_found_before_it_is_written() {
     file.sync_all().unwrap();
     let spec = first(&plan(&config(Preset::Standard), &available), OVERWRITE, "pwrite-direct");
     let error = run(&spec).unwrap_err();
-    assert!(error.kind() == LabErrorKind::Damaged && error.to_string().contains("not what it must be"), "{error}");
+    assert!(error.kind() == LabErrorKind::Damaged && error.to_string().contains("not what must"), "{error}");
 }
 
 #[test]
@@ -264,9 +274,9 @@ fn a_ram_device_of_the_lab_is_overwritten_only_under_its_own_label() {
 
 #[test]
 fn a_full_disk_is_refused_with_what_is_needed() {
-    let error = place::refuse_full(Path::new("here"), 1 << 20).unwrap_err();
+    let error = gate::refuse_full(Path::new("here"), 1 << 20).unwrap_err();
     assert!(error.kind() == LabErrorKind::NoSpace && error.to_string().contains("64 MiB"), "{error}");
-    place::refuse_full(Path::new("here"), 1 << 30).unwrap();
+    gate::refuse_full(Path::new("here"), 1 << 30).unwrap();
 }
 
 #[test]
@@ -290,7 +300,8 @@ fn wrong_blocks_are_counted() {
     let plan = plan(&config(Preset::Standard), &available);
     for contender in ["mmap", "pread-buffered", "pread-direct", "uring-direct"] {
         for variant in [READ, OPEN_LOOP] {
-            let checks = run(&first(&plan, variant, contender)).unwrap().checks;
+            let spec = CellSpec { duration_s: 0.4, ..first(&plan, variant, contender) };
+            let checks = run(&spec).unwrap().checks;
             assert!(checks.wrong >= checks.verified && checks.wrong > 0, "{variant} {contender}: {checks:?}");
         }
     }
@@ -308,7 +319,7 @@ fn nonsense_is_refused_by_name() {
     assert!(with(READ, "mmap", &|spec| spec.contender = "telepathy".into()).contains("telepathy"));
     assert!(with(READ, "mmap", &|spec| spec.params.threads = 2).contains("one thread"));
     assert!(with(READ, "mmap", &|spec| spec.params.depth = 2).contains("depth of 2"));
-    assert!(with(READ, "mmap", &|spec| spec.duration_s = f64::NAN).contains("duration_s"));
+    assert!(with(READ, "mmap", &|spec| spec.duration_s = f64::NAN).contains("seconds"));
     assert!(with(READ, "mmap", &|spec| spec.target.paths.clear()).contains("0 paths"));
     let change = |name: &'static str, value: &'static str| {
         move |spec: &mut CellSpec| drop(spec.params.extra.insert(name.into(), value.into()))

@@ -6,8 +6,9 @@ use nofault_io::probe::{Ability, Probe};
 
 use super::batches::{SETUPS, Setup};
 use super::blocking::Way;
-use super::{CONTENDERS, FDATASYNC_CLEAN, OPEN_LOOP, OVERWRITE, READ, RING_SETUP, SYNC_COST, contender};
+use super::{CONTENDERS, OPEN_LOOP, OVERWRITE, READ, RING_SETUP, SYNC_COST, way_of};
 use crate::config::Config;
+use crate::contender::sync::Means;
 
 /// Batches at which ring set-ups are compared.
 const SETUP_BATCHES: [u32; 3] = [1, 32, 128];
@@ -36,9 +37,9 @@ impl Wish {
 
     /// Why it cannot be measured here.
     pub(super) fn refusal(&self, probe: &Probe) -> Option<String> {
-        let (way, durable) = contender(self.variant, self.contender)?;
+        let (way, durable) = way_of(self.variant, self.contender)?;
         let mut needs: Vec<&Ability> = Vec::new();
-        if matches!(way, Way::Direct | Way::Ring) {
+        if matches!(way, Way::Calls(Means::Direct) | Way::Ring) {
             needs.push(&probe.direct_io);
         }
         if durable {
@@ -98,13 +99,15 @@ pub(super) fn on_device(config: &Config) -> Vec<Wish> {
 
 /// Every contender with its parameters. `quick` is told variant, contender, and whether it is the deepest batch.
 fn all(config: &Config, quick: impl Fn(&str, &str, bool) -> bool) -> Vec<Wish> {
-    let batches = &config.access.batches;
-    let deepest = batches.iter().copied().max().unwrap_or(1);
+    let mut batches = config.access.batches.clone();
+    batches.sort_unstable();
+    batches.dedup();
+    let deepest = batches.last().copied().unwrap_or(1);
     let mut wishes = Vec::new();
     for (variant, contender, way, durable) in CONTENDERS.into_iter().filter(|(variant, ..)| *variant != RING_SETUP) {
         let depths = match (way, variant) {
             (Way::Ring, OPEN_LOOP) => vec![deepest],
-            (Way::Ring, _) if durable => few(batches),
+            (Way::Ring, _) if durable => few(&batches),
             (Way::Ring, _) => batches.clone(),
             _ => vec![1],
         };
@@ -128,7 +131,6 @@ fn all(config: &Config, quick: impl Fn(&str, &str, bool) -> bool) -> Vec<Wish> {
                         wishes.push(wish([("rate_share".to_owned(), share.to_string())].into(), number == 0));
                     }
                 }
-                SYNC_COST if contender == FDATASYNC_CLEAN => wishes.push(wish(BTreeMap::new(), false)),
                 _ => wishes.push(wish(BTreeMap::new(), true)),
             }
         }
@@ -136,13 +138,10 @@ fn all(config: &Config, quick: impl Fn(&str, &str, bool) -> bool) -> Vec<Wish> {
     wishes
 }
 
-/// The shallowest, a middle one and the deepest: durable writes do not need the whole sweep.
+/// The shallowest, a middle one and the deepest of sorted batches: durable writes do not need the whole sweep.
 fn few(batches: &[u32]) -> Vec<u32> {
-    let mut sorted = batches.to_vec();
-    sorted.sort_unstable();
-    sorted.dedup();
     let mut few: Vec<u32> =
-        [sorted.first(), sorted.get(sorted.len() / 2), sorted.last()].into_iter().flatten().copied().collect();
+        [batches.first(), batches.get(batches.len() / 2), batches.last()].into_iter().flatten().copied().collect();
     few.dedup();
     few
 }

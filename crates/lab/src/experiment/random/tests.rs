@@ -145,8 +145,8 @@ fn the_plan_has_every_contender_or_says_why_not() {
         "pread-buffered-random",
         "pread-direct",
         "uring-direct",
-        "fio-psync-direct",
-        "fio-uring-direct",
+        "fio-psync",
+        "fio-uring",
         "pool",
     ];
     let names = |plan: &Plan| -> BTreeSet<String> {
@@ -155,7 +155,7 @@ fn the_plan_has_every_contender_or_says_why_not() {
     };
     let without_fio = plan(&config(), &available);
     assert!(all.iter().all(|id| names(&without_fio).contains(*id)), "{without_fio:?}");
-    let skip = without_fio.skips.iter().find(|skip| skip.contender == "fio-psync-direct").unwrap();
+    let skip = without_fio.skips.iter().find(|skip| skip.contender == "fio-psync").unwrap();
     assert!(skip.reason.contains("apt install fio"));
     assert!(without_fio.skips.iter().any(|skip| skip.target == "ram"), "no RAM-backed device is said");
 

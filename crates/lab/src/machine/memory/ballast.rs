@@ -1,4 +1,5 @@
-//! Locked memory that leaves only so much to everyone else, so that kswapd has to reclaim, as on the paper's machine.
+//! Memory that is held so that only so much is left to everyone else and kswapd has to reclaim, as on the paper's machine.
+//! It is locked where that is allowed. Where it is not, it is touched: without swap the kernel can take neither away.
 //!
 //! The memory is held by a small process of its own: when memory runs out after all the kernel takes that one (it
 //! raises its oom_score_adj), and when the lab dies in whatever way, the process sees the end of its pipe and goes, and
@@ -10,66 +11,62 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::machine::system::{human_bytes, meminfo_bytes};
+use crate::machine::system::{self, human_bytes};
 
-/// Locked at a time; a multiple of a huge page.
+/// Taken at a time; a multiple of a huge page.
 const STEP_BYTES: u64 = 64 << 20;
 const CAP_IPC_LOCK: u64 = 1 << 14;
 
-/// Locked memory, held until dropped.
+/// Memory out of everyone's reach until dropped.
 #[derive(Debug)]
 pub struct Ballast {
     /// Closing it ends the holder.
     pipe: Option<UnixStream>,
     holder: libc::pid_t,
-    locked_bytes: u64,
+    held_bytes: u64,
+    /// What may be locked; beyond that memory is only touched.
+    lock_bytes_max: u64,
 }
 
 impl Ballast {
-    /// Locks memory until only `bytes` are available to everyone else, give or take a few steps of 64 MiB. Takes about
-    /// a second for 10 GB, much longer where a hypervisor hands memory out lazily.
+    /// Takes memory until only `bytes` are available to everyone else, give or take a few steps of 64 MiB: all of it
+    /// locked where this process may lock as much, else all of it touched. Takes about a second for 10 GB, much longer
+    /// where a hypervisor hands memory out lazily.
     ///
     /// # Errors
-    /// `Usage` when less than `bytes` are available already, `NoPermission` or `NoSpace` when the kernel refuses to
-    /// lock.
+    /// `Usage` when less than `bytes` are available already, `NoSpace` when the kernel refuses.
     pub fn leaving(bytes: u64) -> Result<Self> {
         let mut ballast = Self::start()?;
         loop {
-            let available = meminfo_bytes("MemAvailable").unwrap_or(0);
+            let available = super::available_bytes();
             if available < bytes + STEP_BYTES {
                 break;
             }
-            // In small steps near the end: locking itself makes the kernel free and take memory.
+            // In small steps near the end: taking memory makes the kernel free and take memory.
             let over = available - bytes;
-            ballast.lock(if over > 8 * STEP_BYTES { over / 2 / STEP_BYTES * STEP_BYTES } else { STEP_BYTES })?;
+            ballast.take(if over > 8 * STEP_BYTES { over / 2 / STEP_BYTES * STEP_BYTES } else { STEP_BYTES })?;
         }
-        if ballast.locked_bytes == 0 {
+        if ballast.held_bytes == 0 {
             let message = format!("less than {} of memory are available already; ask for less", human_bytes(bytes));
             return Err(LabError::new(LabErrorKind::Usage, message));
         }
         Ok(ballast)
     }
 
-    /// Whether this process may lock `bytes`. Looks only.
-    ///
-    /// # Errors
-    /// `NoPermission`, saying how much may be locked and how to raise it.
-    pub fn check_rights(bytes: u64) -> Result<()> {
+    /// Bytes that this process may lock; `u64::MAX` without a bound.
+    pub fn lock_bytes_max() -> u64 {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current.unwrap_or(u64::MAX);
-        if has_ipc_lock() || bytes <= limit {
-            return Ok(());
-        }
-        let message = format!(
-            "{} would have to be locked and only {} may be (RLIMIT_MEMLOCK); raise it (`ulimit -l`, LimitMEMLOCK=) or run as root",
-            human_bytes(bytes),
-            human_bytes(limit)
-        );
-        Err(LabError::new(LabErrorKind::NoPermission, message))
+        if has_ipc_lock() { u64::MAX } else { limit }
     }
 
-    /// Bytes locked.
-    pub fn locked_bytes(&self) -> u64 {
-        self.locked_bytes
+    /// Whether the holder still lives: when memory runs out the kernel takes it first.
+    pub fn is_held(&self) -> bool {
+        system::process_start(self.holder()).is_some()
+    }
+
+    /// Bytes held.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes
     }
 
     /// Process id of the holder.
@@ -90,22 +87,24 @@ impl Ballast {
             -1 => Err(failed(std::io::Error::last_os_error())),
             // SAFETY: this is the forked child, which has one thread; the descriptor is open in it.
             0 => unsafe { hold(theirs_fd) },
-            _ => Ok(Self { pipe: Some(ours), holder: pid, locked_bytes: 0 }),
+            _ => Ok(Self { pipe: Some(ours), holder: pid, held_bytes: 0, lock_bytes_max: Self::lock_bytes_max() }),
         }
     }
 
-    fn lock(&mut self, bytes: u64) -> Result<()> {
+    fn take(&mut self, bytes: u64) -> Result<()> {
+        let locks = self.held_bytes.saturating_add(bytes) <= self.lock_bytes_max;
         let refused = |kind, why: &dyn std::fmt::Display| {
             let message = format!(
-                "cannot lock {} more after {}: {why}; leave more memory, or use a cgroup",
+                "cannot hold {} more after {}: {why}; leave more memory, or use a cgroup",
                 human_bytes(bytes),
-                human_bytes(self.locked_bytes)
+                human_bytes(self.held_bytes)
             );
             LabError::new(kind, message)
         };
         let ask = |mut pipe: &UnixStream| {
             let mut answer = [0; 8];
             pipe.write_all(&bytes.to_ne_bytes())?;
+            pipe.write_all(&u64::from(locks).to_ne_bytes())?;
             pipe.read_exact(&mut answer)?;
             Ok(u64::from_ne_bytes(answer))
         };
@@ -115,7 +114,7 @@ impl Ballast {
         };
         match answer {
             Ok(0) => {
-                self.locked_bytes += bytes;
+                self.held_bytes += bytes;
                 Ok(())
             }
             Ok(errno) => {
@@ -146,7 +145,8 @@ impl Drop for Ballast {
     }
 }
 
-/// The holder's life: locks as much as each message asks, answers an errno, ends with the pipe.
+/// The holder's life: takes as much as each message asks (bytes, then whether to lock), answers an errno, ends with the
+/// pipe.
 ///
 /// # Safety
 /// Only in a freshly forked child, with the descriptor open. Nothing here may allocate, lock or panic.
@@ -173,11 +173,11 @@ unsafe fn hold(pipe: libc::c_int) -> ! {
             libc::close(adj);
         }
         loop {
-            let mut bytes = 0u64;
-            if libc::read(pipe, (&raw mut bytes).cast(), 8) != 8 {
+            let (mut bytes, mut locks) = (0u64, 0u64);
+            if libc::read(pipe, (&raw mut bytes).cast(), 8) != 8 || libc::read(pipe, (&raw mut locks).cast(), 8) != 8 {
                 libc::_exit(0);
             }
-            let answer = lock_more(bytes as usize);
+            let answer = take_more(bytes as usize, locks != 0);
             if libc::write(pipe, (&raw const answer).cast(), 8) != 8 {
                 libc::_exit(0);
             }
@@ -185,11 +185,11 @@ unsafe fn hold(pipe: libc::c_int) -> ! {
     }
 }
 
-/// Maps and locks memory that is never unmapped: 0, or the errno.
+/// Maps memory that is never unmapped, and locks or touches all of it: 0, or the errno.
 ///
 /// # Safety
 /// As [`hold`].
-unsafe fn lock_more(bytes: usize) -> u64 {
+unsafe fn take_more(bytes: usize, locks: bool) -> u64 {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a fresh private mapping that nothing else knows of.
     unsafe {
@@ -199,10 +199,17 @@ unsafe fn lock_more(bytes: usize) -> u64 {
         }
         // Huge pages: a hundredth of the time, and page tables that do not count for memory. Advice only.
         libc::madvise(start, bytes, libc::MADV_HUGEPAGE);
-        match libc::mlock(start, bytes) {
-            0 => 0,
-            _ => *libc::__errno_location() as u64,
+        if locks {
+            return match libc::mlock(start, bytes) {
+                0 => 0,
+                _ => *libc::__errno_location() as u64,
+            };
         }
+        for at in (0..bytes).step_by(4096) {
+            // Not zero and not the same everywhere: same-page merging and compression would give it back.
+            start.cast::<u8>().add(at).cast::<usize>().write_volatile((start as usize).wrapping_add(at) | 1);
+        }
+        0
     }
 }
 
@@ -216,36 +223,56 @@ fn has_ipc_lock() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::system::{process_start, read_text};
+    use crate::machine::system::{meminfo_bytes, process_start, read_text};
+
+    const MIB: u64 = 1 << 20;
+
+    fn status_kib(holder: u32, name: &str) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{holder}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    }
 
     #[test]
     fn ballast_is_locked_by_a_process_that_ends_with_the_guard() {
-        if let Err(error) = Ballast::check_rights(64 << 20) {
-            eprintln!("skipped: {error}");
+        let mut ballast = Ballast::start().unwrap();
+        if ballast.lock_bytes_max < 64 * MIB {
+            eprintln!("skipped: only {} bytes may be locked here", ballast.lock_bytes_max);
             return;
         }
-        let mut ballast = Ballast::start().unwrap();
-        ballast.lock(64 << 20).unwrap();
+        ballast.take(64 * MIB).unwrap();
         let holder = ballast.holder();
-        let status = fs::read_to_string(format!("/proc/{holder}/status")).unwrap();
-        let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap().trim();
-        assert_eq!(locked, "65536 kB");
+        assert_eq!(status_kib(holder, "VmLck"), 65536);
         assert_eq!(read_text(format!("/proc/{holder}/oom_score_adj")).as_deref(), Some("1000"));
+        assert!(ballast.is_held());
         drop(ballast);
         assert_eq!(process_start(holder), None);
     }
 
     #[test]
-    fn only_so_much_is_left_as_was_asked() {
-        let available = || meminfo_bytes("MemAvailable").unwrap();
-        let wanted = available() - (320 << 20);
-        if let Err(error) = Ballast::check_rights(512 << 20) {
-            eprintln!("skipped: {error}");
-            return;
+    fn who_may_not_lock_holds_touched_memory_that_the_kernel_takes_first() {
+        let mut ballast = Ballast::start().unwrap();
+        ballast.lock_bytes_max = 0;
+        ballast.take(64 * MIB).unwrap();
+        let holder = ballast.holder();
+        assert_eq!(status_kib(holder, "VmLck"), 0);
+        assert!(status_kib(holder, "VmRSS") >= 65536, "all of it was touched");
+        assert_eq!(read_text(format!("/proc/{holder}/oom_score_adj")).as_deref(), Some("1000"));
+        // As the kernel does when memory runs out.
+        let pid = rustix::process::Pid::from_raw(holder.cast_signed()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        while ballast.is_held() {
+            std::thread::yield_now();
         }
+        assert!(ballast.take(MIB).unwrap_err().to_string().contains("out of memory"));
+    }
+
+    #[test]
+    fn only_so_much_is_left_as_was_asked() {
+        let wanted = super::super::available_bytes() - 320 * MIB;
         match Ballast::leaving(wanted) {
-            // Others use memory meanwhile, so how much had to be locked varies.
-            Ok(ballast) => assert!(ballast.locked_bytes() > 0 && ballast.locked_bytes() <= 2 << 30),
+            // Others use memory meanwhile, so how much had to be held varies.
+            Ok(ballast) => assert!(ballast.held_bytes() > 0 && ballast.held_bytes() <= 2 << 30),
             Err(error) => assert_eq!(error.kind(), LabErrorKind::Usage, "{error}"),
         }
     }
@@ -260,14 +287,14 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_lock_is_an_error_with_the_next_step() {
+    fn refused_memory_is_an_error_with_the_next_step() {
         let mut ballast = Ballast::start().unwrap();
-        let error = ballast.lock(1 << 46).unwrap_err();
+        let error = ballast.take(1 << 60).unwrap_err();
         assert!(error.to_string().contains("use a cgroup"), "{error}");
     }
 
     #[test]
-    fn leaving_more_than_there_is_locks_nothing() {
+    fn leaving_more_than_there_is_holds_nothing() {
         let total = meminfo_bytes("MemTotal").unwrap();
         assert_eq!(Ballast::leaving(2 * total).unwrap_err().kind(), LabErrorKind::Usage);
     }

@@ -255,6 +255,35 @@ fn hand_memory_down(parent: &Path) -> Result<()> {
     }
 }
 
+/// The tightest limit that holds for this process already: a container's, a service's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Enclosing {
+    pub(super) limit_bytes: u64,
+    /// What may still be used under it; page cache that can be dropped counts as free.
+    pub(super) available_bytes: u64,
+}
+
+/// The limit around this process; `None` where there is none, or none that it can see.
+pub(super) fn enclosing() -> Option<Enclosing> {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let places = places(&own, &system::mounts());
+    let groups = places.iter().flat_map(|place| place.parent.ancestors().map(|folder| (folder, place.method)));
+    groups.filter_map(|(folder, method)| limit_of(folder, method)).min_by_key(|limit| limit.available_bytes)
+}
+
+fn limit_of(folder: &Path, method: MemoryMethod) -> Option<Enclosing> {
+    let (limit, usage, [active, inactive]) = match method {
+        MemoryMethod::CgroupV2 => ("memory.max", "memory.current", ["active_file", "inactive_file"]),
+        _ => ("memory.limit_in_bytes", "memory.usage_in_bytes", ["total_active_file", "total_inactive_file"]),
+    };
+    // Version 2 says "max" where there is none, version 1 a number beyond all memory.
+    let limit_bytes = read_number(folder.join(limit)).filter(|bytes| *bytes < 1 << 60)?;
+    let stat = read_text(folder.join("memory.stat"))?;
+    let cached = field(&stat, active).unwrap_or(0).saturating_add(field(&stat, inactive).unwrap_or(0));
+    let used = read_number(folder.join(usage))?.saturating_sub(cached);
+    Some(Enclosing { limit_bytes, available_bytes: limit_bytes.saturating_sub(used) })
+}
+
 /// The value of a line `name value`.
 fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
@@ -327,6 +356,21 @@ mod tests {
         let found = places("9:cpu:/\n4:memory:/docker/abc/inner\n", &mounts);
         let place = Place { parent: "/nowhere/memory/inner".into(), method: MemoryMethod::CgroupV1 };
         assert_eq!(found, [place]);
+    }
+
+    #[test]
+    fn a_limit_around_this_process_is_seen_with_what_is_free_under_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |file: &str, text: &str| fs::write(folder.path().join(file), text).unwrap();
+        put("memory.stat", "anon 7000\nactive_file 100\ninactive_file 200\n");
+        put("memory.current", "7300\n");
+        put("memory.max", "max\n");
+        assert_eq!(limit_of(folder.path(), MemoryMethod::CgroupV2), None);
+        put("memory.max", "10000\n");
+        let around = Enclosing { limit_bytes: 10_000, available_bytes: 3000 };
+        assert_eq!(limit_of(folder.path(), MemoryMethod::CgroupV2), Some(around));
+        put("memory.limit_in_bytes", "9223372036854771712\n");
+        assert_eq!(limit_of(folder.path(), MemoryMethod::CgroupV1), None);
     }
 
     #[test]

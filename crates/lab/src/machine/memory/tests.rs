@@ -54,29 +54,98 @@ fn a_group_that_a_crash_left_behind_is_removed_by_the_next_start() {
     assert!(!left.exists() && alive.exists());
 }
 
-#[test]
-fn the_choice_is_the_best_possible_or_says_why_none_is() {
-    match choose(MemoryChoice::Auto, 64 * MIB, 128 * MIB) {
-        Ok(plan) => {
-            assert_eq!(plan.limit.bytes, 64 * MIB);
-            assert!(plan.limit.method != MemoryMethod::None);
-        }
-        Err(error) => {
-            for part in ["cgroup", "ballast", "larger than RAM"] {
-                assert!(error.to_string().contains(part), "{error}");
-            }
-        }
+const GIB: u64 = 1 << 30;
+
+fn refused() -> LabError {
+    LabError::new(LabErrorKind::NoPermission, "no group may be made")
+}
+
+/// A machine of 16 GiB whose user may do nothing.
+fn plain_user() -> Facts {
+    Facts {
+        cgroup: Err(refused()),
+        lock_bytes_max: 8 * MIB,
+        swap_bytes: 2 * GIB,
+        available_bytes: 12 * GIB,
+        total_bytes: 16 * GIB,
     }
+}
+
+fn wish(choice: MemoryChoice) -> Wish {
+    Wish { choice, memory_bytes: GIB, data_bytes: 4 * GIB, data_bytes_max: 4 * GIB }
+}
+
+#[test]
+fn a_cgroup_comes_first_then_locked_ballast() {
+    let with = |facts: Facts| decide(&wish(MemoryChoice::Auto), &facts).unwrap();
+    let plan = with(Facts { cgroup: Ok(MemoryMethod::CgroupV2), ..plain_user() });
+    let limit = |method| MemoryLimit { method, bytes: GIB };
+    assert_eq!((plan.limit, plan.notes), (limit(MemoryMethod::CgroupV2), Vec::new()));
+    let plan = with(Facts { lock_bytes_max: u64::MAX, ..plain_user() });
+    assert_eq!(plan.limit, limit(MemoryMethod::Ballast));
+    assert!(plan.notes[0].contains("no group may be made") && plan.notes.len() == 1, "{:?}", plan.notes);
+}
+
+#[test]
+fn without_swap_and_rights_the_ballast_is_touched_and_says_so() {
+    let plan = decide(&wish(MemoryChoice::Auto), &Facts { swap_bytes: 0, ..plain_user() }).unwrap();
+    assert_eq!(plan.limit, MemoryLimit { method: MemoryMethod::Ballast, bytes: GIB });
+    assert!(plan.notes.iter().any(|note| note.contains("touched and not locked")), "{:?}", plan.notes);
+    // Everyone has to live in what a ballast leaves.
+    let small = Wish { memory_bytes: 64 * MIB, ..wish(MemoryChoice::Auto) };
+    let plan = decide(&small, &Facts { swap_bytes: 0, ..plain_user() }).unwrap();
+    assert_eq!(plan.limit.bytes, BALLAST_LEAVES_MIN);
+    assert!(plan.notes.iter().any(|note| note.contains("and not 64 MiB")), "{:?}", plan.notes);
+}
+
+#[test]
+fn with_swap_and_without_rights_the_data_is_enlarged_where_it_may_be() {
+    let roomy = Wish { data_bytes_max: 100 * GIB, ..wish(MemoryChoice::Auto) };
+    let plan = decide(&roomy, &plain_user()).unwrap();
+    assert_eq!(plan.limit, MemoryLimit { method: MemoryMethod::LargeFile, bytes: 16 * GIB });
+    assert_eq!(plan.data_bytes, 20 * GIB);
+    assert!(plan.notes.iter().any(|note| note.contains("from 4 GiB to 20 GiB")), "{:?}", plan.notes);
+    // Data that is large enough already stays as it was asked for.
+    let large = Wish { data_bytes: 17 * GIB, data_bytes_max: 17 * GIB, ..wish(MemoryChoice::Auto) };
+    assert_eq!(decide(&large, &plain_user()).unwrap().data_bytes, 17 * GIB);
+}
+
+#[test]
+fn where_nothing_is_possible_every_means_is_named_with_its_reason() {
+    let error = decide(&wish(MemoryChoice::Auto), &plain_user()).unwrap_err();
+    assert_eq!(error.kind(), LabErrorKind::NoPermission);
+    for part in ["no group may be made", "RLIMIT_MEMLOCK", "16 GiB of RAM; 20 GiB would do"] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    // What was asked for by name is not replaced by something else.
+    let no_lock = decide(&wish(MemoryChoice::Ballast), &plain_user()).unwrap_err().to_string();
+    assert!(no_lock.contains("RLIMIT_MEMLOCK") && !no_lock.contains("group"), "{no_lock}");
+    let small = Facts { available_bytes: GIB / 2, ..plain_user() };
+    let full = decide(&wish(MemoryChoice::Cgroup), &small).unwrap_err().to_string();
+    assert!(full.contains("would limit nothing"), "{full}");
+}
+
+#[test]
+fn this_machine_gets_a_plan_or_a_reason() {
+    match choose(&Wish { memory_bytes: 64 * MIB, data_bytes: GIB, ..wish(MemoryChoice::Auto) }) {
+        Ok(plan) => assert!(plan.limit.method != MemoryMethod::None && plan.limit.bytes >= 64 * MIB),
+        Err(error) => assert!(error.to_string().contains("cgroup"), "{error}"),
+    }
+    assert!(available_bytes() <= total_bytes());
 }
 
 #[test]
 fn impossible_wishes_are_refused_with_the_next_step() {
-    let total = meminfo_bytes("MemTotal").unwrap();
-    let refuse = |choice, wanted, data| choose(choice, wanted, data).unwrap_err().to_string();
+    let total = total_bytes();
+    let refuse = |choice, memory_bytes, data_bytes| {
+        let wish = Wish { choice, memory_bytes, data_bytes, data_bytes_max: data_bytes };
+        choose(&wish).unwrap_err().to_string()
+    };
     assert!(refuse(MemoryChoice::Auto, 64 * MIB, 64 * MIB).contains("more data or less memory"));
     assert!(refuse(MemoryChoice::Auto, 4096, 64 * MIB).contains("too small"));
-    assert!(refuse(MemoryChoice::LargeFile, 64 * MIB, 128 * MIB).contains("ask for more data"));
+    assert!(refuse(MemoryChoice::LargeFile, 64 * MIB, 128 * MIB).contains("would do (--size)"));
     assert!(refuse(MemoryChoice::Ballast, 2 * total, 3 * total).contains("would limit nothing"));
-    let plan = choose(MemoryChoice::LargeFile, 64 * MIB, 2 * total).unwrap();
-    assert_eq!(plan.limit, MemoryLimit { method: MemoryMethod::LargeFile, bytes: total });
+    let wish = Wish { data_bytes: 2 * total, ..wish(MemoryChoice::LargeFile) };
+    let limit = MemoryLimit { method: MemoryMethod::LargeFile, bytes: total };
+    assert_eq!(choose(&wish).unwrap().limit, limit);
 }

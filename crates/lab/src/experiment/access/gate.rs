@@ -1,0 +1,96 @@
+//! The gate before the first write: whether a target may be overwritten.
+//!
+//! Kept true by:
+//! 1. Nothing is opened for writing before [`check_writable`] found the lab's own marker in it, complete and of
+//!    the content that the cell names.
+//! 2. A block device is written only when it is a RAM device of the lab's own.
+//! 3. What is written to a block is what stands there already: whoever reads it later, or is killed now, finds it valid.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
+
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::machine::{data, device};
+use crate::record::Target;
+
+/// Overwriting needs no space, except on file systems that copy on write: below this they would stop in the middle.
+const SPARE_BYTES_MIN: u64 = 64 << 20;
+
+/// Makes sure that the target may be overwritten, and answers the seed of what is to be written. Writes nothing.
+///
+/// # Errors
+/// `Usage` for a target that is read-only by its nature (a raw device, unknown content), `Damaged` without the marker or
+/// with another content than the cell's, `NoPermission` for what is write-protected, `NoSpace` on a full disk, `Busy` for a
+/// device in use.
+pub(super) fn check_writable(target: &Target) -> Result<u64> {
+    let [at] = target.paths.as_slice() else {
+        let message = format!("{} paths are not overwritten: it works on one file or device", target.paths.len());
+        return Err(LabError::new(LabErrorKind::Usage, message));
+    };
+    let (at, path) = (Path::new(at), at);
+    let refuse = |kind, why: &str| Err(LabError::new(kind, format!("{path} is not overwritten: {why}")));
+    let Some(seed) = target.content_seed else {
+        return refuse(LabErrorKind::Usage, "what it holds is unknown to the lab; devices like this are only read");
+    };
+    let meta = fs::symlink_metadata(at).map_err(|error| LabError::system(format!("look at {path}"), &error))?;
+    let found = if meta.file_type().is_block_device() {
+        if !is_own_ram_device(target, at) {
+            return refuse(
+                LabErrorKind::Usage,
+                "raw devices are only read; overwrites go to the file or to a RAM device that the lab made",
+            );
+        }
+        let found = device::target(at, false)?;
+        (found.content_seed, found.data_bytes)
+    } else {
+        if target.label == "device" {
+            return refuse(LabErrorKind::Usage, "the target is a device to be read only");
+        }
+        match data::inspect(at)? {
+            Some(header) if header.complete => (Some(header.seed), header.data_bytes),
+            _ => return refuse(LabErrorKind::Damaged, "its content was never finished; let the lab make it anew"),
+        }
+    };
+    if found != (Some(seed), target.data_bytes) {
+        let why = "it holds another content than this cell was planned with; let the lab make it anew";
+        return refuse(LabErrorKind::Damaged, why);
+    }
+    // Root may write where nobody is meant to: the bits count all the same.
+    if meta.permissions().mode() & 0o222 == 0 {
+        return refuse(LabErrorKind::NoPermission, "it is write-protected; `chmod u+w` allows it");
+    }
+    if meta.is_file() {
+        check_spare(at)?;
+    }
+    Ok(seed)
+}
+
+fn is_own_ram_device(target: &Target, path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    target.label.starts_with("ram") && path.parent() == Some(Path::new("/dev")) && name.starts_with("zram")
+}
+
+fn check_spare(path: &Path) -> Result<()> {
+    let stat = rustix::fs::statvfs(path)
+        .map_err(|error| LabError::system(format!("look at the disk of {}", path.display()), &error.into()))?;
+    if stat.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
+        let message = format!("{} is not overwritten: its file system is mounted read-only", path.display());
+        return Err(LabError::new(LabErrorKind::NoPermission, message));
+    }
+    refuse_full(path, stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// Refuses when so little is free that a file system which copies on write could not take the overwrites.
+pub(super) fn refuse_full(path: &Path, free_bytes: u64) -> Result<()> {
+    if free_bytes >= SPARE_BYTES_MIN {
+        return Ok(());
+    }
+    let message = format!(
+        "{} is not overwritten: only {} MiB of its disk are free; free {} MiB or choose another folder",
+        path.display(),
+        free_bytes >> 20,
+        SPARE_BYTES_MIN >> 20
+    );
+    Err(LabError::new(LabErrorKind::NoSpace, message))
+}

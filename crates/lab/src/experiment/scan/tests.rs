@@ -1,0 +1,128 @@
+//! Every scan runs tiny, in this process, on real files, and reads what it must.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use nofault_io::counters::Watch;
+
+use super::*;
+use crate::machine::content;
+use crate::machine::data::{self, Wanted};
+
+const SEED: u64 = 9;
+const DATA_BYTES: u64 = 3 << 20;
+
+fn data(path: &Path) -> Target {
+    let wanted = Wanted { seed: SEED, data_bytes: DATA_BYTES };
+    data::ensure_file(path, wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap()
+}
+
+fn available(folder: &Path) -> Available {
+    let fio = std::process::Command::new("fio").arg("--version").output().is_ok().then(|| "fio".into());
+    let stripe: Vec<Target> = (0..3).map(|part| data(&folder.join(format!("scan-{part}.data")))).collect();
+    Available { file: stripe[0].clone(), stripe, fio, ..Available::default() }
+}
+
+fn config() -> Config {
+    let mut config = Config::preset(Preset::Quick);
+    config.scan.cell_s = 0.2;
+    config.scan.block_bytes = 256 << 10;
+    config.scan.raid_stripe_bytes = 256 << 10;
+    config.scan.map_stripe_bytes = 1 << 20;
+    config.scan.map_threads = vec![1, 3];
+    config.scan.depths = vec![3];
+    config
+}
+
+fn run(spec: &CellSpec) -> Result<Outcome> {
+    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+    execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
+}
+
+#[test]
+fn every_planned_scan_verifies_its_blocks_and_sums_the_same_sample() {
+    let folder = tempfile::tempdir().unwrap();
+    let cells = plan(&config(), &available(folder.path())).cells;
+    let mut sums: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
+    for spec in &cells {
+        let outcome = run(spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
+        assert!(outcome.ops > 0 && outcome.latency["op"].count > 0, "{}", spec.key());
+        assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{}", spec.key());
+        if !spec.contender.starts_with("fio") {
+            assert!(outcome.checks.verified > 0, "{}", spec.key());
+            sums.entry(spec.target.label.clone()).or_default().insert(outcome.checks.checksum);
+        }
+    }
+    let labels: Vec<&str> = sums.keys().map(String::as_str).collect();
+    assert_eq!(labels, ["file", "striped-2", "striped-3"]);
+    assert!(sums.values().all(|sums| sums.len() == 1), "{sums:?}");
+    let small = |spec: &&CellSpec| spec.params.extra.get("buffers").is_some_and(|kind| kind == "small");
+    assert!(cells.iter().filter(small).any(|spec| spec.contender == "uring-direct"));
+}
+
+#[test]
+fn one_wrong_page_in_any_file_is_found_by_every_scan() {
+    let folder = tempfile::tempdir().unwrap();
+    let available = available(folder.path());
+    // One page in the middle of a block, in each file, beyond the first stripe.
+    for part in &available.stripe {
+        let file = std::fs::File::options().write(true).open(&part.paths[0]).unwrap();
+        file.write_all_at(&[0x55; 8], content::block_offset(300)).unwrap();
+        file.sync_all().unwrap();
+    }
+    let mut config = config();
+    config.scan.cell_s = 0.6;
+    for spec in plan(&config, &available).cells.iter().filter(|spec| !spec.contender.starts_with("fio")) {
+        let checks = run(spec).unwrap().checks;
+        assert!(checks.wrong > 0 && checks.wrong < checks.verified, "{}: {checks:?}", spec.key());
+    }
+}
+
+#[test]
+fn a_truncated_file_is_an_error_and_not_the_end_of_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let available = available(folder.path());
+    let cells = plan(&config(), &available).cells;
+    for part in &available.stripe {
+        std::fs::File::options().write(true).open(&part.paths[0]).unwrap().set_len(1 << 20).unwrap();
+    }
+    for spec in cells.iter().filter(|spec| !spec.contender.starts_with("fio")) {
+        assert!(run(spec).is_err(), "{}", spec.key());
+    }
+}
+
+#[test]
+fn a_single_device_says_why_there_is_no_striped_scan() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut available = available(folder.path());
+    available.stripe.truncate(1);
+    available.fio = None;
+    let one = plan(&config(), &available);
+    assert!(one.skips.iter().any(|skip| skip.target == "striped" && skip.reason.contains("stripe_over")));
+    assert!(one.skips.iter().any(|skip| skip.target == "ram"));
+    let fio = one.skips.iter().find(|skip| skip.contender == "fio-uring").unwrap();
+    assert!(fio.reason.contains("apt install fio"));
+
+    available.ram = vec![Target { label: "ram".into(), ..available.file.clone() }; 3];
+    let ram = plan(&config(), &available);
+    let labels: BTreeSet<&str> = ram.cells.iter().map(|spec| spec.target.label.as_str()).collect();
+    assert_eq!(labels, BTreeSet::from(["file", "ram", "ram-striped-2"]));
+}
+
+#[test]
+fn widths_double_up_to_all() {
+    assert_eq!(widths(2), [2]);
+    assert_eq!(widths(3), [2, 3]);
+    assert_eq!(widths(10), [2, 4, 8, 10]);
+}
+
+#[test]
+fn content_that_differs_between_files_is_not_verified_and_sizes_meet_at_the_smallest() {
+    let part =
+        |seed, data_bytes| Target { label: String::new(), paths: vec!["x".into()], data_bytes, content_seed: seed };
+    let same = striped_target("s", &[part(Some(1), 10), part(Some(1), 5)]);
+    assert_eq!((same.content_seed, same.data_bytes, same.paths.len()), (Some(1), 5, 2));
+    assert_eq!(striped_target("s", &[part(Some(1), 10), part(None, 10)]).content_seed, None);
+}
