@@ -3,6 +3,7 @@
 //! A reader of standard output that has gone (`| head`) ends a command without an error. Errors keep the engine's kind, which
 //! decides the exit code as the lab's do.
 
+mod bench;
 mod codec;
 mod meter;
 mod transfer;
@@ -75,6 +76,7 @@ pub(crate) fn run(arguments: DbArguments, cancel: &Arc<AtomicBool>) -> Result<Ex
         }
         DbCommand::Verify { path, json, open } => verify(open_db(&path, &open.settings())?, json, cancel),
         DbCommand::Backup { path, to, open } => backup(open_db(&path, &open.settings())?, &to, cancel),
+        DbCommand::Bench(arguments) => bench::run(arguments, cancel),
     }
 }
 

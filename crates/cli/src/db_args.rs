@@ -190,8 +190,8 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         open: OpenArguments,
     },
-    // /// Measure the engine beside the raw device and its rivals.
-    // Bench(BenchArguments),
+    /// Measure the engine beside the raw device and its rivals.
+    Bench(BenchArguments),
 }
 
 /// How the database is opened.
