@@ -52,6 +52,8 @@ impl Checkpointer {
     /// `NoSpace` or `Io` when pages cannot be written: nothing has changed. `Poisoned` when a sync or the superblock failed.
     pub(crate) fn checkpoint(&self) -> Result<CommitSeq> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        // Above all after a failed sync: what it covered is gone, and a second sync would say nothing of it.
+        self.log.check()?;
         let snapshot = self.pager.essential_snapshot();
         let commit = snapshot.seq();
         if self.log.durable_commit() < commit {

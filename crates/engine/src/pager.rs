@@ -7,7 +7,7 @@
 //! | `shard` | older versions and reads under way, by page |
 //! | `registry` | who can still see which version |
 //! | `view`, `edits` | what readers and writers hold for one attempt |
-//! | `lane`, `ticket` | reads: started, shared, awaited |
+//! | `lane`, `flights`, `ticket` | reads: shared, sent together, awaited |
 //! | `evict`, `write` | which frames leave, and how dirty ones get to disk |
 //! | `map` | the page table as the next checkpoint will write it |
 //! | `keeper` | the background threads, for those who want them |
@@ -22,6 +22,7 @@
 
 mod edits;
 mod evict;
+mod flights;
 mod frames;
 mod keeper;
 mod lane;
@@ -106,6 +107,7 @@ pub(crate) struct Core {
     bell: Bell,
     async_seen: AtomicBool,
     kept_max: usize,
+    scratch_bytes: u64,
     counts: Counts,
 }
 
@@ -211,7 +213,8 @@ impl Pager {
         space: Space,
         commit: CommitSeq,
     ) -> Result<Self> {
-        let per_frame = (options.page_bytes + size_of::<frames::Frame>() + 64) as u64;
+        // A sixteenth of the frames' memory goes to scratch buffers for reading runs.
+        let per_frame = (options.page_bytes + options.page_bytes / 16 + size_of::<frames::Frame>() + 64) as u64;
         let overhead = map.memory_bytes() * 2;
         let count = options.cache_bytes.saturating_sub(overhead) / per_frame;
         if count < FRAMES_MIN as u64 || count > u64::from(u32::MAX) {
@@ -230,7 +233,10 @@ impl Pager {
         }
         free.reverse();
         let ids = PageIds { free, next: map.page_count() };
-        let queue = QueueOptions { registered: vec![frames.region().clone()], ..QueueOptions::default() };
+        let scratch = flights::Scratch::new(frames.count(), options.page_bytes)?;
+        let scratch_bytes = scratch.bytes();
+        let registered = vec![frames.region().clone(), scratch.region().clone()];
+        let queue = QueueOptions { registered, ..QueueOptions::default() };
         let open = |options: &QueueOptions| {
             disk.queue(options).map_err(|error| Error::from_io("open a queue of the data file", error))
         };
@@ -243,13 +249,14 @@ impl Pager {
             visible: AtomicU64::new(commit.0),
             ripe: Mutex::default(),
             full: Mutex::default(),
-            lane: lane::Lane::new(open(&queue)?)?,
+            lane: lane::Lane::new(open(&queue)?, scratch)?,
             writer: Mutex::new(write::WriteLane::new(open(&QueueOptions::default())?, disk)?),
             clock: Mutex::new(0),
             keeper: keeper::Signal::new(),
             bell: Bell::new()?,
             async_seen: AtomicBool::new(false),
             kept_max: (options.snapshot_bytes_max / options.page_bytes as u64) as usize,
+            scratch_bytes,
             counts: Counts::default(),
             frames,
         };
@@ -287,6 +294,7 @@ impl Pager {
             blocks_used: books.space.used_blocks(),
             blocks_deferred: books.space.deferred_blocks(),
             memory_bytes: core.frames.memory_bytes()
+                + core.scratch_bytes
                 + core.table.memory_bytes()
                 + books.map.memory_bytes()
                 + books.space.memory_bytes()

@@ -182,7 +182,16 @@ impl DataReader {
             let sector = self.blocks.read(SUPERBLOCK_BYTES, &[offset])?.remove(0);
             Superblock::decode(slot, &sector)
         };
-        match (read(0), read(1)) {
+        let unreadable = |slot: &Result<Superblock>| {
+            let error = slot.as_ref().err()?;
+            (!matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)).then(|| error.clone())
+        };
+        let (a, b) = (read(0), read(1));
+        // What could not be read may be the newer one: going on with the older would be guessing.
+        if let Some(error) = unreadable(&a).or_else(|| unreadable(&b)) {
+            return Err(error);
+        }
+        match (a, b) {
             (Ok(a), Ok(b)) if a.file_id != b.file_id => {
                 Err(Error::new(ErrorKind::Corrupt, "the superblocks A and B belong to two databases"))
             }

@@ -225,6 +225,14 @@ impl Log {
         self.0.wake_satisfied();
     }
 
+    /// Whether anything can still become durable.
+    ///
+    /// # Errors
+    /// `Poisoned`, with the cause, after a failure.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.0.lock().poisoned.clone().map_or(Ok(()), Err)
+    }
+
     /// Makes everything appended so far durable. Blocks.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Private copies of pages, and their publication.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
@@ -17,7 +17,8 @@ use crate::pages::{self, Attempt, Missing, Pages, Wait};
 /// The private copies of one commit. Dropping it undoes everything.
 pub(crate) struct Edits<'a> {
     core: &'a Arc<Core>,
-    copies: HashMap<PageId, Copy>,
+    /// In order, so that a history repeats exactly and neighbours are published as neighbours.
+    copies: BTreeMap<PageId, Copy>,
     /// Freed pages, with the commit of the version that was seen, where one was.
     freed: Vec<(PageId, Option<CommitSeq>)>,
     reserved: Vec<OwnedFrame>,
@@ -34,7 +35,7 @@ struct Copy {
 impl<'a> Edits<'a> {
     pub(super) fn new(core: &'a Arc<Core>) -> Self {
         let guard = crossbeam_epoch::pin();
-        Self { core, copies: HashMap::new(), freed: Vec::new(), reserved: Vec::new(), guard }
+        Self { core, copies: BTreeMap::new(), freed: Vec::new(), reserved: Vec::new(), guard }
     }
 
     fn take_frame(&mut self) -> Attempt<OwnedFrame> {
@@ -64,7 +65,7 @@ impl<'a> Edits<'a> {
         let core = self.core;
         let mut superseded = Vec::new();
         let mut changed: Vec<PageId> = Vec::with_capacity(self.copies.len() + self.freed.len());
-        for (page, mut copy) in self.copies.drain() {
+        for (page, mut copy) in std::mem::take(&mut self.copies) {
             seal_page(core.file_id, page, seq, &mut copy.frame.buffer);
             let facts = FrameFacts { page, commit: seq, disk: None, near: copy.near, pins: 0, hot: true };
             let frame = core.frames.publish(copy.frame, facts);
@@ -139,8 +140,8 @@ impl pages::Edits for Edits<'_> {
         };
         frame.buffer.fill(0);
         let near = self.copies.get(&near).and_then(|copy| copy.near).or_else(|| self.core.block_of(near));
-        let copy = self.copies.entry(id).insert_entry(Copy { frame, base: None, near });
-        Ok((id, &mut copy.into_mut().frame.buffer[HEADER_BYTES..]))
+        let copy = self.copies.entry(id).or_insert(Copy { frame, base: None, near });
+        Ok((id, &mut copy.frame.buffer[HEADER_BYTES..]))
     }
 
     fn free(&mut self, id: PageId) {
@@ -162,7 +163,7 @@ impl Drop for Edits<'_> {
     fn drop(&mut self) {
         let mut frames = std::mem::take(&mut self.reserved);
         let mut ids = Vec::new();
-        for (id, copy) in self.copies.drain() {
+        for (id, copy) in std::mem::take(&mut self.copies) {
             if copy.base.is_none() {
                 ids.push(id);
             }

@@ -4,16 +4,16 @@
 //! Whoever finds completions installs the pages and wakes the waiters. One thread at a time looks after the queue; the
 //! others leave their reads staged and go on, so an executor's thread never waits for it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use nofault_io::completion::{Completion, Op, OpKind};
 use nofault_io::disk::Queue;
 
 use super::Core;
+use super::flights::{ReadQueue, Scratch};
 use super::frames::{FrameFacts, OwnedFrame};
 use super::shard::{Load, Place};
 use super::table::Entry;
@@ -35,36 +35,32 @@ pub(super) struct Lane {
     pub(super) ready_fd: Option<OwnedFd>,
 }
 
-struct ReadQueue {
-    queue: Box<dyn Queue>,
-    flying: HashMap<u64, Read>,
-    next_token: u64,
-}
-
-struct Read {
-    page: PageId,
-    at: Location,
-    attempt: u32,
-    /// Its frame while it is staged again; in flight the operation has the memory.
-    frame: Option<OwnedFrame>,
-    frame_index: u32,
+/// A page to be read.
+pub(super) struct Read {
+    pub(super) page: PageId,
+    pub(super) at: Location,
+    pub(super) attempt: u32,
+    /// Set when a read together with others failed.
+    pub(super) alone: bool,
+    /// Its frame, unless the operation in flight has the memory.
+    pub(super) frame: Option<OwnedFrame>,
 }
 
 /// A read that is over: with the frame it had, and with what went wrong.
-struct Over {
-    read: Read,
-    owned: Option<OwnedFrame>,
-    error: Option<Error>,
+pub(super) struct Over {
+    pub(super) read: Read,
+    pub(super) owned: Option<OwnedFrame>,
+    pub(super) error: Option<Error>,
 }
 
 impl Lane {
-    pub(super) fn new(queue: Box<dyn Queue>) -> Result<Self> {
+    pub(super) fn new(queue: Box<dyn Queue>, scratch: Scratch) -> Result<Self> {
         let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
         let ready_fd =
             queue.ready_fd().map(own).transpose().map_err(|error| {
                 Error::new(ErrorKind::NoSpace, format!("duplicate the descriptor of a queue: {error}"))
             })?;
-        let queue = Mutex::new(ReadQueue { queue, flying: HashMap::new(), next_token: 0 });
+        let queue = Mutex::new(ReadQueue::new(queue, scratch));
         Ok(Self {
             staged: Mutex::default(),
             queue,
@@ -78,7 +74,7 @@ impl Lane {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    fn staged(&self) -> MutexGuard<'_, VecDeque<Read>> {
+    pub(super) fn staged(&self) -> MutexGuard<'_, VecDeque<Read>> {
         self.staged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -132,7 +128,7 @@ impl Core {
             Some(at) => {
                 self.counts.misses.fetch_add(1, Ordering::Relaxed);
                 self.lane.in_flight.fetch_add(1, Ordering::Relaxed);
-                self.lane.staged().push_back(Read { page, at, attempt: 1, frame: None, frame_index: 0 });
+                self.lane.staged().push_back(Read { page, at, attempt: 1, alone: false, frame: None });
             }
             None => drop(self.counts.joined.fetch_add(1, Ordering::Relaxed)),
         }
@@ -223,7 +219,7 @@ impl Core {
         let wait_for = if over.is_empty() && queue.queue.in_flight() > 0 { wait_for } else { 0 };
         let mut completions = Vec::new();
         let reaped = queue.queue.reap(wait_for, &mut completions);
-        over.extend(completions.into_iter().filter_map(|done| take_over(&mut queue, done)));
+        over.extend(completions.into_iter().flat_map(|done| queue.take_over(done)));
         drop(queue);
         let progress = started + over.len();
         let mut again = Vec::new();
@@ -237,57 +233,12 @@ impl Core {
         Ok(progress)
     }
 
-    fn start_staged(self: &Arc<Self>, lane: &mut ReadQueue, over: &mut Vec<Over>) -> usize {
-        let mut started = 0;
-        loop {
-            let Some(mut read) = self.lane.staged().pop_front() else { break };
-            let owned = match read.frame.take() {
-                Some(owned) => Some(owned),
-                None => self.frames.take_for_read().or_else(|| {
-                    self.sweep_ripe();
-                    self.frames.take_for_read()
-                }),
-            };
-            let Some(owned) = owned else {
-                self.lane.staged().push_front(read);
-                self.keeper.starve();
-                break;
-            };
-            read.frame_index = owned.index;
-            let token = lane.next_token;
-            lane.next_token += 1;
-            let offset = read.at.block.0 * self.frames.page_bytes() as u64;
-            match lane.queue.push(Op::new(token, offset, OpKind::Read(owned.buffer))) {
-                Ok(()) => {
-                    lane.flying.insert(token, read);
-                    started += 1;
-                }
-                Err(refused) => {
-                    let OpKind::Read(buffer) = refused.op.kind else { unreachable!("a read comes back as a read") };
-                    let index = read.frame_index;
-                    if refused.error.kind() == nofault_io::error::ErrorKind::Busy {
-                        read.frame = Some(OwnedFrame { index, buffer });
-                        self.lane.staged().push_front(read);
-                        break;
-                    }
-                    self.return_frames(vec![OwnedFrame { index, buffer }]);
-                    let action = format!("read page {} at {offset}", read.page);
-                    over.push(Over { read, owned: None, error: Some(Error::from_io(action, refused.error)) });
-                }
-            }
-        }
-        if started > 0
-            && let Err(error) = lane.queue.submit()
-        {
-            // Nothing is lost: what was pushed is still queued, and the next reap submits again or says why not.
-            drop(error);
-        }
-        started
-    }
-
     /// Installs a page that was read, or reports why not. Gives the read back when it is to be tried again.
     fn finish_read(self: &Arc<Self>, over: Over) -> Option<Read> {
         let Over { read, owned, mut error } = over;
+        if read.alone && read.attempt == 0 {
+            return Some(Read { attempt: 1, frame: owned, ..read });
+        }
         let mut good = None;
         if let Some(owned) = owned {
             let checked = match &error {
@@ -361,12 +312,4 @@ impl Core {
 /// Frames to free at a time.
 pub(super) fn evict_batch(frames: usize) -> usize {
     (frames / 16).clamp(4, 128)
-}
-
-fn take_over(lane: &mut ReadQueue, done: Completion) -> Option<Over> {
-    let read = lane.flying.remove(&done.op.token)?;
-    let action = || format!("read page {} at {}", read.page, done.op.offset_bytes);
-    let error = done.result.as_ref().err().map(|error| Error::from_io(action(), error.clone()));
-    let owned = done.into_buffer().map(|buffer| OwnedFrame { index: read.frame_index, buffer });
-    Some(Over { read, owned, error })
 }

@@ -18,7 +18,7 @@ fn pool(world: &SimWorld, frames: usize) -> Pager {
 
 fn pool_on(disk: &dyn Disk, frames: usize) -> Pager {
     let options = PagerOptions {
-        cache_bytes: (frames * (PAGE + size_of::<frames::Frame>() + 64)) as u64,
+        cache_bytes: (frames * (PAGE + PAGE / 16 + size_of::<frames::Frame>() + 64)) as u64,
         page_bytes: PAGE,
         file_id: 77,
         snapshot_bytes_max: u64::MAX,
@@ -202,5 +202,177 @@ fn random_histories_with_snapshots_agree_with_a_model_on_a_tiny_pool() {
 fn random_histories_agree_when_completions_are_late_and_reordered() {
     for seed in 100..120 {
         random_history(seed, SimOptions::adversarial(), FRAMES_MIN + seed as usize % 40, 300);
+    }
+}
+
+#[test]
+fn neighbours_are_read_together_and_a_bad_block_among_them_costs_only_its_own_page() {
+    let world = SimWorld::new(2, SimOptions::calm());
+    let pool = pool(&world, 256);
+    let ids: Vec<PageId> = (0..4).flat_map(|seq| commit(&pool, seq, &[], &[seq; 20], &[]).unwrap()).collect();
+    pool.set_visible(CommitSeq(3));
+    // Everything out: written in the order of page ids, so in blocks that follow each other.
+    for _ in 0..20 {
+        pool.core().make_room(128).unwrap();
+    }
+    let missing: Vec<Wait> = ids.iter().map(|page| Wait::Miss(Missing { page: *page, at: NEWEST })).collect();
+    let reads_before = world.stats().read_count;
+    pool.request(&missing).wait().unwrap();
+    let reads = world.stats().read_count - reads_before;
+    assert!(reads > 0 && reads <= 10, "{reads} reads for {} pages", ids.len());
+    for (at, page) in ids.iter().enumerate() {
+        assert_eq!(value(pool.tip().page(*page).ok().unwrap()), at as u64 / 20);
+    }
+    for _ in 0..20 {
+        pool.core().make_room(128).unwrap();
+    }
+    let Entry::OnDisk(bad) = Entry::from_word(pool.core().table.load(ids[17])) else { panic!("not evicted") };
+    world.flip_bit("data", bad.block.0 * PAGE as u64 + 100, 1).unwrap();
+    assert_eq!(pool.request(&missing).wait().unwrap_err().page(), Some(ids[17]));
+    for page in ids.iter().filter(|page| **page != ids[17]) {
+        run(&pool, || pool.tip().page(*page).map(value)).unwrap();
+    }
+}
+
+mod threads {
+    //! Many threads on a real file: publication, eviction, shared reads and reclamation against each other.
+
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::task::{Poll, Wake, Waker};
+    use std::time::{Duration, Instant};
+
+    use nofault_io::folder::{Backend, Folder};
+
+    use super::*;
+
+    const PAIRS: u64 = 200;
+    const LARGE: usize = 4096;
+
+    struct Unpark(std::thread::Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    /// Waits as an executor does: polls, sleeps until woken.
+    fn run_polled<T>(pool: &Pager, mut attempt: impl FnMut() -> Attempt<T>) -> Result<T> {
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut _held = None;
+        loop {
+            match attempt() {
+                Ok(answer) => return Ok(answer),
+                Err(Wait::Failed(error)) => return Err(error),
+                Err(wait) => {
+                    let mut ticket = pool.request(&[wait]);
+                    pool.submit();
+                    let started = Instant::now();
+                    while let Poll::Pending = ticket.poll(&waker).map(|outcome| outcome.unwrap()) {
+                        std::thread::park_timeout(Duration::from_secs(5));
+                        assert!(
+                            started.elapsed() < Duration::from_secs(20),
+                            "a ticket was forgotten: {:?}",
+                            pool.stats()
+                        );
+                    }
+                    _held = Some(ticket);
+                }
+            }
+        }
+    }
+
+    fn both(pages: &impl Pages, pair: u64) -> Attempt<(u64, u64)> {
+        let number = |body: &[u8]| u64::from_le_bytes(body[..8].try_into().unwrap());
+        let first = number(&pages.page(PageId(pair * 2))?);
+        Ok((first, number(&pages.page(PageId(pair * 2 + 1))?)))
+    }
+
+    fn stress(backend: Backend, keeper: bool, for_how_long: Duration) {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Folder::open(folder.path(), backend).unwrap();
+        let disk = directory.create("data").unwrap();
+        let options = PagerOptions {
+            cache_bytes: (96 * (LARGE + LARGE / 16 + 256)) as u64,
+            page_bytes: LARGE,
+            file_id: 1,
+            snapshot_bytes_max: u64::MAX,
+        };
+        let pool =
+            Pager::new(&*disk, &options, Map::new(LARGE), Pager::new_space(LARGE, 1 << 30), CommitSeq(0)).unwrap();
+        let _keeper = keeper.then(|| pool.start_keeper().unwrap());
+        for pair in 0..PAIRS {
+            run(&pool, || {
+                let mut edits = pool.edits();
+                edits.reserve(2)?;
+                for _ in 0..2 {
+                    let (_, body) = edits.allocate(PageId(pair * 2))?;
+                    body[..8].copy_from_slice(&0_u64.to_le_bytes());
+                }
+                pool.publish(edits, CommitSeq(1));
+                Ok(())
+            })
+            .unwrap();
+        }
+        pool.set_visible(CommitSeq(1));
+        let (stop, reads) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for reader in 0..4 {
+                let (pool, stop, reads) = (&pool, &stop, &reads);
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(reader);
+                    while !stop.load(Ordering::Relaxed) {
+                        let pair = random.u64(0..PAIRS);
+                        let snapshot = (reader == 0).then(|| pool.snapshot());
+                        let attempt = || match &snapshot {
+                            Some(snapshot) => both(&pool.view(snapshot), pair),
+                            None => both(&pool.latest(), pair),
+                        };
+                        let seen =
+                            if keeper && reader % 2 == 1 { run_polled(pool, attempt) } else { run(pool, attempt) };
+                        let (first, second) = seen.unwrap();
+                        assert_eq!(first, second, "pair {pair} of reader {reader}");
+                        reads.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            let mut random = fastrand::Rng::with_seed(99);
+            let started = Instant::now();
+            let mut seq: u64 = 1;
+            while started.elapsed() < for_how_long {
+                seq += 1;
+                let pair = random.u64(0..PAIRS);
+                run(&pool, || {
+                    let mut edits = pool.edits();
+                    edits.reserve(2)?;
+                    for page in [pair * 2, pair * 2 + 1] {
+                        edits.edit(PageId(page))?[..8].copy_from_slice(&seq.to_le_bytes());
+                    }
+                    pool.publish(edits, CommitSeq(seq));
+                    Ok(())
+                })
+                .unwrap();
+                if random.u32(0..3) == 0 {
+                    pool.set_visible(CommitSeq(seq));
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        println!("{} reads, {:?}", reads.load(Ordering::Relaxed), pool.stats());
+        assert!(reads.load(Ordering::Relaxed) > 10);
+    }
+
+    #[test]
+    fn readers_never_see_half_a_commit_with_background_threads() {
+        for backend in [Backend::Auto, Backend::Psync] {
+            stress(backend, true, Duration::from_millis(700));
+        }
+    }
+
+    #[test]
+    fn readers_never_see_half_a_commit_without_background_threads() {
+        for backend in [Backend::Auto, Backend::Psync] {
+            stress(backend, false, Duration::from_millis(700));
+        }
     }
 }

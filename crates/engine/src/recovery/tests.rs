@@ -20,7 +20,7 @@ fn settings() -> Settings {
     Settings {
         page_bytes: PAGE,
         // 40 frames or so beside the log's buffers.
-        cache_bytes: (64 << 10) + (512 << 10) + (32 << 10) + 40 * 704,
+        cache_bytes: (64 << 10) + (512 << 10) + (32 << 10) + 40 * 736,
         log_bytes: 64 << 10,
         background_threads: false,
         ..Settings::default()
@@ -412,4 +412,67 @@ fn trouble_at_random_never_breaks_a_promise_that_was_kept() {
         let _ = history(&world, seed, 60, &mut promises);
         check_promises(&world.restart_with(seed, SimOptions::default()), &promises);
     }
+}
+
+#[test]
+fn every_call_may_fail_once_and_no_promise_is_broken() {
+    use nofault_io::sim::{Call, Effect, Fault};
+    const EIO: i32 = 5;
+    const ENOSPC: i32 = 28;
+    let calls = [
+        (Call::Create, EIO),
+        (Call::Open, EIO),
+        (Call::Rename, EIO),
+        (Call::Remove, EIO),
+        (Call::List, EIO),
+        (Call::SyncDirectory, EIO),
+        (Call::Read, EIO),
+        (Call::Write, EIO),
+        (Call::Write, ENOSPC),
+        (Call::Sync, EIO),
+        (Call::Allocate, ENOSPC),
+        (Call::Allocate, EIO),
+    ];
+    let mut failed = 0;
+    for (call, errno) in calls {
+        for k in 0.. {
+            let world = SimWorld::new(k, SimOptions::calm());
+            // Of reads and writes there are many: the first ones, then fewer.
+            let skip = if k < 20 { k } else { k * k / 20 };
+            world.inject(Fault::new(call, Effect::Errno(errno)).after(skip));
+            let mut promises = Promises::default();
+            let outcome = history(&world, 4, 30, &mut promises);
+            if world.stats().error_count == 0 {
+                break;
+            }
+            failed += 1;
+            if let Err(error) = &outcome {
+                assert_ne!(error.kind(), ErrorKind::Bug, "{call:?} {k}: {error}");
+                assert_ne!(error.kind(), ErrorKind::Corrupt, "{call:?} {k}: {error}");
+            }
+            // Another process opens what is there; and what a power cut would have left.
+            let cut = world.restart(k);
+            check_promises(&world.restart_with(k, SimOptions::calm()), &promises);
+            check_promises(&cut, &promises);
+        }
+    }
+    assert!(failed > 100, "only {failed} calls failed");
+}
+
+#[test]
+fn a_sync_that_fails_in_a_checkpoint_poisons_commits_and_leaves_reads() {
+    use nofault_io::sim::{Call, Effect, Fault};
+    let (world, state) = settled_world(11);
+    let mut numbers = Numbers::open(&world).unwrap();
+    let position = numbers.commit(&[(1, 10)]).unwrap();
+    numbers.opened.log.durable(position).wait().unwrap();
+    world.inject(Fault::new(Call::Sync, Effect::Errno(5)).on("data"));
+    assert_eq!(numbers.opened.checkpointer.checkpoint().unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(numbers.commit(&[(1, 11)]).unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(numbers.opened.checkpointer.checkpoint().unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(numbers.value(1).unwrap(), 10);
+    assert_eq!(numbers.value(2).unwrap(), state[2]);
+    drop(numbers);
+    let after = Numbers::open(&world.restart(1)).unwrap();
+    assert_eq!(after.value(1).unwrap(), 10, "the log still has it");
 }

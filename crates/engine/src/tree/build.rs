@@ -70,9 +70,11 @@ impl Builder {
         Ok(())
     }
 
-    /// Writes what is left, and the root: from then on the tree has the content. After `Full` nothing has changed.
+    /// Writes what is left, and the root: from then on the tree has the content. After any `Wait` nothing has changed.
     pub(crate) fn finish<E: Edits>(&mut self, edits: &mut E) -> Attempt<()> {
         edits.reserve(self.frames_max())?;
+        // The one page that may be missing: asked for before the first change.
+        edits.edit(self.tree.root)?;
         let mut level = 0;
         loop {
             let count = self.levels[level].cells.len();

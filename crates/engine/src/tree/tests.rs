@@ -183,8 +183,9 @@ proptest! {
     #[test]
     fn a_tree_built_from_sorted_input_has_it_all(
         map in prop::collection::btree_map(keys(512), prop::collection::vec(any::<u8>(), 0..=128), 0..300),
+        seed in any::<u64>(),
     ) {
-        let (store, mut seq, tree) = new_tree(512, Residency::Everything);
+        let (store, mut seq, tree) = new_tree(512, Residency::Chance(seed));
         let mut builder = Builder::new(tree, 512);
         for (key, value) in &map {
             commit(&store, &mut seq, |edits| builder.push(edits, key, Cell::Inline(value))).unwrap();
@@ -337,8 +338,9 @@ proptest! {
     #[test]
     fn a_tree_built_from_sorted_input_goes_on_as_any_other(
         count in 0u16..400, len in 0usize..60, changes in prop::collection::vec((0u16..500, prop::option::of(0usize..100)), 0..200),
+        seed in any::<u64>(),
     ) {
-        let (store, mut seq, tree) = new_tree(512, Residency::Everything);
+        let (store, mut seq, tree) = new_tree(512, Residency::Chance(seed));
         let mut builder = Builder::new(tree, 512);
         let mut model = BTreeMap::new();
         for number in 0..count {
