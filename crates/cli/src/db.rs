@@ -173,7 +173,7 @@ fn print_entries(
     cancel: &AtomicBool,
 ) -> Result<ExitCode> {
     let mut out = BufWriter::new(std::io::stdout().lock());
-    let mut print = || -> Result<()> {
+    let print = || -> Result<()> {
         for entry in entries {
             if cancel.load(Ordering::Relaxed) {
                 return Err(LabError::interrupted().into());

@@ -57,8 +57,7 @@ pub(crate) enum DbCommand {
     Get {
         /// The database's folder.
         path: PathBuf,
-        /// The key.
-        #[arg(allow_hyphen_values = true)]
+        /// The key; after -- it may begin with a hyphen.
         key: String,
         /// Write the value's bytes as they are, and no line break.
         #[arg(long, conflicts_with = "value_encoding")]
@@ -72,11 +71,10 @@ pub(crate) enum DbCommand {
     Put {
         /// The database's folder.
         path: PathBuf,
-        /// The key.
-        #[arg(allow_hyphen_values = true)]
+        /// The key; after -- it may begin with a hyphen.
         key: String,
         /// The value; without it standard input is the value, byte for byte.
-        #[arg(allow_hyphen_values = true)]
+        #[arg(allow_negative_numbers = true)]
         value: Option<String>,
         /// Create the table if need be.
         #[arg(long)]
@@ -90,8 +88,8 @@ pub(crate) enum DbCommand {
     Delete {
         /// The database's folder.
         path: PathBuf,
-        /// The keys.
-        #[arg(allow_hyphen_values = true, required = true)]
+        /// The keys; after -- they may begin with a hyphen.
+        #[arg(required = true)]
         keys: Vec<String>,
         #[command(flatten)]
         table: TableArguments,
@@ -261,7 +259,7 @@ pub(crate) struct BenchArguments {
     /// Keys of the data set that is all in memory.
     #[arg(long, default_value_t = 200_000, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) memory_keys: u64,
-    /// Memory of the databases that do not fit; an eighth of --size by default.
+    /// Memory of the databases that do not fit; an eighth of --size by default, and at least 1 MiB.
     #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
     pub(crate) cache: Option<u64>,
     /// Bytes of a value, as in 100,1000.

@@ -24,7 +24,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Measure on this machine what mmap costs against explicit I/O, and report it.
-    Lab(lab_args::LabArguments),
+    Lab(Box<lab_args::LabArguments>),
     /// Look into a database, change it, check it, copy it; measure the engine.
     Db(db_args::DbArguments),
 }
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         eprintln!("nofault: Ctrl-C cannot be handled ({error}): an interrupted run will clean up at the next start");
     }
     let result = match command {
-        Command::Lab(arguments) => lab::run(arguments, &cancel),
+        Command::Lab(arguments) => lab::run(*arguments, &cancel),
         Command::Db(arguments) => db::run(arguments, &cancel),
     };
     match result {

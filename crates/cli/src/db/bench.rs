@@ -11,6 +11,9 @@ use nofault_lab::error::{LabError, LabErrorKind};
 use super::print;
 use crate::db_args::BenchArguments;
 
+/// Memory with which a database does its work without being cramped.
+const CACHE_BYTES_MIN: u64 = 1 << 20;
+
 /// Measures, and prints what was measured even if something went wrong on the way.
 pub(super) fn run(arguments: BenchArguments, cancel: &AtomicBool) -> Result<ExitCode> {
     if arguments.list {
@@ -25,7 +28,7 @@ pub(super) fn run(arguments: BenchArguments, cancel: &AtomicBool) -> Result<Exit
         dir: arguments.dir,
         data_bytes: arguments.size,
         memory_keys: arguments.memory_keys,
-        cache_bytes: arguments.cache.unwrap_or(arguments.size / 8),
+        cache_bytes: arguments.cache.unwrap_or((arguments.size / 8).max(CACHE_BYTES_MIN)),
         value_bytes: arguments.values.iter().map(|bytes| *bytes as usize).collect(),
         log_bytes: arguments.log,
         time,

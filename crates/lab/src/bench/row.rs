@@ -84,7 +84,9 @@ impl Spread {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
-        Some(Self { median: sorted[sorted.len() / 2], min, max, count: sorted.len() })
+        let middle = |index: usize| sorted[index.min(sorted.len() - 1)];
+        let median = (middle((sorted.len() - 1) / 2) + middle(sorted.len() / 2)) / 2.0;
+        Some(Self { median, min, max, count: sorted.len() })
     }
 }
 

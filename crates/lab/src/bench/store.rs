@@ -35,13 +35,18 @@ pub(super) trait Store: Sync {
     fn unequal(&self) -> &'static str;
 }
 
+/// Looks at a value and says whether it is right.
+pub(super) type LookAtValue<'a> = &'a mut dyn FnMut(Option<&[u8]>) -> Result<()>;
+/// Looks at an entry and says whether it is right.
+pub(super) type LookAtEntry<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
+
 /// One thread's way to read.
 pub(super) trait Reader {
     /// Shows the value of a key.
-    fn get(&mut self, key: &Key, look: &mut dyn FnMut(Option<&[u8]>) -> Result<()>) -> Result<()>;
+    fn get(&mut self, key: &Key, look: LookAtValue<'_>) -> Result<()>;
 
     /// Shows up to `count` entries from a key on; answers how many.
-    fn scan(&mut self, from: &Key, count: usize, look: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<usize>;
+    fn scan(&mut self, from: &Key, count: usize, look: LookAtEntry<'_>) -> Result<usize>;
 }
 
 /// Makes a rival in `folder` and fills it in order; `None` when it was not built.
@@ -116,11 +121,11 @@ impl Store for Engine {
 }
 
 impl Reader for &Table {
-    fn get(&mut self, key: &Key, look: &mut dyn FnMut(Option<&[u8]>) -> Result<()>) -> Result<()> {
+    fn get(&mut self, key: &Key, look: LookAtValue<'_>) -> Result<()> {
         look(Table::get(self, key)?.as_deref())
     }
 
-    fn scan(&mut self, from: &Key, count: usize, look: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<usize> {
+    fn scan(&mut self, from: &Key, count: usize, look: LookAtEntry<'_>) -> Result<usize> {
         let mut seen = 0;
         for entry in self.range(*from..).take(count) {
             let (key, value) = entry?;

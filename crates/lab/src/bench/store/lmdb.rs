@@ -4,15 +4,15 @@ use std::ops::Bound;
 use std::path::Path;
 
 use heed::types::Bytes;
-use heed::{Database, Env, EnvFlags, EnvOpenOptions, FlagSetMode, PutFlags, RoTxn, WithTls};
+use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, FlagSetMode, PutFlags, RoTxn, WithTls};
 
-use super::{Data, Key, Reader, Store};
+use super::{Data, Key, LookAtEntry, LookAtValue, Reader, Store};
 use crate::error::{LabError, LabErrorKind, Result};
 
 /// An environment with one database.
 pub(super) struct Lmdb {
     env: Env<WithTls>,
-    database: Database<Bytes, Bytes>,
+    database: Database<'static, Bytes, Bytes>,
 }
 
 fn failed(error: heed::Error) -> LabError {
@@ -33,8 +33,14 @@ impl Lmdb {
             options.open(folder)
         }
         .map_err(failed)?;
+        let change = env.write_txn().map_err(failed)?;
+        let made = env.create_databases_and_commit(change, |opener, change| {
+            opener.create_database::<Bytes, Bytes>(change, None).map(CommitOrAbort::<_, ()>::Commit)
+        });
+        let CommitOrAbort::Commit(database) = made.map_err(failed)? else {
+            return Err(LabError::new(LabErrorKind::System, "lmdb: its database was not made"));
+        };
         let mut change = env.write_txn().map_err(failed)?;
-        let database = env.create_database::<Bytes, Bytes>(&mut change, None).map_err(failed)?;
         for (key, value) in data.entries() {
             database.put_with_flags(&mut change, PutFlags::APPEND, &key, &value).map_err(failed)?;
         }
@@ -71,15 +77,15 @@ impl Store for Lmdb {
 
 struct Held<'a> {
     held: RoTxn<'a, WithTls>,
-    database: Database<Bytes, Bytes>,
+    database: Database<'static, Bytes, Bytes>,
 }
 
 impl Reader for Held<'_> {
-    fn get(&mut self, key: &Key, look: &mut dyn FnMut(Option<&[u8]>) -> Result<()>) -> Result<()> {
+    fn get(&mut self, key: &Key, look: LookAtValue<'_>) -> Result<()> {
         look(self.database.get(&self.held, key).map_err(failed)?)
     }
 
-    fn scan(&mut self, from: &Key, count: usize, look: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<usize> {
+    fn scan(&mut self, from: &Key, count: usize, look: LookAtEntry<'_>) -> Result<usize> {
         let range = (Bound::Included(from.as_slice()), Bound::Unbounded);
         let mut seen = 0;
         for entry in self.database.range(&self.held, &range).map_err(failed)?.take(count) {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use redb::{Database, Durability, ReadOnlyTable, ReadableDatabase as _, TableDefinition};
 
-use super::{Data, Key, Reader, Store};
+use super::{Data, Key, LookAtEntry, LookAtValue, Reader, Store};
 use crate::error::{LabError, LabErrorKind, Result};
 
 const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("main");
@@ -65,12 +65,12 @@ impl Store for Redb {
 }
 
 impl Reader for ReadOnlyTable<&'static [u8], &'static [u8]> {
-    fn get(&mut self, key: &Key, look: &mut dyn FnMut(Option<&[u8]>) -> Result<()>) -> Result<()> {
+    fn get(&mut self, key: &Key, look: LookAtValue<'_>) -> Result<()> {
         let value = ReadOnlyTable::get(self, key.as_slice()).map_err(failed)?;
         look(value.as_ref().map(|value| value.value()))
     }
 
-    fn scan(&mut self, from: &Key, count: usize, look: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<usize> {
+    fn scan(&mut self, from: &Key, count: usize, look: LookAtEntry<'_>) -> Result<usize> {
         let mut seen = 0;
         for entry in self.range(from.as_slice()..).map_err(failed)?.take(count) {
             let (key, value) = entry.map_err(failed)?;
