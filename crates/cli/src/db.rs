@@ -27,6 +27,7 @@ use nofault_lab::format;
 
 use self::transfer::{Dump, Load, table_or_new};
 use crate::db_args::{DbArguments, DbCommand, Encoding, TableArguments};
+use crate::lab::tell;
 
 /// Exit code for a key that is not there.
 const NOT_THERE: u8 = 1;
@@ -117,14 +118,14 @@ fn create(path: &Path, settings: &Settings, tables: Vec<String>) -> Result<ExitC
     for name in &tables {
         db.create_table(name)?;
     }
-    eprintln!("created {} with {}", path.display(), tables.join(", "));
+    tell(&format!("created {} with {}", path.display(), tables.join(", ")));
     Ok(ExitCode::SUCCESS)
 }
 
 fn get(db: &Db, key: &str, raw: bool, arguments: &TableArguments) -> Result<ExitCode> {
     let table = open_table(db, arguments)?;
     let Some(value) = table.get(decode(arguments.key_encoding, key)?)? else {
-        eprintln!("nofault: table {} has no key {key}", table.name());
+        tell(&format!("nofault: table {} has no key {key}", table.name()));
         return Ok(ExitCode::from(NOT_THERE));
     };
     let mut out = std::io::stdout().lock();
@@ -161,7 +162,7 @@ fn delete(db: &Db, keys: &[String], arguments: &TableArguments) -> Result<ExitCo
     db.write(batch, Durability::Sync)?;
     let missing: Vec<_> = keys.iter().zip(&found).filter(|(_, found)| found.is_none()).collect();
     for (key, _) in &missing {
-        eprintln!("nofault: table {} had no key {key}", table.name());
+        tell(&format!("nofault: table {} had no key {key}", table.name()));
     }
     Ok(ExitCode::from(if missing.is_empty() { 0 } else { NOT_THERE }))
 }
@@ -299,15 +300,15 @@ fn verify(db: Db, json: bool, cancel: &AtomicBool) -> Result<ExitCode> {
             print(&format!("{place}{}", problem.error))?;
         }
         let (tables, entries) = (found.tables, found.entries);
-        eprintln!(
+        tell(&format!(
             "read {} blocks; {tables} tables (with the catalog), {entries} entries in {} pages are sound",
             found.blocks, found.pages
-        );
+        ));
     }
     if found.is_clean() {
         return Ok(ExitCode::SUCCESS);
     }
-    eprintln!("nofault: {} problems: restore from a backup, or dump what can be read", found.problems.len());
+    tell(&format!("nofault: {} problems: restore from a backup, or dump what can be read", found.problems.len()));
     Ok(ExitCode::from(DAMAGED))
 }
 
@@ -323,7 +324,7 @@ fn backup(db: Db, to: &Path, cancel: &AtomicBool) -> Result<ExitCode> {
             return Err(interrupted);
         }
     }
-    eprintln!("backup: {}", to.display());
+    tell(&format!("backup: {}", to.display()));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -62,8 +62,8 @@ fn measure(arguments: &RunArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCod
     let mut progress = Progress::new(show(arguments.quiet));
     let Some(result) = run::run(&options, &mut progress, cancel)? else { return Ok(ExitCode::SUCCESS) };
     print_summary(&result.records, arguments.json)?;
-    eprintln!("records: {}", result.folder.join(run::RECORDS_NAME).display());
-    eprintln!("report:  {}", result.folder.join(run::REPORT_NAME).display());
+    tell(&format!("records: {}", result.folder.join(run::RECORDS_NAME).display()));
+    tell(&format!("report:  {}", result.folder.join(run::REPORT_NAME).display()));
     match result.trouble {
         Some(error) => Err(error.into()),
         None => Ok(ExitCode::SUCCESS),
@@ -75,7 +75,7 @@ fn remake_report(result: &Path, out: Option<PathBuf>, json: bool) -> Result<Exit
     let out = out.unwrap_or_else(|| records.path.with_file_name(run::REPORT_NAME));
     run::write_report(&records, &out)?;
     print_summary(&records, json)?;
-    eprintln!("report: {}", out.display());
+    tell(&format!("report: {}", out.display()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -92,6 +92,11 @@ fn compare_results(before: &Path, after: &Path, threshold: f64, json: bool) -> R
     let comparison = compare::compare(&read(before)?, &read(after)?, threshold);
     print(&if json { serde_text(&comparison)? } else { table::comparison_table(&comparison, width()) })?;
     Ok(ExitCode::from(comparison.exit_code()))
+}
+
+/// A line on standard error; a reader that has gone (`2>&1 | head`) is no error.
+pub(crate) fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// Standard output; a reader that has gone (`| head`) is no error.

@@ -16,13 +16,23 @@ Examples:
   nofault lab random scan --preset standard
   nofault lab --dir /mnt/nvme/lab      measure the file system mounted there
   nofault lab --plan                   say what would be done, how long and how large, and stop
-  nofault lab --config nofault-lab/2026-01-31T12-00-00/records.ndjson    the same run again
+  nofault lab --config nofault-lab/2026-01-31T12-00-00    the same run again
   nofault lab doctor                   what this machine allows
 
-Results go to a folder of their own (records.ndjson, report.html); data files are removed at the end.
+Each run gets a folder of its own with records.ndjson and report.html; data files are removed at the end.
 
-Exit codes: 0 done, 1 a regression (compare), 2 wrong call, 3 no rights, 4 no space, 5 busy, 6 damaged or not ours,
-7 not possible here, 8 wrong data was read, 9 the system failed, 130 interrupted (what was measured is kept)."
+Exit codes:
+    0  done
+    1  a regression was found (compare)
+    2  wrong call: a flag, a configuration, a path
+    3  rights are missing
+    4  not enough disk or memory
+    5  in use: another lab, a mounted device
+    6  damaged, or not the lab's own
+    7  not possible on this machine
+    8  a contender read wrong data
+    9  the system failed, or single cells did
+  130  interrupted; what was measured is kept"
 )]
 pub(crate) struct LabArguments {
     #[command(subcommand)]
@@ -99,76 +109,76 @@ pub(crate) struct RunArguments {
     #[arg(value_name = "EXPERIMENT")]
     experiments: Vec<String>,
     /// How thorough: quick (about two minutes), standard (sweeps and repeats), paper (its sizes and durations).
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = "What to measure", value_name = "PRESET")]
     preset: Option<PresetName>,
     /// A TOML file with any of the parameters, or the records of an earlier run. Flags win over it.
-    #[arg(long, value_name = "FILE", conflicts_with = "preset")]
+    #[arg(long, value_name = "FILE", conflicts_with = "preset", help_heading = "What to measure")]
     config: Option<PathBuf>,
-    /// Folder for data files and results, on the file system to be measured.
-    #[arg(long)]
+    /// Folder for data files and results, on the file system to be measured; nofault-lab by default.
+    #[arg(long, help_heading = "Where", value_name = "FOLDER")]
     dir: Option<PathBuf>,
     /// Folder for this run's result; <dir>/<time> by default.
-    #[arg(long, short)]
+    #[arg(long, short, help_heading = "Results", value_name = "FOLDER")]
     pub(crate) out: Option<PathBuf>,
     /// How often each cell is measured.
-    #[arg(long)]
+    #[arg(long, help_heading = "What to measure", value_name = "COUNT")]
     repeats: Option<u32>,
     /// Length of a cell in seconds, in every experiment that runs for a time.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", help_heading = "What to measure")]
     seconds: Option<f64>,
     /// Size of the data file, as in 16GiB.
-    #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
+    #[arg(long, value_parser = parse_bytes, value_name = "SIZE", help_heading = "How")]
     size: Option<u64>,
     /// Memory that page cache and process may use together where the data must not fit.
-    #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
+    #[arg(long, value_parser = parse_bytes, value_name = "SIZE", help_heading = "How")]
     memory: Option<u64>,
     /// How memory is limited.
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = "How", value_name = "METHOD")]
     memory_method: Option<MemoryName>,
     /// Thread counts of the synchronous contenders, as in 1,16,100.
-    #[arg(long, value_delimiter = ',', value_name = "COUNT")]
+    #[arg(long, value_delimiter = ',', value_name = "COUNT", help_heading = "How")]
     threads: Vec<u32>,
     /// Queue depths of the ring contenders, as in 1,32,128.
-    #[arg(long, value_delimiter = ',', value_name = "DEPTH")]
+    #[arg(long, value_delimiter = ',', value_name = "DEPTH", help_heading = "How")]
     depths: Vec<u32>,
     /// A RAM-backed device (zram, root) as a second target, where software is the limit and not the disk.
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = "Where", value_name = "CHOICE")]
     ram_device: Option<ChoiceName>,
     /// Size of the data on the RAM-backed device.
-    #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
+    #[arg(long, value_parser = parse_bytes, value_name = "SIZE", help_heading = "Where")]
     ram_size: Option<u64>,
     /// A raw block device to read from as well; it must carry the lab's marker (see prepare-device).
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, value_name = "DEVICE", help_heading = "Where")]
     device: Vec<PathBuf>,
     /// Read devices without the marker too (they are never written; their content cannot be verified).
-    #[arg(long)]
+    #[arg(long, help_heading = "Where")]
     unmarked_devices: bool,
     /// A further folder, on another file system, for the striped scan; may be repeated.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", help_heading = "Where")]
     stripe_over: Vec<PathBuf>,
     /// fio as an outside baseline.
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = "How", value_name = "CHOICE")]
     fio: Option<ChoiceName>,
     /// Set the device's read-ahead to these values in turn (KiB, root) for the cells that depend on it.
-    #[arg(long, value_delimiter = ',', value_name = "KIB")]
+    #[arg(long, value_delimiter = ',', value_name = "KIB", help_heading = "How")]
     read_ahead_kb: Vec<u64>,
     /// Seed of content, offsets and order.
-    #[arg(long)]
+    #[arg(long, help_heading = "What to measure")]
     seed: Option<u64>,
     /// Say what would be done, how long and how large, and stop.
-    #[arg(long)]
+    #[arg(long, help_heading = "Results")]
     pub(crate) plan: bool,
     /// Print the effective configuration as TOML, ready to be edited and given to --config, and stop.
-    #[arg(long)]
+    #[arg(long, help_heading = "Results")]
     pub(crate) print_config: bool,
     /// Print the summary as JSON instead of a table.
-    #[arg(long)]
+    #[arg(long, help_heading = "Results")]
     pub(crate) json: bool,
     /// No progress on standard error.
-    #[arg(long, short)]
+    #[arg(long, short, help_heading = "Results")]
     pub(crate) quiet: bool,
     /// Keep the data files for the next run.
-    #[arg(long)]
+    #[arg(long, help_heading = "Results")]
     pub(crate) keep_data: bool,
 }
 

@@ -40,7 +40,9 @@ fn main() -> ExitCode {
         }
     });
     if let Err(error) = handler {
-        eprintln!("nofault: Ctrl-C cannot be handled ({error}): an interrupted run will clean up at the next start");
+        lab::tell(&format!(
+            "nofault: Ctrl-C cannot be handled ({error}): what an interrupted run leaves is removed at the next start"
+        ));
     }
     let result = match command {
         Command::Lab(arguments) => lab::run(*arguments, &cancel),
@@ -49,7 +51,8 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("nofault: {error:#}");
+            lab::tell(&format!("nofault: {error:#}"));
+            // What is neither the engine's error nor the lab's came from the system: 1 is for `compare`, and for a missing key.
             let of_engine = error.downcast_ref::<nofault::error::Error>().map(db::exit_code);
             let of_lab = error.downcast_ref::<LabError>().map(LabError::exit_code);
             ExitCode::from(of_engine.or(of_lab).unwrap_or(9))

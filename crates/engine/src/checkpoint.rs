@@ -25,7 +25,7 @@ use crate::format::{
     CommitSeq, Location, NodeId, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, encode_node,
     entries_per_node, node_location,
 };
-use crate::pager::{CheckpointPlace, NodeToWrite, Pager, ToWrite};
+use crate::pager::{CheckpointPlace, NodeToWrite, Pager};
 use crate::pages::{Snapshot as _, Store as _};
 use crate::wal::Log;
 
@@ -73,6 +73,9 @@ impl Checkpointer {
         self.switch(&next)?;
         *current = next;
         drop(current);
+        drop(snapshot);
+        self.pager.core().help_epoch();
+        self.pager.core().sweep_ripe();
         self.pager.core().books().space.checkpoint_durable();
         self.log.recycle(anchor);
         self.made.fetch_add(1, Ordering::Relaxed);

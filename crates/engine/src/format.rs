@@ -16,7 +16,6 @@ mod superblock;
 mod table_node;
 
 pub(crate) use checksum::Tag;
-pub(crate) use checksum::{page_checksum, placed_checksum};
 pub use ids::{BlockId, CommitSeq, PageId, TableId};
 pub(crate) use location::{BLOCK_LIMIT, Location};
 pub(crate) use log_group::{

@@ -57,7 +57,7 @@ use self::table::{Entry, WordArray};
 pub(crate) use self::ticket::Ticket;
 use self::ticket::Waiter;
 pub(crate) use self::view::View;
-pub(crate) use self::write::{NodeToWrite, ToWrite};
+pub(crate) use self::write::NodeToWrite;
 use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{BLOCK_LIMIT, CommitSeq, Location, PAGES_START_BYTES, PageId};
@@ -67,6 +67,8 @@ use crate::space::Space;
 /// The commit number of a view that wants the newest version of everything.
 const NEWEST: CommitSeq = CommitSeq(u64::MAX);
 const SHARDS: usize = 64;
+/// Dead versions that may lie about before the one who makes commits visible clears them away.
+const RIPE_MAX: usize = 64;
 /// Fewest frames a pool can work with: a commit's pages, a path for each of a few readers, and the reserve.
 pub(crate) const FRAMES_MIN: usize = 32;
 
@@ -169,6 +171,12 @@ pub struct PoolStats {
     pub snapshot_bytes: u64,
     /// Pages changed since the last checkpoint.
     pub pages_changed: u64,
+    /// Pages written into the group of blocks they came from, beside it, and elsewhere: the last kind costs scans a read.
+    pub pages_placed_same: u64,
+    /// See `pages_placed_same`.
+    pub pages_placed_near: u64,
+    /// See `pages_placed_same`.
+    pub pages_placed_far: u64,
     /// Blocks of the data file in use, those that wait to be free included.
     pub blocks_used: u64,
     /// Blocks that wait for a checkpoint or a reader to be free.
@@ -291,6 +299,9 @@ impl Pager {
             reads_in_flight: core.lane.in_flight() as u64,
             snapshot_bytes: (kept * core.frames.page_bytes()) as u64,
             pages_changed: books.changed.len() as u64,
+            pages_placed_same: books.space.placement().same_group,
+            pages_placed_near: books.space.placement().near_group,
+            pages_placed_far: books.space.placement().far,
             blocks_used: books.space.used_blocks(),
             blocks_deferred: books.space.deferred_blocks(),
             memory_bytes: core.frames.memory_bytes()
@@ -366,6 +377,10 @@ impl Store for Pager {
         };
         self.0.drop_later(unneeded);
         self.0.limit_snapshots();
+        let ripe = self.0.ripe().versions.len();
+        if ripe > RIPE_MAX {
+            self.0.sweep_ripe();
+        }
     }
 
     fn visible(&self) -> CommitSeq {
@@ -516,7 +531,7 @@ impl Core {
     }
 
     /// Puts to use what has become unreachable. Answers how many frames that freed.
-    fn sweep_ripe(self: &Arc<Self>) -> usize {
+    pub(crate) fn sweep_ripe(self: &Arc<Self>) -> usize {
         let Ripe { frames, versions } = std::mem::take(&mut *self.ripe());
         let mut freed = frames.len();
         for frame in frames {

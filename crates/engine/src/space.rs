@@ -3,14 +3,16 @@
 //! No page is ever overwritten, so each write of a page needs a new block. Scans are fast only while pages that are
 //! neighbours in key order stay near each other on disk; therefore a page goes *near its old place*: into the same group
 //! of blocks if that has room, else into a group beside it, and only then elsewhere. A scan that asks for a window of
-//! pages and sorts them by block then still reads a few large pieces (`examples/fragmentation.rs` measures it).
+//! pages and sorts them by block then still reads a few large pieces (`fragmentation` measures it).
 //!
 //! What is used is not stored on disk: the page table names every block in use, so opening rebuilds this map from it.
 //!
 //! Kept true by: [`Space::release`] only defers. A deferred block is free once a later checkpoint is durable
 //! ([`Space::checkpoint_durable`]) and nobody holds it ([`Space::hold`]: snapshots, backups).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+#[cfg(test)]
+use std::collections::BTreeMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::format::BlockId;
 
@@ -238,6 +240,7 @@ impl Space {
     }
 
     /// Blocks the file must have for every group to exist.
+    #[cfg(test)]
     pub(crate) fn end_block(&self) -> u64 {
         self.groups.len() as u64 * GROUP_BLOCKS
     }
@@ -315,7 +318,8 @@ impl Space {
         }
     }
 
-    /// Free blocks by group, for the measurement of fragmentation and for tests.
+    /// Free blocks by group.
+    #[cfg(test)]
     pub(crate) fn free_by_group(&self) -> BTreeMap<u32, u32> {
         self.groups.iter().enumerate().map(|(index, group)| (index as u32, group.free)).collect()
     }

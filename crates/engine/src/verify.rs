@@ -13,13 +13,13 @@ use crate::pages::Store as _;
 
 /// What a verification found.
 #[derive(Debug, Clone, Default)]
-pub struct BlockReport {
+pub(crate) struct BlockReport {
     /// Pages whose block was read.
-    pub pages_checked: u64,
+    pub(crate) pages_checked: u64,
     /// Nodes of the page table whose block was read.
-    pub nodes_checked: u64,
+    pub(crate) nodes_checked: u64,
     /// Everything that is wrong, one error for each block, naming page and position.
-    pub problems: Vec<Error>,
+    pub(crate) problems: Vec<Error>,
 }
 
 /// Reads all blocks. Blocks the thread; `progress` is told how many pages of how many are done.

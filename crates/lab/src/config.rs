@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::format::bytes;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -126,7 +127,7 @@ pub enum Preset {
     /// A first honest answer in about two minutes.
     #[default]
     Quick,
-    /// Sweeps, longer cells, more repeats: some twenty minutes.
+    /// Sweeps, longer cells, more repeats: most of an hour.
     Standard,
     /// The sizes and durations of the paper: hours, and space to match.
     Paper,
@@ -154,7 +155,7 @@ pub enum MemoryChoice {
     Auto,
     /// A memory cgroup (version 2 or 1).
     Cgroup,
-    /// Locked memory: kswapd reclaims, as in the paper.
+    /// Memory held by a process of the lab (locked, or touched where there is no swap): kswapd reclaims, as in the paper.
     Ballast,
     /// Data larger than RAM.
     LargeFile,
@@ -296,23 +297,23 @@ impl Config {
 
     fn standard(mut self) -> Self {
         self.repeats = 3;
-        self.data_bytes = 16 * GIB;
-        self.memory_bytes = GIB;
+        self.data_bytes = 8 * GIB;
+        self.memory_bytes = 512 * MIB;
         self.ram_data_bytes = 3 * GIB;
         self.ram_memory_bytes = 512 * MIB;
         self.random.cell_s = 10.0;
         self.random.ram_cell_s = 6.0;
         self.random.threads = vec![1, 16, 100];
-        self.random.depths = vec![1, 32, 64, 128];
+        self.random.depths = vec![1, 32, 128];
         self.random.ram_threads = vec![1, 2, 16];
-        self.scan.cell_s = 6.0;
+        self.scan.cell_s = 4.0;
         self.scan.map_threads = vec![1, 20];
         self.scan.depths = vec![4, 32];
         self.async_.file_bytes = 256 * MIB;
         self.async_.touches = 2048;
         self.async_.runs = 10;
         self.async_.open_questions = true;
-        self.access.cell_s = 4.0;
+        self.access.cell_s = 2.0;
         self.access.batches = vec![1, 2, 4, 8, 16, 32, 64, 128];
         self.access.open_loop_shares = vec![0.5, 0.8];
         self.access.ring_setups = true;
@@ -388,10 +389,13 @@ impl Config {
             if fine {
                 Ok(())
             } else {
-                Err(format!("{name}: {data} bytes of data must be at least twice the {memory} of memory"))
+                let (data, memory) = (bytes(data), bytes(memory));
+                Err(format!("{name}: {data} of data must be at least twice the {memory} of memory"))
             }
         };
+        let again = self.experiments.iter().enumerate().find(|(at, id)| self.experiments[..*at].contains(id));
         let checks = [
+            again.map_or(Ok(()), |(_, id)| Err(format!("experiments: {id} is named twice"))),
             if self.experiments.is_empty() { Err("experiments: at least one is needed".to_owned()) } else { Ok(()) },
             counts("repeats", &[self.repeats], 1000),
             at_least("data_bytes", self.data_bytes, 64 * MIB),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::error::{LabError, Result};
+use crate::error::{LabError, LabErrorKind, Result};
 use crate::format;
 use crate::record::ExperimentId;
 use crate::record::file::{RecordFile, read_records};
@@ -49,8 +49,12 @@ pub enum State {
 /// The results in `folder`: itself, and each folder in it that has a `records.ndjson`; oldest first, unreadable ones last.
 ///
 /// # Errors
-/// When `folder` itself cannot be listed. A result that cannot be read is an entry, not an error.
+/// `Usage` when there is no `folder`; `System` when it cannot be listed. A result that cannot be read is an entry, not an error.
 pub fn results(folder: &Path) -> Result<Vec<Entry>> {
+    if !folder.exists() {
+        let message = format!("there is no folder {}; name the one that was given to --dir", folder.display());
+        return Err(LabError::new(LabErrorKind::Usage, message));
+    }
     let failed = |error| LabError::system(format!("list the results in {}", folder.display()), &error);
     let mut folders = vec![folder.to_path_buf()];
     for entry in fs::read_dir(folder).map_err(failed)? {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::format;
-use crate::record::{Cell, CellSpec, Tick};
+use crate::record::{CacheState, Cell, CellSpec, Tick};
 
 /// Where progress goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,8 @@ pub struct Progress {
     bar: ProgressBar,
     planned: Duration,
     behind: Duration,
-    cell_s: f64,
+    /// Where the current cell stands: `[3/28]`.
+    place: String,
     last_line: Instant,
 }
 
@@ -35,7 +36,14 @@ impl Progress {
     /// Progress shown in the given way. Nothing appears before the first event.
     pub fn new(show: Show) -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-        Self { show, bar, planned: Duration::ZERO, behind: Duration::ZERO, cell_s: 0.0, last_line: Instant::now() }
+        Self {
+            show,
+            bar,
+            planned: Duration::ZERO,
+            behind: Duration::ZERO,
+            place: String::new(),
+            last_line: Instant::now(),
+        }
     }
 
     /// A line that stays.
@@ -47,12 +55,36 @@ impl Progress {
         }
     }
 
+    /// A text that stays, broken into lines of the terminal's width, those after the first below where `head` ends.
+    pub fn say_wrapped(&self, head: &str, text: &str) {
+        let mut line = head.to_owned();
+        let indent = head.chars().count();
+        let mut used = indent;
+        for word in text.split_whitespace() {
+            let length = word.chars().count();
+            if used > indent && used + 1 + length > width() {
+                self.say(&line);
+                line = " ".repeat(indent);
+                used = indent;
+            } else if used > indent {
+                line.push(' ');
+                used += 1;
+            }
+            line.push_str(word);
+            used += length;
+        }
+        self.say(&line);
+    }
+
     /// Work of a known number of bytes begins.
     pub fn begin_bytes(&mut self, what: &str, bytes: u64) {
-        self.replace_bar(bytes, "{msg:40} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} ETA {eta}");
+        self.replace_bar(bytes, "{msg} {bar:20} {bytes}/{total_bytes} ETA {eta}");
         self.bar.set_message(what.to_owned());
         if self.show == Show::Lines {
-            put(&format!("{what}: {}", format::bytes(bytes)));
+            put(&match bytes {
+                0 => what.to_owned(),
+                _ => format!("{what}: {}", format::bytes(bytes)),
+            });
         }
     }
 
@@ -66,26 +98,26 @@ impl Progress {
         self.planned = planned;
         self.behind = Duration::ZERO;
         let milliseconds = u64::try_from(planned.as_millis()).unwrap_or(u64::MAX);
-        self.replace_bar(milliseconds, "{bar:30} {percent:>3} % ETA {eta:4} {msg}");
+        self.replace_bar(milliseconds, "{bar:15} {percent:>3} % ETA {eta:4} {wide_msg}");
     }
 
     /// A cell begins: its place among all, and what it is.
     pub fn begin_cell(&mut self, index: usize, count: usize, spec: &CellSpec) {
-        self.cell_s = 0.0;
+        self.place = format!("[{}/{count}]", index + 1);
         let name = describe(spec);
-        self.bar.set_message(format!("[{}/{count}] {name}", index + 1));
-        if self.show == Show::Lines {
-            put(&format!("[{}/{count}] {name}", index + 1));
+        self.bar.set_message(format!("{} {name}", self.place));
+        // A short one says itself when it ends.
+        if self.show == Show::Lines && spec.duration_s >= 10.0 {
+            put(&format!("{} {name} begins", self.place));
         }
         self.last_line = Instant::now();
     }
 
     /// A tick of the current cell.
     pub fn tick(&mut self, spec: &CellSpec, tick: &Tick) {
-        self.cell_s = tick.at_s;
         let rate = rate(tick.ops, tick.bytes, tick.elapsed_s);
         self.bar.set_position(milliseconds(self.behind) + (tick.at_s.min(spec.duration_s) * 1000.0) as u64);
-        self.bar.set_message(format!("{} {rate}", describe(spec)));
+        self.bar.set_message(format!("{} {} {rate}", self.place, describe(spec)));
         if self.show == Show::Lines && self.last_line.elapsed() > Duration::from_secs(10) {
             self.last_line = Instant::now();
             put(&format!("    {:.0} s: {rate}", tick.at_s));
@@ -101,9 +133,9 @@ impl Progress {
             None => (outcome.ops, outcome.bytes, outcome.elapsed_s),
         };
         let partial = if outcome.partial { " (cut short)" } else { "" };
-        self.say(&format!("  {:<58} {}{partial}", describe(&cell.spec), rate(ops, bytes, elapsed_s)));
+        self.say(&format!("{:<8} {:<46} {}{partial}", self.place, describe(&cell.spec), rate(ops, bytes, elapsed_s)));
         for warning in &outcome.warnings {
-            self.say(&format!("    note: {warning}"));
+            self.say_wrapped("         note: ", warning);
         }
     }
 
@@ -130,6 +162,12 @@ impl Progress {
     }
 }
 
+/// Columns for texts: the terminal's, and 120 at most or where there is none.
+fn width() -> usize {
+    let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(120, |size| usize::from(size.ws_col));
+    if columns < 40 { 120 } else { columns.min(120) }
+}
+
 /// A line on standard error. Whoever reads it may have gone (`2>&1 | head`): the run goes on without them.
 fn put(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
@@ -139,13 +177,21 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A cell in one line: `random file mmap-random 16x1`.
+/// A cell in one line: `random file mmap-random 16 threads`.
 pub fn describe(spec: &CellSpec) -> String {
     let mut line = format!("{} {} {}", spec.experiment, spec.target.label, spec.contender);
     if !spec.variant.is_empty() {
         line.push_str(&format!(" {}", spec.variant));
     }
-    line.push_str(&format!(" {}x{}", spec.params.threads, spec.params.depth));
+    if spec.cache == CacheState::Warm {
+        line.push_str(" warm");
+    }
+    if spec.params.threads > 1 {
+        line.push_str(&format!(" {} threads", spec.params.threads));
+    }
+    if spec.params.depth > 1 {
+        line.push_str(&format!(" depth {}", spec.params.depth));
+    }
     for (name, value) in &spec.params.extra {
         line.push_str(&format!(" {name}={value}"));
     }
@@ -155,5 +201,47 @@ pub fn describe(spec: &CellSpec) -> String {
 /// Operations and bytes a second, in the unit that reads best.
 fn rate(ops: u64, bytes: u64, elapsed_s: f64) -> String {
     let per_s = |count: u64| count as f64 / elapsed_s.max(1e-9);
-    format!("{:>9.0} ops/s {:>7.2} GB/s", per_s(ops), per_s(bytes) / 1e9)
+    let (bytes_per_s, unit) = match per_s(bytes) {
+        large if large >= 1e9 => (large / 1e9, "GB/s"),
+        small => (small / 1e6, "MB/s"),
+    };
+    format!("{:>8.0} ops/s {bytes_per_s:>6.1} {unit}", per_s(ops))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Params;
+
+    #[test]
+    fn a_cell_is_told_from_every_other_by_its_line() {
+        let spec = |cache, threads, depth| CellSpec {
+            contender: "mmap".into(),
+            cache,
+            params: Params { threads, depth, ..Params::default() },
+            ..crate::experiment::plan(
+                crate::config::ExperimentId::Async,
+                &crate::config::Config::default(),
+                &crate::experiment::Available::default(),
+            )
+            .cells
+            .remove(0)
+        };
+        let lines = [
+            spec(CacheState::Cold, 1, 1),
+            spec(CacheState::Warm, 1, 1),
+            spec(CacheState::Cold, 16, 1),
+            spec(CacheState::Cold, 1, 64),
+        ]
+        .map(|spec| describe(&spec));
+        assert!(lines[1].contains("warm") && lines[2].contains("16 threads") && lines[3].contains("depth 64"));
+        assert!(!lines[0].contains("warm") && !lines[0].contains("threads"), "{}", lines[0]);
+    }
+
+    #[test]
+    fn rates_read_well_at_any_speed() {
+        assert_eq!(rate(13_000, 13_000 * 4096, 1.0).trim(), "13000 ops/s   53.2 MB/s");
+        assert_eq!(rate(3000, 3_000_000_000, 1.0).trim(), "3000 ops/s    3.0 GB/s");
+        assert!(rate(0, 0, 0.0).contains("0 ops/s"));
+    }
 }

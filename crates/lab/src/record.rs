@@ -177,7 +177,7 @@ pub enum MemoryMethod {
     CgroupV2,
     /// A memory cgroup, version 1. Reclaim happens in the faulting thread.
     CgroupV1,
-    /// Locked memory that leaves only so much to everyone else. Reclaim is kswapd's.
+    /// Memory held (locked, or touched where there is no swap) so that only so much is left to everyone. Reclaim is kswapd's.
     Ballast,
     /// The data is larger than RAM: nothing to enforce.
     LargeFile,

@@ -3,6 +3,7 @@
 //!
 //! Everything from the records passes the template's escaping or [`svg::escape`]; only drawings made here are markup.
 
+mod beside;
 mod charts;
 mod figures;
 mod svg;
@@ -15,7 +16,7 @@ use minijinja::value::Serde;
 use serde::Serialize;
 
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::findings::{Finding, Kind, findings, key_figures};
+use crate::findings::{Finding, Kind, findings, headlines, key_figures};
 use crate::format;
 use crate::literature;
 use crate::record::file::RecordFile;
@@ -51,13 +52,20 @@ struct Literature {
     remarks: &'static [&'static str],
 }
 
+/// Key figures under the question they answer.
+#[derive(Debug, Serialize)]
+struct KeyGroup<'a> {
+    id: &'static str,
+    question: &'static str,
+    keys: Vec<Key<'a>>,
+}
+
 /// A key figure.
 #[derive(Debug, Serialize)]
 struct Key<'a> {
     label: &'a str,
     value: &'a str,
     detail: &'a str,
-    experiment: &'static str,
     inconclusive: bool,
 }
 
@@ -76,8 +84,13 @@ struct Page<'a> {
     machine: Vec<(String, String)>,
     machine_line: String,
     biases: &'a [String],
-    key_figures: Vec<Key<'a>>,
+    /// What each bias is, without what follows from it.
+    bias_names: Vec<&'a str>,
+    key_groups: Vec<KeyGroup<'a>>,
     headlines: Vec<&'a Finding>,
+    undecided: Vec<&'a Finding>,
+    undecided_count: usize,
+    terms: Vec<String>,
     warnings: Vec<&'a Finding>,
     sections: Vec<Section>,
     notes: Vec<(String, String)>,
@@ -95,16 +108,23 @@ pub fn html(file: &RecordFile) -> Result<String> {
         finding.text = format::glued(&finding.text);
         finding.key_figure.iter_mut().for_each(|figure| figure.detail = format::glued(&figure.detail));
     }
-    let keyed: Vec<Key> = key_figures(&findings)
-        .into_iter()
-        .map(|(finding, figure)| Key {
-            label: &figure.label,
-            value: &figure.value,
-            detail: &figure.detail,
-            experiment: finding.experiment.map_or("run", ExperimentId::name),
-            inconclusive: finding.kind == Kind::Inconclusive,
-        })
-        .collect();
+    let keyed = key_figures(&findings);
+    let key_groups = ExperimentId::ALL.into_iter().map(|id| KeyGroup {
+        id: id.name(),
+        question: id.question(),
+        keys: keyed
+            .iter()
+            .filter(|(finding, _)| finding.experiment == Some(id))
+            .map(|(finding, figure)| Key {
+                label: &figure.label,
+                value: &figure.value,
+                detail: &figure.detail,
+                inconclusive: finding.kind == Kind::Inconclusive,
+            })
+            .collect(),
+    });
+    let key_groups: Vec<KeyGroup> = key_groups.filter(|group| !group.keys.is_empty()).collect();
+    let open: Vec<&Finding> = findings.iter().filter(|finding| finding.kind == Kind::Inconclusive).collect();
     let warnings: Vec<&Finding> = findings.iter().filter(|finding| finding.kind == Kind::Warning).collect();
     let headlines = headlines(&findings);
     let sections: Vec<Section> = ExperimentId::ALL
@@ -134,25 +154,18 @@ pub fn html(file: &RecordFile) -> Result<String> {
         machine: machine(&run.machine),
         machine_line: machine_line(&run.machine),
         biases: &run.biases,
-        key_figures: keyed,
+        bias_names: run.biases.iter().map(|bias| first_clause(bias)).collect(),
+        key_groups,
         headlines,
+        undecided: open.iter().copied().filter(|finding| finding.key_figure.is_some()).take(4).collect(),
+        undecided_count: open.len(),
+        terms: text::terms(file, &summary),
         warnings,
         sections,
         notes: file.notes.iter().map(|note| (format::date(note.at_unix_ms), note.text.clone())).collect::<Vec<_>>(),
         settings: toml::to_string(&run.config).unwrap_or_else(|error| format!("# cannot be shown as TOML: {error}")),
     };
     template.render(Serde(&context)).map_err(failed)
-}
-
-/// The differences at the top: at most two of an experiment, five in all.
-fn headlines(findings: &[Finding]) -> Vec<&Finding> {
-    let mut chosen: Vec<&Finding> = Vec::new();
-    for finding in findings.iter().filter(|finding| finding.key_figure.is_some() && finding.kind == Kind::Difference) {
-        if chosen.iter().filter(|other| other.experiment == finding.experiment).count() < 2 && chosen.len() < 5 {
-            chosen.push(finding);
-        }
-    }
-    chosen
 }
 
 fn section(id: ExperimentId, file: &RecordFile, summary: &Summary<'_>, findings: &[Finding]) -> Section {
@@ -162,7 +175,7 @@ fn section(id: ExperimentId, file: &RecordFile, summary: &Summary<'_>, findings:
         title: table.source.title,
         machine: table.source.machine,
         how: table.source.how,
-        figure: figures::literature(table),
+        figure: beside::literature(table, summary),
         remarks: table.remarks,
     });
     Section {
@@ -193,6 +206,12 @@ fn skips(id: ExperimentId, file: &RecordFile) -> Vec<(String, String)> {
         (format!("{who}{target}"), skip.reason.clone())
     })
     .collect()
+}
+
+/// A sentence up to its first colon, semicolon or full stop.
+fn first_clause(sentence: &str) -> &str {
+    let end = [": ", "; ", ". "].iter().filter_map(|mark| sentence.find(mark)).min();
+    end.map_or(sentence.trim_end_matches('.'), |end| &sentence[..end])
 }
 
 fn preset(file: &RecordFile) -> String {

@@ -83,9 +83,11 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
     }
     let started = Instant::now();
     let mut prepared = Prepared::look(config, options.keep_data)?;
-    prepared.notes().iter().for_each(|note| progress.say(note));
+    prepared.notes().iter().for_each(|note| progress.say_wrapped("note: ", note));
     let schedule = Schedule::of(config, prepared.available(), prepared.no_limit());
-    progress.say(&schedule.show(config, &prepared)?);
+    for (what, value) in schedule.show(config, &prepared)? {
+        progress.say_wrapped(&format!("{what:<11}"), &value);
+    }
     if schedule.cells.is_empty() {
         let (kind, reason) = match prepared.no_limit() {
             Some(reason) => (LabErrorKind::NoPermission, reason),
@@ -98,7 +100,7 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
     }
 
     let survey = prepared.survey();
-    survey.biases.iter().for_each(|bias| progress.say(&format!("note: {bias}")));
+    survey.biases.iter().for_each(|bias| progress.say_wrapped("note: ", bias));
     let folder = make_folder(options, prepared.folder())?;
     let run_info = RunInfo {
         schema: SCHEMA,
@@ -109,11 +111,21 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
         biases: survey.biases,
     };
     let mut writer = RecordWriter::create(&folder.join(RECORDS_NAME), &run_info).map_err(LabError::from)?;
-    let mut runner = Runner { options, progress, cancel, writer: &mut writer, ballast: None, wrong: 0, failed: 0 };
+    let mut runner =
+        Runner { options, progress, cancel, writer: &mut writer, ballast: None, tried: 0, wrong: 0, failed: 0 };
     let result = runner.all(&mut prepared);
+    let tried = runner.tried;
     drop(runner);
     progress.finish();
-    let trouble = finish(&mut writer, result, started)?;
+    let trouble = match result {
+        // Before the first cell there is nothing to keep.
+        Err(error) if tried == 0 => {
+            drop(writer);
+            let _ = std::fs::remove_file(folder.join(RECORDS_NAME)).and_then(|()| std::fs::remove_dir(&folder));
+            return Err(error);
+        }
+        result => finish(&mut writer, result, started)?,
+    };
     // The devices and files are taken away before the report is made: a Ctrl-C from here on leaves nothing behind.
     prepared.close()?;
     let records = read_records(&folder.join(RECORDS_NAME)).map_err(LabError::from)?;
@@ -129,16 +141,30 @@ pub fn config_from_file(path: &Path) -> Result<Config> {
     if path.is_dir() || path.extension().is_some_and(|end| end == "ndjson") {
         return Ok(read(path)?.run.config);
     }
-    let text =
-        std::fs::read_to_string(path).map_err(|error| LabError::system(format!("read {}", path.display()), &error))?;
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let message =
+                format!("there is no {}; 'nofault lab --print-config' prints a file to start from", path.display());
+            return Err(LabError::new(LabErrorKind::Usage, message));
+        }
+        Err(error) => return Err(LabError::system(format!("read {}", path.display()), &error)),
+    };
     Config::from_toml(&text)
 }
 
 /// Reads a result: its folder, or its record file.
 ///
 /// # Errors
-/// `Damaged` with line and column; `System` when it cannot be read.
+/// `Usage` when there is none; `Damaged` with line and column; `System` when it cannot be read.
 pub fn read(path: &Path) -> Result<RecordFile> {
+    if !path.exists() || path.is_dir() && !path.join(RECORDS_NAME).exists() {
+        let message = format!(
+            "there is no result in {}: name a result folder or its {RECORDS_NAME} ('nofault lab list' shows them)",
+            path.display()
+        );
+        return Err(LabError::new(LabErrorKind::Usage, message));
+    }
     Ok(read_records(path)?)
 }
 
@@ -191,6 +217,8 @@ struct Runner<'a> {
     writer: &'a mut RecordWriter,
     /// Locking memory takes seconds, so ballast stays from cell to cell of one limit.
     ballast: Option<(MemoryLimit, Limit)>,
+    /// Cells that were begun.
+    tried: u64,
     wrong: u64,
     failed: u64,
 }
@@ -214,6 +242,7 @@ impl Runner<'_> {
                 return Ok(Some(interrupted(index, count)));
             }
             self.progress.begin_cell(index, count, spec);
+            self.tried += 1;
             match self.one(spec) {
                 Ok(outcome) => {
                     self.wrong += outcome.checks.wrong;
@@ -236,7 +265,7 @@ impl Runner<'_> {
     fn could_not(&mut self, spec: &CellSpec, error: &LabError) -> Result<()> {
         self.failed += u64::from(error.kind() != LabErrorKind::Unsupported);
         self.progress.skip(schedule::time_of(spec));
-        self.progress.say(&format!("  {}: {error}", crate::progress::describe(spec)));
+        self.progress.say_wrapped("not measured: ", &format!("{}: {error}", crate::progress::describe(spec)));
         self.writer.append(&Record::Skip(Skip {
             experiment: spec.experiment,
             target: spec.target.label.clone(),
@@ -322,7 +351,7 @@ fn interrupted(done: usize, count: usize) -> LabError {
 fn show_limit(limit: &MemoryLimit) -> String {
     let bytes = format::bytes(limit.bytes);
     match limit.method {
-        MemoryMethod::None => "unlimited".into(),
+        MemoryMethod::None => "not limited: nothing here needs it".into(),
         MemoryMethod::CgroupV2 => format!("{bytes} by a memory cgroup (version 2)"),
         MemoryMethod::CgroupV1 => format!("{bytes} by a memory cgroup (version 1)"),
         MemoryMethod::Ballast => format!("{bytes} left to all processes by ballast"),

@@ -270,6 +270,16 @@ impl<'a> Group<'a> {
     }
 }
 
+/// fio's group with the engine and parameters of one of the lab's own direct contenders.
+pub fn fio_of<'g, 'a>(own: &Group<'_>, groups: &[&'g Group<'a>]) -> Option<&'g Group<'a>> {
+    let rings = own.family() == Family::Ring;
+    own.family().is_explicit().then_some(())?;
+    groups.iter().copied().find(|fio| {
+        let same_engine = ["uring", "libaio"].iter().any(|engine| fio.spec.contender.contains(engine)) == rings;
+        fio.family() == Family::Baseline && same_engine && fio.spec.params == own.spec.params
+    })
+}
+
 /// Everything of a record file, grouped; in the order in which cells were first measured.
 #[derive(Debug, Clone)]
 pub struct Summary<'a> {
@@ -390,7 +400,7 @@ pub fn contender_title(id: &str) -> String {
 }
 
 /// Parameters that say how much work there is and how it is laid out: the same for all contenders, so no part of a name.
-const SIZE_OF_WORK: [&str; 4] = ["files", "touches", "part_bytes", "stripe_bytes"];
+const SIZE_OF_WORK: [&str; 5] = ["files", "touches", "part_bytes", "stripe_bytes", "writes_per_sync"];
 
 /// Whether nothing but the size of the work is set besides threads, depth and block.
 pub fn is_plain(params: &Params) -> bool {
@@ -409,6 +419,8 @@ pub fn parameters(params: &Params) -> String {
     let telling = params.extra.iter().filter(|(name, _)| !SIZE_OF_WORK.contains(&name.as_str()));
     parts.extend(telling.map(|(name, value)| match name.as_str() {
         "rate_per_s" => format!("at {value}/s"),
+        "rate_share" => format!("rate ×{value}"),
+        "buffers" => format!("{value} buffers"),
         name => format!("{} {value}", name.replace('_', " ")),
     }));
     parts.join(", ")

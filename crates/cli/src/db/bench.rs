@@ -10,6 +10,7 @@ use nofault_lab::error::{LabError, LabErrorKind};
 
 use super::print;
 use crate::db_args::BenchArguments;
+use crate::lab::tell;
 
 /// Memory with which a database does its work without being cramped.
 const CACHE_BYTES_MIN: u64 = 1 << 20;
@@ -37,7 +38,7 @@ pub(super) fn run(arguments: BenchArguments, cancel: &AtomicBool) -> Result<Exit
     };
     let mut say = |line: &str| {
         if !arguments.quiet {
-            eprintln!("{line}");
+            tell(line);
         }
     };
     let (report, trouble) = bench::run(&options, cancel, &mut say)?;

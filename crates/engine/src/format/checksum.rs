@@ -43,7 +43,7 @@ impl Tag {
 
 /// What a page's bytes (without the checksum itself) sum to, in this file and under this id. 76 ns for 4 KiB.
 pub(crate) fn page_checksum(file_id: u64, page: PageId, content: &[u8]) -> u64 {
-    placed_checksum(file_id, u64::from(page.0), content)
+    placed_checksum(file_id, page.0, content)
 }
 
 /// The checksum of bytes that belong to position `place` of file `file_id`.

@@ -106,7 +106,7 @@ pub(crate) fn peek_group(block: &[u8], segment_bytes: u64) -> Option<GroupHeader
         checksum,
     };
     let in_segment = header.position % segment_bytes + header.len_bytes() as u64 <= segment_bytes;
-    (in_segment && header.position % LOG_BLOCK_BYTES as u64 == 0).then_some(header)
+    (in_segment && header.position.is_multiple_of(LOG_BLOCK_BYTES as u64)).then_some(header)
 }
 
 /// A group with its pieces, if `block` (its blocks, or more) holds one that is whole.

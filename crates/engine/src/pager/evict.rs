@@ -101,7 +101,7 @@ impl Core {
     }
 
     /// Lets deferred calls run that wait only for nobody in particular to look at the epoch.
-    fn help_epoch(&self) {
+    pub(crate) fn help_epoch(&self) {
         for _ in 0..4 {
             crossbeam_epoch::pin().flush();
         }

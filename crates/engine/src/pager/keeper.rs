@@ -127,8 +127,10 @@ fn keep_frames_free(core: &Weak<Core>, stop: &AtomicBool) {
             // A failed write leaves its page dirty; who waits for frames is told by `drive`, a checkpoint by its own writes.
             freed = core.make_room(batch).unwrap_or(0);
             core.settle_full();
-            core.submit_reads();
         }
+        // At every round: whoever found no frame for its reads rings and goes, perhaps after frames were freed, and perhaps
+        // while it still had the queue.
+        core.submit_reads();
         let pressed = core.frames.free_count() < low_water;
         let pause = match (pressed, freed > 0) {
             (true, true) => Duration::ZERO,

@@ -15,7 +15,7 @@ use nofault_io::disk::Queue;
 use super::Core;
 use super::flights::{ReadQueue, Scratch};
 use super::frames::{FrameFacts, OwnedFrame};
-use super::shard::{Load, Place};
+use super::shard::Place;
 use super::table::Entry;
 use super::ticket::Waiter;
 use crate::error::{Error, ErrorKind, Result};
@@ -119,7 +119,7 @@ impl Core {
                 }
             }
         };
-        let load = shard.loads.entry((page, join.block)).or_insert_with(Load::default);
+        let load = shard.loads.entry((page, join.block)).or_default();
         if let Some(waiter) = waiter {
             waiter.expect_read();
             load.waiters.push(Arc::clone(waiter));

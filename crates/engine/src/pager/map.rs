@@ -98,7 +98,8 @@ impl Map {
         range.map(|index| below.get(index as usize).copied().unwrap_or(0)).collect()
     }
 
-    /// Every location in use with what it holds: pages, then nodes.
+    /// Every page with its place.
+    #[cfg(test)]
     pub(crate) fn pages(&self) -> impl Iterator<Item = (PageId, Location)> + '_ {
         (0..self.page_count).map(PageId).filter_map(|page| Some((page, self.get(page)?)))
     }

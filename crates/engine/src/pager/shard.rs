@@ -93,9 +93,4 @@ impl Shard {
         let untils = self.versions.get(&page).into_iter().flatten().map(|version| version.until);
         untils.max().unwrap_or_default()
     }
-
-    /// Number of old versions.
-    pub(crate) fn version_count(&self) -> usize {
-        self.versions.values().map(Vec::len).sum()
-    }
 }

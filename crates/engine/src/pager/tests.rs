@@ -149,7 +149,7 @@ fn random_history(seed: u64, options: SimOptions, frames: usize, steps: usize) {
                 let set_list: Vec<(PageId, u64)> = sets.iter().map(|(page, value)| (*page, *value)).collect();
                 let ids = commit(&pool, seq, &set_list, &new, &frees).unwrap_or_else(|e| panic!("{e}: {}", context()));
                 model.latest.extend(sets);
-                frees.iter().for_each(|page| drop(model.latest.remove(page)));
+                model.latest.retain(|page, _| !frees.contains(page));
                 for (id, value) in ids.into_iter().zip(new) {
                     assert_eq!(model.latest.insert(id, value), None, "an id given out twice: {}", context());
                 }
@@ -238,7 +238,7 @@ mod threads {
     //! Many threads on a real file: publication, eviction, shared reads and reclamation against each other.
 
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-    use std::task::{Poll, Wake, Waker};
+    use std::task::{Wake, Waker};
     use std::time::{Duration, Instant};
 
     use nofault_io::folder::{Backend, Folder};
@@ -268,7 +268,7 @@ mod threads {
                     let mut ticket = pool.request(&[wait]);
                     pool.submit();
                     let started = Instant::now();
-                    while let Poll::Pending = ticket.poll(&waker).map(|outcome| outcome.unwrap()) {
+                    while ticket.poll(&waker).map(|outcome| outcome.unwrap()).is_pending() {
                         std::thread::park_timeout(Duration::from_secs(5));
                         assert!(
                             started.elapsed() < Duration::from_secs(20),

@@ -64,7 +64,7 @@ impl Numbers {
         let pager = opened.pager.clone();
         opened.log.set_hook(Box::new(move |commit| pager.set_visible(commit)));
         let mut next = opened.base.0 + 1;
-        while let Some(record) = opened.records.next() {
+        for record in opened.records.by_ref() {
             let (commit, record) = record?;
             assert_eq!(commit.0, next, "commits come in order");
             apply(&opened.pager, commit, &decode(&record))?;

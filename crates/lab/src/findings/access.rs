@@ -1,6 +1,6 @@
 //! Rules for `access`: what one thread gets, what batching adds, what a sync costs, and what closed loops hide.
 
-use super::{Finding, KeyFigure, Kind, best, compare, keys, on, shown};
+use super::{Finding, KeyFigure, Kind, best, compare, compare_by, keys, on, shown};
 use crate::format::{Unit, digits};
 use crate::record::ExperimentId;
 use crate::summary::{Family, Group, Metric, Summary};
@@ -9,9 +9,13 @@ use crate::summary::{Family, Group, Metric, Summary};
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     for (variant, target) in summary.places(ExperimentId::Access) {
         let groups = summary.at(ExperimentId::Access, variant, target);
-        if variant.contains("open") {
-            open_loop(summary, &groups, target, all);
-            continue;
+        match variant {
+            "open-loop" => {
+                open_loop(summary, &groups, target, all);
+                continue;
+            }
+            "ring-setup" => continue,
+            _ => {}
         }
         one_at_a_time(&groups, variant, target, all);
         batching(&groups, variant, target, all);
@@ -85,7 +89,7 @@ fn batching(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Fi
         ),
         cells: keys(&[batched, alone]),
         key_figure: Some(KeyFigure {
-            label: format!("{} in batches over one at a time, one thread", work(variant)),
+            label: format!("{} of one thread, in batches ÷ one at a time", work(variant)),
             value: Unit::Ratio.show(comparison.ratio.median),
             detail: format!("{} against {}", shown(comparison.a, Unit::PerSecond), shown(comparison.b, Unit::PerSecond)),
         }),
@@ -131,42 +135,95 @@ fn syncs(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Findi
     });
 }
 
-/// Coordinated omission: the same contender, asked at a fixed rate and timed from when each request was due.
+/// Coordinated omission: the same contender, asked at a fixed rate and timed from when each request was due. A loop that
+/// could not keep its rate, or whose rate came from a disturbed calibration, measured something else: that is a doubt.
 fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
-    let name = "open_loop";
-    for open in groups.iter().filter(|group| group.spread(Metric::Latency(name, 990)).is_some()) {
-        let same = |group: &&Group<'_>| {
-            let (a, b) = (&group.spec.params, &open.spec.params);
-            matches!(group.spec.variant.as_str(), "" | "read")
-                && group.spec.target.label == target
-                && group.spec.contender == open.spec.contender
-                && (a.threads, a.depth) == (b.threads, b.depth)
-        };
-        // Without a closed loop beside it: the same requests, timed from when they started.
-        let closed = summary.of_experiment(ExperimentId::Access).find(same).unwrap_or(open);
-        let (Some(a), Some(b)) = (open.spread(Metric::Latency(name, 990)), closed.spread(Metric::Latency("op", 990)))
-        else {
+    let due = Metric::Latency("open_loop", 990);
+    let mut disturbed: Vec<(&Group<'_>, String)> = Vec::new();
+    for open in groups.iter().copied().filter(|group| group.spread(due).is_some()) {
+        let closed = closed_loop_of(open, summary);
+        if let Some(why) = why_disturbed(open, closed) {
+            disturbed.push((open, why));
             continue;
-        };
-        let Some(ratio) = a.over(&b) else { continue };
-        let clear = a.count >= 2 && b.count >= 2 && !a.overlaps(&b);
+        }
+        let Some(closed) = closed else { continue };
+        let Some(comparison) = compare_by(open, due, closed, Metric::Latency("op", 990)) else { continue };
+        let from_start = open.spread(Metric::Latency("op", 990)).map_or(String::new(), |started| {
+            format!(", {} counted from when it started", shown(started, Unit::Seconds))
+        });
         all.push(Finding {
             rule: "coordinated-omission",
-            rule_text: "p99 with requests at a fixed rate, timed from when each was due, over the p99 of the closed loop, which asks again \
-                only after an answer and so never sees the queue",
+            rule_text: "p99 with requests at a fixed rate, timed from when each was due, over the p99 of the closed loop of the same \
+                contender, which asks again only after an answer and so never sees the queue",
             experiment: Some(ExperimentId::Access),
-            kind: if clear { Kind::Difference } else { Kind::Inconclusive },
+            kind: comparison.kind,
             text: format!(
-                "{}{}{}: p99 {} at a fixed rate against {} in a closed loop: {}.",
+                "{}{}at a fixed rate {} takes {} at p99 from when a read was due{from_start}; its closed loop reports {}: {}.",
                 on(target),
-                if clear { "" } else { "inconclusive: the spreads overlap or there was one run – " },
+                comparison.doubt(),
                 open.label(),
-                Unit::Seconds.show(a.median),
-                Unit::Seconds.show(b.median),
-                Unit::Ratio.show(ratio.median),
+                shown(comparison.a, Unit::Seconds),
+                shown(comparison.b, Unit::Seconds),
+                comparison.show(),
             ),
             cells: keys(&[open, closed]),
-            key_figure: None,
+            key_figure: Some(KeyFigure {
+                label: format!("p99 at a fixed rate ÷ what a closed loop reports, {}", open.label()),
+                value: Unit::Ratio.show(comparison.ratio.median),
+                detail: format!(
+                    "{} against {}",
+                    shown(comparison.a, Unit::Seconds),
+                    shown(comparison.b, Unit::Seconds)
+                ),
+            }),
         });
     }
+    if disturbed.is_empty() {
+        return;
+    }
+    let listed: Vec<String> = disturbed.iter().map(|(group, why)| format!("{} ({why})", group.label())).collect();
+    all.push(Finding {
+        rule: "open-loop-disturbed",
+        rule_text: "less than 98 % of the scheduled reads were started, or the rate that the cell found for itself lies outside 0.67 to 1.5 of \
+            the closed loop's median: then queues grow for other reasons than the contender's",
+        experiment: Some(ExperimentId::Access),
+        kind: Kind::Warning,
+        text: format!(
+            "{}latency at a fixed rate says nothing about {}; repeat when the machine is quiet.",
+            on(target),
+            listed.join(", ")
+        ),
+        cells: disturbed.iter().map(|(group, _)| group.key.clone()).collect(),
+        key_figure: None,
+    });
+}
+
+/// The closed loop of the same contender on the same target: variant `read`, nothing else set.
+fn closed_loop_of<'g, 'a>(open: &Group<'_>, summary: &'g Summary<'a>) -> Option<&'g Group<'a>> {
+    summary.of_experiment(ExperimentId::Access).find(|group| {
+        let (a, b) = (group.spec, open.spec);
+        a.variant == "read"
+            && a.target.label == b.target.label
+            && a.contender == b.contender
+            && (a.params.threads, a.params.depth, a.params.block_bytes)
+                == (b.params.threads, b.params.depth, b.params.block_bytes)
+            && a.params.extra.is_empty()
+    })
+}
+
+/// Why an open loop's latencies are not its contender's.
+fn why_disturbed(open: &Group<'_>, closed: Option<&Group<'_>>) -> Option<String> {
+    let figure = |name: &str| open.good.iter().filter_map(|cell| cell.outcome.figures.get(name).copied()).collect();
+    let (scheduled, started): (Vec<f64>, Vec<f64>) = (figure("reads_scheduled"), figure("reads_started"));
+    let lost = scheduled.iter().zip(&started).filter(|(due, done)| **done < 0.98 * **due).count();
+    if lost > 0 {
+        return Some(format!("rate not kept in {lost} of {} runs", open.good.len()));
+    }
+    let (found, real) = (figure("closed_loop_ops_per_s"), closed?.spread(Metric::OpsPerS)?.median);
+    let off = found.iter().copied().find(|rate| !(0.67..=1.5).contains(&(rate / real)))?;
+    Some(format!(
+        "its rate was set from {}, its closed loop reached {}",
+        Unit::PerSecond.show(off),
+        Unit::PerSecond.show(real)
+    ))
 }

@@ -19,9 +19,13 @@ pub(super) fn find(file: &RecordFile, summary: &Summary<'_>, all: &mut Vec<Findi
         }
     }
     run(file, all);
+    let mut doubts = Doubts::default();
     for group in &summary.groups {
-        cell(group, all);
+        cell(group, &mut doubts);
     }
+    // The commonest first: it says most about the run.
+    doubts.all.sort_by_key(|doubt| std::cmp::Reverse(doubt.groups.len()));
+    all.extend(doubts.all.iter().map(|doubt| doubt.finding(summary)));
     single_runs(summary, all);
 }
 
@@ -83,49 +87,148 @@ fn run(file: &RecordFile, all: &mut Vec<Finding>) {
     }
 }
 
-fn cell(group: &Group<'_>, all: &mut Vec<Finding>) {
+/// A doubt of one kind, over all cells that have it: said once, with how many and from where to where.
+struct Doubt<'s, 'a> {
+    rule: &'static str,
+    rule_text: &'static str,
+    /// The words with `#` for each number: what makes it one kind.
+    pattern: String,
+    /// For each number its smallest and largest, as they were written.
+    ranges: Vec<(Number, Number)>,
+    /// The group of each cell.
+    groups: Vec<&'s Group<'a>>,
+}
+
+/// A number and how it was written.
+#[derive(Clone, PartialEq, PartialOrd)]
+struct Number(f64, String);
+
+/// Doubts by kind, in the order in which they first come up.
+#[derive(Default)]
+struct Doubts<'s, 'a> {
+    all: Vec<Doubt<'s, 'a>>,
+}
+
+impl<'s, 'a> Doubts<'s, 'a> {
+    fn add(&mut self, group: &'s Group<'a>, rule: &'static str, rule_text: &'static str, text: &str) {
+        let (pattern, numbers) = pattern_of(text);
+        if let Some(known) = self.all.iter_mut().find(|doubt| doubt.rule == rule && doubt.pattern == pattern) {
+            known.groups.push(group);
+            for (range, number) in known.ranges.iter_mut().zip(&numbers) {
+                if number.0 < range.0.0 {
+                    range.0 = number.clone();
+                } else if number.0 > range.1.0 {
+                    range.1 = number.clone();
+                }
+            }
+            return;
+        }
+        let ranges = numbers.into_iter().map(|number| (number.clone(), number)).collect();
+        self.all.push(Doubt { rule, rule_text, pattern, ranges, groups: vec![group] });
+    }
+}
+
+impl Doubt<'_, '_> {
+    /// The words with their ranges: `others used 40 to 105 % of the CPU time`.
+    fn words(&self) -> String {
+        let mut pieces = self.pattern.split('#');
+        let mut words = pieces.next().unwrap_or_default().to_owned();
+        for ((low, high), piece) in self.ranges.iter().zip(pieces) {
+            words.push_str(&if low == high { low.1.clone() } else { format!("{} to {}", low.1, high.1) });
+            words.push_str(piece);
+        }
+        words
+    }
+
+    fn finding(&self, summary: &Summary<'_>) -> Finding {
+        let mut keys: Vec<String> = keys(&self.groups);
+        keys.dedup();
+        let experiments: Vec<ExperimentId> =
+            ExperimentId::ALL.into_iter().filter(|id| self.groups.iter().any(|g| g.spec.experiment == *id)).collect();
+        let counts: Vec<String> = experiments
+            .iter()
+            .map(|id| {
+                let cells: usize = summary.of_experiment(*id).map(|group| group.good.len()).sum();
+                let doubtful = self.groups.iter().filter(|group| group.spec.experiment == *id).count();
+                format!("{doubtful} of {cells} cells of {id}")
+            })
+            .collect();
+        let place = if keys.len() == 1 { name(self.groups[0]) } else { format!("in {}", counts.join(", ")) };
+        let so = if self.pattern.starts_with("others used") { ": these figures are noisy" } else { "" };
+        Finding {
+            rule: self.rule,
+            rule_text: self.rule_text,
+            experiment: if experiments.len() == 1 { experiments.first().copied() } else { None },
+            kind: Kind::Warning,
+            text: format!("{}{}: {}{so}.", place[..1].to_uppercase(), &place[1..], self.words()),
+            cells: keys,
+            key_figure: None,
+        }
+    }
+}
+
+/// A text with `#` for each number that begins a word, and the numbers.
+fn pattern_of(text: &str) -> (String, Vec<Number>) {
+    let mut numbers = Vec::new();
+    let mut words = Vec::new();
+    for word in text.split(' ') {
+        let end = word.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(word.len());
+        let digits = word[..end].trim_end_matches('.');
+        // A `#` of the text itself must not be taken for a number's place.
+        let rest = word[digits.len()..].replace('#', "no.");
+        match digits.parse() {
+            Ok(number) => {
+                numbers.push(Number(number, digits.into()));
+                words.push(format!("#{rest}"));
+            }
+            Err(_) => words.push(format!("{digits}{rest}")),
+        }
+    }
+    (words.join(" "), numbers)
+}
+
+fn cell<'s, 'a>(group: &'s Group<'a>, doubts: &mut Doubts<'s, 'a>) {
     if group.partial > 0 {
         let counts = group.good.iter().any(|cell| cell.outcome.partial);
         let what = if counts { "shown, for want of a whole one" } else { "left out, as whole ones exist" };
-        all.push(warning(
+        doubts.add(
             group,
             "partial",
             "a cell that was cut short counts only where no whole one exists",
-            format!("{}: {} cut short; {what}.", name(group), runs(group.partial)),
-        ));
+            &format!("{} cut short; {what}", runs(group.partial)),
+        );
     }
-    let mut said: Vec<&str> = Vec::new();
-    for text in group.good.iter().flat_map(|cell| &cell.outcome.warnings) {
-        if !said.contains(&text.as_str()) {
-            said.push(text);
-            all.push(warning(
-                group,
-                "cell-warning",
-                "what the measuring side noted",
-                format!("{}: {text}.", name(group)),
-            ));
-        }
+    let said = group.good.iter().flat_map(|cell| &cell.outcome.warnings);
+    for text in said.filter(|text| !said_by_open_loop(group, text)) {
+        doubts.add(group, "cell-warning", "what the measuring side noted", text);
     }
-    traffic(group, all);
+    traffic(group, doubts);
     let unproven = group.family() != Family::Baseline
         && group.spec.target.content_seed.is_some()
         && group.good.iter().any(|cell| cell.outcome.checks.verified == 0 && cell.outcome.checks.checksum == 0);
     if unproven {
-        all.push(warning(
+        doubts.add(
             group,
             "unproven",
             "a cell on data of known content that checked nothing is no proof of reading",
-            format!("{}: nothing was checked, so nothing proves that the data was read.", name(group)),
-        ));
+            "nothing was checked, so nothing proves that the data was read",
+        );
     }
 }
 
-/// Device bytes against work bytes, where they must agree: O_DIRECT reads exactly what is asked.
-fn traffic(group: &Group<'_>, all: &mut Vec<Finding>) {
+/// The rule `open-loop-disturbed` says this of the whole contender.
+fn said_by_open_loop(group: &Group<'_>, text: &str) -> bool {
+    group.spec.variant == "open-loop" && text.contains("could not be kept")
+}
+
+/// Device bytes against work bytes, where they must agree: O_DIRECT reads exactly what is asked. Where the cells have said so
+/// themselves, tick by tick, it is not said again.
+fn traffic<'s, 'a>(group: &'s Group<'a>, doubts: &mut Doubts<'s, 'a>) {
     let exact = group.family().is_explicit()
         && matches!(group.spec.experiment, ExperimentId::Random | ExperimentId::Scan)
         && group.spec.cache == CacheState::Cold;
-    let Some(read) = group.spread(Metric::Amplification).filter(|_| exact) else { return };
+    let said = group.good.iter().flat_map(|cell| &cell.outcome.warnings).any(|text| text.contains("the device moved"));
+    let Some(read) = group.spread(Metric::Amplification).filter(|_| exact && !said) else { return };
     let text = if read.median > 1.2 {
         "somebody else read from the device, or its counters cover more than the target"
     } else if read.median < 0.8 {
@@ -133,12 +236,12 @@ fn traffic(group: &Group<'_>, all: &mut Vec<Finding>) {
     } else {
         return;
     };
-    all.push(warning(
+    doubts.add(
         group,
         "device-traffic",
         "O_DIRECT reads what is asked: device bytes over work bytes outside 0.8 to 1.2 is a foreign influence",
-        format!("{}: the device read {} bytes for each byte of work: {text}.", name(group), digits(read.median)),
-    ));
+        &format!("the device read {} bytes for each byte of work: {text}", digits(read.median)),
+    );
 }
 
 fn single_runs(summary: &Summary<'_>, all: &mut Vec<Finding>) {

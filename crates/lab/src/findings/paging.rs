@@ -3,7 +3,7 @@
 use super::{Finding, KeyFigure, Kind, best, compare, keys, on, shown};
 use crate::format::{Unit, digits};
 use crate::record::{ExperimentId, Outcome};
-use crate::summary::{Family, Group, Metric, Summary, target_title};
+use crate::summary::{Family, Group, Metric, Summary, contender_title, fio_of, target_title};
 
 /// The rules of `random`.
 pub(super) fn random(summary: &Summary<'_>, all: &mut Vec<Finding>) {
@@ -24,6 +24,8 @@ pub(super) fn scan(summary: &Summary<'_>, all: &mut Vec<Finding>) {
         let groups = summary.at(ExperimentId::Scan, variant, target);
         mapped_against_explicit(&groups, target, Metric::BytesPerS, all);
         cpu(&groups, target, Metric::CpuPerGb, all);
+        ceiling(&groups, target, all);
+        buffers(&groups, target, all);
         reclaim(&groups, target, all);
         against_fio(&groups, target, Metric::BytesPerS, all);
     }
@@ -45,8 +47,8 @@ fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metric: Metric, 
     let Some(comparison) = compare(map, direct, metric) else { return };
     let experiment = map.spec.experiment;
     let work = if experiment == ExperimentId::Scan { "scans at" } else { "reaches" };
-    let rate = if experiment == ExperimentId::Scan { "scan rate" } else { "random read rate" };
-    let place = if target == "file" { String::new() } else { format!(", {}", target_title(target)) };
+    let rate = if experiment == ExperimentId::Scan { "scan rate" } else { "random reads per second" };
+    let place = format!(", {}", target_title(target));
     all.push(Finding {
         rule: "mapped-against-explicit",
         rule_text: "median rate of the fastest mapped contender over that of the fastest of the lab's own O_DIRECT \
@@ -54,7 +56,7 @@ fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metric: Metric, 
         experiment: Some(experiment),
         kind: comparison.kind,
         text: format!(
-            "{}{}the fastest mapped contender ({}) {work} {}, explicit I/O ({}) {}: {} of it.",
+            "{}{}mmap at its best ({}) {work} {}, explicit I/O ({}) {}: {} of it.",
             on(target),
             comparison.doubt(),
             map.label(),
@@ -65,7 +67,7 @@ fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metric: Metric, 
         ),
         cells: keys(&[map, direct]),
         key_figure: Some(KeyFigure {
-            label: format!("{rate} through mmap over explicit I/O's{place}"),
+            label: format!("{rate}, mmap ÷ explicit I/O{place}"),
             value: Unit::Ratio.show(comparison.ratio.median),
             detail: format!(
                 "{} against {}",
@@ -101,7 +103,7 @@ fn cpu(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Findin
         ),
         cells: keys(&[map, direct]),
         key_figure: Some(KeyFigure {
-            label: format!("CPU for a {of_what} through mmap over explicit I/O's, {}", target_title(target)),
+            label: format!("CPU per {of_what}, mmap ÷ explicit I/O, {}", target_title(target)),
             value: Unit::Ratio.show(comparison.ratio.median),
             detail: format!("{} against {}", shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds)),
         }),
@@ -241,38 +243,106 @@ fn reclaim(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     });
 }
 
+/// What the device gives to whoever asks best, and how much of that each other way of scanning gets.
+fn ceiling(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
+    let metric = Metric::BytesPerS;
+    let Some(top) = best(of_family(groups, |family| family.is_explicit() || family == Family::Baseline), metric) else {
+        return;
+    };
+    let mut shares: Vec<(String, f64, &Group<'_>)> = Vec::new();
+    for group in of_family(groups, |family| matches!(family, Family::Mapped | Family::Buffered)) {
+        let Some(comparison) = compare(group, top, metric) else { continue };
+        let title = contender_title(&group.spec.contender);
+        match shares.iter_mut().find(|(other, ..)| *other == title) {
+            Some(known) if known.1 >= comparison.ratio.median => {}
+            Some(known) => *known = (title, comparison.ratio.median, group),
+            None => shares.push((title, comparison.ratio.median, group)),
+        }
+    }
+    let (Some(rate), false) = (top.spread(metric), shares.is_empty()) else { return };
+    shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let listed: Vec<String> =
+        shares.iter().map(|(title, share, _)| format!("{title} {}", Unit::Percent.show(share * 100.0))).collect();
+    let mut cells = keys(&[top]);
+    cells.extend(shares.iter().map(|(_, _, group)| group.key.clone()));
+    all.push(Finding {
+        rule: "scan-ceiling",
+        rule_text: "the highest median of all direct contenders, fio among them, is taken for what the device can give; median scan \
+            rates of the others, each with its best threads, as shares of it",
+        experiment: Some(ExperimentId::Scan),
+        kind: Kind::Fact,
+        text: format!(
+            "{}of the device's own ceiling ({}, by {}) a scan gets: {}.",
+            on(target),
+            shown(rate, Unit::BytesPerSecond),
+            top.label(),
+            listed.join(", "),
+        ),
+        cells,
+        key_figure: None,
+    });
+}
+
+/// Large requests into buffers of scattered small pages: the block layer must split them.
+fn buffers(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
+    let small_buffers = |group: &&Group<'_>| group.spec.params.extra.get("buffers").is_some_and(|kind| kind == "small");
+    for small in of_family(groups, |family| family == Family::Ring).filter(small_buffers) {
+        let mut params = small.spec.params.clone();
+        params.extra.remove("buffers");
+        let same = |group: &&&Group<'_>| group.spec.contender == small.spec.contender && group.spec.params == params;
+        let Some(huge) = groups.iter().find(same) else { continue };
+        let Some(comparison) = compare(huge, small, Metric::BytesPerS) else { continue };
+        all.push(Finding {
+            rule: "buffers",
+            rule_text: "median scan rate with buffers in huge pages over that with buffers in 4 KiB pages, same contender and depth",
+            experiment: Some(ExperimentId::Scan),
+            kind: comparison.kind,
+            text: format!(
+                "{}{}{} scans at {} into huge pages and {} into 4 KiB pages: {}.",
+                on(target),
+                comparison.doubt(),
+                huge.label(),
+                shown(comparison.a, Unit::BytesPerSecond),
+                shown(comparison.b, Unit::BytesPerSecond),
+                comparison.show(),
+            ),
+            cells: keys(&[huge, small]),
+            key_figure: None,
+        });
+    }
+}
+
 /// The outside baseline: the lab must not be beaten by a tool that does the same.
 fn against_fio(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Finding>) {
-    for fio in of_family(groups, |family| family == Family::Baseline) {
-        let rings = fio.spec.contender.contains("uring") || fio.spec.contender.contains("libaio");
-        let wanted = if rings { Family::Ring } else { Family::Direct };
-        let same = |group: &&Group<'_>| {
-            let (a, b) = (&group.spec.params, &fio.spec.params);
-            (a.threads, a.depth, a.block_bytes, &a.extra) == (b.threads, b.depth, b.block_bytes, &b.extra)
+    let own = of_family(groups, Family::is_explicit).filter_map(|own| {
+        let fio = fio_of(own, groups)?;
+        Some((own, fio, compare(own, fio, metric)?))
+    });
+    let (short, even): (Vec<_>, Vec<_>) = own.partition(|(.., comparison)| comparison.ratio.median < 0.95);
+    for (list, kind) in [(even, Kind::Fact), (short, Kind::Warning)] {
+        let Some((first, ..)) = list.first() else { continue };
+        let listed: Vec<String> = list
+            .iter()
+            .map(|(own, _, comparison)| {
+                let (a, b) = (shown(comparison.a, metric.unit()), shown(comparison.b, metric.unit()));
+                format!("{} {a} against {b}, {}", own.label(), Unit::Ratio.show(comparison.ratio.median))
+            })
+            .collect();
+        let (says, so) = match kind {
+            Kind::Warning => ("is slower than fio", ": these figures are a lower bound"),
+            _ => ("keeps up with fio", ""),
         };
-        let Some(own) =
-            best(of_family(groups, Family::is_explicit).filter(|group| group.family() == wanted).filter(same), metric)
-        else {
-            continue;
-        };
-        let Some(comparison) = compare(own, fio, metric) else { continue };
-        let short = comparison.ratio.median < 0.95;
         all.push(Finding {
             rule: "against-fio",
             rule_text: "median rate of the lab's own contender over fio's with the same engine, threads, depth and block; a warning below 0.95",
-            experiment: Some(own.spec.experiment),
-            kind: if short { Kind::Warning } else { Kind::Fact },
+            experiment: Some(first.spec.experiment),
+            kind,
             text: format!(
-                "{}{} reaches {} and {} {}: {}{}.",
+                "{}the lab {says} asked the same way: {}{so}.",
                 on(target),
-                own.label(),
-                shown(comparison.a, metric.unit()),
-                fio.label(),
-                shown(comparison.b, metric.unit()),
-                comparison.show(),
-                if short { " – the lab's own contender is slower than it should be; its figures are a lower bound" } else { "" },
+                listed.join("; ")
             ),
-            cells: keys(&[own, fio]),
+            cells: list.iter().flat_map(|(own, fio, _)| keys(&[own, fio])).collect(),
             key_figure: None,
         });
     }
@@ -304,9 +374,9 @@ fn striping(summary: &Summary<'_>, all: &mut Vec<Finding>) {
                 "From {} to {striped}: explicit I/O becomes {} as fast{}, mmap {}{}.",
                 target_title(single),
                 direct.show(),
-                in_brackets(direct.doubt()),
+                in_brackets(&direct.doubt()),
                 map.show(),
-                in_brackets(map.doubt()),
+                in_brackets(&map.doubt()),
             ),
             cells,
             key_figure: Some(KeyFigure {

@@ -88,7 +88,7 @@ pub fn target(path: &Path, unmarked: bool) -> Result<Target> {
                 Err(error) => error.to_string(),
             };
             let message = format!(
-                "{} {why}; to write the lab's data to it (all that it holds is lost) run `nofault lab device prepare {0}`, to only read it as it is \
+                "{} {why}; to write the lab's data to it (all that it holds is lost) run `nofault lab prepare-device {0} --erase {0}`, to only read it as it is \
                  add --unmarked-devices",
                 path.display()
             );

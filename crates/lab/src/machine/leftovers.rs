@@ -44,6 +44,10 @@ impl Entry {
     /// The thing is gone.
     pub fn forget(self) {
         let _ = fs::remove_file(&self.path);
+        // The folder goes with its last entry; one that holds others stays.
+        if let Some(folder) = self.path.parent() {
+            let _ = fs::remove_dir(folder);
+        }
     }
 }
 

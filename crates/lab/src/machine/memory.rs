@@ -17,8 +17,9 @@ use crate::record::{MemoryLimit, MemoryMethod};
 
 /// Less than this and a process has no room for its own stacks and buffers.
 const LIMIT_BYTES_MIN: u64 = 16 << 20;
-/// A ballast leaves at least this much: what is left is for every process of the machine, not for the cell alone.
-const BALLAST_LEAVES_MIN: u64 = 384 << 20;
+/// A ballast leaves at least a 32nd of RAM, within these bounds: every process of the machine has to live in it, and where
+/// they cannot the kernel takes the ballast.
+const BALLAST_LEAVES_MIN: std::ops::RangeInclusive<u64> = 384 << 20..=1 << 30;
 
 /// How memory will be limited, and why not otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,7 +132,8 @@ fn by_cgroup(wish: &Wish, facts: &Facts) -> Result<Plan> {
 
 /// Locked where that is allowed. Without swap anonymous memory has nowhere to go, so there it need not be.
 fn by_ballast(wish: &Wish, facts: &Facts) -> Result<Plan> {
-    let bytes = wish.memory_bytes.max(BALLAST_LEAVES_MIN);
+    let least = (facts.total_bytes / 32).clamp(*BALLAST_LEAVES_MIN.start(), *BALLAST_LEAVES_MIN.end());
+    let bytes = wish.memory_bytes.max(least);
     if wish.data_bytes < bytes.saturating_mul(5) / 4 {
         let message = format!(
             "it leaves {} to all processes together, and {} of data are not a quarter more; ask for more data",

@@ -299,6 +299,7 @@ fn cpuid_name() -> Option<String> {
     let answer = std::arch::x86_64::__cpuid(HYPERVISOR_LEAF);
     let bytes: Vec<u8> = [answer.ebx, answer.ecx, answer.edx].into_iter().flat_map(u32::to_le_bytes).collect();
     let name = String::from_utf8(bytes).ok()?.trim_end_matches('\0').trim().to_owned();
+    let name = if name.starts_with("KVMKVM") { "KVM".to_owned() } else { name };
     Some(name).filter(|name| !name.is_empty() && name.chars().all(|letter| letter.is_ascii_graphic() || letter == ' '))
 }
 

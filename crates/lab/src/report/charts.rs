@@ -73,7 +73,7 @@ impl Rows {
         for row in &self.rows {
             let lines = if beside { Vec::new() } else { heading_lines(row, width - 12.0) };
             let top = y;
-            y += lines.len() as f64 * 16.0 + if row.marks.len() > 1 { 32.0 } else { 24.0 };
+            y += lines.len() as f64 * 16.0 + 12.0 + 12.0 * (row.marks.len().max(1)) as f64;
             layout.push((row, lines, top, y));
         }
         let bottom = y + 2.0;
@@ -106,9 +106,8 @@ impl Rows {
     }
 
     fn draw_marks(&self, canvas: &mut Canvas, axis: &Axis, row: &Row, middle: f64) {
-        let several = row.marks.len() > 1;
         for (index, mark) in row.marks.iter().enumerate() {
-            let y = if several { middle - 6.0 + 12.0 * index as f64 } else { middle };
+            let y = middle + 12.0 * (index as f64 - (row.marks.len() as f64 - 1.0) / 2.0);
             let tone = row.tone;
             let ends = mark.values.iter().fold((f64::INFINITY, 0.0_f64), |(a, b), v| (a.min(*v), b.max(*v)));
             if mark.kind == MarkKind::Measured && !self.log {
@@ -131,7 +130,8 @@ impl Rows {
             }
             if !matches!(mark.kind, MarkKind::Literature | MarkKind::LiteratureWarm) {
                 let x = axis.at(mark.median);
-                canvas.line(&format!("median {tone}"), (x, y - 8.0), (x, y + 8.0));
+                let half = if row.marks.len() > 2 { 6.0 } else { 8.0 };
+                canvas.line(&format!("median {tone}"), (x, y - half), (x, y + half));
             }
         }
     }

@@ -5,7 +5,6 @@ use serde::Serialize;
 
 use super::charts::{Lines, Mark, MarkKind, Panel, Row, Rows, Series};
 use crate::format::{Unit, digits};
-use crate::literature::LiteratureTable;
 use crate::record::{CacheState, Cell, ExperimentId, Tick};
 use crate::summary::{Family, Group, Metric, Summary, contender_title, is_plain, parameters, target_title};
 
@@ -51,7 +50,10 @@ impl Table {
 pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (variant, target) in summary.places(experiment) {
-        let groups = summary.at(experiment, variant, target);
+        let mut groups = summary.at(experiment, variant, target);
+        if experiment != ExperimentId::Async {
+            groups.sort_by_key(|group| group.family());
+        }
         let place = place_title(variant, target);
         match experiment {
             ExperimentId::Random => {
@@ -243,6 +245,8 @@ fn costs(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Opti
 fn time_series(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
     let chosen: Vec<(&Group<'_>, &Cell)> = one_each(groups, metric)
         .into_iter()
+        // fio's first seconds are its own start-up, no cold start of what it measures.
+        .filter(|group| group.family() != Family::Baseline)
         .filter_map(|group| Some((group, group.typical()?)))
         .filter(|(_, cell)| cell.outcome.ticks.len() >= 2)
         .take(LINES_MAX)
@@ -274,16 +278,25 @@ fn time_series(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -
     }
     let title = format!("Second by second: {place}");
     let table = tick_table(&panels);
+    let low = at_the_bottom(&panels[0].series);
+    let low = if low.is_empty() { String::new() } else { format!(" Along the zero line: {}.", low.join(", ")) };
     let chart = Lines { axis: "seconds after the start".into(), from: 0.0, to, log: false, ticks: Vec::new(), panels };
     Some(Figure {
         svg: chart.draw(&title),
         title,
-        lead:
-            "From a cold start; of each contender the setting with the best median, and of its repeats the median one."
-                .into(),
+        lead: format!(
+            "From a cold start; of each contender the setting with the best median, and of its repeats the median one.{low}"
+        ),
         legend,
         table,
     })
+}
+
+/// Labels of the series that a linear axis cannot tell from zero.
+fn at_the_bottom(series: &[Series]) -> Vec<&str> {
+    let top = |series: &Series| series.points.iter().map(|point| point.1).fold(0.0, f64::max);
+    let highest = series.iter().map(top).fold(0.0, f64::max);
+    series.iter().filter(|series| top(series) < 0.02 * highest).map(|series| series.label.as_str()).collect()
 }
 
 fn series(chosen: &[(&Group<'_>, &Cell)], value: &dyn Fn(&Tick) -> Option<f64>) -> Vec<Series> {
@@ -526,30 +539,6 @@ fn lateness(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
         legend: Vec::new(),
         table,
     })
-}
-
-/// The literature's figures on their own axis.
-pub(crate) fn literature(table: &LiteratureTable) -> Figure {
-    let rows = table.rows.iter().map(|row| {
-        let kinds = [MarkKind::Literature, MarkKind::LiteratureWarm];
-        let marks =
-            row.values.iter().zip(kinds).map(|(value, kind)| Mark { values: vec![*value], median: *value, kind });
-        let values: Vec<String> = row.values.iter().map(|value| table.unit.show(*value)).collect();
-        Row { label: row.label.into(), tone: tone(row.contender), marks: marks.collect(), value: values.join(" · ") }
-    });
-    let log = table.columns.len() > 1;
-    let chart = Rows { axis: table.columns.join(" and "), unit: table.unit, log, rows: rows.collect() };
-    let mut data = Table { headers: vec!["contender".into()], rows: Vec::new() };
-    data.headers.extend(table.columns.iter().map(|&column| column.to_owned()));
-    data.headers.push("remark".into());
-    for row in table.rows {
-        let mut cells = vec![row.label.to_owned()];
-        cells.extend(row.values.iter().map(|value| table.unit.show(*value)));
-        cells.push(row.note.to_owned());
-        data.rows.push(cells);
-    }
-    let title = table.title.to_owned();
-    Figure { svg: chart.draw(&title), title, lead: String::new(), legend: Vec::new(), table: data }
 }
 
 /// Threads, depth and the rest of all groups, for the method's text.

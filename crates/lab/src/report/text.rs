@@ -46,6 +46,34 @@ pub(crate) fn method(id: ExperimentId, file: &RecordFile, summary: &Summary<'_>)
     lines
 }
 
+/// The words of the findings, for a reader who goes no further.
+pub(crate) fn terms(file: &RecordFile, summary: &Summary<'_>) -> Vec<String> {
+    if summary.groups.is_empty() {
+        return Vec::new();
+    }
+    let has = |label: &str| summary.groups.iter().any(|group| group.spec.target.label == label);
+    let machine = &file.run.machine;
+    let mut terms = vec![
+        "mmap: the file is mapped and the kernel loads and evicts its pages. Explicit I/O: read calls past the page cache \
+         (O_DIRECT), one at a time on threads or many in flight (io_uring)."
+            .to_owned(),
+    ];
+    if has("file") {
+        terms.push(format!("The file lies on {} ({}).", machine.device, machine.file_system));
+    }
+    if has("ram") {
+        terms.push(
+            "The RAM-backed device is compressed memory (zram): faster than any disk, it shows what the software costs.".into(),
+        );
+    }
+    terms.push(
+        "Figures are medians over the repeats, in brackets the smallest and largest ratio that single repeats allow; undecided \
+         means that the repeats do not tell the two apart."
+            .into(),
+    );
+    terms
+}
+
 fn add(list: &mut Vec<String>, text: String) {
     if !list.contains(&text) {
         list.push(text);
@@ -62,7 +90,7 @@ fn limit(method: MemoryMethod, bytes: u64) -> String {
         MemoryMethod::CgroupV1 => {
             format!("{bytes} for process and page cache by a cgroup (v1): the faulting thread reclaims")
         }
-        MemoryMethod::Ballast => format!("{bytes} left to everyone by a locked ballast: kswapd reclaims"),
+        MemoryMethod::Ballast => format!("{bytes} left to everyone by a ballast: kswapd reclaims"),
         MemoryMethod::LargeFile => "data larger than RAM: kswapd reclaims".into(),
     }
 }

@@ -281,7 +281,8 @@ impl Prepared {
     pub(super) fn show_ram(&self, config: &Config) -> Option<String> {
         let size = format::bytes(config.ram_data_bytes);
         let limit = show_limit(&self.available.ram_memory);
-        (self.ram_count > 0).then(|| format!("{} zram device(s) of {size}; memory {limit}", self.ram_count))
+        let devices = if self.ram_count == 1 { "zram device" } else { "zram devices" };
+        (self.ram_count > 0).then(|| format!("{} {devices} of {size}; memory {limit}", self.ram_count))
     }
 }
 

@@ -1,6 +1,5 @@
 //! Which cells in which order, how long they take, and the plan that is shown before anything starts.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::prepare::Prepared;
@@ -34,7 +33,12 @@ impl Schedule {
                 continue;
             }
             let plan = experiment::plan(*id, config, available);
-            schedule.skips.extend(plan.skips);
+            // Once each, however many targets a plan has of one name.
+            for skip in plan.skips {
+                if !schedule.skips.contains(&skip) {
+                    schedule.skips.push(skip);
+                }
+            }
             for repeat in 0..plan.repeats.unwrap_or(config.repeats) {
                 schedule.cells.extend(plan.cells.iter().map(|spec| CellSpec { repeat, ..spec.clone() }));
             }
@@ -47,16 +51,13 @@ impl Schedule {
         self.cells.iter().map(time_of).sum()
     }
 
-    /// The plan for people: cells, time, bytes, limits, what is left out. Also checks that the bytes fit.
+    /// The plan for people, line by line with what each is about: cells, time, bytes, limits, what is left out. Also checks that the bytes fit.
     ///
     /// # Errors
     /// `NoSpace` when disk or memory are too small for it.
-    pub(super) fn show(&self, config: &Config, prepared: &Prepared) -> Result<String> {
-        let mut text = String::new();
-        let mut line = |what: &str, value: String| {
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "{what:<11}{value}");
-        };
+    pub(super) fn show(&self, config: &Config, prepared: &Prepared) -> Result<Vec<(&'static str, String)>> {
+        let mut lines = Vec::new();
+        let mut line = |what, value| lines.push((what, value));
         for id in &config.experiments {
             let cells = self.cells.iter().filter(|spec| spec.experiment == *id);
             let (count, time) =
@@ -77,11 +78,35 @@ impl Schedule {
                 line("left out", format!("{}: {}", what.join(" "), skip.reason));
             }
         }
-        Ok(text.trim_end().to_owned())
+        Ok(lines)
     }
 }
 
 /// Planned time of a cell.
 pub(super) fn time_of(spec: &CellSpec) -> Duration {
     seconds(spec.duration_s + OVERHEAD_S)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_memory_limit_what_needs_one_is_left_out_with_the_reason_and_the_rest_runs() {
+        let config = Config::default();
+        let schedule = Schedule::of(&config, &Available::default(), Some("no rights"));
+        assert!(!schedule.cells.is_empty());
+        assert!(schedule.cells.iter().all(|cell| cell.experiment == ExperimentId::Async));
+        for id in ExperimentId::ALL.into_iter().filter(|id| id.needs_limit()) {
+            assert!(schedule.skips.iter().any(|skip| skip.experiment == id && skip.reason == "no rights"), "{id}");
+        }
+    }
+
+    #[test]
+    fn contenders_are_interleaved_over_the_repeats() {
+        let config = Config { experiments: vec![ExperimentId::Async], ..Config::default() };
+        let schedule = Schedule::of(&config, &Available::default(), None);
+        let repeats: Vec<u32> = schedule.cells.iter().map(|cell| cell.repeat).collect();
+        assert!(repeats.is_sorted() && repeats.last() == Some(&(config.async_.runs - 1)));
+    }
 }

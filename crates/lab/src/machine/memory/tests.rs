@@ -94,7 +94,7 @@ fn without_swap_and_rights_the_ballast_is_touched_and_says_so() {
     // Everyone has to live in what a ballast leaves.
     let small = Wish { memory_bytes: 64 * MIB, ..wish(MemoryChoice::Auto) };
     let plan = decide(&small, &Facts { swap_bytes: 0, ..plain_user() }).unwrap();
-    assert_eq!(plan.limit.bytes, BALLAST_LEAVES_MIN);
+    assert_eq!(plan.limit.bytes, 512 * MIB);
     assert!(plan.notes.iter().any(|note| note.contains("and not 64 MiB")), "{:?}", plan.notes);
 }
 

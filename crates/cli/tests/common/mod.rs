@@ -1,0 +1,245 @@
+//! A folder of its own for each test, the command in it, and a look at what it did.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests: what they cannot do fails the test")]
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// The smallest run: fifteen cells of some milliseconds.
+const TINY: &str = "\
+experiments = ['async']
+ram_device = 'off'
+fio = 'off'
+repeats = 1
+data_bytes = 67108864
+memory_bytes = 33554432
+ram_data_bytes = 67108864
+ram_memory_bytes = 33554432
+[async]
+files = 2
+file_bytes = 1048576
+touches = 8
+runs = 1
+sequential = false
+";
+
+/// A user without any rights.
+const NOBODY: u32 = 65534;
+
+pub(crate) struct Lab {
+    pub(crate) outer: tempfile::TempDir,
+    /// The lab's folder, which is not made yet.
+    pub(crate) dir: PathBuf,
+    pub(crate) config: PathBuf,
+}
+
+/// How a command ended: exit code, standard output, standard error.
+pub(crate) struct Outcome {
+    pub(crate) code: i32,
+    pub(crate) said: String,
+    pub(crate) told: String,
+}
+
+pub(crate) fn outcome(command: &mut Command) -> Outcome {
+    let output = command.output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Outcome { code: output.status.code().unwrap_or(-1), said: text(&output.stdout), told: text(&output.stderr) }
+}
+
+impl Lab {
+    pub(crate) fn new() -> Self {
+        let outer = tempfile::tempdir().unwrap();
+        let (dir, config) = (outer.path().join("lab"), outer.path().join("tiny.toml"));
+        fs::write(&config, TINY).unwrap();
+        Self { outer, dir, config }
+    }
+
+    /// `nofault lab …`, nothing added.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nofault"));
+        command.arg("lab").args(arguments);
+        command
+    }
+
+    /// The same in this lab's folder.
+    pub(crate) fn command_in_dir(&self, arguments: &[&str]) -> Command {
+        let mut command = self.command(arguments);
+        command.arg("--dir").arg(&self.dir);
+        command
+    }
+
+    /// A call that brings its own configuration or preset.
+    pub(crate) fn bare(&self, arguments: &[&str]) -> Command {
+        let mut command = self.command(&["--dir"]);
+        command.arg(&self.dir).args(arguments);
+        command
+    }
+
+    /// A run of the tiny configuration.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Outcome {
+        outcome(self.command_in_dir(arguments).arg("--config").arg(&self.config))
+    }
+
+    /// The tiny configuration, repeated for longer than any test waits.
+    pub(crate) fn endless(&self) -> PathBuf {
+        let path = self.outer.path().join("endless.toml");
+        fs::write(&path, TINY.replace("runs = 1", "runs = 5000")).unwrap();
+        path
+    }
+
+    /// A run by a user without rights; `None`, with the reason, where this one cannot become another.
+    pub(crate) fn as_nobody(&self, arguments: &[&str]) -> Option<Command> {
+        fs::set_permissions(self.outer.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        if !is_root() {
+            eprintln!("not root: this user is taken as the one without rights");
+            let mut command = self.command_in_dir(arguments);
+            command.arg("--config").arg(&self.config);
+            return Some(command);
+        }
+        // A copy: the folders above the built one may be closed to others.
+        let program = self.outer.path().join("nofault");
+        fs::copy(env!("CARGO_BIN_EXE_nofault"), &program).unwrap();
+        let mut command = Command::new(program);
+        command.arg("lab").args(arguments).arg("--dir").arg(&self.dir).arg("--config").arg(&self.config);
+        command.uid(NOBODY).gid(NOBODY).current_dir("/");
+        match Command::new("/bin/true").uid(NOBODY).gid(NOBODY).current_dir("/").status() {
+            Ok(_) => Some(command),
+            Err(error) => {
+                eprintln!("skipped: cannot become another user here: {error}");
+                None
+            }
+        }
+    }
+
+    /// What is in the lab's folder.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    /// The result folders in it, oldest first.
+    pub(crate) fn results(&self) -> Vec<PathBuf> {
+        let mut results: Vec<PathBuf> =
+            self.names().iter().map(|name| self.dir.join(name)).filter(|path| path.is_dir()).collect();
+        results.sort();
+        results
+    }
+
+    pub(crate) fn only_result(&self) -> PathBuf {
+        let results = self.results();
+        assert_eq!(results.len(), 1, "{results:?}");
+        results.into_iter().next().unwrap()
+    }
+}
+
+/// A command at work. Killed when dropped.
+pub(crate) struct Running {
+    child: Child,
+    lines: BufReader<std::process::ChildStderr>,
+    told: String,
+}
+
+impl Running {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap());
+        Self { child, lines, told: String::new() }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Reads on until a line starts with `word`.
+    pub(crate) fn until(&mut self, word: &str) {
+        loop {
+            let from = self.told.len();
+            assert!(self.lines.read_line(&mut self.told).unwrap() > 0, "it ended before '{word}': {}", self.told);
+            if self.told[from..].starts_with(word) {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let signal = match name {
+            "INT" => rustix::process::Signal::INT,
+            "TERM" => rustix::process::Signal::TERM,
+            _ => rustix::process::Signal::KILL,
+        };
+        let pid = rustix::process::Pid::from_raw(self.id().cast_signed()).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for the end: the exit code, and all that was told.
+    pub(crate) fn end(&mut self) -> (Option<i32>, String) {
+        while self.lines.read_line(&mut self.told).unwrap() > 0 {}
+        (self.child.wait().unwrap().code(), std::mem::take(&mut self.told))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A loop device over a file of nothing. Gone when dropped.
+pub(crate) struct Loop {
+    pub(crate) path: String,
+}
+
+impl Loop {
+    /// `None`, with the reason, where there are none.
+    pub(crate) fn new(folder: &Path) -> Option<Self> {
+        let file = folder.join("image");
+        fs::File::create(&file).unwrap().set_len(80 << 20).unwrap();
+        match Command::new("losetup").args(["--find", "--show"]).arg(&file).output() {
+            Ok(output) if output.status.success() => {
+                Some(Self { path: String::from_utf8(output.stdout).unwrap().trim().to_owned() })
+            }
+            Ok(output) => {
+                eprintln!("skipped: no loop device: {}", String::from_utf8_lossy(&output.stderr));
+                None
+            }
+            Err(error) => {
+                eprintln!("skipped: no losetup: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.path]).status();
+    }
+}
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The living children of a process.
+pub(crate) fn children_of(parent: u32) -> Vec<u32> {
+    let pids = fs::read_dir("/proc").unwrap().flatten();
+    let parent = parent.to_string();
+    pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| status_of(*pid, "PPid:").is_some_and(|id| id == parent))
+        .collect()
+}
+
+/// Whether a process is there, and not only its zombie.
+pub(crate) fn lives(pid: u32) -> bool {
+    status_of(pid, "State:").is_some_and(|state| !state.starts_with('Z'))
+}
+
+fn status_of(pid: u32, name: &str) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
+}

@@ -1,0 +1,346 @@
+//! The command as its users meet it: the binary is run, on tiny sizes, and its exit code, its words and what it leaves
+//! on disk are looked at. Nothing here knows the inside.
+//!
+//! A part that needs root, or a user that is not, says why when it is skipped.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Lab, Running, is_root, outcome};
+
+/// `nofault lab` of `experiments` in the folder, which must end with `code`; what it said.
+fn refused(lab: &Lab, arguments: &[&str], code: i32) -> String {
+    let outcome = lab.run(arguments);
+    assert_eq!(outcome.code, code, "{arguments:?}: {}", outcome.told);
+    assert!(outcome.told.contains("nofault: ") || outcome.told.contains("error: "), "{}", outcome.told);
+    outcome.told
+}
+
+#[test]
+fn a_run_ends_with_table_report_and_records_and_leaves_nothing_else() {
+    let lab = Lab::new();
+    let outcome = lab.run(&["--json"]);
+    assert_eq!(outcome.code, 0, "{}", outcome.told);
+    let summary: serde_json::Value = serde_json::from_str(&outcome.said).expect("standard output is JSON alone");
+    assert!(summary.is_object(), "{summary}");
+    assert!(outcome.told.contains("[15/15]"), "{}", outcome.told);
+    let result = lab.only_result();
+    assert!(fs::read_to_string(result.join("report.html")).unwrap().contains("<svg"));
+    assert_eq!(lab.names(), [result.file_name().unwrap().to_str().unwrap()], "no data, no lock");
+
+    let table = lab.command(&["report"]).arg(&result).output().unwrap();
+    assert!(String::from_utf8_lossy(&table.stdout).contains("async"));
+    let list = lab.command(&["list"]).arg(&lab.dir).output().unwrap();
+    assert!(String::from_utf8_lossy(&list.stdout).contains(result.file_name().unwrap().to_str().unwrap()));
+    let json = lab.command(&["list", "--json"]).arg(&lab.dir).output().unwrap();
+    assert!(serde_json::from_slice::<serde_json::Value>(&json.stdout).unwrap().is_array());
+    let same = lab.command(&["compare", "--json"]).args([&result, &result]).output().unwrap();
+    assert_eq!(same.status.code(), Some(0), "a result is no worse than itself");
+    serde_json::from_slice::<serde_json::Value>(&same.stdout).unwrap();
+
+    // The records are a configuration: the same one again.
+    let print = |config: &Path| {
+        let output = lab.bare(&["--print-config", "--config"]).arg(config).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let from_records = print(&result.join("records.ndjson"));
+    let file = lab.outer.path().join("printed.toml");
+    fs::write(&file, &from_records).unwrap();
+    assert_eq!(print(&file), from_records);
+    assert!(from_records.contains("touches = 8"), "{from_records}");
+}
+
+#[test]
+fn a_plan_touches_nothing() {
+    let lab = Lab::new();
+    let outcome = lab.run(&["--plan"]);
+    assert_eq!(outcome.code, 0, "{}", outcome.told);
+    assert!(outcome.told.contains("15 cells") && outcome.told.contains("may be used"), "{}", outcome.told);
+    assert!(!lab.dir.exists());
+    // Nor the data that an earlier run was told to keep.
+    assert_eq!(lab.run(&["--keep-data"]).code, 0);
+    let kept = lab.dir.join("async-0.data");
+    assert!(kept.exists());
+    assert_eq!(lab.run(&["--plan"]).code, 0);
+    refused(&lab, &["access", "--size", "100T", "--memory-method", "large-file"], 4);
+    assert!(kept.exists());
+}
+
+#[test]
+fn wrong_calls_say_what_is_right() {
+    let lab = Lab::new();
+    let cases: [(&[&str], &str); 9] = [
+        (&["nothing"], "random, scan, async, access"),
+        (&["--preset", "slow"], "possible values: quick, standard, paper"),
+        (&["--size", "ten"], "as in 512M or 4GiB"),
+        (&["--size", "64M", "--memory", "64M"], "at least twice"),
+        (&["--repeats", "0"], "must be 1 to 1000"),
+        (&["--threads", "0"], "random.threads = 0"),
+        (&["--seconds", "nan"], "more than zero"),
+        (&["async", "async"], "named twice"),
+        (&["--config", "/nowhere.toml"], "--print-config"),
+    ];
+    for (arguments, word) in cases {
+        let told = if arguments[0] == "--config" || arguments[0] == "--preset" {
+            outcome(&mut lab.bare(arguments)).told
+        } else {
+            refused(&lab, arguments, 2)
+        };
+        assert!(told.contains(word), "{arguments:?}: {told}");
+    }
+    assert!(!lab.dir.exists());
+    for arguments in [["report", "/nowhere"], ["list", "/nowhere"]] {
+        let outcome = outcome(&mut lab.command(&arguments));
+        assert_eq!(outcome.code, 2, "{}", outcome.told);
+        assert!(outcome.told.contains("there is no"), "{}", outcome.told);
+    }
+}
+
+#[test]
+fn a_bad_configuration_is_named_by_line_and_name() {
+    let lab = Lab::new();
+    let file = lab.outer.path().join("bad.toml");
+    for (text, word) in [
+        ("repeats = = 2", "line 1"),
+        ("[random]\nthread = [7]", "random.thread"),
+        ("repeats = 'two'", "repeats"),
+        ("experiments = ['nothing']", "nothing"),
+    ] {
+        fs::write(&file, text).unwrap();
+        let outcome = outcome(lab.bare(&["--plan", "--config"]).arg(&file));
+        assert_eq!(outcome.code, 2, "{text}: {}", outcome.told);
+        assert!(outcome.told.contains(word), "{text}: {}", outcome.told);
+    }
+}
+
+#[test]
+fn every_exit_code_of_the_help_is_there() {
+    let lab = Lab::new();
+    let help = outcome(&mut lab.command(&["--help"]));
+    assert_eq!(help.code, 0);
+    for part in ["0  done", "2  wrong call", "5  in use", "130  interrupted"] {
+        assert!(help.said.contains(part), "{part}: {}", help.said);
+    }
+    assert!(help.said.lines().all(|line| line.chars().count() <= 120), "{}", help.said);
+}
+
+#[test]
+fn data_larger_than_the_free_disk_is_refused_before_anything_is_made() {
+    let lab = Lab::new();
+    let told = refused(&lab, &["access", "--size", "100T", "--memory-method", "large-file"], 4);
+    assert!(told.contains("100 TiB") && told.contains("less"), "{told}");
+    assert!(!lab.dir.exists());
+}
+
+#[test]
+fn a_folder_that_may_not_be_written_is_refused_with_the_next_step() {
+    let lab = Lab::new();
+    fs::create_dir(&lab.dir).unwrap();
+    fs::set_permissions(&lab.dir, fs::Permissions::from_mode(0o555)).unwrap();
+    let Some(mut command) = lab.as_nobody(&[]) else { return };
+    let outcome = outcome(&mut command);
+    assert_eq!(outcome.code, 3, "{}", outcome.told);
+    assert!(outcome.told.contains("--dir"), "{}", outcome.told);
+}
+
+#[test]
+fn a_user_without_rights_gets_a_run() {
+    let lab = Lab::new();
+    fs::create_dir(&lab.dir).unwrap();
+    fs::set_permissions(&lab.dir, fs::Permissions::from_mode(0o777)).unwrap();
+    let Some(mut command) = lab.as_nobody(&[]) else { return };
+    let ended = outcome(&mut command);
+    assert_eq!(ended.code, 0, "{}", ended.told);
+    assert!(lab.only_result().join("report.html").exists());
+    if !is_root() {
+        eprintln!("skipped: this user may have a cgroup of its own, so what follows is not known");
+        return;
+    }
+    // No cgroup, and the data is too small for a ballast: what needs a limit is left out with the reason, the rest runs.
+    let Some(mut command) = lab.as_nobody(&["access", "async"]) else { return };
+    let ended = outcome(&mut command);
+    assert_eq!(ended.code, 0, "{}", ended.told);
+    let records = fs::read_to_string(lab.results()[1].join("records.ndjson")).unwrap();
+    let skipped = |line: &&str| line.contains("\"access\"") && line.contains("memory cannot be limited here");
+    assert_eq!(records.lines().filter(skipped).count(), 1, "{records}");
+    for (arguments, word) in [
+        (["access", "--memory-method", "auto"], "nothing can be measured here"),
+        (["access", "--memory-method", "cgroup"], "no memory cgroup may be made"),
+    ] {
+        let Some(mut command) = lab.as_nobody(&arguments) else { return };
+        let ended = outcome(&mut command);
+        assert_eq!(ended.code, 3, "{}", ended.told);
+        assert!(ended.told.contains(word), "{}", ended.told);
+    }
+}
+
+#[test]
+fn a_foreign_file_in_the_way_is_left_alone() {
+    let lab = Lab::new();
+    fs::create_dir(&lab.dir).unwrap();
+    let foreign = lab.dir.join("async-0.data");
+    fs::write(&foreign, "precious").unwrap();
+    let told = refused(&lab, &[], 6);
+    assert!(told.contains("async-0.data"), "{told}");
+    assert_eq!(fs::read_to_string(&foreign).unwrap(), "precious");
+    assert_eq!(lab.names(), ["async-0.data"], "no result of nothing, no lock");
+}
+
+#[test]
+fn a_folder_for_the_result_that_exists_is_not_written_to() {
+    let lab = Lab::new();
+    let out = lab.outer.path().join("out");
+    let told = |code| refused(&lab, &["--out", out.to_str().unwrap()], code);
+    fs::create_dir(&out).unwrap();
+    assert!(told(2).contains("never overwritten"));
+    fs::remove_dir(&out).unwrap();
+    assert_eq!(lab.run(&["--out", out.to_str().unwrap()]).code, 0);
+    assert!(out.join("records.ndjson").exists());
+    assert!(!lab.dir.exists(), "made by the lab, and nothing of it stays there");
+}
+
+#[test]
+fn damaged_records_are_named_by_line() {
+    let lab = Lab::new();
+    assert_eq!(lab.run(&[]).code, 0);
+    let records = lab.only_result().join("records.ndjson");
+    let text = fs::read_to_string(&records).unwrap();
+    let damaged = lab.outer.path().join("records.ndjson");
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines[2] = "{\"cell\": rubbish";
+    fs::write(&damaged, lines.join("\n")).unwrap();
+    for arguments in [
+        ["report", damaged.to_str().unwrap()].as_slice(),
+        &["compare", records.to_str().unwrap(), damaged.to_str().unwrap()],
+    ] {
+        let outcome = outcome(&mut lab.command(arguments));
+        assert_eq!(outcome.code, 6, "{}", outcome.told);
+        assert!(outcome.told.contains("records.ndjson:3:"), "{}", outcome.told);
+    }
+    assert!(!damaged.with_file_name("report.html").exists());
+}
+
+#[test]
+fn ctrl_c_keeps_what_was_measured() {
+    let lab = Lab::new();
+    let mut running = Running::start(lab.command_in_dir(&["--config", lab.endless().to_str().unwrap()]));
+    running.until("[1/");
+    running.signal("INT");
+    let (code, told) = running.end();
+    assert_eq!(code, Some(130), "{told}");
+    assert!(told.contains("what was measured is kept"), "{told}");
+    let result = lab.only_result();
+    let records = fs::read_to_string(result.join("records.ndjson")).unwrap();
+    assert!(records.lines().last().unwrap().contains("\"complete\":false"), "{records}");
+    assert!(records.contains("\"contender\":\"async-mmap\""));
+    assert_eq!(outcome(lab.command(&["report"]).arg(&result)).code, 0);
+    assert_eq!(lab.names().len(), 1, "no data, no lock: {:?}", lab.names());
+}
+
+#[test]
+fn what_a_killed_lab_leaves_is_removed_by_the_next_start() {
+    let lab = Lab::new();
+    let endless = lab.endless();
+    // With a memory cgroup and a device of RAM where they can be had; without rights only the files can be left.
+    let mut arguments = vec!["--config", endless.to_str().unwrap()];
+    if is_root() {
+        arguments.extend(["access", "--seconds", "0.2", "--repeats", "1000", "--ram-device", "auto"]);
+    } else {
+        eprintln!("not root: only files are left behind, no cgroup, no device");
+    }
+    let mut running = Running::start(lab.command_in_dir(&arguments));
+    let pid = running.id();
+    running.until("[1/");
+    let cells = common::children_of(pid);
+    running.signal("KILL");
+    running.end();
+    assert!(lab.names().iter().any(|name| name.ends_with(".data")), "{:?}", lab.names());
+    assert_eq!(lab.run(&[]).code, 0);
+    assert!(lab.names().iter().all(|name| name.starts_with("20")), "{:?}", lab.names());
+    let entries = fs::read_dir("/run/nofault-lab").into_iter().flatten().flatten();
+    let left: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.display().to_string().contains(&format!(".{pid}-")))
+        .collect();
+    assert_eq!(left, Vec::<PathBuf>::new());
+    // Their lab's death kills them; how soon is the kernel's affair.
+    let mut tries = 0;
+    while cells.iter().any(|pid| common::lives(*pid)) {
+        tries += 1;
+        assert!(tries < 500, "cells end with their lab: {cells:?}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    // What it measured can be shown.
+    let killed = lab.results().remove(0);
+    let report = outcome(lab.command(&["report"]).arg(killed));
+    assert_eq!(report.code, 0, "{}", report.told);
+}
+
+#[test]
+fn a_second_lab_in_the_folder_is_told_who_is_there() {
+    let lab = Lab::new();
+    let mut running = Running::start(lab.command_in_dir(&["--config", lab.endless().to_str().unwrap()]));
+    running.until("[1/");
+    let told = refused(&lab, &[], 5);
+    assert!(told.contains(&format!("process {}", running.id())), "{told}");
+    running.signal("TERM");
+    assert_eq!(running.end().0, Some(130));
+    assert_eq!(lab.run(&["--plan"]).code, 0, "the folder is free again");
+}
+
+#[test]
+fn a_mounted_device_and_an_unmarked_one_are_refused() {
+    let lab = Lab::new();
+    if !is_root() {
+        eprintln!("skipped: only root opens devices");
+        return;
+    }
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let is_device = |path: &&str| {
+        path.starts_with("/dev/") && fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device())
+    };
+    match mounts.lines().filter_map(|line| line.split(' ').next()).find(is_device) {
+        Some(device) => assert!(refused(&lab, &["--device", device], 5).contains("is mounted at")),
+        None => eprintln!("skipped: no mount of a block device is seen here"),
+    }
+    let Some(device) = common::Loop::new(lab.outer.path()) else { return };
+    let told = refused(&lab, &["--device", &device.path], 6);
+    assert!(told.contains("prepare-device") && told.contains("--unmarked-devices"), "{told}");
+    let mistyped = outcome(&mut lab.command(&["prepare-device", &device.path, "--erase", "/dev/other"]));
+    assert_eq!(mistyped.code, 2, "{}", mistyped.told);
+    assert_eq!(lab.run(&["--plan", "--unmarked-devices", "--device", &device.path]).code, 0);
+    let prepared = outcome(&mut lab.command(&["prepare-device", &device.path, "--erase", &device.path]));
+    assert_eq!(prepared.code, 0, "{}", prepared.told);
+    assert_eq!(lab.run(&["--plan", "--device", &device.path]).code, 0);
+}
+
+#[test]
+fn the_doctor_answers_for_people_and_programs() {
+    let lab = Lab::new();
+    let dir = lab.outer.path().to_str().unwrap();
+    let text = outcome(&mut lab.command(&["doctor", "--dir", dir]));
+    assert_eq!(text.code, 0, "{}", text.told);
+    assert!(text.said.contains("memory cgroup") && text.said.contains("ballast"), "{}", text.said);
+    let json = outcome(&mut lab.command(&["doctor", "--json", "--dir", dir]));
+    assert!(serde_json::from_str::<serde_json::Value>(&json.said).unwrap().is_object(), "{}", json.said);
+    assert_eq!(fs::read_dir(dir).unwrap().flatten().filter(|entry| entry.path() != lab.config).count(), 0);
+}
+
+#[test]
+fn a_reader_that_goes_away_stops_nothing() {
+    let lab = Lab::new();
+    let mut shell = Command::new("sh");
+    let line = format!(
+        "'{}' lab --config '{}' --dir '{}' 2>&1 | head -n 1",
+        env!("CARGO_BIN_EXE_nofault"),
+        lab.config.display(),
+        lab.dir.display()
+    );
+    outcome(shell.args(["-c", &line]));
+    assert!(lab.only_result().join("report.html").exists());
+}

@@ -1,0 +1,192 @@
+//! The async face: on one thread and on several, with futures dropped wherever they stand.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::task::{Context, Poll, Waker};
+
+use nofault::settings::Settings;
+use nofault::{Batch, Db, Durability};
+
+fn small() -> Settings {
+    Settings { cache_bytes: 2 << 20, log_bytes: 4 << 20, ..Settings::default() }
+}
+
+fn is_send<F: Future + Send>(future: F) -> F {
+    future
+}
+
+fn on_one_thread<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+#[test]
+fn many_tasks_on_one_thread_read_and_write_a_database_larger_than_its_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    on_one_thread(async {
+        let db = is_send(Db::create(folder.path().join("db"), &small())).await.unwrap();
+        let table = db.create_table("t").await.unwrap();
+        let entries = (0..20_000u32).map(|number| (number.to_be_bytes(), [number as u8; 500]));
+        assert_eq!(is_send(table.bulk_load(entries)).await.unwrap(), 20_000);
+        let mut tasks = Vec::new();
+        for task in 0..32u32 {
+            let (db, table) = (db.clone(), table.clone());
+            tasks.push(tokio::spawn(async move {
+                let mut random = fastrand::Rng::with_seed(u64::from(task));
+                for step in 0..60u32 {
+                    let number = random.u32(..20_000);
+                    match step % 4 {
+                        0 => {
+                            let mut batch = Batch::new();
+                            batch.put(&table, number.to_be_bytes(), [number as u8; 500]);
+                            db.write(batch, Durability::Sync).await.unwrap();
+                        }
+                        1 => {
+                            let keys: Vec<_> = (0..20).map(|_| random.u32(..20_000)).collect();
+                            let bytes: Vec<_> = keys.iter().map(|key| key.to_be_bytes()).collect();
+                            for (key, value) in keys.iter().zip(table.get_many(&bytes).await.unwrap()) {
+                                assert_eq!(value, Some(vec![*key as u8; 500]));
+                            }
+                        }
+                        _ => {
+                            let value = table.get(number.to_be_bytes()).await.unwrap();
+                            assert_eq!(value, Some(vec![number as u8; 500]), "key {number}");
+                        }
+                    }
+                }
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let mut range = table.range::<&[u8]>(..);
+        let mut count = 0u32;
+        while let Some((key, value)) = range.next().await.unwrap() {
+            assert_eq!((key.as_slice(), value.as_slice()), (&count.to_be_bytes()[..], &[count as u8; 500][..]));
+            count += 1;
+        }
+        assert_eq!(count, 20_000);
+        assert!(db.verify().await.unwrap().is_clean());
+    });
+}
+
+#[test]
+fn transactions_of_many_tasks_on_many_threads_lose_no_update() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let db = Db::create(folder.path().join("db"), &small()).await.unwrap();
+        let table = db.create_table("t").await.unwrap();
+        let mut tasks = Vec::new();
+        for task in 0..8u32 {
+            let (db, table) = (db.clone(), table.clone());
+            tasks.push(tokio::spawn(async move {
+                for step in 0..40u32 {
+                    let key = [(task + step) as u8 % 4];
+                    loop {
+                        let mut change = db.begin();
+                        let count = change.get(&table, key).await.unwrap().map_or(0, |value| value[0]);
+                        change.put(&table, key, [count + 1]).unwrap();
+                        match change.commit(Durability::Sync).await {
+                            Ok(()) => break,
+                            Err(error) => assert_eq!(error.kind(), nofault::error::ErrorKind::Conflict, "{error}"),
+                        }
+                    }
+                }
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let mut sum = 0;
+        db.transact(Durability::Sync, async |change| {
+            sum = 0;
+            for key in 0..4u8 {
+                sum += u32::from(change.get(&table, [key]).await?.map_or(0, |value| value[0]));
+            }
+            change.put(&table, "sum", sum.to_be_bytes())
+        })
+        .await
+        .unwrap();
+        assert_eq!(sum, 320);
+    });
+}
+
+/// Polls a future so often and drops it. True when it came to its end.
+async fn poll_times<F: Future>(future: F, polls: u32) -> bool {
+    let mut future = std::pin::pin!(future);
+    for _ in 0..polls {
+        let ready = std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_ready())).await;
+        if ready {
+            return true;
+        }
+        tokio::task::yield_now().await;
+    }
+    false
+}
+
+#[test]
+fn futures_dropped_at_every_await_point_leave_a_usable_and_exact_database() {
+    let seed = 20_261_121;
+    let folder = tempfile::tempdir().unwrap();
+    on_one_thread(async {
+        let db = Db::create(folder.path().join("db"), &small()).await.unwrap();
+        let table = db.create_table("t").await.unwrap();
+        table.bulk_load((0..5_000u32).map(|number| (number.to_be_bytes(), vec![0u8; 900]))).await.unwrap();
+        let mut random = fastrand::Rng::with_seed(seed);
+        // What each key may hold: what was there, or what a dropped commit would have put there.
+        let mut may: BTreeMap<u32, Vec<u8>> = (0..5_000).map(|number| (number, vec![0])).collect();
+        for round in 0..300u32 {
+            let (polls, stamp) = (random.u32(..6), round as u8);
+            let keys: Vec<u32> = (0..random.u32(1..4)).map(|_| random.u32(..5_000)).collect();
+            match random.u32(..4) {
+                0 => {
+                    let bytes: Vec<_> = keys.iter().map(|key| key.to_be_bytes()).collect();
+                    poll_times(table.get_many(&bytes), polls).await;
+                }
+                1 => {
+                    let mut range = table.range(keys[0].to_be_bytes()..);
+                    for _ in 0..3 {
+                        poll_times(range.next(), polls).await;
+                    }
+                    let (key, _) = range.next().await.unwrap().unwrap_or_default();
+                    assert!(key.is_empty() || key >= keys[0].to_be_bytes().to_vec(), "seed {seed}");
+                }
+                _ => {
+                    let mut batch = Batch::new();
+                    for key in &keys {
+                        let len = if round % 50 == 7 { 40_000 } else { 900 };
+                        batch.put(&table, key.to_be_bytes(), vec![stamp; len]);
+                        may.get_mut(key).unwrap().push(stamp);
+                    }
+                    if poll_times(db.write(batch, Durability::Sync), polls).await {
+                        for key in &keys {
+                            *may.get_mut(key).unwrap() = vec![stamp];
+                        }
+                    }
+                }
+            }
+        }
+        db.sync().await.unwrap();
+        for (number, may) in &may {
+            let value = table.get(number.to_be_bytes()).await.unwrap().unwrap();
+            assert!(may.contains(&value[0]), "seed {seed}: key {number} holds {} and not one of {may:?}", value[0]);
+        }
+        assert!(db.verify().await.unwrap().is_clean(), "seed {seed}");
+    });
+}
+
+#[test]
+fn a_hit_is_answered_in_the_first_poll() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_db, table) = on_one_thread(async {
+        let db = Db::create(folder.path().join("db"), &small()).await.unwrap();
+        let table = db.create_table("t").await.unwrap();
+        table.put("k", "v").await.unwrap();
+        (db, table)
+    });
+    let mut future = std::pin::pin!(is_send(table.get("k")));
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => assert_eq!(value.unwrap(), Some(b"v".to_vec())),
+        Poll::Pending => panic!("a page in memory was waited for"),
+    }
+}

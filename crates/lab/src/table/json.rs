@@ -1,0 +1,94 @@
+//! The summary as one JSON object for programs.
+
+use serde::Serialize;
+
+use crate::findings::{Finding, findings};
+use crate::format;
+use crate::record::file::RecordFile;
+use crate::record::{CellSpec, MachineInfo};
+use crate::summary::{Metric, Spread, Summary};
+
+/// The summary for programs.
+#[derive(Debug, Serialize)]
+struct Json<'a> {
+    schema: u32,
+    started: String,
+    complete: bool,
+    incomplete_reason: String,
+    machine: &'a MachineInfo,
+    biases: &'a [String],
+    results: Vec<JsonResult<'a>>,
+    findings: Vec<Finding>,
+    skips: &'a [crate::record::Skip],
+}
+
+#[derive(Debug, Serialize)]
+struct JsonResult<'a> {
+    key: &'a str,
+    spec: &'a CellSpec,
+    runs: usize,
+    /// Repeats without a figure: which, and why.
+    worthless: &'a [(u32, String)],
+    partial: usize,
+    /// Seconds, per second, bytes per second, percent or a ratio, by the metric's name.
+    metrics: std::collections::BTreeMap<&'static str, JsonSpread>,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonSpread {
+    median: f64,
+    min: f64,
+    max: f64,
+}
+
+/// The same as [`super::summary_table`] as one JSON object: results by key with median and range, findings, skips.
+///
+/// # Errors
+/// When a figure cannot be written as JSON, which no record that was read can cause.
+pub fn summary_json(file: &RecordFile) -> serde_json::Result<String> {
+    let summary = Summary::of(file);
+    let metrics = [
+        ("ops_per_s", Metric::OpsPerS),
+        ("bytes_per_s", Metric::BytesPerS),
+        ("seconds", Metric::Seconds),
+        ("cpu_s_per_op", Metric::CpuPerOp),
+        ("cpu_s_per_gb", Metric::CpuPerGb),
+        ("tlb_shootdowns_per_s", Metric::ShootdownsPerS),
+        ("tlb_shootdowns_per_evicted_page", Metric::ShootdownsPerEvicted),
+        ("kswapd_percent", Metric::KswapdShare),
+        ("device_bytes_per_work_byte", Metric::Amplification),
+        ("latency_s_p50", Metric::Latency("op", 500)),
+        ("latency_s_p99", Metric::Latency("op", 990)),
+        ("latency_s_p999", Metric::Latency("op", 999)),
+        ("sync_s_p99", Metric::Latency("sync", 990)),
+        ("open_loop_s_p99", Metric::Latency("open_loop", 990)),
+        ("timer_late_s_p99", Metric::Latency("ticker", 990)),
+        ("timer_late_s_max", Metric::Latency("ticker", 1000)),
+    ];
+    let results = summary.groups.iter().map(|group| JsonResult {
+        key: &group.key,
+        spec: group.spec,
+        runs: group.good.len(),
+        worthless: &group.worthless,
+        partial: group.partial,
+        metrics: metrics
+            .iter()
+            .filter_map(|(name, metric)| {
+                let Spread { median, min, max, .. } = group.spread(*metric)?;
+                Some((*name, JsonSpread { median, min, max }))
+            })
+            .collect(),
+    });
+    let json = Json {
+        schema: file.run.schema,
+        started: format::date(file.run.started_unix_ms),
+        complete: file.is_complete(),
+        incomplete_reason: file.incomplete_reason(),
+        machine: &file.run.machine,
+        biases: &file.run.biases,
+        results: results.collect(),
+        findings: findings(file, &summary),
+        skips: &file.skips,
+    };
+    serde_json::to_string_pretty(&json)
+}

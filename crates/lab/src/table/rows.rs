@@ -1,0 +1,230 @@
+//! The tables of the terminal's summary. Rows are contenders at their best setting; columns that do not fit are left out
+//! from the right, as a wrapped row is harder to read than a missing figure.
+
+use std::fmt::Write as _;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+use crate::findings::best;
+use crate::format::{Unit, digits};
+use crate::record::{CacheState, ExperimentId};
+use crate::summary::{Family, Group, Metric, Spread, Summary, fio_of, is_plain, target_title};
+
+/// A header and a figure for each row; empty where there is none.
+struct Column {
+    header: String,
+    cells: Vec<String>,
+}
+
+impl Column {
+    fn new(header: &str, cells: Vec<String>) -> Self {
+        Self { header: header.into(), cells }
+    }
+
+    fn width(&self) -> usize {
+        self.cells.iter().chain([&self.header]).map(|text| text.chars().count()).max().unwrap_or(0)
+    }
+}
+
+/// All tables, each followed by an empty line. Columns that say the same of every row are left out.
+pub(super) fn tables(summary: &Summary<'_>, width: usize) -> String {
+    let mut text = String::new();
+    for experiment in ExperimentId::ALL {
+        let places = summary.places(experiment);
+        let mut targets: Vec<&str> = Vec::new();
+        for (_, target) in &places {
+            if !targets.contains(target) {
+                targets.push(target);
+            }
+        }
+        for target in targets {
+            let variants: Vec<&str> = places.iter().filter(|place| place.1 == target).map(|place| place.0).collect();
+            let title = format!("{experiment}, {}", target_title(target));
+            if experiment == ExperimentId::Async {
+                // The source's sequential variant is in the report: read-ahead decides it.
+                let shown = variants.iter().find(|variant| **variant == "random-touch").or(variants.first());
+                if let Some(variant) = shown {
+                    let columns = async_columns(&summary.at(experiment, variant, target), &title);
+                    let _ = writeln!(text, "{}\n", drawn(columns, width));
+                }
+                continue;
+            }
+            let parts = variants.iter().map(|variant| (*variant, chosen(summary.at(experiment, variant, target))));
+            let columns = rate_columns(experiment, &parts.collect::<Vec<_>>(), &title);
+            let _ = writeln!(text, "{}\n", drawn(columns, width));
+        }
+    }
+    text
+}
+
+/// Of each contender its best setting of threads and depth, mapped ones first and fio last; what else tells cells apart
+/// keeps its row.
+fn chosen<'g, 'a>(groups: Vec<&'g Group<'a>>) -> Vec<&'g Group<'a>> {
+    let mut kept: Vec<&Group<'_>> = Vec::new();
+    for group in groups {
+        let same = |other: &&mut &'g Group<'a>| {
+            other.spec.contender == group.spec.contender && other.spec.params.extra == group.spec.params.extra
+        };
+        match kept.iter_mut().find(same) {
+            Some(other) => {
+                if let Some(better) = best([*other, group], Metric::primary(group.spec.experiment)) {
+                    *other = better;
+                }
+            }
+            None => kept.push(group),
+        }
+    }
+    kept.sort_by_key(|group| group.family());
+    kept
+}
+
+fn rate_columns(experiment: ExperimentId, parts: &[(&str, Vec<&Group<'_>>)], title: &str) -> Vec<Column> {
+    let primary = Metric::primary(experiment);
+    let (rate, cpu_metric, cpu) = match experiment {
+        ExperimentId::Scan => ("bytes/s", Metric::CpuPerGb, "CPU/GB"),
+        ExperimentId::Random => ("reads/s", Metric::CpuPerOp, "CPU/read"),
+        _ => ("ops/s", Metric::CpuPerOp, "CPU/op"),
+    };
+    let rows: Vec<(&str, &Group<'_>)> =
+        parts.iter().flat_map(|(variant, groups)| groups.iter().map(move |group| (*variant, *group))).collect();
+    let mut ratios = Vec::new();
+    let mut by_fio = Vec::new();
+    for (variant, groups) in parts {
+        // At a given rate there is nothing to compare in rates.
+        let explicit = groups.iter().copied().filter(|group| group.family().is_explicit() && *variant != "open-loop");
+        let reference = best(explicit, primary);
+        ratios.extend(groups.iter().map(|group| ratio(group, reference, primary)));
+        by_fio.extend(groups.iter().map(|own| {
+            let ratio = fio_of(own, groups).and_then(|fio| own.spread(primary)?.over(&fio.spread(primary)?));
+            ratio.map_or(String::new(), |ratio| digits(ratio.median))
+        }));
+    }
+    let named = |(variant, group): &(&str, &Group<'_>)| {
+        if variant.is_empty() { group.label() } else { format!("{variant}: {}", group.label()) }
+    };
+    let each = |show: &dyn Fn(&Group<'_>) -> String| rows.iter().map(|(_, group)| show(group)).collect::<Vec<_>>();
+    let metric = |metric: Metric| {
+        each(&|group| group.spread(metric).map_or(String::new(), |spread| metric.unit().show(spread.median)))
+    };
+    // At a fixed rate the time counts from when a read was due.
+    let p99 = each(&|group| {
+        let due = group.spread(Metric::Latency("open_loop", 990));
+        due.or(group.spread(Metric::Latency("op", 990))).map_or(String::new(), |s| Unit::Seconds.show(s.median))
+    });
+    let extra = each(&|group| {
+        let Some(spread) = group.spread(Metric::Amplification) else { return String::new() };
+        if (0.9..=1.1).contains(&spread.median) { "1".into() } else { digits(spread.median) }
+    });
+    let per_interrupt = each(&|group| {
+        let spread = group.spread(Metric::ShootdownsPerEvicted).filter(|_| group.family() == Family::Mapped);
+        spread.filter(|spread| spread.median > 0.0).map_or(String::new(), |spread| digits(1.0 / spread.median))
+    });
+    vec![
+        Column::new(title, rows.iter().map(named).collect()),
+        Column::new(rate, each(&|group| measured(group, primary))),
+        Column::new("ratio", ratios),
+        Column::new("to fio", by_fio),
+        Column::new(cpu, metric(cpu_metric)),
+        Column::new("p99", p99),
+        Column::new("sync p99", metric(Metric::Latency("sync", 990))),
+        Column::new("TLB IPIs", metric(Metric::ShootdownsPerS)),
+        Column::new("device/work", extra),
+        Column::new("evicted/IPI", per_interrupt),
+    ]
+}
+
+/// Cold and warm side by side, against the tasks that await reads.
+fn async_columns(groups: &[&Group<'_>], title: &str) -> Vec<Column> {
+    let metric = Metric::Seconds;
+    let mut labels: Vec<String> = Vec::new();
+    for group in groups.iter().filter(|group| is_plain(&group.spec.params)) {
+        if !labels.contains(&group.label()) {
+            labels.push(group.label());
+        }
+    }
+    let mut columns = vec![Column::new(title, labels.clone())];
+    let at = |label: &str, cache| groups.iter().copied().find(|g| g.label() == label && g.spec.cache == cache);
+    for cache in [CacheState::Cold, CacheState::Warm] {
+        let reference = groups.iter().copied().find(|g| g.spec.contender == "async-read" && g.spec.cache == cache);
+        let each = |show: &dyn Fn(&Group<'_>) -> String| {
+            labels.iter().map(|label| at(label, cache).map_or(String::new(), show)).collect::<Vec<_>>()
+        };
+        let name = cache.to_string();
+        columns.push(Column::new(&name, each(&|group| measured(group, metric))));
+        columns.push(Column::new("ratio", each(&|group| ratio(group, reference, metric))));
+    }
+    for (header, per_mille) in [("timer p99", 990), ("worst", 1000)] {
+        let metric = Metric::Latency("ticker", per_mille);
+        let late = |label: &String| {
+            let spread = at(label, CacheState::Cold)?.spread(metric)?;
+            Some(metric.unit().show(spread.median))
+        };
+        columns.push(Column::new(header, labels.iter().map(|label| late(label).unwrap_or_default()).collect()));
+    }
+    columns
+}
+
+/// `60.5 K/s ±5 %`: the median and how far a repeat lies from it at most.
+fn measured(group: &Group<'_>, metric: Metric) -> String {
+    let Some(spread) = group.spread(metric) else {
+        return format!("worthless: {}", group.worthless.first().map_or("no figure", |(_, why)| why.as_str()));
+    };
+    let shown = metric.unit().show(spread.median);
+    if spread.count < 2 || spread.median <= 0.0 {
+        return shown;
+    }
+    let off = (spread.max - spread.median).max(spread.median - spread.min) / spread.median * 100.0;
+    format!("{shown} ±{off:.0} %")
+}
+
+/// `0.90 (0.75–1.10)` of the reference.
+fn ratio(group: &Group<'_>, reference: Option<&Group<'_>>, metric: Metric) -> String {
+    let Some(reference) = reference else { return String::new() };
+    if std::ptr::eq(group, reference) {
+        return "reference".into();
+    }
+    let both = group.spread(metric).and_then(|own| own.over(&reference.spread(metric)?));
+    match both {
+        Some(Spread { median, count: ..2, .. }) => short(median),
+        Some(Spread { median, min, max, .. }) => format!("{} ({}–{})", short(median), short(min), short(max)),
+        None => String::new(),
+    }
+}
+
+/// Two digits are enough beside a spread.
+fn short(ratio: f64) -> String {
+    match ratio {
+        10.0.. => format!("{ratio:.0}"),
+        0.1..10.0 => format!("{ratio:.2}"),
+        0.01..0.1 => format!("{ratio:.3}"),
+        _ => format!("{ratio:.4}"),
+    }
+}
+
+/// The table with as many columns as fit.
+fn drawn(columns: Vec<Column>, width: usize) -> Table {
+    let told = |column: &Column| column.cells.iter().any(|text| text.chars().any(|c| c != '1'));
+    let mut columns: Vec<Column> = columns
+        .into_iter()
+        .enumerate()
+        .filter(|(at, column)| *at < 2 || told(column))
+        .map(|(_, column)| column)
+        .collect();
+    while columns.len() > 3 && columns.iter().map(|column| column.width() + 2).sum::<usize>() > width {
+        columns.pop();
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(u16::try_from(width).unwrap_or(u16::MAX));
+    table.set_header(columns.iter().map(|column| column.header.clone()));
+    let row_count = columns.first().map_or(0, |column| column.cells.len());
+    for row in 0..row_count {
+        table.add_row(columns.iter().map(|column| column.cells.get(row).cloned().unwrap_or_default()));
+    }
+    for index in 1..columns.len() {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
