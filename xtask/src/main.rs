@@ -13,6 +13,7 @@ cargo xtask <command>
 
   check   everything a change must pass: format, clippy, tidy, tests, docs
   tidy    the house rules only: direction of imports, dead files, file length, paths that do not belong here
+  sim     power cuts on the simulated disk with fresh seeds, in release: --minutes N (default 1)
 ";
 
 fn main() -> ExitCode {
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     let result = match command.as_str() {
         "check" => check(),
         "tidy" => tidy::run(&root()),
+        "sim" => sim(),
         "" | "help" | "-h" | "--help" => {
             print!("{HELP}");
             Ok(())
@@ -46,6 +48,19 @@ fn check() -> Result<()> {
     cargo(&["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", strict)])?;
     println!("xtask: all checks passed");
     Ok(())
+}
+
+/// The same body as the ordinary test of power cuts, for as long as asked.
+fn sim() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(2).collect();
+    let minutes = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => "1",
+        ["--minutes", minutes] if minutes.parse::<f64>().is_ok_and(|minutes| minutes > 0.0) => minutes,
+        _ => bail!("cargo xtask sim takes --minutes N\n\n{HELP}"),
+    };
+    let test = ["test", "--release", "-p", "nofault", "--test", "torture", "--"];
+    let which = ["power_cuts_for_minutes", "--ignored", "--nocapture"];
+    cargo(&[&test[..], &which].concat(), &[("NOFAULT_SIM_MINUTES", minutes)])
 }
 
 fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {

@@ -315,10 +315,6 @@ pub struct Range(db::Range);
 impl Range {
     /// The same keys from the last to the first. To be said before the first `next`.
     #[must_use]
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "it turns the walk round; both ends at once cannot be walked from"
-    )]
     pub fn rev(self) -> Self {
         Self(self.0.rev())
     }

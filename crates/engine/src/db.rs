@@ -15,6 +15,7 @@ mod scan;
 mod thread;
 mod transaction;
 mod verify;
+mod views;
 mod wait;
 
 #[cfg(test)]
@@ -28,21 +29,20 @@ use std::sync::Arc;
 use nofault_io::disk::{Directory, DiskInfo};
 
 use self::bounds::{range_of, range_of_prefix};
-use self::commit::CommitError;
 use self::core::Core;
 use self::open::Owner;
 pub(crate) use self::open::{backup as backup_blocking, create as create_blocking, open as open_blocking};
-use self::scan::Scan;
 use self::transaction::WriteSet;
 pub use self::verify::{Problem, Verification};
+pub use self::views::{Range, Snapshot, Transaction, TransactionRange};
 pub(crate) use self::wait::Mode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
-use crate::pager::{self, Pager};
+use crate::pager::Pager;
 pub use crate::pager::{PoolStats, ReaderInfo};
-use crate::pages::{Durability, Snapshot as _, Store};
+use crate::pages::{Durability, Store};
 use crate::settings::Settings;
-use crate::tree::{Direction, KeyRange, Tree};
+use crate::tree::Tree;
 use crate::txn::{Commit, Op};
 use crate::wal::Log;
 pub use crate::wal::LogStats;
@@ -257,7 +257,8 @@ impl Db {
     }
 
     pub(crate) async fn sync_in(&self, mode: Mode) -> Result<()> {
-        self.core.wait_durable(mode, self.core.commits.last().position).await
+        self.core.wait_durable(mode, self.core.commits.last().position).await?;
+        self.core.commits.check_poison()
     }
 
     async fn commit_in(&self, mode: Mode, ops: Vec<Op>, durability: Durability) -> Result<()> {
@@ -446,214 +447,5 @@ impl Batch {
         }
         self.writes.set(table.tree, key.to_vec(), value.map(<[u8]>::to_vec));
         self
-    }
-}
-
-/// The database as it was at one moment. Cloning shares it. While one lives, old versions of changed pages are kept for it;
-/// see [`Db::readers`].
-#[derive(Clone)]
-pub struct Snapshot {
-    db: Db,
-    held: Arc<pager::Snapshot>,
-}
-
-impl Snapshot {
-    /// The commit it shows.
-    pub fn commit(&self) -> CommitSeq {
-        self.held.seq()
-    }
-
-    /// The value of a key as of this snapshot.
-    ///
-    /// # Errors
-    /// As [`Table::get`]; `SnapshotTooOld` when the pool had to give it up; `InvalidCall` for a table of another database.
-    pub async fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.get_in(Mode::Async, table, key.as_ref()).await
-    }
-
-    /// Reads many keys as of this snapshot. See [`Table::get_many`].
-    ///
-    /// # Errors
-    /// As [`Snapshot::get`].
-    pub async fn get_many(&self, table: &Table, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
-        self.get_many_in(Mode::Async, table, keys).await
-    }
-
-    /// Walks the keys in `range` as of this snapshot.
-    ///
-    /// # Errors
-    /// `InvalidCall` for a table of another database.
-    pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Result<Range> {
-        Ok(self.scan(self.db.tree_of(table)?, range_of(&range)))
-    }
-
-    /// Walks the keys that begin with `prefix` as of this snapshot.
-    ///
-    /// # Errors
-    /// `InvalidCall` for a table of another database.
-    pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<Range> {
-        Ok(self.scan(self.db.tree_of(table)?, range_of_prefix(prefix.as_ref())))
-    }
-
-    pub(crate) async fn get_in(&self, mode: Mode, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.db.core.get_at(mode, &self.held, self.db.tree_of(table)?, key).await
-    }
-
-    pub(crate) async fn get_many_in(
-        &self,
-        mode: Mode,
-        table: &Table,
-        keys: &[impl AsRef<[u8]>],
-    ) -> Result<Vec<Option<Vec<u8>>>> {
-        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        self.db.core.get_many_at(mode, &self.held, self.db.tree_of(table)?, &keys).await
-    }
-
-    pub(crate) async fn table_names_in(&self, mode: Mode) -> Result<Vec<String>> {
-        let mut range = self.scan(crate::txn::CATALOG, KeyRange { start: Vec::new(), end: None });
-        let mut names = Vec::new();
-        while let Some((name, _)) = range.next_in(mode).await? {
-            names.push(String::from_utf8_lossy(&name).into_owned());
-        }
-        Ok(names)
-    }
-
-    fn scan(&self, tree: Tree, range: KeyRange) -> Range {
-        Range {
-            scan: Scan::new(self.db.core.clone(), self.held.clone(), tree, range, Direction::Forward),
-            _owner: self.db.owner.clone(),
-        }
-    }
-}
-
-/// A walk through keys in order. Leaves to come are read ahead; memory stays small whatever the length.
-pub struct Range {
-    scan: Scan<Pager, Log>,
-    _owner: Arc<Owner>,
-}
-
-impl Range {
-    /// The same keys from the last to the first. To be said before the first `next`.
-    #[must_use]
-    pub fn rev(mut self) -> Self {
-        self.scan.set_direction(Direction::Reverse);
-        self
-    }
-
-    /// The next key and its value; `None` at the end. Dropping the future loses no entry.
-    ///
-    /// # Errors
-    /// As [`Snapshot::get`].
-    #[expect(clippy::should_implement_trait, reason = "an iterator cannot be async")]
-    pub async fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.scan.next(Mode::Async).await
-    }
-
-    pub(crate) async fn next_in(&mut self, mode: Mode) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.scan.next(mode).await
-    }
-}
-
-/// A serializable transaction: it reads what was visible when it began and what it wrote itself, and commits only if nothing
-/// that it read was changed meanwhile. Dropping it undoes everything.
-pub struct Transaction {
-    db: Db,
-    inner: transaction::Transaction<Pager, Log>,
-}
-
-impl Transaction {
-    /// The value of a key, which then counts as read.
-    ///
-    /// # Errors
-    /// As [`Snapshot::get`].
-    pub async fn get(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.get_in(Mode::Async, table, key.as_ref()).await
-    }
-
-    /// Sets the value of a key, for this transaction only until it commits.
-    ///
-    /// # Errors
-    /// `InvalidCall` for a table of another database.
-    pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.inner.set(self.db.tree_of(table)?, key.as_ref(), Some(value.as_ref()));
-        Ok(())
-    }
-
-    /// Removes a key, for this transaction only until it commits.
-    ///
-    /// # Errors
-    /// `InvalidCall` for a table of another database.
-    pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<()> {
-        self.inner.set(self.db.tree_of(table)?, key.as_ref(), None);
-        Ok(())
-    }
-
-    /// Walks the keys in `range`. What is walked over counts as read, the absence of keys included.
-    ///
-    /// # Errors
-    /// `InvalidCall` for a table of another database.
-    pub fn range<K: AsRef<[u8]>>(&mut self, table: &Table, range: impl RangeBounds<K>) -> Result<TransactionRange<'_>> {
-        let tree = self.db.tree_of(table)?;
-        Ok(TransactionRange { scan: self.inner.scan(tree, range_of(&range), Direction::Forward) })
-    }
-
-    /// Walks the keys in `range` from the last to the first.
-    ///
-    /// # Errors
-    /// As [`Transaction::range`].
-    pub fn range_rev<K: AsRef<[u8]>>(
-        &mut self,
-        table: &Table,
-        range: impl RangeBounds<K>,
-    ) -> Result<TransactionRange<'_>> {
-        let tree = self.db.tree_of(table)?;
-        Ok(TransactionRange { scan: self.inner.scan(tree, range_of(&range), Direction::Reverse) })
-    }
-
-    /// Commits.
-    ///
-    /// # Errors
-    /// `Conflict` when something it read was changed: nothing was written, run it again. Otherwise as [`Db::write`].
-    pub async fn commit(self, durability: Durability) -> Result<()> {
-        self.commit_in(Mode::Async, durability).await
-    }
-
-    pub(crate) async fn commit_in(self, mode: Mode, durability: Durability) -> Result<()> {
-        Ok(self.inner.commit(mode, durability).await?)
-    }
-
-    /// Commits; on a conflict waits until a new transaction sees what this one missed, and answers `false`.
-    pub(crate) async fn commit_or_wait(self, mode: Mode, durability: Durability) -> Result<bool> {
-        let core = self.db.core.clone();
-        match self.inner.commit(mode, durability).await {
-            Ok(()) => Ok(true),
-            Err(CommitError::Conflict(position)) => core.wait_durable(mode, position).await.map(|()| false),
-            Err(CommitError::Failed(error)) => Err(error),
-        }
-    }
-
-    pub(crate) async fn get_in(&mut self, mode: Mode, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let tree = self.db.tree_of(table)?;
-        self.inner.get(mode, tree, key).await
-    }
-}
-
-/// A walk through keys as a transaction sees them.
-pub struct TransactionRange<'t> {
-    scan: transaction::TransactionScan<'t, Pager, Log>,
-}
-
-impl TransactionRange<'_> {
-    /// The next key and its value; `None` at the end.
-    ///
-    /// # Errors
-    /// As [`Snapshot::get`].
-    #[expect(clippy::should_implement_trait, reason = "an iterator cannot be async")]
-    pub async fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.scan.next(Mode::Async).await
-    }
-
-    pub(crate) async fn next_in(&mut self, mode: Mode) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.scan.next(mode).await
     }
 }

@@ -1,12 +1,48 @@
 //! The nofault engine: an embedded, transactional, ordered key-value store on its own buffer pool.
 //!
-//! Under construction: so far the contracts between its parts stand, and nothing can be stored yet.
+//! It knows what is in memory, so a read that must wait for the disk is a value that something waits for, never a thread that
+//! stalls. The async calls in [`db`] run on any executor; [`blocking`] has the same for threads.
+//!
+//! ```
+//! use nofault::{Batch, Db, Durability, settings::Settings};
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), nofault::error::Error> {
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let path = folder.path().join("shop");
+//! let db = Db::create(&path, &Settings { cache_bytes: 32 << 20, ..Settings::default() }).await?;
+//! let stock = db.create_table("stock").await?;
+//! let mut batch = Batch::new();
+//! batch.put(&stock, "apples", "12").put(&stock, "pears", "3").delete(&stock, "plums");
+//! db.write(batch, Durability::Sync).await?;
+//!
+//! let before = db.snapshot();
+//! stock.put("pears", "2").await?;
+//! assert_eq!(before.get(&stock, "pears").await?, Some(b"3".to_vec()));
+//! assert_eq!(stock.get_many(&["pears", "plums"]).await?, [Some(b"2".to_vec()), None]);
+//!
+//! let mut range = stock.range("a".."b");
+//! while let Some((name, count)) = range.next().await? {
+//!     assert_eq!((name, count), (b"apples".to_vec(), b"12".to_vec()));
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What stands: everything in [`db`] and [`blocking`], on real files (io_uring or a thread pool) and on the simulated disk. What does
+//! not yet: striping over several files, compaction in the background, encryption (its bytes are reserved), dropping a table,
+//! and a runtime's own poller for completions instead of a reaper thread.
 //!
 //! | module | what it is for |
 //! |---|---|
+//! | [`db`], [`blocking`] | the database as applications use it |
+//! | `recovery`, `checkpoint`, `verify` | opening after whatever happened, making that quick, and checking what is on disk |
+//! | `txn` | commits: validation, order, visibility |
+//! | `tree` | the B+tree, which never waits |
+//! | `pager`, `space`, `wal` | pages in memory and on disk, blocks, the log |
 //! | `pages` | the contract between those who use pages and those who keep them |
+//! | `gate`, `bell`, `blocks` | waiting in order, waking threads, reading past the pool |
 //! | `format` | what is on disk, as types |
-//! | [`error`] | the one error |
+//! | [`settings`], [`error`] | what can be chosen, and what can go wrong |
 
 mod bell;
 pub mod blocking;

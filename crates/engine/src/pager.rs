@@ -77,6 +77,8 @@ pub(crate) const FRAMES_MIN: usize = 32;
 pub(crate) struct PagerOptions {
     /// Bytes of memory for frames, and for everything else the pool keeps as far as it is known at the start.
     pub(crate) cache_bytes: u64,
+    /// What others have taken of it.
+    pub(crate) spent_bytes: u64,
     /// Bytes of a page.
     pub(crate) page_bytes: usize,
     /// Part of every checksum.
@@ -140,7 +142,7 @@ struct Full {
 struct Counts {
     misses: AtomicU64,
     joined: AtomicU64,
-    evicted_clean: AtomicU64,
+    evicted: AtomicU64,
     written: AtomicU64,
     checksum_retries: AtomicU64,
     full_waits: AtomicU64,
@@ -157,8 +159,10 @@ pub struct PoolStats {
     pub misses: u64,
     /// Requests that joined a read under way.
     pub misses_joined: u64,
-    /// Pages dropped from memory without a write.
-    pub evicted_clean: u64,
+    /// Pages dropped from memory, written before or not.
+    pub evicted: u64,
+    /// Pages in memory that are newer than the disk.
+    pub pages_dirty: u64,
     /// Pages written to disk, by eviction and checkpoints.
     pub pages_written: u64,
     /// Reads repeated because of a checksum.
@@ -208,6 +212,12 @@ impl PageIds {
     }
 }
 
+/// Memory that a frame takes with all that belongs to it. A sixteenth of the frames' bytes goes to scratch buffers for
+/// reading runs.
+fn frame_memory_bytes(page_bytes: usize) -> u64 {
+    (page_bytes + page_bytes / 16 + size_of::<frames::Frame>() + 64) as u64
+}
+
 impl Pager {
     /// A pool over `disk`, whose page table is `map` as of `commit`; `space` has every block marked that the map names.
     /// No threads: see [`Pager::start_keeper`].
@@ -221,12 +231,11 @@ impl Pager {
         space: Space,
         commit: CommitSeq,
     ) -> Result<Self> {
-        // A sixteenth of the frames' memory goes to scratch buffers for reading runs.
-        let per_frame = (options.page_bytes + options.page_bytes / 16 + size_of::<frames::Frame>() + 64) as u64;
+        let per_frame = frame_memory_bytes(options.page_bytes);
         let overhead = map.memory_bytes() * 2;
-        let count = options.cache_bytes.saturating_sub(overhead) / per_frame;
+        let count = options.cache_bytes.saturating_sub(overhead + options.spent_bytes) / per_frame;
         if count < FRAMES_MIN as u64 || count > u64::from(u32::MAX) {
-            let least = per_frame * FRAMES_MIN as u64 + overhead;
+            let least = per_frame * FRAMES_MIN as u64 + overhead + options.spent_bytes;
             let what = format!("a cache of {} bytes: this database needs at least {least}", options.cache_bytes);
             return Err(Error::new(ErrorKind::InvalidCall, what));
         }
@@ -292,7 +301,8 @@ impl Pager {
             frames_free: core.frames.free_count() as u64,
             misses: get(&core.counts.misses),
             misses_joined: get(&core.counts.joined),
-            evicted_clean: get(&core.counts.evicted_clean),
+            evicted: get(&core.counts.evicted),
+            pages_dirty: core.frames.dirty_count() as u64,
             pages_written: get(&core.counts.written),
             checksum_retries: get(&core.counts.checksum_retries),
             full_waits: get(&core.counts.full_waits),
@@ -470,9 +480,9 @@ impl Core {
         self.file_id
     }
 
-    /// Most frames one `Edits` may hold: half of the pool, so that its source pages and some readers fit beside it.
+    /// Most frames one `Edits` may hold: half of what may be dirty, so that its source pages and some readers fit beside it.
     pub(crate) fn edit_frames_max(&self) -> usize {
-        (self.frames.count() - self.frames.reserve()) / 2
+        self.frames.dirty_max() / 2
     }
 
     /// Block near which a neighbour of this page should go.
@@ -493,6 +503,10 @@ impl Core {
         {
             let mut books = self.books();
             books.changed.extend(changed.iter().map(|page| (*page, seq)));
+        }
+        if self.frames.dirty_count() > self.frames.dirty_max() * 3 / 4 {
+            // Ahead of need, so that the next commits find frames.
+            self.keeper.wake();
         }
         // A version of the same commit was never visible under any number.
         let (same, older): (Vec<_>, Vec<_>) = superseded.into_iter().partition(|old| old.from == old.until);
@@ -610,9 +624,18 @@ impl Core {
         stashed.or_else(|| self.frames.take_for_write())
     }
 
+    /// Gives frames back that were taken for reads.
     fn return_frames(self: &Arc<Self>, frames: Vec<OwnedFrame>) {
         if !frames.is_empty() {
             self.frames.give_back(frames);
+            self.settle_full();
+        }
+    }
+
+    /// Gives frames back that were taken for private copies.
+    fn return_private(self: &Arc<Self>, frames: Vec<OwnedFrame>) {
+        if !frames.is_empty() {
+            self.frames.give_back_private(frames);
             self.settle_full();
         }
     }
@@ -633,7 +656,7 @@ impl Core {
         full.holders -= 1;
         let stash = if full.holders == 0 { std::mem::take(&mut full.stash) } else { Vec::new() };
         drop(full);
-        self.frames.give_back(stash);
+        self.frames.give_back_private(stash);
         self.settle_full();
     }
 

@@ -139,7 +139,8 @@ const FILE_BYTES_MAX: u64 = 1 << 56;
 fn pager_options(settings: &Settings, superblock: &Superblock) -> PagerOptions {
     let log_memory = log_buffer_bytes(settings) as u64 + LOG_GROUPS_BYTES;
     PagerOptions {
-        cache_bytes: (settings.cache_bytes as u64).saturating_sub(log_memory),
+        cache_bytes: settings.cache_bytes as u64,
+        spent_bytes: log_memory,
         page_bytes: superblock.page_bytes as usize,
         file_id: superblock.file_id,
         snapshot_bytes_max: u64::MAX,

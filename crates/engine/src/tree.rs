@@ -61,6 +61,7 @@ impl KeyRange {
     }
 
     /// Whether `key` is in it.
+    #[cfg(test)]
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         key >= self.start.as_slice() && self.end.as_ref().is_none_or(|end| key < end.as_slice())
     }

@@ -282,6 +282,14 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         let _ = self.poisoned.set(Error::new(ErrorKind::Poisoned, message));
     }
 
+    /// Whether anything can still be committed.
+    ///
+    /// # Errors
+    /// `Poisoned`, saying since when.
+    pub(crate) fn check_poison(&self) -> Result<()> {
+        self.poisoned.get().cloned().map_or(Ok(()), Err)
+    }
+
     fn enter(&self) -> std::result::Result<MutexGuard<'_, Section>, Refused> {
         match self.poisoned.get() {
             Some(error) => Err(Refused::Wait(Wait::Failed(error.clone()))),

@@ -31,7 +31,11 @@ fn on_sim(seed: u64) -> (SimWorld, Arc<dyn Directory>) {
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn content(snapshot: &Snapshot, table: &Table) -> Model {
-    snapshot.range::<&[u8]>(table, ..).unwrap().map(Result::unwrap).collect()
+    snapshot
+        .range::<&[u8]>(table, ..)
+        .expect("a table of this database")
+        .map(|entry| entry.expect("an entry"))
+        .collect()
 }
 
 #[derive(Debug, Clone)]

@@ -25,11 +25,8 @@ fn a_frame_is_never_written_while_a_reader_may_look_at_it() {
     }
     loom::model(|| {
         let frame = |commit: u64| Frame { commit: AtomicU64::new(commit), bytes: UnsafeCell::new(commit * 10) };
-        let pool = Arc::new(Pool {
-            entry: AtomicUsize::new(0),
-            pinned: AtomicUsize::new(0),
-            frames: [frame(1), frame(0)],
-        });
+        let pool =
+            Arc::new(Pool { entry: AtomicUsize::new(0), pinned: AtomicUsize::new(0), frames: [frame(1), frame(0)] });
         let readers: Vec<_> = (0..2)
             .map(|_| {
                 let pool = Arc::clone(&pool);

@@ -16,7 +16,7 @@ fn is_send<F: Future + Send>(future: F) -> F {
 }
 
 fn on_one_thread<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
 }
 
 #[test]

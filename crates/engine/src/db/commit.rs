@@ -181,7 +181,14 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 }
             };
         }
-        self.apply_all(&mut section, &ops, &mut replaced).await?;
+        if let Err(error) = self.apply_all(&mut section, &ops, &mut replaced).await {
+            // Not the error itself: that would say that nothing happened, and opening again finishes this commit.
+            let what = format!(
+                "commit {} is in the log, but applying it failed ({error}); reads go on, reopen the database to finish it",
+                section.seq()
+            );
+            return Err(Error::new(ErrorKind::Poisoned, what).into());
+        }
         Ok(section.finish(&ops, durability, position))
     }
 

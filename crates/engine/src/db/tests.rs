@@ -63,6 +63,7 @@ fn new_pager(hardship: Hardship) -> Pager {
     let directory: Arc<dyn Directory> = world.directory();
     let disk = directory.create("data").unwrap();
     let options = PagerOptions {
+        spent_bytes: 0,
         cache_bytes: (hardship.frames_max * (hardship.page_bytes + 256)) as u64,
         page_bytes: hardship.page_bytes,
         file_id: 77,

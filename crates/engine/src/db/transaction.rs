@@ -16,14 +16,24 @@ use crate::tree::{Direction, KeyRange, Tree};
 use crate::txn::recent::ReadSet;
 use crate::txn::{Commit, Commits, Op};
 
-/// Private writes, by table and key; `None` removes.
+/// A key and its new value; `None` removes it.
+type Write = (Vec<u8>, Option<Vec<u8>>);
+
+/// Private writes, by table and key.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct WriteSet(BTreeMap<TableId, (Tree, BTreeMap<Vec<u8>, Option<Vec<u8>>>)>);
+pub(crate) struct WriteSet(BTreeMap<TableId, TableWrites>);
+
+#[derive(Debug, Clone)]
+struct TableWrites {
+    tree: Tree,
+    keys: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+}
 
 impl WriteSet {
     /// Sets or removes a key; the last word counts.
     pub(crate) fn set(&mut self, tree: Tree, key: Vec<u8>, value: Option<Vec<u8>>) {
-        self.0.entry(tree.table).or_insert_with(|| (tree, BTreeMap::new())).1.insert(key, value);
+        let of_table = self.0.entry(tree.table).or_insert_with(|| TableWrites { tree, keys: BTreeMap::new() });
+        of_table.keys.insert(key, value);
     }
 
     /// Whether nothing was set or removed.
@@ -33,16 +43,18 @@ impl WriteSet {
 
     /// How many keys were set or removed.
     pub(crate) fn len(&self) -> usize {
-        self.0.values().map(|(_, keys)| keys.len()).sum()
+        self.0.values().map(|writes| writes.keys.len()).sum()
     }
 
     fn get(&self, tree: Tree, key: &[u8]) -> Option<&Option<Vec<u8>>> {
-        self.0.get(&tree.table)?.1.get(key)
+        self.0.get(&tree.table)?.keys.get(key)
     }
 
     /// What was set or removed in a range, in the order of a scan.
-    fn in_range(&self, tree: Tree, range: &KeyRange, direction: Direction) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
-        let Some((_, keys)) = self.0.get(&tree.table).filter(|_| !range.is_empty()) else { return Vec::new() };
+    fn in_range(&self, tree: Tree, range: &KeyRange, direction: Direction) -> Vec<Write> {
+        let Some(TableWrites { keys, .. }) = self.0.get(&tree.table).filter(|_| !range.is_empty()) else {
+            return Vec::new();
+        };
         let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let found = keys.range::<[u8], _>((Bound::Included(range.start.as_slice()), end));
         let mut found: Vec<_> = found.map(|(key, value)| (key.clone(), value.clone())).collect();
@@ -58,7 +70,8 @@ impl WriteSet {
             Some(value) => Op::Put { tree, key, value },
             None => Op::Delete { tree, key },
         };
-        self.0.into_values().flat_map(|(tree, keys)| keys.into_iter().map(move |entry| op(tree, entry))).collect()
+        let of_table = |writes: TableWrites| writes.keys.into_iter().map(move |entry| op(writes.tree, entry));
+        self.0.into_values().flat_map(of_table).collect()
     }
 }
 
@@ -126,7 +139,7 @@ impl<S: Store, L: CommitLog> Transaction<S, L> {
 pub(crate) struct TransactionScan<'t, S: Store, L: CommitLog> {
     reads: &'t mut ReadSet,
     base: Scan<S, L>,
-    own: std::iter::Peekable<std::vec::IntoIter<(Vec<u8>, Option<Vec<u8>>)>>,
+    own: std::iter::Peekable<std::vec::IntoIter<Write>>,
     /// The next entry of `base`, when it was looked at already.
     ahead: Option<Entry>,
     range: KeyRange,

@@ -31,6 +31,8 @@ pub(crate) struct GroupHeader {
     pub(crate) durable_sequence: u64,
     /// Checksum of the group before it.
     pub(crate) previous: u64,
+    /// Segments that the log file had room for when this was written.
+    pub(crate) slots: u64,
     /// Bytes of pieces after the header.
     pub(crate) payload_bytes: u32,
     /// Its own checksum, over header and pieces.
@@ -78,7 +80,8 @@ pub(crate) fn encode_group(file_id: u64, header: &GroupHeader, block: &mut [u8])
     out.u64(header.position);
     out.u64(header.durable_sequence);
     out.u64(header.previous);
-    out.put(&[0; GROUP_HEADER_BYTES - 48]);
+    out.u64(header.slots);
+    out.put(&[0; GROUP_HEADER_BYTES - 56]);
     let end = GROUP_HEADER_BYTES + header.payload_bytes as usize;
     let sum = placed_checksum(file_id, header.position, &block[8..end]);
     block[..8].copy_from_slice(&sum.to_le_bytes());
@@ -102,6 +105,7 @@ pub(crate) fn peek_group(block: &[u8], segment_bytes: u64) -> Option<GroupHeader
         position: from.u64(),
         durable_sequence: from.u64(),
         previous: from.u64(),
+        slots: from.u64(),
         payload_bytes,
         checksum,
     };
@@ -162,8 +166,15 @@ mod tests {
             at += content.len();
         }
         let payload_bytes = (at - GROUP_HEADER_BYTES) as u32;
-        let mut header =
-            GroupHeader { sequence: 3, position: 8192, durable_sequence: 1, previous: 77, payload_bytes, checksum: 0 };
+        let mut header = GroupHeader {
+            sequence: 3,
+            position: 8192,
+            durable_sequence: 1,
+            previous: 77,
+            slots: 2,
+            payload_bytes,
+            checksum: 0,
+        };
         header.checksum = encode_group(1, &header, &mut block);
         (header, block)
     }

@@ -158,11 +158,6 @@ impl<'a> Node<'a> {
         if well_formed { Ok(node) } else { Err(node.corrupt("the node's header contradicts itself")) }
     }
 
-    /// Its page.
-    pub(crate) fn page(&self) -> PageId {
-        self.page
-    }
-
     /// Height above the leaves.
     #[inline]
     pub(crate) fn level(&self) -> u8 {

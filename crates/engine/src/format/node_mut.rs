@@ -122,11 +122,6 @@ pub(crate) fn replace(page: PageId, body: &mut [u8], index: usize, payload: &[u8
     Ok(true)
 }
 
-/// Makes another page the leftmost child of an inner node.
-pub(crate) fn set_first_child(body: &mut [u8], child: PageId) {
-    body[24..30].copy_from_slice(&encode_child(child));
-}
-
 /// Moves the cells together so that all unused bytes lie in one gap.
 fn compact(page: PageId, body: &mut [u8]) -> Result<()> {
     let old = body.to_vec();
@@ -219,7 +214,7 @@ impl Cells {
     }
 
     /// A copy of the cells from `index` on.
-    pub(crate) fn from_index(&self, index: usize) -> Self {
+    pub(crate) fn tail(&self, index: usize) -> Self {
         let start = self.start(index);
         let ends = self.ends[index..].iter();
         let ends = ends.map(|(key_end, end)| (key_end - start as u32, end - start as u32)).collect();

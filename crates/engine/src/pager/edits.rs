@@ -173,7 +173,7 @@ impl Drop for Edits<'_> {
             let mut books = self.core.books();
             ids.into_iter().for_each(|id| books.ids.put_back(id));
         }
-        self.core.return_frames(frames);
+        self.core.return_private(frames);
     }
 }
 

@@ -26,37 +26,28 @@ enum Found {
 }
 
 impl Core {
-    /// Frees about `want` frames, writing dirty pages if it must. Answers how many frames became free or may soon. Waits
-    /// for the device.
-    ///
-    /// # Errors
-    /// When nothing could be freed because writes fail.
-    pub(super) fn make_room(self: &Arc<Self>, want: usize) -> Result<usize> {
+    /// Frees about `want` frames, writing dirty pages if it must. Answers how many frames became free, will be soon, or became
+    /// clean. Waits for the device. When pages cannot be written, those who wait for frames to write in are told; readers go
+    /// on with what can leave without a write.
+    pub(super) fn make_room(self: &Arc<Self>, want: usize) -> usize {
         self.help_epoch();
         let swept = self.sweep_ripe();
-        if swept >= want {
-            return Ok(swept);
+        let writers_wait = !self.full().waiting.is_empty();
+        if swept >= want && !writers_wait {
+            return swept;
         }
-        let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut clean = Vec::new();
-        let mut dirty = Vec::new();
-        for _ in 0..self.frames.count() * ROUNDS {
-            if clean.len() + dirty.len() >= want {
-                break;
-            }
-            let index = *clock as u32;
-            *clock = (*clock + 1) % self.frames.count();
-            match self.try_evict(index, true) {
-                Some(Found::Clean(index)) => clean.push(index),
-                Some(Found::Dirty(item)) => dirty.push(item),
-                None => {}
-            }
+        let (mut clean, cold) = self.sweep_clock(want, true);
+        let mut dirty = cold.clone();
+        if writers_wait || self.frames.dirty_count() > self.frames.dirty_max() * 3 / 4 {
+            self.pin_dirty(want.saturating_sub(dirty.len()), &mut dirty);
         }
-        drop(clock);
-        let mut written = Ok(());
+        let before = self.counts.written.load(Ordering::Relaxed);
         if !dirty.is_empty() {
-            written = self.write_frames(dirty.clone());
-            for item in &dirty {
+            if let Err(error) = self.write_frames(dirty) {
+                self.fail_full(&error);
+                clean.extend(self.sweep_clock(want, false).0);
+            }
+            for item in &cold {
                 match self.try_evict(item.frame, false) {
                     Some(Found::Clean(index)) => clean.push(index),
                     Some(Found::Dirty(item)) => self.unpin(item.page, item.frame),
@@ -64,12 +55,63 @@ impl Core {
                 }
             }
         }
-        self.counts.evicted_clean.fetch_add((clean.len().saturating_sub(dirty.len())) as u64, Ordering::Relaxed);
+        let written = (self.counts.written.load(Ordering::Relaxed) - before) as usize;
+        self.counts.evicted.fetch_add(clean.len() as u64, Ordering::Relaxed);
         let freed = clean.len();
         self.retire(clean);
         self.help_epoch();
         let swept = swept + self.sweep_ripe();
-        if freed + swept == 0 { written.map(|()| 0) } else { Ok(freed.max(swept)) }
+        self.settle_full();
+        freed.max(swept) + written
+    }
+
+    /// Moves the clock's hand until it has found `want` frames that can leave, or been round a few times.
+    fn sweep_clock(self: &Arc<Self>, want: usize, also_dirty: bool) -> (Vec<u32>, Vec<ToWrite>) {
+        let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut clean, mut dirty) = (Vec::new(), Vec::new());
+        for _ in 0..self.frames.count() * ROUNDS {
+            if clean.len() + dirty.len() >= want {
+                break;
+            }
+            let index = *clock as u32;
+            *clock = (*clock + 1) % self.frames.count();
+            if !also_dirty && self.frames.frame(index).disk().is_none() {
+                continue;
+            }
+            match self.try_evict(index, true) {
+                Some(Found::Clean(index)) => clean.push(index),
+                Some(Found::Dirty(item)) if also_dirty => dirty.push(item),
+                // Became dirty since it was looked at: not possible, but its pin must not be lost.
+                Some(Found::Dirty(item)) => self.unpin(item.page, item.frame),
+                None => {}
+            }
+        }
+        (clean, dirty)
+    }
+
+    /// Finds dirty frames, hot or not, to be written and kept: too many of them are in the way of writers.
+    fn pin_dirty(&self, want: usize, into: &mut Vec<ToWrite>) {
+        let first = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = into.len() + want;
+        let count = self.frames.count();
+        for index in (first..first + count).map(|index| (index % count) as u32) {
+            if into.len() >= most {
+                break;
+            }
+            if self.frames.frame(index).is_published()
+                && self.frames.frame(index).disk().is_none()
+                && let Some(Found::Dirty(item)) = self.try_evict(index, false)
+            {
+                into.push(item);
+            }
+        }
+    }
+
+    /// Pages cannot be written: those who want to write more are told so.
+    fn fail_full(&self, error: &Error) {
+        let waiting = std::mem::take(&mut self.full().waiting);
+        let wake: Vec<_> = waiting.iter().filter_map(|waiter| waiter.fail(error.clone())).collect();
+        wake.into_iter().for_each(std::task::Waker::wake);
     }
 
     /// Takes a frame out of its place if it is cold, clean and unpinned; says so if it only has to be written first.

@@ -14,7 +14,7 @@ use nofault_io::error::ErrorKind as IoKind;
 
 use super::Core;
 use super::frames::OwnedFrame;
-use super::lane::{Over, Read};
+use super::lane::{Over, Read, evict_batch};
 use crate::error::{Error, Result};
 
 /// Blocks that nobody asked for and that are read all the same, between two that somebody did.
@@ -227,6 +227,10 @@ impl Core {
         if !back.is_empty() {
             let mut staged = self.lane.staged();
             back.into_iter().rev().for_each(|read| staged.push_front(read));
+        }
+        // Ahead of need, so that the next reads find frames.
+        if self.frames.free_count() < self.frames.reserve() + evict_batch(self.frames.count()) {
+            self.keeper.wake();
         }
         // Should the kernel refuse, nothing is lost: what was pushed is still queued, and the next reap submits again or says
         // why not.

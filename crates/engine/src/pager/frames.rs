@@ -10,7 +10,7 @@
 //! be found, or it never was in any).
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use nofault_io::aligned::{IoBuf, PageKind, Region};
@@ -57,7 +57,7 @@ impl Frame {
         Location::from_word(self.disk.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn set_disk(&self, at: Location) {
+    fn set_disk(&self, at: Location) {
         self.disk.store(at.to_word(), Ordering::Relaxed);
     }
 
@@ -139,6 +139,10 @@ pub(crate) struct Frames {
     page_bytes: usize,
     /// Frames that only writers may take: without them a pool full of dirty pages and readers could not commit.
     reserve: usize,
+    /// Published frames that are nowhere on disk.
+    dirty: AtomicUsize,
+    /// Frames taken for private copies and not yet published or given back.
+    private: AtomicUsize,
 }
 
 impl Frames {
@@ -164,7 +168,15 @@ impl Frames {
         let all = all.collect();
         let pieces = memory.pieces(page_bytes).into_iter().take(count).enumerate();
         let free = pieces.map(|(index, buffer)| OwnedFrame { index: index as u32, buffer }).rev().collect();
-        Ok(Self { all, free: Mutex::new(free), region, page_bytes, reserve: (count / 16).max(4) })
+        Ok(Self {
+            all,
+            free: Mutex::new(free),
+            region,
+            page_bytes,
+            reserve: (count / 16).max(4),
+            dirty: AtomicUsize::new(0),
+            private: AtomicUsize::new(0),
+        })
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -211,9 +223,38 @@ impl Frames {
         if free.len() > self.reserve { free.pop() } else { None }
     }
 
-    /// A frame for a private copy.
+    /// A frame for a private copy. `None` also while too many frames are dirty: readers always find some that can leave
+    /// without a write, even when the disk is full.
     pub(crate) fn take_for_write(&self) -> Option<OwnedFrame> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()
+        if self.dirty_count() + self.private.load(Ordering::Relaxed) >= self.dirty_max() {
+            return None;
+        }
+        let frame = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        if frame.is_some() {
+            self.private.fetch_add(1, Ordering::Relaxed);
+        }
+        frame
+    }
+
+    /// Most frames that may be dirty or private together.
+    pub(crate) fn dirty_max(&self) -> usize {
+        self.count() - self.reserve - (self.count() / 8).max(8)
+    }
+
+    pub(crate) fn dirty_count(&self) -> usize {
+        self.dirty.load(Ordering::Relaxed)
+    }
+
+    /// A dirty frame is on disk now. Under the lock of its page's shard.
+    pub(crate) fn set_clean(&self, index: u32, at: Location) {
+        self.frame(index).set_disk(at);
+        self.dirty.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Gives private copies back.
+    pub(crate) fn give_back_private(&self, frames: Vec<OwnedFrame>) {
+        self.private.fetch_sub(frames.len(), Ordering::Relaxed);
+        self.give_back(frames);
     }
 
     /// Gives an owned frame back.
@@ -225,6 +266,11 @@ impl Frames {
     pub(crate) fn publish(&self, owned: OwnedFrame, facts: FrameFacts) -> u32 {
         let frame = self.frame(owned.index);
         debug_assert!(!frame.is_published(), "published twice");
+        if facts.disk.is_none() {
+            // Only private copies are new to the disk.
+            self.dirty.fetch_add(1, Ordering::Relaxed);
+            self.private.fetch_sub(1, Ordering::Relaxed);
+        }
         frame.page.store(facts.page.0, Ordering::Relaxed);
         frame.commit.store(facts.commit.0, Ordering::Relaxed);
         frame.disk.store(facts.disk.map_or(0, Location::to_word), Ordering::Relaxed);
@@ -247,6 +293,9 @@ impl Frames {
         let frame = self.frame(index);
         debug_assert!(frame.is_published() && frame.pins() == 0, "recycled a frame in use");
         frame.published.store(false, Ordering::Relaxed);
+        if frame.disk().is_none() {
+            self.dirty.fetch_sub(1, Ordering::Relaxed);
+        }
         // SAFETY: by the contract of this function no reader is left and no other writer exists.
         let buffer = unsafe { (*frame.buffer.get()).take() };
         if let Some(buffer) = buffer {

@@ -123,10 +123,9 @@ fn keep_frames_free(core: &Weak<Core>, stop: &AtomicBool) {
         let low_water = core.frames.reserve() + batch;
         let starving = core.keeper.starving.swap(false, Ordering::Relaxed);
         let mut freed = 0;
-        if starving || core.frames.free_count() < low_water || !core.full().waiting.is_empty() {
-            // A failed write leaves its page dirty; who waits for frames is told by `drive`, a checkpoint by its own writes.
-            freed = core.make_room(batch).unwrap_or(0);
-            core.settle_full();
+        let many_dirty = core.frames.dirty_count() > core.frames.dirty_max() * 3 / 4;
+        if starving || many_dirty || core.frames.free_count() < low_water || !core.full().waiting.is_empty() {
+            freed = core.make_room(batch);
         }
         // At every round: whoever found no frame for its reads rings and goes, perhaps after frames were freed, and perhaps
         // while it still had the queue.

@@ -191,7 +191,7 @@ impl Core {
             waiter.park(Duration::from_millis(1));
             return Ok(waiter.is_ready());
         }
-        Ok(self.make_room(evict_batch(self.frames.count()))? > 0)
+        Ok(self.make_room(evict_batch(self.frames.count())) > 0)
     }
 
     /// A blocking waiter has what it wanted: another one, if any, looks after the queue.

@@ -217,7 +217,7 @@ impl Core {
             // The version died while it was written: nobody will ever name the block.
             self.books().space.release(block);
         } else {
-            frame.set_disk(at);
+            self.frames.set_clean(part.index, at);
         }
     }
 

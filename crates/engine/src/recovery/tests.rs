@@ -476,3 +476,28 @@ fn a_sync_that_fails_in_a_checkpoint_poisons_commits_and_leaves_reads() {
     let after = Numbers::open(&world.restart(1)).unwrap();
     assert_eq!(after.value(1).unwrap(), 10, "the log still has it");
 }
+
+#[test]
+fn on_a_full_disk_commits_fail_and_reads_go_on() {
+    for seed in 0..10 {
+        let (world, mut state) = settled_world(20 + seed);
+        let mut numbers = Numbers::open(&world).unwrap();
+        world.set_capacity(Some(world.bytes_used()));
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut refused = false;
+        for round in 0..300 {
+            let sets: Vec<(u64, u64)> = (0..3).map(|_| (random.u64(0..KEYS), round + 1000)).collect();
+            match numbers.commit(&sets).and_then(|position| numbers.opened.log.durable(position).wait()) {
+                Ok(()) => sets.iter().for_each(|(key, value)| state[*key as usize] = *value),
+                Err(error) => {
+                    assert!(matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Poisoned), "{error}: {world}");
+                    refused = true;
+                    break;
+                }
+            }
+        }
+        // What the last commit set may be visible or not; the others must read as they were.
+        let wrong = (0..KEYS).filter(|key| numbers.value(*key).unwrap() != state[*key as usize]).count();
+        assert!(wrong <= 3, "{wrong} values differ, refused: {refused}, {world}");
+    }
+}

@@ -104,11 +104,11 @@ impl Builder {
         let open = &mut self.levels[level];
         let lower = std::mem::replace(&mut open.lower, fence);
         if level == 0 {
-            open.cells = open.cells.from_index(count);
+            open.cells = open.cells.tail(count);
         } else {
             // The cell at the cut becomes the first child of the next node; its key is the fence.
             open.first_child = decode_child(open.cells.payload(count));
-            open.cells = open.cells.from_index(count + 1);
+            open.cells = open.cells.tail(count + 1);
         }
         self.add_child(edits, level + 1, &lower, page)
     }

@@ -11,7 +11,7 @@ use crate::error::{ErrorKind, Result};
 use crate::format::node::{inline_value_bytes_max, key_bytes_max};
 use crate::format::{CommitSeq, HEADER_BYTES};
 use crate::pages::memory::{MemoryEdits, MemoryStore, Residency};
-use crate::pages::{Edits, Store, Ticket};
+use crate::pages::{Store, Ticket};
 
 /// Tries until nothing is missing, keeping what was loaded: as the drivers do.
 fn drive<R>(store: &MemoryStore, mut attempt: impl FnMut() -> Attempt<R>) -> Result<R> {

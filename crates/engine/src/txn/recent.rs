@@ -12,13 +12,16 @@ use crate::tree::KeyRange;
 /// Keys remembered before the oldest are given up.
 const KEYS_MAX: usize = 1 << 20;
 
+/// A key of a table.
+type Key = (TableId, Vec<u8>);
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
     /// The last commit of each key.
     keys: BTreeMap<TableId, BTreeMap<Vec<u8>, CommitSeq>>,
     /// What each commit changed, oldest first.
-    commits: VecDeque<(CommitSeq, Vec<(TableId, Vec<u8>)>)>,
+    commits: VecDeque<(CommitSeq, Vec<Key>)>,
     key_count: usize,
     /// Open transactions by what they see.
     open: BTreeMap<CommitSeq, usize>,
@@ -29,7 +32,7 @@ pub(crate) struct Recent {
 /// What a transaction has read.
 #[derive(Debug, Default)]
 pub(crate) struct ReadSet {
-    pub(crate) keys: Vec<(TableId, Vec<u8>)>,
+    pub(crate) keys: Vec<Key>,
     pub(crate) ranges: Vec<(TableId, KeyRange)>,
 }
 
@@ -50,7 +53,7 @@ impl Recent {
     }
 
     /// Commit `seq` changes these keys.
-    pub(crate) fn add(&mut self, seq: CommitSeq, keys: impl Iterator<Item = (TableId, Vec<u8>)>) {
+    pub(crate) fn add(&mut self, seq: CommitSeq, keys: impl Iterator<Item = Key>) {
         let keys: Vec<_> = keys.collect();
         for (table, key) in &keys {
             self.keys.entry(*table).or_default().insert(key.clone(), seq);
@@ -79,8 +82,7 @@ impl Recent {
             return true;
         }
         let newer = |seq: &CommitSeq| *seq > seen;
-        let key_changed =
-            |(table, key): &(TableId, Vec<u8>)| self.keys.get(table).and_then(|keys| keys.get(key)).is_some_and(newer);
+        let key_changed = |(table, key): &Key| self.keys.get(table).and_then(|keys| keys.get(key)).is_some_and(newer);
         let range_changed = |(table, range): &(TableId, KeyRange)| {
             let end = match &range.end {
                 Some(end) => Bound::Excluded(end.as_slice()),

@@ -126,6 +126,7 @@ impl Writer {
             position: state.position,
             durable_sequence: self.durable_sequence,
             previous: self.last.checksum,
+            slots: self.segments.slot_count(),
             payload_bytes: (at - GROUP_HEADER_BYTES) as u32,
             checksum: 0,
         };
@@ -261,19 +262,14 @@ impl LogCore {
                 break;
             }
             if writer.segments.offset_of(state.position).is_none() && !writer.segments.assign(state.position) {
-                let position = state.position;
                 drop(state);
                 writer.spare.push(buffer);
                 if !may_block {
                     break;
                 }
-                match writer.add_segment() {
-                    // Only the holder of the writer moves `position`.
-                    Ok(()) => drop(writer.segments.assign(position)),
-                    Err(error) => {
-                        self.poison(&error);
-                        break;
-                    }
+                if let Err(error) = writer.add_segment() {
+                    self.poison(&error);
+                    break;
                 }
                 continue;
             }

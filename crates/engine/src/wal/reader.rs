@@ -60,7 +60,14 @@ pub(crate) fn read_log(disk: &dyn Disk, options: &LogOptions, anchor: Anchor, af
         );
         return Err(Error::new(ErrorKind::Corrupt, what));
     }
-    let Chain { mut reader, slots, last, position, .. } = chain;
+    let Chain { mut reader, slots, last, position, slots_claimed, .. } = chain;
+    if slots_claimed > slots.len() as u64 {
+        let what = format!(
+            "the log file has been cut short: it holds {} of {slots_claimed} segments; restore it or a backup",
+            slots.len()
+        );
+        return Err(Error::new(ErrorKind::Corrupt, what));
+    }
     reader.refuse_damage(last.sequence + 1, position)?;
     Ok(Recovered { slots, last, position, anchor, marks, commit: records.commit })
 }
@@ -133,6 +140,8 @@ struct Chain {
     position: u64,
     slot: Option<usize>,
     slots: Vec<Option<u64>>,
+    /// Segments that the file has held according to its groups.
+    slots_claimed: u64,
 }
 
 impl Chain {
@@ -141,7 +150,17 @@ impl Chain {
         let candidates = reader.candidates()?;
         let slots = vec![None; reader.slot_count()];
         let position = anchor.position;
-        Ok(Self { reader, candidates, anchor, at_anchor: true, last: anchor, position, slot: None, slots })
+        Ok(Self {
+            reader,
+            candidates,
+            anchor,
+            at_anchor: true,
+            last: anchor,
+            position,
+            slot: None,
+            slots,
+            slots_claimed: 0,
+        })
     }
 
     /// The next group after the anchor, and where in the loaded segment it begins. `None` at the end of the chain.
@@ -162,6 +181,7 @@ impl Chain {
             }
             let Some(header) = self.slot.and_then(|_| self.group_at(at)) else { return Ok(None) };
             self.position += header.len_bytes() as u64;
+            self.slots_claimed = self.slots_claimed.max(header.slots);
             if !self.at_anchor {
                 self.last = Anchor { position: header.position, sequence: header.sequence, checksum: header.checksum };
                 return Ok(Some((header, at)));
@@ -341,8 +361,15 @@ pub(crate) fn create_log(disk: &dyn Disk, options: &LogOptions) -> Result<(Ancho
         super::drive::add_segment(queue.as_mut(), slot * options.segment_bytes, options.segment_bytes)?;
     }
     let mut block = IoBuf::zeroed(LOG_BLOCK_BYTES, PageKind::Small).map_err(failed)?;
-    let header =
-        GroupHeader { sequence: 1, position: 0, durable_sequence: 0, previous: 0, payload_bytes: 0, checksum: 0 };
+    let header = GroupHeader {
+        sequence: 1,
+        position: 0,
+        durable_sequence: 0,
+        previous: 0,
+        slots: 2,
+        payload_bytes: 0,
+        checksum: 0,
+    };
     let checksum = crate::format::encode_group(options.file_id, &header, &mut block);
     queue.push(Op::new(0, 0, OpKind::write(block, true))).map_err(|refused| failed(refused.error))?;
     let mut done = Vec::new();

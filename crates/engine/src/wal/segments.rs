@@ -26,10 +26,21 @@ impl Segments {
         Some(slot as u64 * self.segment_bytes + position % self.segment_bytes)
     }
 
-    /// Gives the segment of this position a free slot. False when there is none.
+    /// Gives the segment of this position a free slot. False when fewer than two are free: one stays prepared, so that every
+    /// group says of the file that it is longer than the log up to there, and a file that was cut short is noticed.
     pub(super) fn assign(&mut self, position: u64) -> bool {
-        let free = self.slots.iter_mut().find(|held| held.is_none());
-        free.map(|slot| *slot = Some(position / self.segment_bytes)).is_some()
+        let mut free = self.slots.iter_mut().filter(|held| held.is_none());
+        match (free.next(), free.next()) {
+            (Some(slot), Some(_)) => {
+                *slot = Some(position / self.segment_bytes);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn slot_count(&self) -> u64 {
+        self.slots.len() as u64
     }
 
     /// Adds a free slot, whose bytes the caller has written.
@@ -56,10 +67,10 @@ mod tests {
 
     #[test]
     fn slots_are_used_again_once_their_segments_are_behind_the_anchor() {
-        let mut segments = Segments::new(16384, vec![None, None]);
+        let mut segments = Segments::new(16384, vec![None, None, None]);
         assert!(segments.assign(0) && segments.assign(16384));
         assert_eq!(segments.offset_of(16384 + 4096), Some(16384 + 4096));
-        assert!(!segments.assign(2 * 16384), "both are needed");
+        assert!(!segments.assign(2 * 16384), "the last one stays prepared");
         segments.recycle_before(16384 + 8192);
         assert!(segments.assign(2 * 16384));
         assert_eq!(segments.offset_of(2 * 16384 + 4096), Some(4096));

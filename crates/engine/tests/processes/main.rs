@@ -1,0 +1,30 @@
+//! Databases on real files, used by processes that are killed, or that come second.
+//!
+//! A child is this same program, told by an environment variable to run one ignored test.
+
+#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
+mod kill;
+mod second_process;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// Where the database of a child is.
+const FOLDER: &str = "NOFAULT_CHILD_FOLDER";
+
+/// Starts the ignored test `name` in a process of its own.
+fn child(name: &str, folder: &Path) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+        .env(FOLDER, folder)
+        .stdout(Stdio::piped())
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// A folder on the disk that the sources are on: not on tmpfs.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}

@@ -1,0 +1,278 @@
+//! Files that rot, or are tampered with, while nobody looks: every value that is read is right, or there is an error that
+//! says where.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use fastrand::Rng;
+use nofault::blocking::Db;
+use nofault::error::{Error, ErrorKind};
+use nofault_io::disk::Directory;
+use nofault_io::sim::{FileSnapshot, SimOptions, SimWorld};
+
+use crate::story::{Book, Model, Story, Style, difference, for_each_seed, tiny};
+
+const BLOCK: u64 = 512;
+const LOG_BLOCK: u64 = 4096;
+
+/// A database at rest, and what was true of it before.
+struct Patient {
+    world: SimWorld,
+    /// What it holds.
+    newest: Model,
+    /// What it held before the last commit.
+    before: Model,
+    /// Where the last commit went in the log: it cannot be told from a torn end.
+    last_group: Range<u64>,
+    /// Both files before the last two checkpoints.
+    older: [FileSnapshot; 2],
+    /// Blocks of the data file with anything in them.
+    blocks: Vec<u64>,
+    /// Blocks of the log with anything in them.
+    log_blocks: Vec<u64>,
+}
+
+fn patient(seed: u64) -> Patient {
+    let world = SimWorld::new(seed, SimOptions::calm());
+    let directory: Arc<dyn Directory> = world.directory();
+    let settings = tiny();
+    let db = Db::create_in(&directory, &settings).unwrap();
+    let style = Style { keys: 120, reopen: false };
+    let live = |story: Story, steps| story.live(steps).map_err(|broken| broken.error).unwrap();
+    let mut story = live(Story::new(db, directory, &settings, Book::new(), Rng::with_seed(seed), style), 50);
+    let older = [world.snapshot_file("data").unwrap(), world.snapshot_file("log").unwrap()];
+    for _ in 0..2 {
+        story.db.checkpoint().unwrap();
+        story = live(story, 10);
+    }
+    let table = story.db.create_table("last").unwrap();
+    for number in 0..10 {
+        table.put(format!("{number}"), "of a few").unwrap();
+    }
+    story.db.sync().unwrap();
+    let before = crate::story::content(&story.db).unwrap();
+    let log_before = world.read_file("log").unwrap();
+    table.put("last", "words").unwrap();
+    let newest = crate::story::content(&story.db).unwrap();
+    drop(story);
+    let log = world.read_file("log").unwrap();
+    let changed = |at: &usize| log.get(*at) != log_before.get(*at);
+    let first = (0..log.len()).find(changed).unwrap() as u64;
+    let last = (0..log.len()).rev().find(changed).unwrap() as u64;
+    let last_group = first / LOG_BLOCK * LOG_BLOCK..(last / LOG_BLOCK + 1) * LOG_BLOCK;
+    let used = |bytes: &[u8], size: u64| {
+        let blocks = bytes.chunks(size as usize).enumerate();
+        blocks.filter(|(_, block)| block.iter().any(|byte| *byte != 0)).map(|(at, _)| at as u64 * size).collect()
+    };
+    let blocks = used(&world.read_file("data").unwrap(), BLOCK);
+    let log_blocks = used(&log, LOG_BLOCK);
+    Patient { world, newest, before, last_group, older, blocks, log_blocks }
+}
+
+/// How the examination ended.
+#[derive(Debug, Default)]
+struct Tally {
+    refused_to_open: u32,
+    told_by_reads: u32,
+    unharmed: u32,
+}
+
+/// Opens a damaged copy and reads everything, one by one and by scanning. `excused` may be shown instead of the newest state.
+fn examine(world: &SimWorld, patient: &Patient, excused: bool, what: &str, tally: &mut Tally) {
+    let directory: Arc<dyn Directory> = world.directory();
+    let db = match Db::open_in(&directory, &tiny()) {
+        Ok(db) => db,
+        Err(error) => {
+            tally.refused_to_open += 1;
+            return check_error(&error, what);
+        }
+    };
+    let mut errors = 0;
+    let mut fail = |error: &Error| {
+        errors += 1;
+        check_error(error, what);
+    };
+    let mut states: Vec<&Model> = vec![&patient.newest];
+    if excused {
+        states.push(&patient.before);
+    }
+    // Which of the states it shows may be told from the first difference only, so the rest must agree with it.
+    let shown = states.into_iter().find(|state| agrees(&db, state));
+    let expected = shown.unwrap_or_else(|| {
+        let found = crate::story::content(&db);
+        panic!(
+            "{what}: shows what never was: {}",
+            found.map_or("errors too".into(), |f| difference(&patient.newest, &f))
+        )
+    });
+    for (name, rows) in expected {
+        let table = match db.table(name) {
+            Ok(table) => table,
+            Err(error) => {
+                fail(&error);
+                continue;
+            }
+        };
+        for (key, value) in rows.iter() {
+            match table.get(key) {
+                Ok(found) => {
+                    assert!(found.as_deref() == Some(value), "{what}: {name}/{}", String::from_utf8_lossy(key))
+                }
+                Err(error) => fail(&error),
+            }
+        }
+    }
+    let verification = db.verify();
+    if errors > 0 {
+        tally.told_by_reads += 1;
+        assert!(verification.is_ok_and(|v| !v.is_clean()), "{what}: reads fail and verify finds nothing");
+    } else {
+        tally.unharmed += 1;
+    }
+    // Whatever it answers: no panic, no hang.
+    if let Ok(table) = db.create_table("after the damage") {
+        let _ = table.put("key", "value");
+    }
+    let _ = db.checkpoint();
+}
+
+/// Whether everything that scans show is in `state`, in order and without gaps up to the first error.
+fn agrees(db: &Db, state: &Model) -> bool {
+    let Ok(names) = db.table_names() else { return true };
+    if names.iter().ne(state.keys()) {
+        return false;
+    }
+    state.iter().all(|(name, rows)| {
+        let Ok(table) = db.table(name) else { return true };
+        let mut expected = rows.iter();
+        for found in table.range::<&[u8]>(..) {
+            let Ok((key, value)) = found else { return true };
+            if expected.next() != Some((&key, &value.into())) {
+                return false;
+            }
+        }
+        expected.next().is_none()
+    })
+}
+
+fn check_error(error: &Error, what: &str) {
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error:?}");
+    let says_where = error.to_string().chars().any(|c| c.is_ascii_digit()) || error.to_string().contains("empty");
+    assert!(says_where, "{what}: {error:?} does not say where");
+}
+
+/// One kind of harm to the block at `at`.
+fn harm(world: &SimWorld, patient: &Patient, file: &str, at: u64, size: u64, kind: u32, rng: &mut Rng) -> String {
+    let others = if file == "data" { &patient.blocks } else { &patient.log_blocks };
+    let other = *rng.choice(others).unwrap();
+    let older = &patient.older[usize::from(file == "log")];
+    match kind {
+        0 => {
+            let (byte, bit) = (at + rng.u64(..size), rng.u32(..8));
+            world.flip_bit(file, byte, bit).unwrap();
+            format!("bit {bit} of byte {byte} of {file} flipped")
+        }
+        1 => {
+            world.zero_range(file, at..at + size).unwrap();
+            format!("{file} zeroed at {at}")
+        }
+        2 => {
+            world.garbage_range(file, at..at + size).unwrap();
+            format!("garbage in {file} at {at}")
+        }
+        3 => {
+            world.swap_ranges(file, at, other, size).unwrap();
+            format!("{file} at {at} swapped with {other}")
+        }
+        4 => {
+            world.misplace(file, other..other + size, at).unwrap();
+            format!("{file} at {at} overwritten with what belongs at {other}")
+        }
+        _ => {
+            // Beyond the end of the copy there is nothing to put back.
+            let _ = world.restore_range(file, older, at..at + size);
+            format!("{file} at {at} as it was long ago")
+        }
+    }
+}
+
+#[test]
+fn damage_in_the_data_file_is_an_error_that_says_where_and_never_a_wrong_value() {
+    for_each_seed("damage_in_the_data_file", 1..=4, |seed| {
+        let patient = patient(seed);
+        let mut rng = Rng::with_seed(seed);
+        let mut tally = Tally::default();
+        // The superblocks and every block in use, each with one kind of harm.
+        for at in patient.blocks.iter().copied() {
+            let world = patient.world.restart(seed);
+            let kind = rng.u32(..6);
+            let what = harm(&world, &patient, "data", at, BLOCK, kind, &mut rng);
+            examine(&world, &patient, false, &format!("seed {seed}: {what}"), &mut tally);
+        }
+        println!("seed {seed}: {tally:?}");
+        assert!(tally.told_by_reads > 0 && tally.refused_to_open > 0, "seed {seed}: {tally:?}");
+    });
+}
+
+#[test]
+fn damage_in_the_middle_of_the_log_is_reported_and_not_cut_off() {
+    for_each_seed("damage_in_the_middle_of_the_log", 1..=4, |seed| {
+        let patient = patient(seed);
+        let mut rng = Rng::with_seed(seed);
+        let mut tally = Tally::default();
+        for at in patient.log_blocks.iter().copied() {
+            for kind in 0..6 {
+                let world = patient.world.restart(seed);
+                let before = world.read_file("log").unwrap();
+                let what = harm(&world, &patient, "log", at, LOG_BLOCK, kind, &mut rng);
+                let after = world.read_file("log").unwrap();
+                let last = patient.last_group.start as usize..patient.last_group.end as usize;
+                let excused = before[last.clone()] != after[last];
+                examine(&world, &patient, excused, &format!("seed {seed}: {what}"), &mut tally);
+            }
+        }
+        println!("seed {seed}: {tally:?}");
+        assert!(tally.refused_to_open > 0, "seed {seed}: {tally:?}");
+    });
+}
+
+#[test]
+fn files_cut_emptied_extended_or_replaced_by_older_ones_never_show_a_wrong_value() {
+    for_each_seed("files_cut_emptied", 1..=6, |seed| {
+        let patient = patient(seed);
+        let mut rng = Rng::with_seed(seed);
+        let mut tally = Tally::default();
+        for (index, file) in ["data", "log"].into_iter().enumerate() {
+            let whole = patient.world.read_file(file).unwrap().len() as u64;
+            let ends = [0, 1, BLOCK, LOG_BLOCK, rng.u64(..whole), whole / 2, whole - 1, whole + 1, whole + 100_000];
+            for end in ends {
+                let world = patient.world.restart(seed);
+                world.set_len(file, end).unwrap();
+                // Cutting off just the last commit looks like a torn end.
+                let excused = file == "log" && (patient.last_group.start..patient.last_group.end).contains(&end);
+                examine(
+                    &world,
+                    &patient,
+                    excused,
+                    &format!("seed {seed}: {file} of {whole} bytes is now {end}"),
+                    &mut tally,
+                );
+            }
+            let world = patient.world.restart(seed);
+            world.restore_file(file, &patient.older[index]).unwrap();
+            examine(&world, &patient, false, &format!("seed {seed}: {file} replaced by an older copy"), &mut tally);
+        }
+        println!("seed {seed}: {tally:?}");
+    });
+}
+
+#[test]
+fn a_missing_file_is_an_error_and_not_a_fresh_start() {
+    for file in ["data", "log"] {
+        let patient = patient(1);
+        let directory = patient.world.directory();
+        directory.remove(file).unwrap();
+        let error = Db::open_in(&directory, &tiny()).map(drop).expect_err(file);
+        assert!(matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt), "{file}: {error:?}");
+    }
+}

@@ -1,0 +1,185 @@
+//! One call to the system fails, whichever it is: the caller hears of it, reads go on, and nothing acknowledged is lost.
+
+use std::sync::Arc;
+
+use fastrand::Rng;
+use nofault::Durability;
+use nofault::blocking::Db;
+use nofault::error::{Error, ErrorKind};
+use nofault_io::disk::Directory;
+use nofault_io::sim::{Call, Effect, Fault, SimOptions, SimStats, SimWorld};
+
+use crate::story::{Book, Story, Style, blames_the_data, content, for_each_seed, tiny, verify};
+
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+const STEPS: usize = 45;
+
+/// Creates a database, takes steps, and goes on after each failure as a careful application would; then looks what is left.
+/// Answers what the world was asked, and whether the fault was met.
+fn history(seed: u64, fault: Option<Fault>, what: &str) -> (SimStats, bool) {
+    let world = SimWorld::new(seed, [SimOptions::calm(), SimOptions::adversarial()][seed as usize % 2]);
+    let directory: Arc<dyn Directory> = world.directory();
+    if let Some(fault) = &fault {
+        world.inject(fault.clone());
+    }
+    let db = Db::create_in(&directory, &tiny()).or_else(|error| {
+        check_kind(&error, what);
+        // Cut short before or after it became a database.
+        Db::open_in(&directory, &tiny()).or_else(|error| {
+            assert_eq!(error.kind(), ErrorKind::NotFound, "{what}: {error:?}");
+            Db::create_in(&directory, &tiny())
+        })
+    });
+    let db = db.unwrap_or_else(|error| panic!("{what}: create again: {error:?}"));
+    let style = Style { keys: 60, reopen: true };
+    let mut story = Story::new(db, directory.clone(), &tiny(), Book::new(), Rng::with_seed(seed), style);
+    for _ in 0..STEPS {
+        if let Err(error) = story.step() {
+            check_kind(&error, what);
+            if settle(&mut story, error, what) == Health::Poisoned {
+                break;
+            }
+        }
+    }
+    let met = world.stats().error_count > 0;
+    let stats = world.stats();
+    let Story { db, mut book, mut rng, .. } = story;
+    drop(db);
+    // The process ended, or the power did: pages whose sync failed are lost then.
+    let after = if rng.bool() { world.restart(seed) } else { world.clone() };
+    let directory: Arc<dyn Directory> = after.directory();
+    let db = (0..2).find_map(|_| Db::open_in(&directory, &tiny()).ok());
+    let db = db.unwrap_or_else(|| Db::open_in(&directory, &tiny()).unwrap_or_else(|error| panic!("{what}: {error:?}")));
+    let found = content(&db).or_else(|_| content(&db)).unwrap_or_else(|error| panic!("{what}: {error:?}"));
+    book.survived(found, what);
+    verify(&db).or_else(|_| verify(&db)).unwrap_or_else(|error| panic!("{what}: {error:?}"));
+    let table = db.create_table("afterwards").or_else(|_| db.create_table("afterwards"));
+    if let Err(error) = table {
+        assert!(fault.is_some_and(|_| error.kind() != ErrorKind::Corrupt), "{what}: {error:?}");
+    }
+    (stats, met)
+}
+
+#[derive(PartialEq)]
+enum Health {
+    Sound,
+    Poisoned,
+}
+
+fn check_kind(error: &Error, what: &str) {
+    assert!(!blames_the_data(error) && error.kind() != ErrorKind::Closed, "{what}: {error:?}");
+    assert!(error.to_string().len() > 10, "{what}: {error:?} says nothing");
+}
+
+/// After a failure: either nothing happened and commits go on, or commits fail for good and reads go on.
+fn settle(story: &mut Story, error: Error, what: &str) -> Health {
+    let synced = if error.kind() == ErrorKind::Poisoned { Err(error) } else { story.db.sync() };
+    match synced {
+        Ok(()) => {
+            if std::mem::take(&mut story.undecided) {
+                story.book.refused();
+            }
+            story.book.durable();
+            let found = content(&story.db).unwrap_or_else(|error| panic!("{what}: {error:?}"));
+            story.book.survived(found, &format!("{what}: after a commit that failed and one that did not"));
+            Health::Sound
+        }
+        Err(poison) => {
+            assert_eq!(poison.kind(), ErrorKind::Poisoned, "{what}: {poison:?}");
+            let found = content(&story.db).unwrap_or_else(|error| panic!("{what}: reads go on: {error:?}"));
+            story.book.clone().survived(found, &format!("{what}: poisoned"));
+            for _ in 0..2 {
+                let refused = story.db.create_table("poisoned").expect_err("commits fail for good");
+                assert_eq!(refused.kind(), ErrorKind::Poisoned, "{what}: {refused:?}");
+            }
+            Health::Poisoned
+        }
+    }
+}
+
+fn count_of(stats: &SimStats, call: Call) -> u64 {
+    match call {
+        Call::Read => stats.read_count,
+        Call::Write => stats.write_count,
+        Call::Sync => stats.sync_count,
+        Call::Allocate => stats.allocate_count,
+        Call::SyncDirectory => stats.directory_sync_count,
+        Call::Create | Call::Open | Call::Rename | Call::Remove | Call::List => 8,
+    }
+}
+
+/// Fails call after call of this kind. At most `cases` of them, evenly spread.
+fn every(seed: u64, call: Call, errno: i32, cases: u64) {
+    let (stats, _) = history(seed, None, "without a fault");
+    let count = count_of(&stats, call);
+    let stride = (count / cases).max(1);
+    let mut met = 0;
+    for k in (0..count).step_by(stride as usize) {
+        let what = format!("seed {seed}, errno {errno} at {call:?} number {k}");
+        met += u64::from(history(seed, Some(Fault::new(call, Effect::Errno(errno)).after(k)), &what).1);
+    }
+    println!("seed {seed}: {met} of {count} {call:?} calls failed with errno {errno}");
+    assert!(met > 0 || count == 0 || matches!(call, Call::Remove), "seed {seed}: no {call:?} was met");
+}
+
+#[test]
+fn a_name_that_cannot_be_opened_made_or_moved_is_an_error_and_no_more() {
+    for_each_seed("a_name_that_cannot_be", 1..=2, |seed| {
+        for call in [Call::Create, Call::Open, Call::Rename, Call::Remove, Call::List, Call::SyncDirectory] {
+            every(seed, call, EIO, 10);
+            every(seed, call, ENOSPC, 10);
+        }
+    });
+}
+
+#[test]
+fn a_failed_read_is_an_error_for_those_who_wait_and_forgotten_then() {
+    for_each_seed("a_failed_read", 1..=2, |seed| every(seed, Call::Read, EIO, 150));
+}
+
+#[test]
+fn a_failed_write_or_allocation_is_refused_or_poisons() {
+    for_each_seed("a_failed_write", 1..=2, |seed| {
+        every(seed, Call::Write, EIO, 150);
+        every(seed, Call::Write, ENOSPC, 50);
+        every(seed, Call::Allocate, ENOSPC, 20);
+    });
+}
+
+#[test]
+fn a_failed_sync_poisons_commits_and_reads_go_on() {
+    for_each_seed("a_failed_sync", 1..=6, |seed| every(seed, Call::Sync, EIO, 100));
+}
+
+#[test]
+fn a_full_disk_refuses_writes_until_there_is_room_again() {
+    for_each_seed("a_full_disk", 1..=4, |seed| {
+        let world = SimWorld::new(seed, SimOptions::default());
+        let directory: Arc<dyn Directory> = world.directory();
+        let db = Db::create_in(&directory, &tiny()).unwrap();
+        let table = db.create_table("t").unwrap();
+        world.set_capacity(Some(world.bytes_used() + 64 * 1024));
+        let mut kept = 0u32;
+        let error = loop {
+            assert!(kept < 10_000, "seed {seed}: the disk never fills up");
+            match table.put(kept.to_be_bytes(), [kept as u8; 900]) {
+                Ok(()) => kept += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Poisoned), "seed {seed}: {error:?}");
+        println!("seed {seed}: full after {kept} puts: {error}");
+        for key in 0..kept {
+            assert_eq!(table.get(key.to_be_bytes()).unwrap(), Some(vec![key as u8; 900]), "seed {seed}");
+        }
+        world.set_capacity(None);
+        if error.kind() == ErrorKind::Poisoned {
+            return;
+        }
+        table.put(kept.to_be_bytes(), "room").unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
+        db.checkpoint().unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
+        db.write(nofault::Batch::new(), Durability::Sync).unwrap();
+        assert_eq!(table.range::<&[u8]>(..).count() as u32, kept + 1, "seed {seed}");
+    });
+}

@@ -1,0 +1,11 @@
+//! Hard tests of the whole database, through its public face only: a model beside it, a simulated disk beneath it.
+//!
+//! Each test draws everything it does from a seed. A failure prints the seed and the line that repeats it.
+
+#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
+mod damage;
+mod faults;
+mod power_cuts;
+mod serializable;
+mod story;

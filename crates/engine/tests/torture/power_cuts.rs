@@ -1,0 +1,160 @@
+//! The power fails at any moment, recovery and checkpoints included; what was acknowledged is there, whole, and nothing else.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use nofault::blocking::Db;
+use nofault::error::{ErrorKind, Result};
+use nofault_io::disk::Directory;
+use nofault_io::sim::{SimOptions, SimWorld};
+
+use crate::story::{Book, Broken, Story, Style, blames_the_data, content, for_each_seed, tiny, verify};
+
+/// Lives of a database, each ended by a cut at a random event: in recovery, in a checkpoint, in the middle of a commit.
+/// What one life leaves is what the next begins with.
+fn lives(seed: u64, count: usize) -> u64 {
+    let mut rng = Rng::with_seed(seed);
+    let style = Style { keys: [20, 60, 150][rng.usize(..3)], reopen: rng.bool() };
+    let mut world = SimWorld::new(rng.u64(..), options(&mut rng));
+    let mut book = Book::new();
+    let mut created = false;
+    let mut cuts = 0;
+    for life in 0..count {
+        let what = format!("seed {seed}, life {life}");
+        // Short ones end in recovery, long ones see checkpoints.
+        let length = [20, 100, 400, 1500][rng.usize(..4)];
+        world.cut_after(rng.u64(1..=length));
+        let directory: Arc<dyn Directory> = world.directory();
+        let (ended, outcome) = one_life(&directory, book, rng, style, &mut created, &what);
+        (book, rng) = ended;
+        if let Err(error) = outcome {
+            assert!(world.is_cut(), "{what}: {error:?} without a power cut");
+            assert!(!blames_the_data(&error), "{what}: a power cut is taken for {error:?}");
+        }
+        // A life that ended by itself is cut as it stands.
+        cuts += 1;
+        world = world.restart_with(rng.u64(..), options(&mut rng));
+    }
+    cuts
+}
+
+fn options(rng: &mut Rng) -> SimOptions {
+    [SimOptions::calm(), SimOptions::default(), SimOptions::adversarial()][rng.usize(..3)]
+}
+
+/// Opens or creates, compares, goes on until something fails or it is long enough.
+fn one_life(
+    directory: &Arc<dyn Directory>,
+    mut book: Book,
+    rng: Rng,
+    style: Style,
+    created: &mut bool,
+    what: &str,
+) -> ((Book, Rng), Result<()>) {
+    let opened = match Db::open_in(directory, &tiny()) {
+        Err(error) if error.kind() == ErrorKind::NotFound && !*created => Db::create_in(directory, &tiny()),
+        opened => opened,
+    };
+    let db = match opened {
+        Ok(db) => db,
+        Err(error) => return ((book, rng), Err(error)),
+    };
+    *created = true;
+    match content(&db) {
+        Ok(found) => book.survived(found, what),
+        Err(error) => return ((book, rng), Err(error)),
+    }
+    let mut story = Story::new(db, directory.clone(), &tiny(), book, rng, style);
+    if let Err(error) = story.check() {
+        let Broken { book, rng, error } = story.broken(error);
+        return ((book, rng), Err(error));
+    }
+    match story.live(24) {
+        Ok(story) => ((story.book, story.rng), Ok(())),
+        Err(Broken { book, rng, error }) => ((book, rng), Err(error)),
+    }
+}
+
+#[test]
+fn a_power_cut_at_any_moment_of_many_lives_keeps_exactly_what_was_acknowledged() {
+    let started = Instant::now();
+    let mut cuts = 0;
+    for_each_seed("many_lives", 1..=40, |seed| cuts += lives(seed, 250));
+    println!("{cuts} power cuts in {:.1} s", started.elapsed().as_secs_f64());
+}
+
+/// Creation, a short history and a checkpoint, cut at every single event.
+#[test]
+fn creation_and_a_first_checkpoint_cut_at_every_event_leave_nothing_or_a_database() {
+    for_each_seed("creation_and_a_first_checkpoint", 1..=3, |seed| {
+        let mut cuts = 0;
+        for event in 1.. {
+            let world = SimWorld::new(seed, options(&mut Rng::with_seed(seed)));
+            world.cut_after(event);
+            let (book, whole) = short_history(&world, seed);
+            for again in 0..3 {
+                let after = world.restart(seed ^ again << 8);
+                let mut book = book.clone();
+                check_short_history(&after, &mut book, &format!("seed {seed}, event {event}, {after}"));
+                cuts += 1;
+            }
+            if whole {
+                break;
+            }
+        }
+        println!("{cuts} power cuts");
+    });
+}
+
+/// A book, which is `None` until the database was created, and whether nothing failed.
+fn short_history(world: &SimWorld, seed: u64) -> (Option<Book>, bool) {
+    let directory: Arc<dyn Directory> = world.directory();
+    let Ok(db) = Db::create_in(&directory, &tiny()) else { return (None, false) };
+    let style = Style { keys: 20, reopen: false };
+    let story = Story::new(db, directory, &tiny(), Book::new(), Rng::with_seed(seed), style);
+    let broken = |broken: Broken| (Some(broken.book), false);
+    let mut story = match story.live(40) {
+        Ok(story) => story,
+        Err(error) => return broken(error),
+    };
+    if let Err(error) = story.db.checkpoint() {
+        return broken(story.broken(error));
+    }
+    story.book.durable();
+    match story.live(2) {
+        Ok(story) => (Some(story.book), true),
+        Err(error) => broken(error),
+    }
+}
+
+fn check_short_history(after: &SimWorld, book: &mut Option<Book>, what: &str) {
+    let directory: Arc<dyn Directory> = after.directory();
+    let db = match Db::open_in(&directory, &tiny()) {
+        Ok(db) => db,
+        Err(error) => {
+            assert!(error.kind() == ErrorKind::NotFound && book.is_none(), "{what}: {error:?}");
+            Db::create_in(&directory, &tiny()).unwrap_or_else(|error| panic!("{what}: create again: {error:?}"))
+        }
+    };
+    let found = content(&db).unwrap_or_else(|error| panic!("{what}: {error:?}"));
+    book.get_or_insert_with(Book::new).survived(found, what);
+    verify(&db).unwrap_or_else(|error| panic!("{what}: {error:?}"));
+}
+
+/// Run by `cargo xtask sim`, for as long as it says, with seeds that nobody has seen.
+#[test]
+#[ignore = "takes as long as NOFAULT_SIM_MINUTES says; use cargo xtask sim"]
+fn power_cuts_for_minutes() {
+    let minutes: f64 = std::env::var("NOFAULT_SIM_MINUTES").map_or(1.0, |minutes| minutes.parse().expect("minutes"));
+    let (started, mut told) = (Instant::now(), Instant::now());
+    let mut cuts = 0;
+    while started.elapsed() < Duration::from_secs_f64(minutes * 60.0) {
+        for_each_seed("power_cuts_for_minutes -- --ignored", [fastrand::u64(..)], |seed| cuts += lives(seed, 250));
+        if told.elapsed() > Duration::from_secs(10) {
+            told = Instant::now();
+            println!("{cuts} power cuts in {:.0} s", started.elapsed().as_secs_f64());
+        }
+    }
+    println!("{cuts} power cuts in {:.0} s, all kept what they had to", started.elapsed().as_secs_f64());
+}

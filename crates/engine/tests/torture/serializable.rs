@@ -1,0 +1,171 @@
+//! Transactions of many threads at once: what they read and wrote fits some order in which they ran one by one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fastrand::Rng;
+use nofault::Durability;
+use nofault::blocking::{Db, Table};
+use nofault::error::ErrorKind;
+use nofault::settings::Settings;
+use nofault_io::sim::{SimOptions, SimWorld};
+
+use crate::story::for_each_seed;
+
+const KEYS: u64 = 8;
+const THREADS: u64 = 4;
+const TRANSACTIONS: u64 = 150;
+
+fn database(seed: u64) -> (SimWorld, Db, Table) {
+    let world = SimWorld::new(seed, SimOptions::calm());
+    let settings = Settings { cache_bytes: 2 << 20, log_bytes: 1 << 20, ..Settings::default() };
+    let db = Db::create_in(&world.directory(), &settings).unwrap();
+    let table = db.create_table("t").unwrap();
+    (world, db, table)
+}
+
+fn number(value: Option<Vec<u8>>) -> u64 {
+    value.map_or(0, |value| u64::from_le_bytes(value[..8].try_into().unwrap()))
+}
+
+/// What a committed transaction saw and did. Every write is the number of its transaction, so a value names its writer.
+#[derive(Debug, Default)]
+struct Seen {
+    reads: BTreeMap<u64, u64>,
+    /// Key, and whose value was there before.
+    writes: BTreeMap<u64, u64>,
+}
+
+#[test]
+fn committed_transactions_fit_an_order_in_which_they_ran_one_by_one() {
+    for_each_seed("committed_transactions_fit_an_order", 1..=3, |seed| {
+        let (_world, db, table) = database(seed);
+        let history: Mutex<BTreeMap<u64, Seen>> = Mutex::default();
+        let (next, conflicts) = (AtomicU64::new(1), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (db, table, history, next, conflicts) = (&db, &table, &history, &next, &conflicts);
+                scope.spawn(move || {
+                    let mut rng = Rng::with_seed(seed << 8 | thread);
+                    for _ in 0..TRANSACTIONS {
+                        let me = next.fetch_add(1, Ordering::Relaxed);
+                        match one_transaction(db, table, me, &mut rng) {
+                            Some(seen) => drop(history.lock().unwrap().insert(me, seen)),
+                            None => drop(conflicts.fetch_add(1, Ordering::Relaxed)),
+                        }
+                    }
+                });
+            }
+        });
+        let history = history.into_inner().unwrap();
+        println!("seed {seed}: {} committed, {} conflicts", history.len(), conflicts.into_inner());
+        assert!(history.len() > 50, "seed {seed}: hardly anything was committed");
+        refuse_cycles(&history, seed);
+        for key in 0..KEYS {
+            let last = number(table.get(key.to_be_bytes()).unwrap());
+            assert!(
+                last == 0 || history.contains_key(&last),
+                "seed {seed}: key {key} was written by {last}, which conflicted"
+            );
+        }
+    });
+}
+
+/// Reads some keys, one by one or as a range, and overwrites some of all. `None` on a conflict.
+fn one_transaction(db: &Db, table: &Table, me: u64, rng: &mut Rng) -> Option<Seen> {
+    let mut transaction = db.begin();
+    let mut seen = Seen::default();
+    if rng.bool() {
+        for _ in 0..rng.usize(1..4) {
+            let key = rng.u64(..KEYS);
+            seen.reads.insert(key, number(transaction.get(table, key.to_be_bytes()).unwrap()));
+        }
+    } else {
+        let (from, to) = (rng.u64(..KEYS), rng.u64(..=KEYS));
+        // Keys that are not there count as read as well.
+        seen.reads.extend((from..to).map(|key| (key, 0)));
+        for row in transaction.range(table, from.to_be_bytes().to_vec()..to.max(from).to_be_bytes().to_vec()).unwrap() {
+            let (key, value) = row.unwrap();
+            seen.reads.insert(u64::from_be_bytes(key[..].try_into().unwrap()), number(Some(value)));
+        }
+    }
+    std::thread::yield_now();
+    for _ in 0..rng.usize(..3) {
+        let key = rng.u64(..KEYS);
+        // Read what is overwritten, so that the order of versions of a key is known.
+        let before = number(transaction.get(table, key.to_be_bytes()).unwrap());
+        if before != me {
+            seen.reads.entry(key).or_insert(before);
+            seen.writes.insert(key, before);
+        }
+        transaction.put(table, key.to_be_bytes(), me.to_le_bytes()).unwrap();
+    }
+    let durability = if rng.bool() { Durability::Sync } else { Durability::Deferred };
+    match transaction.commit(durability) {
+        Ok(()) => Some(seen),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
+            None
+        }
+    }
+}
+
+/// Builds the graph of who must have come before whom, and takes away those that nobody must precede until none is left.
+fn refuse_cycles(history: &BTreeMap<u64, Seen>, seed: u64) {
+    // Who overwrote the version that a transaction left: at most one.
+    let mut overwriter: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+    for (me, seen) in history {
+        for (key, before) in &seen.writes {
+            let other = overwriter.insert((*key, *before), *me);
+            assert!(other.is_none(), "seed {seed}: {me} and {other:?} both replaced what {before} wrote to key {key}");
+        }
+    }
+    let mut after: BTreeMap<u64, BTreeSet<u64>> = history.keys().map(|me| (*me, BTreeSet::new())).collect();
+    for (me, seen) in history {
+        for (key, writer) in &seen.reads {
+            if *writer != 0 {
+                after
+                    .get_mut(writer)
+                    .unwrap_or_else(|| panic!("seed {seed}: {me} read what {writer} never committed"))
+                    .insert(*me);
+            }
+            if let Some(later) = overwriter.get(&(*key, *writer)).filter(|later| *later != me) {
+                after.get_mut(me).unwrap().insert(*later);
+            }
+        }
+    }
+    while !after.is_empty() {
+        let preceded: BTreeSet<u64> = after.values().flatten().copied().collect();
+        let before = after.len();
+        after.retain(|me, _| preceded.contains(me));
+        assert!(after.len() < before, "seed {seed}: these wait for each other in a circle: {after:?}");
+    }
+}
+
+/// Two that each look at both keys and clear one: one of them must see the other.
+#[test]
+fn write_skew_is_impossible() {
+    let (_world, db, table) = database(7);
+    for round in 0..100u32 {
+        table.put("left", "on call").unwrap();
+        table.put("right", "on call").unwrap();
+        std::thread::scope(|scope| {
+            for (mine, other) in [("left", "right"), ("right", "left")] {
+                let (db, table) = (&db, &table);
+                scope.spawn(move || {
+                    let leave = |change: &mut nofault::blocking::Transaction| {
+                        if change.get(table, other)?.is_some() {
+                            std::thread::yield_now();
+                            change.delete(table, mine)?;
+                        }
+                        Ok(())
+                    };
+                    db.transact(Durability::Sync, leave).unwrap();
+                });
+            }
+        });
+        let left = table.range::<&[u8]>(..).count();
+        assert_eq!(left, 1, "round {round}: somebody must stay on call, and only one asked first");
+    }
+}

@@ -1,0 +1,478 @@
+//! Random histories of a database beside a map that does the same: what all tests here are made of.
+//!
+//! Kept true by: `Book::states` holds what the database may show after a crash. The first is known to be durable; each that
+//! follows was attempted and not acknowledged as durable. Commits are made one after the other, so what survives is
+//! always one of them, whole.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fastrand::Rng;
+use nofault::blocking::{Db, Snapshot, Table};
+use nofault::error::{Error, ErrorKind, Result};
+use nofault::settings::Settings;
+use nofault::{Batch, Durability};
+use nofault_io::disk::Directory;
+
+pub(crate) type Rows = BTreeMap<Vec<u8>, Arc<[u8]>>;
+/// All tables by name.
+pub(crate) type Model = BTreeMap<String, Arc<Rows>>;
+
+/// Names the seed and how to repeat it, when the test that holds this panics.
+pub(crate) struct Seed {
+    pub(crate) seed: u64,
+    test: &'static str,
+}
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("repeat with: NOFAULT_SEED={} cargo test -p nofault --test torture {}", self.seed, self.test);
+        }
+    }
+}
+
+/// Runs `body` for each of `seeds`, or for the one in `NOFAULT_SEED`.
+pub(crate) fn for_each_seed(test: &'static str, seeds: impl IntoIterator<Item = u64>, mut body: impl FnMut(u64)) {
+    let chosen = std::env::var("NOFAULT_SEED").ok().map(|seed| seed.parse().expect("NOFAULT_SEED is a number"));
+    let seeds: Vec<u64> = chosen.map_or_else(|| seeds.into_iter().collect(), |seed| vec![seed]);
+    for seed in seeds {
+        let named = Seed { seed, test };
+        body(named.seed);
+    }
+}
+
+/// As little of everything as there can be, and no threads: the same seed does the same things.
+pub(crate) fn tiny() -> Settings {
+    Settings {
+        page_bytes: 512,
+        cache_bytes: (576 << 10) + (64 << 10),
+        log_bytes: 64 << 10,
+        background_threads: false,
+        ..Settings::default()
+    }
+}
+
+/// What the database should hold, and what it may hold after a crash.
+#[derive(Debug, Clone)]
+pub(crate) struct Book {
+    states: Vec<Model>,
+}
+
+impl Book {
+    pub(crate) fn new() -> Self {
+        Self { states: vec![Model::new()] }
+    }
+
+    /// What a reader sees after the last commit was acknowledged.
+    pub(crate) fn newest(&self) -> &Model {
+        self.states.last().unwrap()
+    }
+
+    /// A commit is about to be tried.
+    pub(crate) fn attempt(&mut self, after: Model) {
+        self.states.push(after);
+    }
+
+    /// The last commit was refused as a whole, without having been tried.
+    pub(crate) fn refused(&mut self) {
+        self.states.pop();
+    }
+
+    /// Everything so far is durable.
+    pub(crate) fn durable(&mut self) {
+        self.states.drain(..self.states.len() - 1);
+    }
+
+    /// The database shows this after a restart: it must be one of the states, and is durable from now on.
+    pub(crate) fn survived(&mut self, found: Model, what: &str) {
+        if !self.states.contains(&found) {
+            let floor = difference(&self.states[0], &found);
+            let top = difference(self.newest(), &found);
+            panic!(
+                "{what}: shows none of the {} states it may; against the durable one {floor}; against the newest {top}",
+                self.states.len()
+            );
+        }
+        self.states = vec![found];
+    }
+}
+
+/// The first differences, for a person.
+pub(crate) fn difference(expected: &Model, found: &Model) -> String {
+    let mut differences = Vec::new();
+    let show = |value: Option<&Arc<[u8]>>| {
+        value.map_or("nothing".into(), |value| format!("{} bytes of {:?}", value.len(), value.first()))
+    };
+    let tables: std::collections::BTreeSet<_> = expected.keys().chain(found.keys()).collect();
+    for table in tables {
+        let none = Arc::new(Rows::new());
+        let (a, b) = (expected.get(table).unwrap_or(&none), found.get(table).unwrap_or(&none));
+        if expected.contains_key(table) != found.contains_key(table) {
+            differences.push(format!("table {table} there: {}", found.contains_key(table)));
+        }
+        for key in a.keys().chain(b.keys().filter(|key| !a.contains_key(*key))) {
+            if a.get(key) != b.get(key) {
+                let key_name = String::from_utf8_lossy(key);
+                differences.push(format!("{table}/{key_name}: {} instead of {}", show(b.get(key)), show(a.get(key))));
+            }
+        }
+    }
+    let count = differences.len();
+    differences.truncate(4);
+    format!("{count} differences: {}", differences.join("; "))
+}
+
+/// Everything in the database, by scanning.
+///
+/// # Errors
+/// The first that a read meets.
+pub(crate) fn content(db: &Db) -> Result<Model> {
+    let mut model = Model::new();
+    for name in db.table_names()? {
+        let rows: Result<Rows> =
+            db.table(&name)?.range::<&[u8]>(..).map(|row| row.map(|(k, v)| (k, v.into()))).collect();
+        model.insert(name, Arc::new(rows?));
+    }
+    Ok(model)
+}
+
+pub(crate) fn key_of(number: u32) -> Vec<u8> {
+    // Some keys are long, and begins are shared.
+    format!("key-{:04}{}", number, "x".repeat((number % 11 * 5) as usize)).into_bytes()
+}
+
+/// A value that is told apart from every other one, also in part.
+pub(crate) fn value_of(stamp: u32, len: usize) -> Arc<[u8]> {
+    (0..len).map(|at| (stamp as usize).wrapping_mul(31).wrapping_add(at / 3 * 7) as u8).collect()
+}
+
+/// Which steps a history takes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Style {
+    /// Keys that are used.
+    pub(crate) keys: u32,
+    /// Whether to close and open again now and then.
+    pub(crate) reopen: bool,
+}
+
+/// A database, a book beside it, and the dice.
+pub(crate) struct Story {
+    pub(crate) db: Db,
+    pub(crate) book: Book,
+    pub(crate) rng: Rng,
+    pub(crate) style: Style,
+    directory: Arc<dyn Directory>,
+    settings: Settings,
+    snapshots: Vec<(Snapshot, Model)>,
+    stamp: u32,
+    /// A commit was tried, and it is not known how that ended.
+    pub(crate) undecided: bool,
+}
+
+/// The story so far, when the database in it has failed.
+pub(crate) struct Broken {
+    pub(crate) book: Book,
+    pub(crate) rng: Rng,
+    pub(crate) error: Error,
+}
+
+impl Story {
+    pub(crate) fn new(
+        db: Db,
+        directory: Arc<dyn Directory>,
+        settings: &Settings,
+        book: Book,
+        rng: Rng,
+        style: Style,
+    ) -> Self {
+        Self {
+            db,
+            book,
+            stamp: 0,
+            rng,
+            style,
+            directory,
+            settings: settings.clone(),
+            snapshots: Vec::new(),
+            undecided: false,
+        }
+    }
+
+    /// Takes steps until one fails.
+    pub(crate) fn live(mut self, steps: usize) -> std::result::Result<Self, Broken> {
+        for _ in 0..steps {
+            if let Err(error) = self.step() {
+                return Err(self.broken(error));
+            }
+        }
+        Ok(self)
+    }
+
+    pub(crate) fn broken(self, error: Error) -> Broken {
+        Broken { book: self.book, rng: self.rng, error }
+    }
+
+    /// One random step.
+    pub(crate) fn step(&mut self) -> Result<()> {
+        match self.rng.u32(..40) {
+            0..12 => self.one_write(),
+            12..20 => {
+                let count = self.rng.usize(1..20);
+                self.batch(count)
+            }
+            20 => {
+                let count = self.rng.usize(60..150);
+                self.batch(count)
+            }
+            21..25 => self.transaction(),
+            25..28 => self.create_table(),
+            28..30 => self.checkpoint(),
+            30..32 => self.sync(),
+            32 if self.style.reopen => self.reopen(),
+            33 => self.bulk_load(),
+            34 => {
+                if self.snapshots.len() < 2 {
+                    self.snapshots.push((self.db.snapshot(), self.book.newest().clone()));
+                }
+                Ok(())
+            }
+            35 => self.check_snapshot(),
+            _ => self.read(),
+        }
+    }
+
+    fn table(&mut self) -> Result<Option<(String, Table)>> {
+        let names: Vec<String> = self.book.newest().keys().cloned().collect();
+        match self.rng.choice(names) {
+            None => Ok(None),
+            Some(name) => self.db.table(&name).map(|table| Some((name, table))),
+        }
+    }
+
+    fn key(&mut self) -> Vec<u8> {
+        key_of(self.rng.u32(..self.style.keys))
+    }
+
+    /// What to set a key to; `None` to delete it.
+    fn value(&mut self) -> Option<Arc<[u8]>> {
+        self.stamp += 1;
+        let len = match self.rng.u32(..40) {
+            0..12 => return None,
+            12..36 => self.rng.usize(..60),
+            36..39 => self.rng.usize(60..500),
+            _ => self.rng.usize(500..9000),
+        };
+        Some(value_of(self.stamp, len))
+    }
+
+    fn durability(&mut self) -> Durability {
+        if self.rng.u32(..4) == 0 { Durability::Deferred } else { Durability::Sync }
+    }
+
+    /// Tries a commit that leads to `after`.
+    fn commit(&mut self, after: Model, durability: Durability, work: impl FnOnce(&Db) -> Result<()>) -> Result<()> {
+        self.book.attempt(after);
+        self.undecided = true;
+        work(&self.db)?;
+        self.undecided = false;
+        if durability == Durability::Sync {
+            self.book.durable();
+        }
+        Ok(())
+    }
+
+    fn one_write(&mut self) -> Result<()> {
+        let Some((name, table)) = self.table()? else { return self.create_table() };
+        let (key, value) = (self.key(), self.value());
+        let mut after = self.book.newest().clone();
+        change(&mut after, &name, &key, value.as_ref());
+        self.commit(after, Durability::Sync, |_| match value {
+            Some(value) => table.put(&key, value),
+            None => table.delete(&key),
+        })
+    }
+
+    fn batch(&mut self, count: usize) -> Result<()> {
+        let mut batch = Batch::new();
+        let mut after = self.book.newest().clone();
+        for _ in 0..count {
+            let Some((name, table)) = self.table()? else { return self.create_table() };
+            let (key, value) = (self.key(), self.value());
+            change(&mut after, &name, &key, value.as_ref());
+            match &value {
+                Some(value) => batch.put(&table, &key, value),
+                None => batch.delete(&table, &key),
+            };
+        }
+        let durability = self.durability();
+        self.commit(after, durability, |db| db.write(batch, durability))
+    }
+
+    /// Reads, writes, reads what it wrote, and commits or not.
+    fn transaction(&mut self) -> Result<()> {
+        let Some((name, table)) = self.table()? else { return self.create_table() };
+        let mut after = self.book.newest().clone();
+        let mut transaction = self.db.begin();
+        for _ in 0..self.rng.usize(1..8) {
+            let (key, value) = (self.key(), self.value());
+            assert_eq!(transaction.get(&table, &key)?, value_in(&after, &name, &key), "in a transaction");
+            match &value {
+                Some(value) => transaction.put(&table, &key, value)?,
+                None => transaction.delete(&table, &key)?,
+            }
+            change(&mut after, &name, &key, value.as_ref());
+        }
+        let from = self.key();
+        let seen: Vec<_> = transaction.range(&table, from.clone()..)?.take(5).collect::<Result<_>>()?;
+        let expected: Vec<_> = after[&name].range(from..).take(5).map(|(k, v)| (k.clone(), v.to_vec())).collect();
+        assert_eq!(seen, expected, "a range in a transaction");
+        if self.rng.u32(..4) == 0 {
+            return Ok(());
+        }
+        let durability = self.durability();
+        self.commit(after, durability, |_| transaction.commit(durability))
+    }
+
+    fn create_table(&mut self) -> Result<()> {
+        let name = format!("table-{}", self.rng.u32(..3));
+        if self.book.newest().contains_key(&name) {
+            let refused = self.db.create_table(&name).expect_err("it exists");
+            return if refused.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(refused) };
+        }
+        let mut after = self.book.newest().clone();
+        after.insert(name.clone(), Arc::default());
+        self.commit(after, Durability::Sync, |db| db.create_table(&name).map(drop))
+    }
+
+    fn bulk_load(&mut self) -> Result<()> {
+        let name = format!("bulk-{}", self.rng.u32(..2));
+        if !self.book.newest().contains_key(&name) {
+            let mut after = self.book.newest().clone();
+            after.insert(name.clone(), Arc::default());
+            self.commit(after, Durability::Sync, |db| db.create_table(&name).map(drop))?;
+        }
+        let table = self.db.table(&name)?;
+        let count = self.rng.u32(1..self.style.keys.min(120));
+        let mut numbers: Vec<u32> = (0..count).map(|_| self.rng.u32(..self.style.keys)).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let rows: Rows = numbers.iter().map(|number| (key_of(*number), self.value().unwrap_or_default())).collect();
+        let mut after = self.book.newest().clone();
+        let was_empty = after[&name].is_empty();
+        after.insert(name, Arc::new(rows.clone()));
+        self.book.attempt(after);
+        self.undecided = true;
+        match table.bulk_load(rows) {
+            Ok(_) => self.book.durable(),
+            Err(error) if !was_empty && error.kind() == ErrorKind::InvalidCall => self.book.refused(),
+            Err(error) => return Err(error),
+        }
+        self.undecided = false;
+        Ok(())
+    }
+
+    fn checkpoint(&mut self) -> Result<()> {
+        self.db.checkpoint()?;
+        self.book.durable();
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.db.sync()?;
+        self.book.durable();
+        Ok(())
+    }
+
+    fn reopen(&mut self) -> Result<()> {
+        self.snapshots.clear();
+        // The old one is closed before the new one is opened: it would go on writing to the same files.
+        let other = nofault_io::sim::SimWorld::new(0, nofault_io::sim::SimOptions::calm());
+        let placeholder: Arc<dyn Directory> = other.directory();
+        self.db = Db::create_in(&placeholder, &self.settings)?;
+        // Twice: one fault must not keep the database shut.
+        self.db = Db::open_in(&self.directory, &self.settings).or_else(|error| {
+            assert!(!blames_the_data(&error), "closed and opened again: {error:?}");
+            Db::open_in(&self.directory, &self.settings)
+        })?;
+        let found = content(&self.db).or_else(|_| content(&self.db))?;
+        self.book.survived(found, "closed and opened again");
+        Ok(())
+    }
+
+    fn check_snapshot(&mut self) -> Result<()> {
+        let Some((snapshot, model)) = self.snapshots.pop() else { return Ok(()) };
+        for (name, rows) in &model {
+            let table = self.db.table(name)?;
+            let keys: Vec<Vec<u8>> = (0..10).map(|_| self.key()).collect();
+            let expected: Vec<_> = keys.iter().map(|key| rows.get(key).map(|value| value.to_vec())).collect();
+            assert_eq!(snapshot.get_many(&table, &keys)?, expected, "get_many in a snapshot of {name}");
+        }
+        Ok(())
+    }
+
+    /// Compares some of what can be read.
+    fn read(&mut self) -> Result<()> {
+        let Some((name, table)) = self.table()? else { return Ok(()) };
+        let rows = self.book.newest()[&name].clone();
+        match self.rng.u32(..3) {
+            0 => {
+                let key = self.key();
+                assert_eq!(table.get(&key)?, rows.get(&key).map(|value| value.to_vec()), "get");
+            }
+            1 => {
+                let keys: Vec<Vec<u8>> = (0..self.rng.usize(..30)).map(|_| self.key()).collect();
+                let expected: Vec<_> = keys.iter().map(|key| rows.get(key).map(|value| value.to_vec())).collect();
+                assert_eq!(table.get_many(&keys)?, expected, "get_many");
+            }
+            _ => {
+                let from = self.key();
+                let seen: Vec<_> = table.range(from.clone()..).rev().take(10).collect::<Result<_>>()?;
+                let expected: Vec<_> =
+                    rows.range(from..).rev().take(10).map(|(key, value)| (key.clone(), value.to_vec())).collect();
+                assert_eq!(seen, expected, "a reverse range");
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything is as in the book, and nothing is broken.
+    ///
+    /// # Errors
+    /// What reading failed with.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        let found = content(&self.db)?;
+        assert!(found == *self.book.newest(), "{}", difference(self.book.newest(), &found));
+        verify(&self.db)
+    }
+}
+
+/// Whether an error says that the files are damaged, or nofault is.
+pub(crate) fn blames_the_data(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Bug | ErrorKind::NotFound | ErrorKind::InvalidCall)
+}
+
+/// Nothing is broken.
+///
+/// # Errors
+/// What the disk refused.
+pub(crate) fn verify(db: &Db) -> Result<()> {
+    let problems = db.verify()?.problems;
+    match problems.iter().find(|problem| !blames_the_data(&problem.error)) {
+        Some(problem) => Err(problem.error.clone()),
+        None if problems.is_empty() => Ok(()),
+        None => panic!("verify finds {problems:?}"),
+    }
+}
+
+pub(crate) fn change(model: &mut Model, table: &str, key: &[u8], value: Option<&Arc<[u8]>>) {
+    let rows = Arc::make_mut(model.get_mut(table).unwrap());
+    match value {
+        Some(value) => rows.insert(key.to_vec(), value.clone()),
+        None => rows.remove(key),
+    };
+}
+
+fn value_in(model: &Model, table: &str, key: &[u8]) -> Option<Vec<u8>> {
+    model[table].get(key).map(|value| value.to_vec())
+}
