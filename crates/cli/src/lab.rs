@@ -121,7 +121,7 @@ fn show(quiet: bool) -> Show {
 }
 
 /// Columns of the terminal; a width that reads well where there is none.
-fn width() -> u16 {
+pub(crate) fn width() -> u16 {
     let columns = rustix::termios::tcgetwinsize(std::io::stdout()).map(|size| size.ws_col);
     columns.ok().filter(|columns| *columns >= 40).unwrap_or(120)
 }

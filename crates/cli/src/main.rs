@@ -1,6 +1,8 @@
 //! The `nofault` command: glue between the command line and the libraries. What a command does stands in its own file;
 //! this one parses, handles Ctrl-C and turns errors into exit codes.
 
+mod db;
+mod db_args;
 mod lab;
 mod lab_args;
 
@@ -22,7 +24,9 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Measure on this machine what mmap costs against explicit I/O, and report it.
-    Lab(lab_args::LabArguments),
+    Lab(Box<lab_args::LabArguments>),
+    /// Look into a database, change it, check it, copy it; measure the engine.
+    Db(db_args::DbArguments),
 }
 
 fn main() -> ExitCode {
@@ -41,14 +45,17 @@ fn main() -> ExitCode {
         ));
     }
     let result = match command {
-        Command::Lab(arguments) => lab::run(arguments, &cancel),
+        Command::Lab(arguments) => lab::run(*arguments, &cancel),
+        Command::Db(arguments) => db::run(arguments, &cancel),
     };
     match result {
         Ok(code) => code,
         Err(error) => {
             lab::tell(&format!("nofault: {error:#}"));
-            // What is not the lab's own error came from the system: 1 is for `compare`.
-            ExitCode::from(error.downcast_ref::<LabError>().map_or(9, LabError::exit_code))
+            // What is neither the engine's error nor the lab's came from the system: 1 is for `compare`, and for a missing key.
+            let of_engine = error.downcast_ref::<nofault::error::Error>().map(db::exit_code);
+            let of_lab = error.downcast_ref::<LabError>().map(LabError::exit_code);
+            ExitCode::from(of_engine.or(of_lab).unwrap_or(9))
         }
     }
 }

@@ -101,3 +101,19 @@ impl From<nofault_io::error::Error> for LabError {
         Self::new(kind, error.to_string())
     }
 }
+
+impl From<nofault::error::Error> for LabError {
+    fn from(error: nofault::error::Error) -> Self {
+        use nofault::error::ErrorKind;
+        let kind = match error.kind() {
+            ErrorKind::InvalidCall | ErrorKind::NotFound | ErrorKind::AlreadyExists => LabErrorKind::Usage,
+            ErrorKind::NoPermission => LabErrorKind::NoPermission,
+            ErrorKind::NoSpace => LabErrorKind::NoSpace,
+            ErrorKind::Busy => LabErrorKind::Busy,
+            ErrorKind::Corrupt => LabErrorKind::Damaged,
+            ErrorKind::Unsupported => LabErrorKind::Unsupported,
+            _ => LabErrorKind::System,
+        };
+        Self::new(kind, format!("the engine: {error}"))
+    }
+}

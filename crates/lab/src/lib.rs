@@ -2,6 +2,7 @@
 //!
 //! [`run`] does what a [`config`] says and leaves [`record`]s; everything else reads those.
 
+pub mod bench;
 pub mod compare;
 pub mod config;
 pub mod contender;
@@ -20,4 +21,5 @@ pub mod report;
 pub mod run;
 pub mod summary;
 pub mod table;
+mod ticker;
 pub mod workload;

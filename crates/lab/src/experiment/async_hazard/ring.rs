@@ -83,7 +83,7 @@ impl Reactor {
             .ok_or_else(|| LabError::new(LabErrorKind::Unsupported, "this ring cannot be polled"))?
             .try_clone_to_owned()
             .map_err(|error| LabError::system("watch a ring", &error))?;
-        let ready = super::tasks::watch(descriptor)?;
+        let ready = crate::ticker::watch(descriptor)?;
         let reactor = Rc::new(Self {
             ready,
             queue: RefCell::new(queue),

@@ -2,25 +2,18 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
-};
-use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncReadExt, AsyncSeekExt, Interest};
+use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio::task::LocalSet;
 
 use super::work::{Done, Job, Means, Order, STRETCH_BYTES};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::BLOCK_BYTES;
 use crate::measure::Worker;
-
-/// How often the ticker is to fire.
-const TICK: Duration = Duration::from_millis(1);
+use crate::ticker::Ticker;
 
 /// Runs all jobs as tasks; ends when the last is done.
 pub(super) fn run(worker: &mut Worker<'_>, jobs: Vec<Job>, means: Means, yields: bool) -> Result<()> {
@@ -90,15 +83,8 @@ pub(super) fn on_executor<T: Future<Output = Result<()>> + 'static, I: Iterator<
         ticking.abort();
         Ok::<_, LabError>(ticker)
     })?;
-    ticker.late.borrow().iter().for_each(|late| worker.latency("ticker", *late));
+    ticker.lateness().into_iter().for_each(|late| worker.latency("ticker", late));
     Ok(())
-}
-
-/// Puts a descriptor under the executor's poller.
-pub(super) fn watch(descriptor: OwnedFd) -> Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an `OwnedFd` names the same open descriptor until it is dropped, and the `AsyncFd` owns it.
-    unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }
-        .map_err(|error| LabError::system("watch a descriptor", &error.into()))
 }
 
 /// The source's "async mmap": the touch blocks, whatever stands before it.
@@ -157,53 +143,4 @@ async fn read_stream(mut job: Job, notes: &Notes) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// A periodic kernel timer: expirations are counted by the kernel, so none is lost while the executor is stuck.
-struct Ticker {
-    timer: AsyncFd<OwnedFd>,
-    started: Cell<Instant>,
-    fired: Cell<u32>,
-    late: RefCell<Vec<Duration>>,
-}
-
-impl Ticker {
-    fn prepare() -> Result<Self> {
-        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)
-            .map_err(|error| LabError::system("make a timer", &error.into()))?;
-        let timer = watch(timer)?;
-        let late = RefCell::new(Vec::with_capacity(100_000));
-        Ok(Self { timer, started: Cell::new(Instant::now()), fired: Cell::new(0), late })
-    }
-
-    fn start(&self) -> Result<()> {
-        let tick = Timespec { tv_sec: 0, tv_nsec: i64::from(TICK.subsec_nanos()) };
-        let every = Itimerspec { it_interval: tick, it_value: tick };
-        self.started.set(Instant::now());
-        timerfd_settime(self.timer.get_ref().as_fd(), TimerfdTimerFlags::empty(), &every)
-            .map_err(|error| LabError::system("set a timer", &error.into()))?;
-        Ok(())
-    }
-
-    async fn run(&self) {
-        while let Ok(mut ready) = self.timer.readable().await {
-            self.collect();
-            ready.clear_ready();
-        }
-    }
-
-    /// Takes the expirations so far: each was due at its own time.
-    fn collect(&self) {
-        let mut count = [0; 8];
-        if rustix::io::read(self.timer.get_ref(), &mut count) != Ok(8) {
-            return;
-        }
-        let now = Instant::now();
-        for _ in 0..u64::from_ne_bytes(count) {
-            self.fired.set(self.fired.get() + 1);
-            let due = self.started.get() + TICK * self.fired.get();
-            self.late.borrow_mut().push(now.saturating_duration_since(due));
-        }
-    }
 }

@@ -1,0 +1,351 @@
+//! `nofault db`: the engine's calls for a terminal.
+//!
+//! A reader of standard output that has gone (`| head`) ends a command without an error. Errors keep the engine's kind, which
+//! decides the exit code as the lab's do.
+
+mod bench;
+mod codec;
+mod meter;
+mod transfer;
+
+use std::collections::BTreeMap;
+use std::io::{BufWriter, Read as _, Write};
+use std::ops::Bound;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use nofault::blocking::{Db, Table};
+use nofault::error::{Error, ErrorKind};
+use nofault::settings::Settings;
+use nofault::{Batch, Durability};
+use nofault_lab::error::{LabError, LabErrorKind};
+use nofault_lab::format;
+
+use self::transfer::{Dump, Load, table_or_new};
+use crate::db_args::{DbArguments, DbCommand, Encoding, TableArguments};
+use crate::lab::tell;
+
+/// Exit code for a key that is not there.
+const NOT_THERE: u8 = 1;
+/// Exit code for damage.
+const DAMAGED: u8 = 6;
+
+/// Runs one `nofault db …`.
+pub(crate) fn run(arguments: DbArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCode> {
+    match arguments.command {
+        DbCommand::Create { path, table, page, open } => {
+            let mut settings = open.settings();
+            if let Some(page) = page {
+                settings.page_bytes = usize::try_from(page).unwrap_or(usize::MAX);
+            }
+            create(&path, &settings, table)
+        }
+        DbCommand::Stat { path, count, json, open } => {
+            stat(&open_db(&path, &open.settings())?, &path, count, json, cancel)
+        }
+        DbCommand::Get { path, key, raw, table, open } => get(&open_db(&path, &open.settings())?, &key, raw, &table),
+        DbCommand::Put { path, key, value, create_table, table, open } => {
+            put(&open_db(&path, &open.settings())?, &key, value, create_table, &table)
+        }
+        DbCommand::Delete { path, keys, table, open } => delete(&open_db(&path, &open.settings())?, &keys, &table),
+        DbCommand::Scan { path, from, to, prefix, reverse, limit, keys_only, table, open } => {
+            let (db, limit) = (open_db(&path, &open.settings())?, limit.unwrap_or(u64::MAX));
+            let of = |key: Option<String>| key.map(|key| decode(table.key_encoding, &key)).transpose();
+            let entries = match of(prefix)? {
+                Some(prefix) => open_table(&db, &table)?.prefix(prefix),
+                None => open_table(&db, &table)?.range((
+                    of(from)?.map_or(Bound::Unbounded, Bound::Included),
+                    of(to)?.map_or(Bound::Unbounded, Bound::Excluded),
+                )),
+            };
+            let entries = if reverse { entries.rev() } else { entries };
+            let entries = entries.take(usize::try_from(limit).unwrap_or(usize::MAX));
+            print_entries(entries, keys_only, &table, cancel)
+        }
+        DbCommand::Load { path, file, create, table, format, sorted, batch, quiet, open } => {
+            let settings = open.settings();
+            let db = if create { Db::create(&path, &settings)? } else { open_db(&path, &settings)? };
+            Load { file: file.as_deref(), table: &table, format, sorted, batch, quiet }.run(&db, cancel)
+        }
+        DbCommand::Dump { path, out, table, format, quiet, open } => {
+            let db = open_db(&path, &open.settings())?;
+            end_of_pipe(Dump { out: out.as_deref(), tables: &table, format, quiet }.run(&db, cancel))
+        }
+        DbCommand::Verify { path, json, open } => verify(open_db(&path, &open.settings())?, json, cancel),
+        DbCommand::Backup { path, to, open } => backup(open_db(&path, &open.settings())?, &to, cancel),
+        DbCommand::Bench(arguments) => bench::run(arguments, cancel),
+    }
+}
+
+/// The exit code of an error of the engine, as the lab's errors have theirs.
+pub(crate) fn exit_code(error: &Error) -> u8 {
+    match error.kind() {
+        ErrorKind::InvalidCall | ErrorKind::NotFound | ErrorKind::AlreadyExists => 2,
+        ErrorKind::NoPermission => 3,
+        ErrorKind::NoSpace => 4,
+        ErrorKind::Busy => 5,
+        ErrorKind::Corrupt => DAMAGED,
+        ErrorKind::Unsupported => 7,
+        _ => 9,
+    }
+}
+
+fn open_db(path: &Path, settings: &Settings) -> Result<Db> {
+    Ok(Db::open(path, settings)?)
+}
+
+fn open_table(db: &Db, arguments: &TableArguments) -> Result<Table> {
+    match db.table(&arguments.table) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let why = format!("{error}; its tables are: {}", db.table_names()?.join(", "));
+            Err(LabError::new(LabErrorKind::Usage, why).into())
+        }
+        other => Ok(other?),
+    }
+}
+
+fn decode(encoding: Encoding, text: &str) -> Result<Vec<u8>> {
+    Ok(encoding.decode(text).map_err(|why| LabError::new(LabErrorKind::Usage, why))?)
+}
+
+fn create(path: &Path, settings: &Settings, tables: Vec<String>) -> Result<ExitCode> {
+    let db = Db::create(path, settings)?;
+    let tables = if tables.is_empty() { vec!["main".to_owned()] } else { tables };
+    for name in &tables {
+        db.create_table(name)?;
+    }
+    tell(&format!("created {} with {}", path.display(), tables.join(", ")));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn get(db: &Db, key: &str, raw: bool, arguments: &TableArguments) -> Result<ExitCode> {
+    let table = open_table(db, arguments)?;
+    let Some(value) = table.get(decode(arguments.key_encoding, key)?)? else {
+        tell(&format!("nofault: table {} has no key {key}", table.name()));
+        return Ok(ExitCode::from(NOT_THERE));
+    };
+    let mut out = std::io::stdout().lock();
+    let written = if raw {
+        out.write_all(&value).and_then(|()| out.flush())
+    } else {
+        writeln!(out, "{}", arguments.value_encoding.encode(&value))
+    };
+    end_of_pipe(written.context("write to standard output").map(|()| ExitCode::SUCCESS))
+}
+
+fn put(db: &Db, key: &str, value: Option<String>, create_table: bool, arguments: &TableArguments) -> Result<ExitCode> {
+    let table = if create_table { table_or_new(db, &arguments.table)? } else { open_table(db, arguments)? };
+    let value = match value {
+        Some(value) => decode(arguments.value_encoding, &value)?,
+        None => {
+            let mut value = Vec::new();
+            std::io::stdin().read_to_end(&mut value).context("read the value from standard input")?;
+            value
+        }
+    };
+    table.put(decode(arguments.key_encoding, key)?, value)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn delete(db: &Db, keys: &[String], arguments: &TableArguments) -> Result<ExitCode> {
+    let table = open_table(db, arguments)?;
+    let decoded = keys.iter().map(|key| decode(arguments.key_encoding, key)).collect::<Result<Vec<_>>>()?;
+    let found = table.get_many(&decoded)?;
+    let mut batch = Batch::new();
+    decoded.iter().for_each(|key| {
+        batch.delete(&table, key);
+    });
+    db.write(batch, Durability::Sync)?;
+    let missing: Vec<_> = keys.iter().zip(&found).filter(|(_, found)| found.is_none()).collect();
+    for (key, _) in &missing {
+        tell(&format!("nofault: table {} had no key {key}", table.name()));
+    }
+    Ok(ExitCode::from(if missing.is_empty() { 0 } else { NOT_THERE }))
+}
+
+fn print_entries(
+    entries: impl Iterator<Item = nofault::error::Result<(Vec<u8>, Vec<u8>)>>,
+    keys_only: bool,
+    arguments: &TableArguments,
+    cancel: &AtomicBool,
+) -> Result<ExitCode> {
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let print = || -> Result<()> {
+        for entry in entries {
+            if cancel.load(Ordering::Relaxed) {
+                return Err(LabError::interrupted().into());
+            }
+            let (key, value) = entry?;
+            let key = arguments.key_encoding.encode(&key);
+            if keys_only {
+                writeln!(out, "{key}")?;
+            } else {
+                writeln!(out, "{key}\t{}", arguments.value_encoding.encode(&value))?;
+            }
+        }
+        Ok(())
+    };
+    let result = print().and_then(|()| out.flush().context("write to standard output"));
+    // The buffer is not tried again: what could not be written was said.
+    drop(out.into_parts());
+    end_of_pipe(result.map(|()| ExitCode::SUCCESS))
+}
+
+/// A reader that has gone is no error.
+fn end_of_pipe(result: Result<ExitCode>) -> Result<ExitCode> {
+    let gone = |error: &anyhow::Error| {
+        error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    };
+    match result {
+        Err(error) if gone(&error) => Ok(ExitCode::SUCCESS),
+        other => other,
+    }
+}
+
+fn print(text: &str) -> Result<()> {
+    let written = writeln!(std::io::stdout().lock(), "{}", text.trim_end());
+    end_of_pipe(written.context("write to standard output").map(|()| ExitCode::SUCCESS)).map(drop)
+}
+
+fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> Result<ExitCode> {
+    let (names, stats) = (db.table_names()?, db.stats());
+    let mut tables = BTreeMap::new();
+    for name in names {
+        let entries = if count { Some(count_entries(&db.table(&name)?, cancel)?) } else { None };
+        tables.insert(name, entries);
+    }
+    let length = |name: &str| std::fs::metadata(path.join(name)).map_or(0, |file| file.len());
+    let (data_bytes, log_bytes) = (length("data"), length("log"));
+    let used_bytes = stats.pool.blocks_used * db.page_bytes() as u64;
+    if json {
+        let answer = serde_json::json!({
+            "path": path, "page_bytes": db.page_bytes(), "key_bytes_max": db.key_bytes_max(),
+            "commit": stats.visible_commit.0, "tables": tables,
+            "data_bytes": data_bytes, "data_bytes_used": used_bytes,
+            "log_bytes": log_bytes, "log_bytes_live": stats.log.live_bytes,
+            "memory_bytes": stats.pool.memory_bytes, "pages_read": stats.pool.misses,
+            "disk": { "kind": stats.disk.kind, "direct": stats.disk.direct,
+                      "align_bytes": stats.disk.align_bytes, "notes": stats.disk.notes },
+        });
+        print(&serde_json::to_string_pretty(&answer)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let listed = tables.iter().map(|(name, entries)| match entries {
+        Some(entries) => format!("{name} ({entries})"),
+        None => name.clone(),
+    });
+    let listed: Vec<_> = listed.collect();
+    let way = if stats.disk.direct { "direct" } else { "through the page cache" };
+    let mut lines = vec![
+        ("database", path.display().to_string()),
+        ("tables", if listed.is_empty() { "none".into() } else { listed.join(", ") }),
+        ("last commit", stats.visible_commit.to_string()),
+        (
+            "page",
+            format!(
+                "{}, keys up to {}",
+                format::bytes(db.page_bytes() as u64),
+                format::bytes(db.key_bytes_max() as u64)
+            ),
+        ),
+        ("data", format!("{} in use of {}", format::bytes(used_bytes), format::bytes(data_bytes))),
+        (
+            "log",
+            format!(
+                "{} since the checkpoint, file of {}",
+                format::bytes(stats.log.live_bytes),
+                format::bytes(log_bytes)
+            ),
+        ),
+        ("memory", format::bytes(stats.pool.memory_bytes)),
+        ("disk", format!("{}, {way}", stats.disk.kind)),
+    ];
+    lines.extend(stats.disk.notes.iter().map(|note| ("", note.clone())));
+    let text = lines.iter().fold(String::new(), |text, (name, value)| text + &format!("{name:<12} {value}\n"));
+    print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn count_entries(table: &Table, cancel: &AtomicBool) -> Result<u64> {
+    let mut entries = 0;
+    for entry in table.range::<&[u8]>(..) {
+        entry?;
+        entries += 1;
+        if cancel.load(Ordering::Relaxed) {
+            return Err(LabError::interrupted().into());
+        }
+    }
+    Ok(entries)
+}
+
+fn verify(db: Db, json: bool, cancel: &AtomicBool) -> Result<ExitCode> {
+    let found = until_cancelled(cancel, move || db.verify())??;
+    if json {
+        let problems = found.problems.iter().map(|problem| {
+            let page = problem.error.page().map(|page| page.0);
+            serde_json::json!({ "table": problem.table, "page": page, "problem": problem.error.to_string() })
+        });
+        let answer = serde_json::json!({
+            "clean": found.is_clean(), "tables": found.tables, "entries": found.entries, "pages": found.pages,
+            "blocks": found.blocks, "problems": problems.collect::<Vec<_>>(),
+        });
+        print(&serde_json::to_string_pretty(&answer)?)?;
+    } else {
+        for problem in &found.problems {
+            let place = problem.table.as_ref().map_or(String::new(), |table| format!("table {table}: "));
+            print(&format!("{place}{}", problem.error))?;
+        }
+        let (tables, entries) = (found.tables, found.entries);
+        tell(&format!(
+            "read {} blocks; {tables} tables (with the catalog), {entries} entries in {} pages are sound",
+            found.blocks, found.pages
+        ));
+    }
+    if found.is_clean() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    tell(&format!("nofault: {} problems: restore from a backup, or dump what can be read", found.problems.len()));
+    Ok(ExitCode::from(DAMAGED))
+}
+
+fn backup(db: Db, to: &Path, cancel: &AtomicBool) -> Result<ExitCode> {
+    let (folder, was_there) = (to.to_path_buf(), to.exists());
+    match until_cancelled(cancel, move || db.backup(folder)) {
+        Ok(result) => result?,
+        Err(interrupted) => {
+            // The thread that copies ends with this process; its files are not a backup.
+            if !was_there {
+                let _ = std::fs::remove_dir_all(to);
+            }
+            return Err(interrupted);
+        }
+    }
+    tell(&format!("backup: {}", to.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a call that cannot be stopped on a thread of its own, and leaves it behind when the user stops it: the process ends
+/// then, and a database takes no harm from that.
+fn until_cancelled<R: Send + 'static>(cancel: &AtomicBool, work: impl FnOnce() -> R + Send + 'static) -> Result<R> {
+    let (tell, told) = std::sync::mpsc::channel();
+    let worker = std::thread::Builder::new().name("nofault-db".into()).spawn(move || tell.send(work()));
+    let worker = worker.context("start a thread")?;
+    loop {
+        match told.recv_timeout(Duration::from_millis(100)) {
+            Ok(answer) => {
+                // The answer is there, the thread at its end.
+                let _ = worker.join();
+                return Ok(answer);
+            }
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) if cancel.load(Ordering::Relaxed) => {
+                return Err(LabError::interrupted().into());
+            }
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
+            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => anyhow::bail!("the work ended without an answer"),
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Bytes as people and files write them: text, hexadecimal, base64, JSON objects, plain lines. What is written can be read
+//! back, whatever the bytes.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+
+use crate::db_args::Encoding;
+
+/// What is wrong with a text, as a sentence without its place.
+type Result<T> = std::result::Result<T, String>;
+
+impl Encoding {
+    /// The bytes that a word of the command line means.
+    pub(crate) fn decode(self, text: &str) -> Result<Vec<u8>> {
+        match self {
+            Self::Text => Ok(text.as_bytes().to_vec()),
+            Self::Hex => decode_hex(text),
+            Self::Base64 => STANDARD.decode(text).map_err(|error| format!("'{text}' is no base64: {error}")),
+        }
+    }
+
+    /// The bytes as they stand in an answer: no line break in it.
+    pub(crate) fn encode(self, bytes: &[u8]) -> String {
+        match self {
+            Self::Text => escape(bytes),
+            Self::Hex => bytes.iter().fold("0x".to_owned(), |text, byte| text + &format!("{byte:02x}")),
+            Self::Base64 => STANDARD.encode(bytes),
+        }
+    }
+}
+
+fn decode_hex(text: &str) -> Result<Vec<u8>> {
+    let digits = text.strip_prefix("0x").unwrap_or(text).as_bytes();
+    let wrong = || format!("'{text}' is not hexadecimal; write pairs of digits, as in 0x00ff");
+    let pairs = digits.chunks(2).map(|pair| match pair {
+        [high, low] => Some(hex_digit(*high)? << 4 | hex_digit(*low)?),
+        _ => None,
+    });
+    pairs.collect::<Option<_>>().ok_or_else(wrong)
+}
+
+fn hex_digit(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).map(|digit| digit as u8)
+}
+
+/// Text in one line and without tabs; [`unescape`] brings back the bytes.
+pub(crate) fn escape(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '\t' => text.push_str("\\t"),
+                '\n' => text.push_str("\\n"),
+                '\r' => text.push_str("\\r"),
+                '\\' => text.push_str("\\\\"),
+                other => text.push(other),
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+    }
+    text
+}
+
+/// The bytes of an escaped text.
+pub(crate) fn unescape(text: &[u8]) -> Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.iter().copied();
+    while let Some(byte) = rest.next() {
+        if byte != b'\\' {
+            bytes.push(byte);
+            continue;
+        }
+        bytes.push(match rest.next() {
+            Some(b't') => b'\t',
+            Some(b'n') => b'\n',
+            Some(b'r') => b'\r',
+            Some(b'\\') => b'\\',
+            Some(b'x') => match (rest.next().and_then(hex_digit), rest.next().and_then(hex_digit)) {
+                (Some(high), Some(low)) => high << 4 | low,
+                _ => return Err("\\x wants two hexadecimal digits".into()),
+            },
+            _ => return Err("a backslash wants t, n, r, x or a backslash after it".into()),
+        });
+    }
+    Ok(bytes)
+}
+
+/// One line of a dump: an entry, or a table that begins and may have none.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// Where it belongs, if it says so.
+    pub(crate) table: Option<String>,
+    /// Key and value; `None` where only a table is named.
+    pub(crate) entry: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Json<'a> {
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    table: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    key: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    key_base64: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    value: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    value_base64: Option<Cow<'a, str>>,
+}
+
+/// An entry, or a table alone, as a JSON object in one line.
+pub(crate) fn to_json(table: &str, entry: Option<(&[u8], &[u8])>) -> serde_json::Result<String> {
+    let mut json = Json { table: Some(table.into()), ..Json::default() };
+    if let Some((key, value)) = entry {
+        (json.key, json.key_base64) = text_or_base64(key);
+        (json.value, json.value_base64) = text_or_base64(value);
+    }
+    serde_json::to_string(&json)
+}
+
+fn text_or_base64(bytes: &[u8]) -> (Option<Cow<'_, str>>, Option<Cow<'_, str>>) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => (Some(text.into()), None),
+        Err(_) => (None, Some(STANDARD.encode(bytes).into())),
+    }
+}
+
+/// Reads one line of NDJSON.
+pub(crate) fn from_json(line: &[u8]) -> Result<Line> {
+    let json: Json<'_> = serde_json::from_slice(line).map_err(|error| format!("not an entry: {error}"))?;
+    let bytes = |what: &str, text: Option<Cow<'_, str>>, coded: Option<Cow<'_, str>>| match (text, coded) {
+        (Some(text), None) => Ok(Some(text.into_owned().into_bytes())),
+        (None, Some(coded)) => Encoding::Base64.decode(&coded).map(Some),
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => Err(format!("has both {what} and {what}_base64")),
+    };
+    let table = json.table.map(Cow::into_owned);
+    let key = bytes("key", json.key, json.key_base64)?;
+    let value = bytes("value", json.value, json.value_base64)?;
+    match (key, value) {
+        (Some(key), Some(value)) => Ok(Line { table, entry: Some((key, value)) }),
+        (None, None) if table.is_some() => Ok(Line { table, entry: None }),
+        (None, _) => Err("has no key".into()),
+        (_, None) => Err("has no value".into()),
+    }
+}
+
+/// Reads one plain line: key, tab, value.
+pub(crate) fn from_plain(line: &[u8]) -> Result<Line> {
+    let tab = line.iter().position(|byte| *byte == b'\t').ok_or("has no tab between key and value")?;
+    Ok(Line { table: None, entry: Some((unescape(&line[..tab])?, unescape(&line[tab + 1..])?)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> Vec<Vec<u8>> {
+        vec![
+            vec![],
+            b"apples".to_vec(),
+            b"tab\tbreak\nreturn\r\\x41\"".to_vec(),
+            "\u{e4}pfel \u{1f34e}".into(),
+            (0..=255).collect(),
+        ]
+    }
+
+    #[test]
+    fn whatever_is_written_can_be_read_back() {
+        for bytes in samples() {
+            assert_eq!(unescape(escape(&bytes).as_bytes()).unwrap(), bytes);
+            assert!(!escape(&bytes).contains(['\t', '\n', '\r']));
+            for encoding in [Encoding::Hex, Encoding::Base64] {
+                assert_eq!(encoding.decode(&encoding.encode(&bytes)).unwrap(), bytes);
+            }
+            let line = to_json("t", Some((&bytes, &bytes))).unwrap();
+            let entry = Some((bytes.clone(), bytes));
+            assert_eq!(from_json(line.as_bytes()).unwrap(), Line { table: Some("t".into()), entry });
+        }
+    }
+
+    #[test]
+    fn a_wrong_line_says_what_is_wrong() {
+        for (line, why) in [
+            ("{}", "has no key"),
+            (r#"{"key":"a"}"#, "has no value"),
+            (r#"{"key":"a","key_base64":"YQ==","value":""}"#, "both key and key_base64"),
+            (r#"{"key_base64":"?","value":""}"#, "no base64"),
+            (r#"{"kee":"a","value":""}"#, "unknown field"),
+            ("[", "not an entry"),
+        ] {
+            let error = from_json(line.as_bytes()).unwrap_err();
+            assert!(error.contains(why), "{line}: {error}");
+        }
+        assert!(from_plain(b"no tab here").unwrap_err().contains("tab"));
+        assert!(from_plain(b"a\\q\tb").unwrap_err().contains("backslash"));
+        assert!(Encoding::Hex.decode("0xabc").is_err() && Encoding::Hex.decode("0xzz").is_err());
+    }
+}

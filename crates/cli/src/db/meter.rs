@@ -1,0 +1,63 @@
+//! Progress of a long command on standard error: a line that renews itself on a terminal, a line now and then elsewhere.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+use nofault_lab::format::Unit;
+
+/// Entries and bytes done, shown now and then.
+pub(crate) struct Meter {
+    what: &'static str,
+    quiet: bool,
+    terminal: bool,
+    started: Instant,
+    shown: Instant,
+    /// Entries so far.
+    pub(crate) entries: u64,
+    bytes: u64,
+}
+
+impl Meter {
+    pub(crate) fn new(what: &'static str, quiet: bool) -> Self {
+        let (now, terminal) = (Instant::now(), std::io::stderr().is_terminal());
+        Self { what, quiet, terminal, started: now, shown: now, entries: 0, bytes: 0 }
+    }
+
+    /// One more entry of so many bytes.
+    pub(crate) fn add(&mut self, bytes: usize) {
+        self.entries += 1;
+        self.bytes += bytes as u64;
+        // The clock costs more than the rest.
+        if self.entries.is_multiple_of(1024) {
+            self.tick();
+        }
+    }
+
+    fn tick(&mut self) {
+        let every = Duration::from_secs(if self.terminal { 1 } else { 10 });
+        if !self.quiet && self.shown.elapsed() >= every {
+            self.shown = Instant::now();
+            let end = if self.terminal { '\r' } else { '\n' };
+            let _ = write!(std::io::stderr(), "{}{end}", self.line());
+        }
+    }
+
+    /// The last line, which stays.
+    pub(crate) fn finish(self) {
+        if !self.quiet {
+            let _ = writeln!(std::io::stderr(), "{}", self.line());
+        }
+    }
+
+    fn line(&self) -> String {
+        let seconds = self.started.elapsed().as_secs_f64();
+        let rate = Unit::BytesPerSecond.show(self.bytes as f64 / seconds.max(1e-9));
+        let bytes = nofault_lab::format::bytes(self.bytes);
+        format!(
+            "{}: {} entries, {bytes} in {}, {rate}  ",
+            self.what,
+            self.entries,
+            nofault_lab::format::duration(seconds)
+        )
+    }
+}

@@ -1,0 +1,233 @@
+//! `load` and `dump`: entries between a database and a stream of lines, in bounded memory.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context as _, Result};
+use nofault::blocking::{Db, Table};
+use nofault::error::ErrorKind;
+use nofault::{Batch, Durability};
+use nofault_lab::error::{LabError, LabErrorKind};
+
+use super::codec::{self, Line};
+use super::meter::Meter;
+use crate::db_args::Format;
+
+/// Bytes of a batch at which it is committed, however few its entries.
+const BATCH_BYTES: usize = 8 << 20;
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// An entry of the input and its table.
+struct Entry {
+    table: String,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// The lines of the input, with their numbers.
+struct Input<'a> {
+    from: Box<dyn BufRead>,
+    name: String,
+    line: u64,
+    buffer: Vec<u8>,
+    format: Format,
+    table: &'a str,
+    cancel: &'a AtomicBool,
+}
+
+impl<'a> Input<'a> {
+    fn open(file: Option<&Path>, format: Format, table: &'a str, cancel: &'a AtomicBool) -> Result<Self> {
+        let (from, name): (Box<dyn Read>, _) = match file {
+            Some(path) => {
+                let file = File::open(path).map_err(|error| LabError::system(path.display(), &error))?;
+                (Box::new(file), path.display().to_string())
+            }
+            None => (Box::new(std::io::stdin()), "standard input".into()),
+        };
+        let from = Box::new(BufReader::with_capacity(BUFFER_BYTES, from));
+        Ok(Self { from, name, line: 0, buffer: Vec::new(), format, table, cancel })
+    }
+
+    /// The next line that says something: the table it is about, and the entry if it has one.
+    fn next(&mut self) -> Result<Option<(String, Option<Entry>)>> {
+        loop {
+            if self.cancel.load(Ordering::Relaxed) {
+                return Err(LabError::interrupted().into());
+            }
+            self.buffer.clear();
+            let read = self.from.read_until(b'\n', &mut self.buffer);
+            if read.map_err(|error| LabError::system(&self.name, &error))? == 0 {
+                return Ok(None);
+            }
+            self.line += 1;
+            let text = self.buffer.strip_suffix(b"\n").unwrap_or(&self.buffer);
+            let parsed = match self.format {
+                Format::Ndjson if text.trim_ascii().is_empty() => continue,
+                Format::Ndjson => codec::from_json(text),
+                Format::Lines => codec::from_plain(text),
+            };
+            let Line { table, entry } = parsed.map_err(|why| {
+                LabError::new(LabErrorKind::Usage, format!("{}, line {}: {why}", self.name, self.line))
+            })?;
+            let table = table.unwrap_or_else(|| self.table.to_owned());
+            let entry = entry.map(|(key, value)| Entry { table: table.clone(), key, value });
+            return Ok(Some((table, entry)));
+        }
+    }
+}
+
+/// What to load, and how.
+pub(super) struct Load<'a> {
+    pub(super) file: Option<&'a Path>,
+    pub(super) table: &'a str,
+    pub(super) format: Format,
+    pub(super) sorted: bool,
+    pub(super) batch: u64,
+    pub(super) quiet: bool,
+}
+
+impl Load<'_> {
+    pub(super) fn run(&self, db: &Db, cancel: &AtomicBool) -> Result<ExitCode> {
+        let mut input = Input::open(self.file, self.format, self.table, cancel)?;
+        let mut meter = Meter::new("loaded", self.quiet);
+        let result = if self.sorted {
+            load_sorted(db, &mut input, &mut meter)
+        } else {
+            self.load_batches(db, &mut input, &mut meter)
+        };
+        meter.finish();
+        result.map(|()| ExitCode::SUCCESS)
+    }
+
+    fn load_batches(&self, db: &Db, input: &mut Input<'_>, meter: &mut Meter) -> Result<()> {
+        let mut table: Option<Table> = None;
+        let (mut batch, mut bytes, mut count) = (Batch::new(), 0, 0);
+        let commit = |batch: &mut Batch| db.write(std::mem::take(batch), Durability::Sync);
+        while let Some((name, entry)) = input.next()? {
+            let into = match table.take().filter(|table| table.name() == name) {
+                Some(table) => table,
+                None => table_or_new(db, &name)?,
+            };
+            if let Some(Entry { key, value, .. }) = entry {
+                bytes += key.len() + value.len();
+                count += 1;
+                batch.put(&into, &key, &value);
+                meter.add(key.len() + value.len());
+            }
+            table = Some(into);
+            if count >= self.batch || bytes >= BATCH_BYTES {
+                commit(&mut batch)?;
+                (bytes, count) = (0, 0);
+            }
+        }
+        if !batch.is_empty() {
+            commit(&mut batch)?;
+        }
+        Ok(())
+    }
+}
+
+/// Each run of entries of one table is loaded in one go. What the input fails with is told after the entries before it are in.
+fn load_sorted(db: &Db, input: &mut Input<'_>, meter: &mut Meter) -> Result<()> {
+    let mut next = input.next()?;
+    while let Some((name, first)) = next.take() {
+        let table = table_or_new(db, &name)?;
+        let Some(first) = first else {
+            next = input.next()?;
+            continue;
+        };
+        let mut failed = None;
+        let mut entry = Some(first);
+        let entries = std::iter::from_fn(|| {
+            let Entry { key, value, .. } = entry.take()?;
+            meter.add(key.len() + value.len());
+            match input.next() {
+                Ok(Some((_, Some(found)))) if found.table == name => entry = Some(found),
+                Ok(other) => next = other,
+                Err(error) => failed = Some(error),
+            }
+            Some((key, value))
+        });
+        let loaded = table.bulk_load(entries);
+        loaded
+            .with_context(|| format!("table {name}: --sorted wants entries in ascending order for an empty table"))?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// A table by its name, created if need be.
+pub(super) fn table_or_new(db: &Db, name: &str) -> nofault::error::Result<Table> {
+    match db.table(name) {
+        Err(error) if error.kind() == ErrorKind::NotFound => db.create_table(name),
+        other => other,
+    }
+}
+
+/// What to dump, and how.
+pub(super) struct Dump<'a> {
+    pub(super) out: Option<&'a Path>,
+    pub(super) tables: &'a [String],
+    pub(super) format: Format,
+    pub(super) quiet: bool,
+}
+
+impl Dump<'_> {
+    pub(super) fn run(&self, db: &Db, cancel: &AtomicBool) -> Result<ExitCode> {
+        let names = if self.tables.is_empty() { db.table_names()? } else { self.tables.to_vec() };
+        if self.format == Format::Lines && names.len() != 1 {
+            let why = format!("plain lines hold one table and there are {}: choose with --table", names.len());
+            return Err(LabError::new(LabErrorKind::Usage, why).into());
+        }
+        // Before the file is made: a wrong name leaves nothing.
+        let tables = names.iter().map(|name| db.table(name)).collect::<nofault::error::Result<Vec<_>>>()?;
+        let to: Box<dyn Write> = match self.out {
+            Some(path) => {
+                let file = OpenOptions::new().write(true).create_new(true).open(path);
+                Box::new(file.map_err(|error| LabError::system(format_args!("create {}", path.display()), &error))?)
+            }
+            None => Box::new(std::io::stdout().lock()),
+        };
+        let mut out = BufWriter::with_capacity(BUFFER_BYTES, to);
+        let mut meter = Meter::new("dumped", self.quiet);
+        let result = self.write(db, &tables, &mut out, &mut meter, cancel);
+        let result = result.and_then(|()| out.flush().context("write the dump"));
+        // The buffer is not tried again: what could not be written was said.
+        drop(out.into_parts());
+        meter.finish();
+        result.map(|()| ExitCode::SUCCESS)
+    }
+
+    fn write(
+        &self,
+        db: &Db,
+        tables: &[Table],
+        out: &mut impl Write,
+        meter: &mut Meter,
+        cancel: &AtomicBool,
+    ) -> Result<()> {
+        let snapshot = db.snapshot();
+        for table in tables {
+            if self.format == Format::Ndjson {
+                writeln!(out, "{}", codec::to_json(table.name(), None)?)?;
+            }
+            for entry in snapshot.range::<&[u8]>(table, ..)? {
+                if cancel.load(Ordering::Relaxed) {
+                    return Err(LabError::interrupted().into());
+                }
+                let (key, value) = entry?;
+                match self.format {
+                    Format::Ndjson => writeln!(out, "{}", codec::to_json(table.name(), Some((&key, &value)))?)?,
+                    Format::Lines => writeln!(out, "{}\t{}", codec::escape(&key), codec::escape(&value))?,
+                }
+                meter.add(key.len() + value.len());
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,286 @@
+//! The flags of `nofault db`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use nofault::settings::Settings;
+use nofault_lab::config::parse_bytes;
+
+/// `nofault db COMMAND …`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  nofault db create shop --table stock
+  nofault db put shop apples 12 --table stock
+  nofault db scan shop --table stock --prefix app --limit 10
+  nofault db dump shop --out shop.ndjson && nofault db load copy --create --sorted < shop.ndjson
+  nofault db verify shop
+  nofault db bench --dir /mnt/nvme get-tasks commit
+
+Exit codes: 0 done, 1 the key is not there, 2 wrong call (no such database, no such table), 3 no rights, 4 no space,
+5 in use by another process, 6 damaged, 7 not possible here, 8 wrong data was read, 9 the system failed, 130 interrupted.")]
+pub(crate) struct DbArguments {
+    #[command(subcommand)]
+    pub(crate) command: DbCommand,
+}
+
+/// What to do with a database.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DbCommand {
+    /// Create a database with its tables.
+    Create {
+        /// The folder to hold it; made if need be.
+        path: PathBuf,
+        /// A table to create in it; may be repeated. `main` when none is named.
+        #[arg(long, value_name = "NAME")]
+        table: Vec<String>,
+        /// Bytes of a page: 4096 to 65536, a power of two. Cannot be changed later.
+        #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
+        page: Option<u64>,
+        #[command(flatten)]
+        open: OpenArguments,
+    },
+    /// Say what a database holds and how it is read and written here.
+    Stat {
+        /// The database's folder.
+        path: PathBuf,
+        /// Count the entries of every table, which reads all of them.
+        #[arg(long)]
+        count: bool,
+        /// Print as JSON.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        open: OpenArguments,
+    },
+    /// Print the value of a key; exit code 1 when it is not there.
+    Get {
+        /// The database's folder.
+        path: PathBuf,
+        /// The key; after -- it may begin with a hyphen.
+        key: String,
+        /// Write the value's bytes as they are, and no line break.
+        #[arg(long, conflicts_with = "value_encoding")]
+        raw: bool,
+        #[command(flatten)]
+        table: TableArguments,
+        #[command(flatten)]
+        open: OpenArguments,
+    },
+    /// Set the value of a key. Durable when it returns.
+    Put {
+        /// The database's folder.
+        path: PathBuf,
+        /// The key; after -- it may begin with a hyphen.
+        key: String,
+        /// The value; without it standard input is the value, byte for byte.
+        #[arg(allow_negative_numbers = true)]
+        value: Option<String>,
+        /// Create the table if need be.
+        #[arg(long)]
+        create_table: bool,
+        #[command(flatten)]
+        table: TableArguments,
+        #[command(flatten)]
+        open: OpenArguments,
+    },
+    /// Remove keys; exit code 1 when one was not there. Durable when it returns.
+    Delete {
+        /// The database's folder.
+        path: PathBuf,
+        /// The keys; after -- they may begin with a hyphen.
+        #[arg(required = true)]
+        keys: Vec<String>,
+        #[command(flatten)]
+        table: TableArguments,
+        #[command(flatten)]
+        open: OpenArguments,
+    },
+    /// Print entries in the order of their keys, one a line: key, tab, value.
+    Scan {
+        /// The database's folder.
+        path: PathBuf,
+        /// First key.
+        #[arg(long, allow_hyphen_values = true, value_name = "KEY")]
+        from: Option<String>,
+        /// Key to stop before.
+        #[arg(long, allow_hyphen_values = true, value_name = "KEY")]
+        to: Option<String>,
+        /// Only keys that begin so.
+        #[arg(long, allow_hyphen_values = true, conflicts_with_all = ["from", "to"])]
+        prefix: Option<String>,
+        /// From the last key to the first.
+        #[arg(long)]
+        reverse: bool,
+        /// Stop after so many entries.
+        #[arg(long, value_name = "COUNT")]
+        limit: Option<u64>,
+        /// Print keys only.
+        #[arg(long)]
+        keys_only: bool,
+        #[command(flatten)]
+        table: TableArguments,
+        #[command(flatten)]
+        open: OpenArguments,
+    },
+    /// Put entries from a file or standard input into a database; what an interrupted load has put in stays.
+    Load {
+        /// The database's folder.
+        path: PathBuf,
+        /// What to read; standard input by default.
+        file: Option<PathBuf>,
+        /// Create the database; it is an error if there is one.
+        #[arg(long)]
+        create: bool,
+        /// The table of entries that name none (plain lines never do). Tables are created as needed.
+        #[arg(long, default_value = "main", value_name = "NAME")]
+        table: String,
+        /// How entries are written.
+        #[arg(long, value_enum, default_value_t = Format::Ndjson)]
+        format: Format,
+        /// The input is sorted by table and key, and the tables are empty: load past the log, several times faster.
+        #[arg(long)]
+        sorted: bool,
+        /// Entries put together in one durable commit.
+        #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..), value_name = "COUNT", conflicts_with = "sorted")]
+        batch: u64,
+        /// No progress on standard error.
+        #[arg(long, short)]
+        quiet: bool,
+        #[command(flatten)]
+        open: OpenArguments,
+    },
+    /// Write all entries as of one moment to a file or standard output.
+    Dump {
+        /// The database's folder.
+        path: PathBuf,
+        /// Where to write; standard output by default. An existing file is not overwritten.
+        #[arg(long, short, value_name = "FILE")]
+        out: Option<PathBuf>,
+        /// Only this table; may be repeated. All by default. Plain lines hold one table.
+        #[arg(long, value_name = "NAME")]
+        table: Vec<String>,
+        /// How entries are written.
+        #[arg(long, value_enum, default_value_t = Format::Ndjson)]
+        format: Format,
+        /// No progress on standard error.
+        #[arg(long, short)]
+        quiet: bool,
+        #[command(flatten)]
+        open: OpenArguments,
+    },
+    /// Read every page and print everything that is broken; exit code 6 when something is.
+    Verify {
+        /// The database's folder.
+        path: PathBuf,
+        /// Print as JSON.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        open: OpenArguments,
+    },
+    /// Copy what is there now into a new, compact database.
+    Backup {
+        /// The database's folder.
+        path: PathBuf,
+        /// The new database's folder.
+        to: PathBuf,
+        #[command(flatten)]
+        open: OpenArguments,
+    },
+    /// Measure the engine beside the raw device and its rivals.
+    Bench(BenchArguments),
+}
+
+/// How the database is opened.
+#[derive(Debug, Args)]
+pub(crate) struct OpenArguments {
+    /// Memory for pages, page table and log buffers.
+    #[arg(long, value_parser = parse_bytes, default_value = "64MiB", value_name = "SIZE")]
+    cache: u64,
+}
+
+impl OpenArguments {
+    pub(crate) fn settings(&self) -> Settings {
+        let cache_bytes = usize::try_from(self.cache).unwrap_or(usize::MAX);
+        Settings { cache_bytes, ..Settings::default() }
+    }
+}
+
+/// Which table, and how keys and values are written on the command line and in the answer.
+#[derive(Debug, Args)]
+pub(crate) struct TableArguments {
+    /// The table.
+    #[arg(long, default_value = "main", value_name = "NAME")]
+    pub(crate) table: String,
+    /// How keys are written.
+    #[arg(long, value_enum, default_value_t = Encoding::Text, value_name = "ENCODING")]
+    pub(crate) key_encoding: Encoding,
+    /// How values are written.
+    #[arg(long, value_enum, default_value_t = Encoding::Text, value_name = "ENCODING")]
+    pub(crate) value_encoding: Encoding,
+}
+
+/// How bytes are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Encoding {
+    /// As they are; in answers \t, \n, \r, \\ and \xNN stand for what would break a line or is not UTF-8.
+    Text,
+    /// Hexadecimal: 0x00ff.
+    Hex,
+    /// Base64, padded.
+    Base64,
+}
+
+/// How entries are written in a dump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// One JSON object a line: {"table":…,"key":…,"value":…}; "key_base64" and "value_base64" for what is not UTF-8.
+    Ndjson,
+    /// Key, tab, value; \t, \n, \r, \\ and \xNN stand for bytes that would break a line or are not UTF-8.
+    Lines,
+}
+
+/// The flags of `nofault db bench`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArguments {
+    /// Which works, all by default; --list names them.
+    #[arg(value_name = "WORK")]
+    pub(crate) works: Vec<String>,
+    /// Name the works, and stop.
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Folder on the file system to be measured; a folder of its own is made in it and removed.
+    #[arg(long, default_value = ".")]
+    pub(crate) dir: PathBuf,
+    /// Bytes of the data sets that do not fit the cache.
+    #[arg(long, value_parser = parse_bytes, default_value = "128MiB", value_name = "SIZE")]
+    pub(crate) size: u64,
+    /// Keys of the data set that is all in memory.
+    #[arg(long, default_value_t = 200_000, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) memory_keys: u64,
+    /// Memory of the databases that do not fit; an eighth of --size by default, and at least 1 MiB.
+    #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
+    pub(crate) cache: Option<u64>,
+    /// Bytes of a value, as in 100,1000.
+    #[arg(long, value_delimiter = ',', default_value = "100,1000", value_name = "BYTES", value_parser = clap::value_parser!(u32).range(16..=65536))]
+    pub(crate) values: Vec<u32>,
+    /// Log of the database that is reopened after a crash.
+    #[arg(long, value_parser = parse_bytes, default_value = "16MiB", value_name = "SIZE")]
+    pub(crate) log: u64,
+    /// Longest time of one measurement, in seconds.
+    #[arg(long, default_value_t = 0.5, value_name = "SECONDS")]
+    pub(crate) seconds: f64,
+    /// How often each is measured, everybody in turn.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..), value_name = "COUNT")]
+    pub(crate) repeats: u32,
+    /// Seed of keys, values and order.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print as JSON instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// No progress on standard error.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}

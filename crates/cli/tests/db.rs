@@ -1,0 +1,213 @@
+//! `nofault db` as a user meets it: the program is run, and what it prints and answers is looked at.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Runs `nofault db …` in `folder`, with `input` on standard input.
+fn db_with(folder: &Path, arguments: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_nofault"))
+        .arg("db")
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let input = input.to_vec();
+    // A child that does not read its input may close it.
+    let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let output = child.wait_with_output().expect("it ends");
+    feeder.join().expect("it feeds");
+    output
+}
+
+fn db(folder: &Path, arguments: &[&str]) -> Output {
+    db_with(folder, arguments, b"")
+}
+
+/// What a call printed, which must have ended with `code`.
+fn said(output: &Output, code: i32) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{}{}", text(&output.stdout), text(&output.stderr));
+    if code == 0 { text(&output.stdout) } else { text(&output.stderr) }
+}
+
+#[test]
+fn what_is_put_is_found_scanned_and_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| db(folder.path(), arguments);
+    assert!(said(&run(&["get", "shop", "pears"]), 2).contains("no database in shop"));
+    said(&run(&["create", "shop", "--table", "stock"]), 0);
+    assert!(said(&run(&["create", "shop"]), 2).contains("open it"));
+    assert!(said(&run(&["put", "shop", "pears", "3"]), 2).contains("its tables are: stock"));
+    for (key, value) in [("pears", "3"), ("apples", "12"), ("plums", "-4")] {
+        said(&run(&["put", "shop", key, value, "--table", "stock"]), 0);
+    }
+    said(
+        &db_with(folder.path(), &["put", "shop", "0x00ff", "--key-encoding", "hex", "--table", "stock"], b"a\tb\n\xff"),
+        0,
+    );
+    let scan = |flags: &[&str]| said(&run(&[&["scan", "shop", "--table", "stock"], flags].concat()), 0);
+    assert_eq!(scan(&[]), "\0\\xff\ta\\tb\\n\\xff\napples\t12\npears\t3\nplums\t-4\n");
+    assert_eq!(scan(&["--from", "apples", "--to", "plums", "--reverse"]), "pears\t3\napples\t12\n");
+    assert_eq!(scan(&["--prefix", "p", "--limit", "1", "--keys-only"]), "pears\n");
+    assert_eq!(scan(&["--limit", "1", "--key-encoding", "hex", "--value-encoding", "base64"]), "0x00ff\tYQliCv8=\n");
+    assert_eq!(said(&run(&["get", "shop", "apples", "--table", "stock", "--raw"]), 0), "12");
+    assert!(said(&run(&["delete", "shop", "apples", "cherries", "--table", "stock"]), 1).contains("cherries"));
+    assert!(said(&run(&["get", "shop", "apples", "--table", "stock"]), 1).contains("no key apples"));
+    assert!(said(&run(&["get", "shop", "0xabc", "--table", "stock", "--key-encoding", "hex"]), 2).contains("pairs"));
+    let stat: serde_json::Value = serde_json::from_str(&said(&run(&["stat", "shop", "--count", "--json"]), 0)).unwrap();
+    assert_eq!(stat["tables"]["stock"], 3);
+    assert_eq!(stat["page_bytes"], 4096);
+    assert!(said(&run(&["stat", "shop"]), 0).contains("stock"));
+}
+
+#[test]
+fn a_dump_loaded_again_by_every_way_gives_the_same_dump() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| db(folder.path(), arguments);
+    let mut lines = String::from("{\"table\":\"empty\"}\n");
+    for number in 0..3000 {
+        let long = "x".repeat(number % 50 * 100);
+        lines += &format!("{{\"table\":\"t\",\"key\":\"{number:06}\",\"value\":\"{number}{long}\"}}\n");
+    }
+    lines += "{\"table\":\"u\",\"key_base64\":\"/w==\",\"value\":\"\\t\\n\"}\n";
+    said(&db_with(folder.path(), &["load", "a", "--create", "--batch", "700", "-q"], lines.as_bytes()), 0);
+    assert!(said(&db_with(folder.path(), &["load", "a", "--create"], b""), 2).contains("already"));
+    let first = said(&run(&["dump", "a", "-q"]), 0);
+    assert_eq!(first.lines().count(), lines.lines().count() + 2, "a line for each table and entry");
+    said(&run(&["dump", "a", "--out", "a.ndjson"]), 0);
+    assert!(!run(&["dump", "a", "--out", "a.ndjson"]).status.success(), "an existing file is not overwritten");
+    said(&run(&["load", "b", "a.ndjson", "--create", "--sorted"]), 0);
+    assert!(said(&run(&["dump", "b", "-q"]), 0) == first);
+    said(&run(&["backup", "b", "c"]), 0);
+    assert!(said(&run(&["dump", "c", "-q"]), 0) == first);
+    assert_eq!(said(&run(&["backup", "b", "c"]), 2).lines().count(), 1);
+    for name in ["a", "b", "c"] {
+        said(&run(&["verify", name]), 0);
+    }
+
+    assert!(said(&run(&["dump", "a", "--format", "lines"]), 2).contains("--table"));
+    let plain = said(&run(&["dump", "a", "--format", "lines", "--table", "u", "-q"]), 0);
+    assert_eq!(plain, "\\xff\t\\t\\n\n");
+    said(&db_with(folder.path(), &["load", "b", "--format", "lines", "--table", "v"], plain.as_bytes()), 0);
+    assert_eq!(said(&run(&["dump", "b", "--format", "lines", "--table", "v", "-q"]), 0), plain);
+}
+
+#[test]
+fn wrong_input_is_named_by_its_line_and_what_came_before_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = "{\"key\":\"a\",\"value\":\"1\"}\n";
+    let bad = format!("{good}{{\"key\":\"b\"}}\n");
+    for sorted in [false, true] {
+        let name = if sorted { "sorted" } else { "plain" };
+        let flags = ["load", name, "--create", "--batch", "1"];
+        let flags = if sorted { &["load", name, "--create", "--sorted"][..] } else { &flags };
+        let error = said(&db_with(folder.path(), flags, bad.as_bytes()), 2);
+        assert!(error.contains("standard input, line 2: has no value"), "{error}");
+        assert_eq!(said(&db(folder.path(), &["scan", name]), 0), "a\t1\n");
+    }
+    let unsorted = "{\"key\":\"b\",\"value\":\"\"}\n{\"key\":\"a\",\"value\":\"\"}\n";
+    let error = said(&db_with(folder.path(), &["load", "u", "--create", "--sorted"], unsorted.as_bytes()), 2);
+    assert!(error.contains("ascending"), "{error}");
+    assert_eq!(said(&db(folder.path(), &["scan", "u"]), 0), "");
+}
+
+#[test]
+fn damage_is_printed_page_by_page_and_has_its_exit_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines: String = (0..5000).map(|n| format!("{{\"key\":\"{n:08}\",\"value\":\"{n:090}\"}}\n")).collect();
+    said(&db_with(folder.path(), &["load", "d", "--create", "--sorted", "-q"], lines.as_bytes()), 0);
+    let path = folder.path().join("d/data");
+    let mut data = std::fs::read(&path).unwrap();
+    let broken: Vec<_> = (0..data.len() / 4096)
+        .filter(|block| data[block * 4096..][..4096].windows(4).any(|found| found == b"0004"))
+        .skip(20)
+        .take(2)
+        .collect();
+    assert_eq!(broken.len(), 2, "the data file has leaves to break");
+    broken.iter().for_each(|block| data[block * 4096 + 2000] ^= 1);
+    std::fs::write(&path, data).unwrap();
+    let output = db(folder.path(), &["verify", "d"]);
+    said(&output, 6);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let pages = printed.lines().filter(|line| line.contains("page")).count();
+    assert!(pages >= 2, "{printed}");
+    let report: serde_json::Value =
+        serde_json::from_slice(&db(folder.path(), &["verify", "d", "--json"]).stdout).unwrap();
+    assert_eq!(report["clean"], false);
+    assert!(report["problems"].as_array().unwrap().iter().all(|problem| problem["page"].is_u64()), "{report}");
+    assert!(said(&db(folder.path(), &["dump", "d", "-q"]), 6).contains("page"));
+}
+
+#[test]
+fn a_reader_that_goes_is_no_error_and_a_second_process_is_told_who_has_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines: String = (0..20_000).map(|n| format!("{{\"key\":\"{n:08}\",\"value\":\"{n:090}\"}}\n")).collect();
+    said(&db_with(folder.path(), &["load", "d", "--create", "--sorted", "-q"], lines.as_bytes()), 0);
+    for command in ["scan", "dump"] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_nofault"))
+            .args(["db", command, "d"])
+            .current_dir(folder.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut reader = BufReader::with_capacity(64, child.stdout.take().unwrap());
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        assert!(!line.is_empty());
+        // It cannot end while its pipe is full: now it is sure to have the database open.
+        let busy = said(&db(folder.path(), &["get", "d", "00000001"]), 5);
+        assert!(busy.contains(&child.id().to_string()), "{busy}");
+        drop(reader);
+        assert!(child.wait().unwrap().success(), "{command}");
+    }
+}
+
+#[test]
+fn an_interrupted_load_ends_with_its_code_and_leaves_a_sound_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_nofault"))
+        .args(["db", "load", "d", "--create", "--batch", "10"])
+        .current_dir(folder.path())
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let line = |number: u64| format!("{{\"key\":\"{number:08}\",\"value\":\"v\"}}\n");
+    (0..2000).for_each(|number| stdin.write_all(line(number).as_bytes()).unwrap());
+    stdin.flush().unwrap();
+    // Its database is there: it has installed its handler long before.
+    while !folder.path().join("d/data").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    // It looks at the wish before each line: the next one wakes it.
+    let _ = stdin.write_all(line(2000).as_bytes());
+    drop(stdin);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    said(&db(folder.path(), &["verify", "d"]), 0);
+}
+
+#[test]
+fn the_benchmark_runs_tiny_and_prints_figures_with_their_baselines() {
+    let folder = tempfile::tempdir().unwrap();
+    let list = said(&db(folder.path(), &["bench", "--list"]), 0);
+    assert!(list.contains("get-tasks") && list.contains("ycsb"));
+    let flags =
+        ["--size", "1MiB", "--memory-keys", "1000", "--seconds", "0.02", "--repeats", "1", "--values", "100", "-q"];
+    let run = |more: &[&str]| db(folder.path(), &[&["bench"], more, &flags].concat());
+    let report: serde_json::Value = serde_json::from_str(&said(&run(&["get-one", "space", "--json"]), 0)).unwrap();
+    assert_eq!(report["rows"][0]["work"], "get-one");
+    assert!(report["rows"][0]["baselines"][0]["ratio"].as_f64().unwrap() > 0.0);
+    assert!(said(&run(&["commit"]), 0).contains("device overwrite"));
+    assert!(said(&run(&["gets"]), 2).contains("get-many"));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}

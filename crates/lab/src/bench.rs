@@ -1,0 +1,200 @@
+//! `nofault db bench`: what the engine does beside the raw device and its rivals, all in one run.
+//!
+//! It stands in the lab because the lab measures, and may use the engine and its rivals; the command line only prints.
+//!
+//! Kept true by: every value that is read is checked whole while it is timed, and a wrong one ends the run; engine and
+//! baselines take turns, so a machine that changes changes for all; everything lies in one folder that is made and removed.
+
+mod data;
+mod device;
+mod reads;
+mod row;
+mod store;
+mod tasks;
+mod writes;
+mod ycsb;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use nofault::settings::Settings;
+
+use self::data::Data;
+pub use self::row::{Baseline, BenchReport, Limit, Row, Spread};
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::format;
+
+/// The folder in the user's folder that the run makes and removes.
+const FOLDER: &str = "nofault-bench";
+
+/// Sizes and times of a run.
+#[derive(Debug, Clone)]
+pub struct BenchOptions {
+    /// Names of the works; all when empty.
+    pub works: Vec<String>,
+    /// Where a folder for the run is made.
+    pub dir: PathBuf,
+    /// Bytes of keys and values of the data sets that do not fit the cache.
+    pub data_bytes: u64,
+    /// Entries of the data set that is all in memory.
+    pub memory_keys: u64,
+    /// Memory of the databases that do not fit.
+    pub cache_bytes: u64,
+    /// Sizes of values.
+    pub value_bytes: Vec<usize>,
+    /// Log that is left behind before the database is opened again.
+    pub log_bytes: u64,
+    /// Longest time of one measurement.
+    pub time: Duration,
+    /// How often each is measured.
+    pub repeats: u32,
+    /// Of keys, values and order.
+    pub seed: u64,
+}
+
+/// A name, what it measures, and the code.
+type Work = (&'static str, &'static str, fn(&mut Bench<'_>) -> Result<()>);
+
+const WORKS: [Work; 12] = [
+    ("get-memory", "random gets, all in memory, 1 and 2 threads", reads::get_memory),
+    ("get-tasks", "random gets out of core, 64 tasks on one executor thread", tasks::get_tasks),
+    ("get-many", "batches of 64 and 256 random gets out of core, one thread", reads::get_many),
+    ("get-one", "one blocking random get at a time, out of core", reads::get_one),
+    ("scan", "full scan, cold: bulk-loaded, and after rewriting a tenth", reads::scan),
+    ("commit", "durable single-put commits, 1 and 64 writers", tasks::commit),
+    ("bulk-load", "sorted bulk load", writes::bulk_load),
+    ("put-batch", "random puts in durable batches of 1000, out of core", writes::put_batch),
+    ("reopen", "opening after a crash with a full log", writes::reopen),
+    ("space", "bytes of file for each user byte after bulk load", writes::space),
+    ("long-reader", "growth under updates while a reader is held", writes::long_reader),
+    ("ycsb", "YCSB A to F, 2 threads", ycsb::ycsb),
+];
+
+/// Names of the works and what they measure.
+pub fn works() -> impl Iterator<Item = (&'static str, &'static str)> {
+    WORKS.iter().map(|(name, what, _)| (*name, *what))
+}
+
+/// Measures; `say` is told what is being done. What was measured before an interruption is in the answer, with the error.
+///
+/// # Errors
+/// `Usage` for an unknown work or sizes that make no sense; `Busy` when the folder of a run is there already.
+pub fn run(
+    options: &BenchOptions,
+    cancel: &AtomicBool,
+    say: &mut dyn FnMut(&str),
+) -> Result<(BenchReport, Option<LabError>)> {
+    let usage = |why: String| LabError::new(LabErrorKind::Usage, why);
+    if let Some(unknown) = options.works.iter().find(|name| works().all(|(work, _)| work != *name)) {
+        let names: Vec<_> = works().map(|(name, _)| name).collect();
+        return Err(usage(format!("no work is called '{unknown}'; there are {}", names.join(", "))));
+    }
+    if options.time.is_zero() || options.value_bytes.iter().any(|bytes| *bytes < 16) {
+        return Err(usage("the time must be above zero, and values of 16 bytes or more".into()));
+    }
+    let folder = options.dir.join(FOLDER);
+    std::fs::create_dir(&folder).map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            let why =
+                format!("{} is there: of a run under way, or of one that was killed; then remove it", folder.display());
+            LabError::new(LabErrorKind::Busy, why)
+        }
+        _ => LabError::system(format_args!("create {}", folder.display()), &error),
+    })?;
+    let mut bench = Bench { options, folder: &folder, cancel, say, rows: Vec::new() };
+    let chosen = |name: &str| options.works.is_empty() || options.works.iter().any(|work| work == name);
+    let works = WORKS.iter().filter(|(name, ..)| chosen(name));
+    let ended = works.map(|(name, what, work)| {
+        (bench.say)(&format!("{name}: {what}"));
+        work(&mut bench)
+    });
+    let trouble = ended.filter_map(Result::err).next();
+    let rows = bench.rows.into_iter().map(Row::finish).collect();
+    let removed = std::fs::remove_dir_all(&folder);
+    let trouble = trouble.or_else(|| removed.err().map(|error| LabError::system(folder.display(), &error)));
+    Ok((BenchReport { conditions: conditions(options), rows }, trouble))
+}
+
+fn conditions(options: &BenchOptions) -> Vec<String> {
+    let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+    let mut said = vec![
+        format!(
+            "{cpus} CPUs; out of core: {} of keys and values, {} of memory; in memory: {} keys; seed {}; each {} times, up to {}",
+            format::bytes(options.data_bytes),
+            format::bytes(options.cache_bytes),
+            options.memory_keys,
+            options.seed,
+            options.repeats,
+            format::duration(options.time.as_secs_f64()),
+        ),
+        "keys of 16 bytes; every answer was checked whole while it was timed; \"device\" is a raw ring or pread pool on the same file"
+            .into(),
+    ];
+    if cfg!(debug_assertions) {
+        said.push("built without optimisation: no figure says anything about speed".into());
+    }
+    said
+}
+
+/// A run under way.
+struct Bench<'a> {
+    options: &'a BenchOptions,
+    folder: &'a Path,
+    cancel: &'a AtomicBool,
+    say: &'a mut dyn FnMut(&str),
+    rows: Vec<Row>,
+}
+
+impl Bench<'_> {
+    /// Fails when the user wants to stop.
+    fn go_on(&self) -> Result<()> {
+        if self.cancel.load(Ordering::Relaxed) { Err(LabError::interrupted()) } else { Ok(()) }
+    }
+
+    /// A place with nothing in it.
+    fn place(&self, name: &str) -> Result<PathBuf> {
+        let path = self.folder.join(name);
+        let removed = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        match removed {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(LabError::system(path.display(), &error)),
+            _ => Ok(path),
+        }
+    }
+
+    /// The entries that do not fit.
+    fn large(&self, value_bytes: usize) -> Data {
+        Data::of_bytes(self.options.data_bytes, value_bytes, self.options.seed)
+    }
+
+    /// A pool that holds a small part of them.
+    fn small_pool(&self) -> Settings {
+        let cache_bytes = usize::try_from(self.options.cache_bytes).unwrap_or(usize::MAX);
+        Settings { cache_bytes, ..Settings::default() }
+    }
+
+    /// A pool that holds all of `data`.
+    fn large_pool(&self, data: Data) -> Settings {
+        let cache_bytes = usize::try_from(data.user_bytes() * 2 + (64 << 20)).unwrap_or(usize::MAX);
+        Settings { cache_bytes, ..Settings::default() }
+    }
+
+    /// The rounds of a measurement, each with its number, until the user stops.
+    fn rounds(&self) -> std::ops::Range<u32> {
+        0..self.options.repeats
+    }
+}
+
+/// What a row says of the size of values.
+fn values(value_bytes: usize) -> String {
+    format!("{value_bytes} B")
+}
+
+/// CPU of this process so far, in seconds.
+fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}

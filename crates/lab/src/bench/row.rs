@@ -1,0 +1,214 @@
+//! What the benchmark found: for each work the engine's figure and the baselines of the same run, with their spread.
+
+use std::fmt::Write as _;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+
+use crate::format::Unit;
+
+/// The engine's name in the rows.
+pub(super) const ENGINE: &str = "nofault";
+
+/// Everything that was measured.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct BenchReport {
+    /// Sizes, seed and machine, in words.
+    pub conditions: Vec<String>,
+    /// One for each work, size of value and number of threads.
+    pub rows: Vec<Row>,
+}
+
+/// One piece of work.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// Its name.
+    pub work: &'static str,
+    /// What else tells it from others: bytes of a value, threads.
+    pub variant: String,
+    /// What the figures count.
+    #[serde(serialize_with = "unit_name")]
+    pub unit: Unit,
+    /// The engine's figure, if it has one.
+    pub engine: Option<Spread>,
+    /// What the figure must reach by itself.
+    pub limit: Option<Limit>,
+    /// What it is compared with.
+    pub baselines: Vec<Baseline>,
+    /// What else is known: reads and CPU for each operation, what was unequal.
+    pub notes: Vec<String>,
+    #[serde(skip)]
+    samples: Vec<(String, Vec<f64>)>,
+}
+
+/// A bound of the engine's figure.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// Not less than this.
+    AtLeast(f64),
+    /// Not more than this.
+    AtMost(f64),
+}
+
+/// Something to compare with.
+#[derive(Debug, Clone, Serialize)]
+pub struct Baseline {
+    /// What it is.
+    pub name: String,
+    /// Its figure; `None` where it was not built or could not run.
+    pub figure: Option<Spread>,
+    /// The engine's median over its median.
+    pub ratio: Option<f64>,
+    /// What the ratio is to reach.
+    pub reach: Option<f64>,
+    /// Why there is no figure.
+    pub missing: Option<String>,
+}
+
+/// Repeated measurements of one thing.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Spread {
+    /// The middle one.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// How many.
+    pub count: usize,
+}
+
+impl Spread {
+    fn of(samples: &[f64]) -> Option<Self> {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        let middle = |index: usize| sorted[index.min(sorted.len() - 1)];
+        let median = (middle((sorted.len() - 1) / 2) + middle(sorted.len() / 2)) / 2.0;
+        Some(Self { median, min, max, count: sorted.len() })
+    }
+}
+
+impl Row {
+    pub(super) fn new(work: &'static str, variant: impl Into<String>, unit: Unit) -> Self {
+        let (baselines, notes, samples) = (Vec::new(), Vec::new(), Vec::new());
+        Self { work, variant: variant.into(), unit, engine: None, limit: None, baselines, notes, samples }
+    }
+
+    /// Adds one measurement of `who`.
+    pub(super) fn add(&mut self, who: &str, value: f64) {
+        match self.samples.iter_mut().find(|(name, _)| name == who) {
+            Some((_, samples)) => samples.push(value),
+            None => self.samples.push((who.to_owned(), vec![value])),
+        }
+    }
+
+    /// Says something about the figures, once.
+    pub(super) fn note(&mut self, note: impl Into<String>) {
+        let note = note.into();
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    /// The engine's figure is to be at least `reach` times that of `name`.
+    pub(super) fn compare(&mut self, name: &str, reach: Option<f64>) {
+        let baseline = Baseline { name: name.to_owned(), figure: None, ratio: None, reach, missing: None };
+        self.baselines.push(baseline);
+    }
+
+    /// There is no figure of `name`, and why.
+    pub(super) fn missing(&mut self, name: &str, reach: Option<f64>, why: &str) {
+        let missing = Some(why.to_owned());
+        self.baselines.push(Baseline { name: name.to_owned(), figure: None, ratio: None, reach, missing });
+    }
+
+    /// Puts the samples where they belong.
+    pub(super) fn finish(mut self) -> Self {
+        let figure = |name: &str| self.samples.iter().find(|(who, _)| who == name).and_then(|(_, s)| Spread::of(s));
+        self.engine = figure(ENGINE);
+        for baseline in &mut self.baselines {
+            baseline.figure = figure(&baseline.name);
+            baseline.ratio = match (self.engine, baseline.figure) {
+                (Some(engine), Some(other)) if other.median != 0.0 => Some(engine.median / other.median),
+                _ => None,
+            };
+        }
+        self
+    }
+}
+
+impl BenchReport {
+    /// A table for a terminal, `width` columns wide (at least 60), and the notes under it.
+    pub fn text(&self, width: u16) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_FULL_CONDENSED);
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width.max(60));
+        table.set_header(["work", "nofault", "spread", "compared with", "its figure", "ratio", "to reach"]);
+        for row in &self.rows {
+            let show = |spread: Option<Spread>| spread.map_or("–".to_owned(), |spread| row.unit.show(spread.median));
+            let title = format!("{} {}", row.work, row.variant);
+            let limit = row.limit.map(|limit| match limit {
+                Limit::AtLeast(value) => format!("≥ {}", row.unit.show(value)),
+                Limit::AtMost(value) => format!("≤ {}", row.unit.show(value)),
+            });
+            let first = [title, show(row.engine), row.engine.map_or(String::new(), |spread| relative(&spread))];
+            let mut others: Vec<[String; 4]> = row
+                .baselines
+                .iter()
+                .map(|baseline| {
+                    [
+                        baseline.name.clone(),
+                        baseline.missing.clone().unwrap_or_else(|| show(baseline.figure)),
+                        baseline.ratio.map_or("–".into(), |ratio| Unit::Ratio.show(ratio)),
+                        baseline.reach.map_or(String::new(), |reach| format!("≥ {}", Unit::Ratio.show(reach))),
+                    ]
+                })
+                .collect();
+            if let Some(limit) = limit {
+                others.insert(0, ["(by itself)".into(), String::new(), String::new(), limit]);
+            }
+            if others.is_empty() {
+                others.push(Default::default());
+            }
+            for (index, other) in others.into_iter().enumerate() {
+                let lead = if index == 0 { first.clone() } else { Default::default() };
+                table.add_row(lead.into_iter().chain(other));
+            }
+        }
+        for index in [1, 2, 4, 5, 6] {
+            if let Some(column) = table.column_mut(index) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        let mut text = format!("{table}\n");
+        for row in self.rows.iter().filter(|row| !row.notes.is_empty()) {
+            let _ = writeln!(text, "{} {}: {}", row.work, row.variant, row.notes.join("; "));
+        }
+        self.conditions.iter().for_each(|condition| {
+            let _ = writeln!(text, "{condition}");
+        });
+        text
+    }
+}
+
+/// The spread around the median: `-3 +2 %`; `1 run` for a single value.
+fn relative(spread: &Spread) -> String {
+    if spread.count < 2 || spread.median == 0.0 {
+        return format!("{} run", spread.count);
+    }
+    let part = |value: f64| (value / spread.median - 1.0) * 100.0;
+    format!("-{:.0} +{:.0} %", part(spread.min).abs(), part(spread.max))
+}
+
+fn unit_name<S: serde::Serializer>(unit: &Unit, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(match unit {
+        Unit::PerSecond => "per_second",
+        Unit::BytesPerSecond => "bytes_per_second",
+        Unit::Seconds => "seconds",
+        Unit::Ratio => "ratio",
+        Unit::Percent => "percent",
+        _ => "count",
+    })
+}

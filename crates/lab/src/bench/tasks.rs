@@ -1,0 +1,193 @@
+//! Works on one single-threaded executor: many tasks that read out of core beside a 1 ms ticker, and many that commit.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::task::LocalSet;
+
+use super::data::{Data, mix};
+use super::reads::note_reads;
+use super::row::{ENGINE, Limit, Row};
+use super::store::Engine;
+use super::{Bench, cpu_seconds, device, values};
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::format::Unit;
+use crate::ticker::Ticker;
+
+/// Tasks that read, and writers that commit.
+const TASKS: u64 = 64;
+/// Bytes of the file that the raw durable writes go through.
+const RAW_LOG_BYTES: u64 = 16 << 20;
+
+/// See [`super::WORKS`].
+pub(super) fn get_tasks(bench: &mut Bench<'_>) -> Result<()> {
+    for value_bytes in bench.options.value_bytes.clone() {
+        let data = bench.large(value_bytes);
+        let place = bench.place("engine")?;
+        let engine = Engine::load(&place, data, &bench.small_pool())?;
+        let mut row = Row::new("get-tasks", values(value_bytes), Unit::PerSecond);
+        let mut ticks = Row::new("ticker p99.9", format!("beside get-tasks, {}", values(value_bytes)), Unit::Seconds);
+        for round in bench.rounds() {
+            bench.go_on()?;
+            let (misses, cpu) = (engine.db.stats().pool.misses, cpu_seconds());
+            let done = on_executor(TASKS, bench.options.time, |task, run| {
+                let table = AsRef::<nofault::Table>::as_ref(&engine.table).clone();
+                async move {
+                    let mut chance = fastrand::Rng::with_seed(mix(task) ^ u64::from(round));
+                    while run.goes_on() {
+                        let number = chance.u64(0..data.count);
+                        let value = table.get(data.key(number)).await?;
+                        data.check(ENGINE, number, value.as_deref())?;
+                        run.count();
+                    }
+                    Ok(())
+                }
+            })?;
+            row.add(ENGINE, done.count as f64 / done.seconds);
+            note_reads(&mut row, &engine, misses, done.count as f64, cpu_seconds() - cpu);
+            ticks.add(ENGINE, done.late_p999());
+            // The same executor with one task that only sleeps: what the machine itself makes late.
+            let idle = on_executor(1, bench.options.time, |_, run| async move {
+                while run.goes_on() {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                Ok(())
+            })?;
+            ticks.add("idle executor", idle.late_p999());
+            let (file, used) = (place.join("data"), engine.used_bytes());
+            row.add("device", device::random_reads(&file, used, TASKS as usize, bench.options.time, u64::from(round))?);
+        }
+        row.compare("device", Some(0.9));
+        ticks.compare("idle executor", None);
+        ticks.limit = Some(Limit::AtMost(0.001));
+        bench.rows.extend([row, ticks]);
+    }
+    Ok(())
+}
+
+/// See [`super::WORKS`].
+pub(super) fn commit(bench: &mut Bench<'_>) -> Result<()> {
+    let value_bytes = bench.options.value_bytes.first().copied().unwrap_or(100);
+    let data = Data { count: 10_000, value_bytes, seed: bench.options.seed };
+    let engine = Engine::load(&bench.place("engine")?, data, &bench.large_pool(data))?;
+    let raw = bench.place("raw")?;
+    device::sequential_write(&raw, RAW_LOG_BYTES)?;
+    for (writers, reach) in [(1, 0.9), (TASKS, 15.0)] {
+        let mut row = Row::new("commit", format!("{}, {writers} writers", values(value_bytes)), Unit::PerSecond);
+        for round in bench.rounds() {
+            bench.go_on()?;
+            let log = engine.db.stats().log;
+            let done = if writers == 1 {
+                one_writer(&engine, data, bench.options.time)?
+            } else {
+                on_executor(writers, bench.options.time, |task, run| {
+                    let table = AsRef::<nofault::Table>::as_ref(&engine.table).clone();
+                    async move {
+                        let mut chance = fastrand::Rng::with_seed(mix(task) ^ u64::from(round));
+                        while run.goes_on() {
+                            let (key, value) = data.changed(chance.u64(0..data.count), chance.u64(..));
+                            table.put(key, value).await?;
+                            run.count();
+                        }
+                        Ok(())
+                    }
+                })?
+            };
+            row.add(ENGINE, done.count as f64 / done.seconds);
+            let groups = engine.db.stats().log.groups_written - log.groups_written;
+            row.notes.retain(|note| !note.starts_with("last run: "));
+            let each = crate::format::digits(done.count as f64 / groups.max(1) as f64);
+            row.note(format!("last run: {each} commits a write of the log"));
+            row.add("device overwrite", device::durable_writes(&raw, RAW_LOG_BYTES, bench.options.time)?);
+        }
+        row.compare("device overwrite", Some(reach));
+        bench.rows.push(row);
+    }
+    // What was acknowledged is there.
+    for number in 0..data.count {
+        data.check(ENGINE, number, engine.table.get(data.key(number))?.as_deref())?;
+    }
+    Ok(())
+}
+
+fn one_writer(engine: &Engine, data: Data, time: Duration) -> Result<Done> {
+    let mut chance = fastrand::Rng::with_seed(data.seed);
+    let (started, mut count) = (Instant::now(), 0);
+    while started.elapsed() < time {
+        let (key, value) = data.changed(chance.u64(0..data.count), chance.u64(..));
+        engine.table.put(key, value)?;
+        count += 1;
+    }
+    Ok(Done { count, seconds: started.elapsed().as_secs_f64(), late: Vec::new() })
+}
+
+/// What the tasks of a run share.
+#[derive(Clone)]
+struct Run {
+    ends: Instant,
+    count: Rc<Cell<u64>>,
+    failed: Rc<Cell<bool>>,
+}
+
+impl Run {
+    fn goes_on(&self) -> bool {
+        !self.failed.get() && Instant::now() < self.ends
+    }
+
+    fn count(&self) {
+        self.count.set(self.count.get() + 1);
+    }
+}
+
+/// What they did.
+struct Done {
+    count: u64,
+    seconds: f64,
+    late: Vec<Duration>,
+}
+
+impl Done {
+    /// How late the ticker was, 99.9 % of the time.
+    fn late_p999(mut self) -> f64 {
+        self.late.sort();
+        let rank = (self.late.len() as f64 * 0.999) as usize;
+        self.late.get(rank.min(self.late.len().saturating_sub(1))).map_or(0.0, Duration::as_secs_f64)
+    }
+}
+
+/// Runs so many tasks for so long on this thread, with a ticker beside them.
+fn on_executor<T: Future<Output = Result<()>> + 'static>(
+    tasks: u64,
+    time: Duration,
+    make: impl Fn(u64, Run) -> T,
+) -> Result<Done> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| LabError::system("start an executor", &error))?;
+    LocalSet::new().block_on(&runtime, async {
+        let ticker = Rc::new(Ticker::prepare()?);
+        let started = Instant::now();
+        let run = Run { ends: started + time, count: Rc::default(), failed: Rc::default() };
+        ticker.start()?;
+        let ticking = tokio::task::spawn_local({
+            let ticker = Rc::clone(&ticker);
+            async move { ticker.run().await }
+        });
+        let running: Vec<_> = (0..tasks).map(|task| tokio::task::spawn_local(make(task, run.clone()))).collect();
+        let mut result = Ok(());
+        for task in running {
+            let ended = task.await;
+            let ended = ended.map_err(|error| LabError::new(LabErrorKind::System, format!("a task: {error}")));
+            if let Err(error) = ended.flatten() {
+                run.failed.set(true);
+                result = Err(error);
+            }
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        ticker.collect();
+        ticking.abort();
+        result.map(|()| Done { count: run.count.get(), seconds, late: ticker.lateness() })
+    })
+}

@@ -1,0 +1,46 @@
+//! The whole benchmark, tiny: that every work runs, checks its answers and leaves nothing behind.
+
+use super::*;
+
+fn tiny(dir: &Path, works: &[&str]) -> BenchOptions {
+    BenchOptions {
+        works: works.iter().map(|work| (*work).to_owned()).collect(),
+        dir: dir.to_path_buf(),
+        data_bytes: 2 << 20,
+        memory_keys: 2000,
+        cache_bytes: 1 << 20,
+        value_bytes: vec![100, 1000],
+        log_bytes: 1 << 20,
+        time: Duration::from_millis(20),
+        repeats: 1,
+        seed: 1,
+    }
+}
+
+#[test]
+fn every_work_runs_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let cancel = AtomicBool::new(false);
+    for (name, _) in works() {
+        let (report, trouble) = run(&tiny(folder.path(), &[name]), &cancel, &mut |_| {}).unwrap();
+        assert_eq!(trouble, None, "{name}");
+        assert!(!report.rows.is_empty() && report.rows.iter().all(|row| row.engine.is_some()), "{name}");
+        for baseline in report.rows.iter().flat_map(|row| &row.baselines) {
+            assert!(baseline.figure.is_some() != baseline.missing.is_some(), "{name}: {baseline:?}");
+        }
+        assert!(report.text(100).contains(name.split('-').next().unwrap()));
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_wrong_call_says_what_there_is_and_an_interruption_keeps_what_was_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = run(&tiny(folder.path(), &["gets"]), &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("get-many"), "{error}");
+    let cancel = AtomicBool::new(true);
+    let (report, trouble) = run(&tiny(folder.path(), &["space", "get-one"]), &cancel, &mut |_| {}).unwrap();
+    assert_eq!(trouble.map(|error| error.kind()), Some(LabErrorKind::Interrupted));
+    assert!(report.rows.iter().all(|row| row.work != "get-one"));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}

@@ -1,0 +1,211 @@
+//! Works that write: bulk load, batches, opening after a crash, and how files grow.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::Instant;
+
+use nofault::settings::Settings;
+
+use super::data::Data;
+use super::reads::{peers_of, rewrite};
+use super::row::{ENGINE, Limit, Row};
+use super::store::{Engine, PEERS, Store, peer};
+use super::{Bench, device, values};
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::format::{self, Unit};
+
+/// Entries of a batch.
+const BATCH: u64 = 1000;
+
+/// See [`super::WORKS`].
+pub(super) fn bulk_load(bench: &mut Bench<'_>) -> Result<()> {
+    for value_bytes in bench.options.value_bytes.clone() {
+        let data = bench.large(value_bytes);
+        let settings = bench.small_pool();
+        let mut row = Row::new("bulk-load", values(value_bytes), Unit::BytesPerSecond);
+        let mut missing = Vec::new();
+        for _ in bench.rounds() {
+            bench.go_on()?;
+            let engine = Engine::create(&bench.place("engine")?, &settings)?;
+            let started = Instant::now();
+            engine.table.bulk_load(data.entries())?;
+            row.add(ENGINE, data.user_bytes() as f64 / started.elapsed().as_secs_f64());
+            drop(engine);
+            for name in PEERS {
+                let place = bench.place(name)?;
+                let started = Instant::now();
+                match peer(name, &place, data, settings.cache_bytes as u64) {
+                    Some(store) => {
+                        row.note(store?.unequal());
+                        row.add(name, data.user_bytes() as f64 / started.elapsed().as_secs_f64());
+                    }
+                    None => missing.push(name),
+                }
+                bench.place(name)?;
+            }
+            row.add("device", device::sequential_write(&bench.place("raw")?, data.user_bytes())?);
+        }
+        row.limit = Some(Limit::AtLeast(1e9));
+        row.compare("device", None);
+        peers_of(&mut row, &missing, None, None);
+        bench.rows.push(row);
+    }
+    Ok(())
+}
+
+/// See [`super::WORKS`].
+pub(super) fn put_batch(bench: &mut Bench<'_>) -> Result<()> {
+    for value_bytes in bench.options.value_bytes.clone() {
+        let data = bench.large(value_bytes);
+        let settings = bench.small_pool();
+        let mut stores: Vec<Box<dyn Store>> = vec![Box::new(Engine::load(&bench.place("engine")?, data, &settings)?)];
+        let mut missing = Vec::new();
+        for name in PEERS {
+            match peer(name, &bench.place(name)?, data, settings.cache_bytes as u64) {
+                Some(store) => stores.push(store?),
+                None => missing.push(name),
+            }
+        }
+        let mut row = Row::new("put-batch", values(value_bytes), Unit::PerSecond);
+        let mut chance = fastrand::Rng::with_seed(bench.options.seed);
+        for _ in bench.rounds() {
+            for store in &stores {
+                bench.go_on()?;
+                let (started, mut puts) = (Instant::now(), 0);
+                while started.elapsed() < bench.options.time {
+                    let batch: Vec<_> =
+                        (0..BATCH).map(|_| data.changed(chance.u64(0..data.count), chance.u64(..))).collect();
+                    store.write(&batch, true)?;
+                    puts += BATCH;
+                }
+                row.add(store.name(), puts as f64 / started.elapsed().as_secs_f64());
+                row.note(store.unequal());
+            }
+        }
+        for store in &stores {
+            let mut reader = store.reader()?;
+            for _ in 0..1000 {
+                let number = chance.u64(0..data.count);
+                reader.get(&data.key(number), &mut |value| data.check(store.name(), number, value))?;
+            }
+        }
+        peers_of(&mut row, &missing, Some(1.5), Some(1.5));
+        bench.rows.push(row);
+    }
+    Ok(())
+}
+
+/// See [`super::WORKS`].
+pub(super) fn reopen(bench: &mut Bench<'_>) -> Result<()> {
+    let value_bytes = bench.options.value_bytes.first().copied().unwrap_or(100);
+    let data = Data { count: bench.options.memory_keys, value_bytes, seed: bench.options.seed };
+    // A checkpoint is made when the log is half full: so it never comes to that.
+    let log_bytes = bench.options.log_bytes * 4;
+    let settings = Settings { log_bytes, ..bench.large_pool(data) };
+    let place = bench.place("engine")?;
+    let engine = Engine::load(&place, data, &settings)?;
+    while engine.db.stats().log.live_bytes < bench.options.log_bytes {
+        rewrite(&engine, data, 10 * BATCH, bench)?;
+        engine.db.sync()?;
+    }
+    let log_bytes = engine.db.stats().log.live_bytes;
+    let mut row = Row::new("reopen", format!("{} of log", format::bytes(log_bytes)), Unit::Seconds);
+    for _ in bench.rounds() {
+        bench.go_on()?;
+        // A copy of the files while they are open is what a killed process leaves.
+        let copy = bench.place("copy")?;
+        copy_files(&place, &copy)?;
+        let started = Instant::now();
+        let opened = Engine::open(&copy, &settings)?;
+        row.add(ENGINE, started.elapsed().as_secs_f64());
+        for number in (0..data.count).step_by(17) {
+            data.check(ENGINE, number, opened.table.get(data.key(number))?.as_deref())?;
+        }
+    }
+    row.limit = Some(Limit::AtMost(5.0 * log_bytes as f64 / (256 << 20) as f64));
+    row.note("the limit is 5 s for 256 MiB of log; opened with a pool that holds all");
+    bench.rows.push(row);
+    Ok(())
+}
+
+/// Copies what a database consists of; nobody writes to it meanwhile.
+fn copy_files(from: &Path, to: &Path) -> Result<()> {
+    let copy = || -> std::io::Result<()> {
+        std::fs::create_dir(to)?;
+        for name in ["data", "log"] {
+            std::fs::copy(from.join(name), to.join(name))?;
+            std::fs::File::open(to.join(name))?.sync_all()?;
+        }
+        Ok(())
+    };
+    copy().map_err(|error| LabError::system(format_args!("copy {}", from.display()), &error))
+}
+
+/// See [`super::WORKS`].
+pub(super) fn space(bench: &mut Bench<'_>) -> Result<()> {
+    for value_bytes in bench.options.value_bytes.clone() {
+        let data = bench.large(value_bytes);
+        let place = bench.place("engine")?;
+        let engine = Engine::load(&place, data, &bench.small_pool())?;
+        let used = engine.used_bytes();
+        drop(engine);
+        let mut row = Row::new("space", values(value_bytes), Unit::Ratio);
+        row.add(ENGINE, used as f64 / data.user_bytes() as f64);
+        let on_disk = |name: &str| std::fs::metadata(place.join(name)).map_or(0, |file| file.blocks() * 512);
+        row.note(format!(
+            "blocks in use for {} of keys and values; on disk: data file {}, log {}",
+            format::bytes(data.user_bytes()),
+            format::bytes(on_disk("data")),
+            format::bytes(on_disk("log"))
+        ));
+        row.limit = Some(Limit::AtMost(1.05));
+        bench.rows.push(row);
+    }
+    Ok(())
+}
+
+/// See [`super::WORKS`].
+pub(super) fn long_reader(bench: &mut Bench<'_>) -> Result<()> {
+    let value_bytes = bench.options.value_bytes.first().copied().unwrap_or(100);
+    let data = Data { count: 10_000, value_bytes, seed: bench.options.seed };
+    let updates = (bench.options.memory_keys * 5).min(1_000_000);
+    let mut row = Row::new(
+        "long-reader",
+        format!("{}, {updates} updates of {} keys", values(value_bytes), data.count),
+        Unit::Ratio,
+    );
+    for with_reader in [false, true] {
+        let engine = Engine::load(&bench.place("engine")?, data, &bench.large_pool(data))?;
+        let before = engine.used_bytes();
+        let held = with_reader.then(|| engine.db.snapshot());
+        rewrite(&engine, data, updates, bench)?;
+        engine.db.checkpoint()?;
+        engine.db.checkpoint()?;
+        let stats = engine.db.stats();
+        let after = stats.pool.blocks_used * engine.db.page_bytes() as u64 + stats.pool.snapshot_bytes;
+        let grown = (after as f64 - before as f64) / before as f64;
+        row.add(if with_reader { ENGINE } else { "no reader" }, grown.max(0.0));
+        row.note(format!(
+            "{} reader: {} before, {} after, of which {} in memory",
+            if with_reader { "with a" } else { "without a" },
+            format::bytes(before),
+            format::bytes(after),
+            format::bytes(stats.pool.snapshot_bytes)
+        ));
+        let Some(held) = held else { continue };
+        let mut value = Vec::new();
+        for number in 0..data.count {
+            data.fill(number, 0, &mut value);
+            if held.get(&engine.table, data.key(number))?.as_ref() != Some(&value) {
+                let why = format!("{ENGINE}: the reader no longer sees key {number} as it was");
+                return Err(LabError::new(LabErrorKind::WrongData, why));
+            }
+        }
+    }
+    row.compare("no reader", None);
+    // One image of every page besides the newest, and room for the pages between checkpoints.
+    row.limit = Some(Limit::AtMost(1.1));
+    row.note("growth of file and memory together, as a share of what there was: one image a page is 1.00×");
+    bench.rows.push(row);
+    Ok(())
+}
