@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::format::PageId;
+use crate::ids::PageId;
 
 /// Result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -5,7 +5,6 @@
 
 pub(crate) mod catalog;
 mod checksum;
-mod ids;
 mod location;
 mod log_group;
 pub(crate) mod node;
@@ -15,8 +14,8 @@ pub(crate) mod record;
 mod superblock;
 mod table_node;
 
+pub(crate) use crate::ids::{BlockId, CommitSeq, PageId, TableId};
 pub(crate) use checksum::Tag;
-pub use ids::{BlockId, CommitSeq, PageId, TableId};
 pub(crate) use location::{BLOCK_LIMIT, Location};
 pub(crate) use log_group::{
     GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, PIECE_HEADER_BYTES, PieceHeader, decode_group, encode_group,

@@ -52,6 +52,7 @@ pub mod db;
 pub mod error;
 mod format;
 mod gate;
+mod ids;
 mod pager;
 mod pages;
 mod recovery;
@@ -63,5 +64,5 @@ mod verify;
 mod wal;
 
 pub use db::{Batch, Db, Range, Snapshot, Table, Transaction};
-pub use format::{BlockId, CommitSeq, PageId, TableId};
+pub use ids::{BlockId, CommitSeq, PageId, TableId};
 pub use pages::Durability;
