@@ -27,8 +27,10 @@ mod frames;
 mod keeper;
 mod lane;
 mod map;
+mod page_ids;
 mod registry;
 mod shard;
+mod stats;
 mod table;
 mod ticket;
 mod view;
@@ -49,9 +51,12 @@ pub(crate) use self::frames::Frames;
 use self::frames::OwnedFrame;
 pub(crate) use self::keeper::Keeper;
 pub(crate) use self::map::Map;
+use self::page_ids::PageIds;
 pub use self::registry::ReaderInfo;
 use self::registry::{Registry, Superseded};
 use self::shard::{Place, Shard};
+use self::stats::Counts;
+pub use self::stats::PoolStats;
 pub(crate) use self::table::PAGES_MAX;
 use self::table::{Entry, WordArray};
 pub(crate) use self::ticket::Ticket;
@@ -137,81 +142,6 @@ struct Full {
     stash: Vec<OwnedFrame>,
 }
 
-/// Counts since the pool was opened.
-#[derive(Debug, Default)]
-struct Counts {
-    misses: AtomicU64,
-    joined: AtomicU64,
-    evicted: AtomicU64,
-    written: AtomicU64,
-    checksum_retries: AtomicU64,
-    full_waits: AtomicU64,
-}
-
-/// What a pool did and holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PoolStats {
-    /// Frames in all.
-    pub frames: u64,
-    /// Frames that hold nothing.
-    pub frames_free: u64,
-    /// Reads started because a page was not in memory.
-    pub misses: u64,
-    /// Requests that joined a read under way.
-    pub misses_joined: u64,
-    /// Pages dropped from memory, written before or not.
-    pub evicted: u64,
-    /// Pages in memory that are newer than the disk.
-    pub pages_dirty: u64,
-    /// Pages written to disk, by eviction and checkpoints.
-    pub pages_written: u64,
-    /// Reads repeated because of a checksum.
-    pub checksum_retries: u64,
-    /// Requests that had to wait for frames.
-    pub full_waits: u64,
-    /// Reads queued or under way.
-    pub reads_in_flight: u64,
-    /// Old page versions kept for snapshots, in bytes.
-    pub snapshot_bytes: u64,
-    /// Pages changed since the last checkpoint.
-    pub pages_changed: u64,
-    /// Pages written into the group of blocks they came from, beside it, and elsewhere: the last kind costs scans a read.
-    pub pages_placed_same: u64,
-    /// See `pages_placed_same`.
-    pub pages_placed_near: u64,
-    /// See `pages_placed_same`.
-    pub pages_placed_far: u64,
-    /// Blocks of the data file in use, those that wait to be free included.
-    pub blocks_used: u64,
-    /// Blocks that wait for a checkpoint or a reader to be free.
-    pub blocks_deferred: u64,
-    /// Memory of the pool, all of it, in bytes.
-    pub memory_bytes: u64,
-}
-
-/// Page ids to give out: those freed first, then new ones.
-#[derive(Debug, Default)]
-struct PageIds {
-    free: Vec<PageId>,
-    next: u64,
-}
-
-impl PageIds {
-    fn take(&mut self) -> Option<PageId> {
-        if let Some(id) = self.free.pop() {
-            return Some(id);
-        }
-        (self.next < PAGES_MAX).then(|| {
-            self.next += 1;
-            PageId(self.next - 1)
-        })
-    }
-
-    fn put_back(&mut self, id: PageId) {
-        self.free.push(id);
-    }
-}
-
 /// Memory that a frame takes with all that belongs to it. A sixteenth of the frames' bytes goes to scratch buffers for
 /// reading runs.
 fn frame_memory_bytes(page_bytes: usize) -> u64 {
@@ -288,39 +218,6 @@ impl Pager {
 
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.0
-    }
-
-    /// What it did and holds.
-    pub(crate) fn stats(&self) -> PoolStats {
-        let core = &self.0;
-        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let kept = core.registry().kept_count();
-        let books = core.books();
-        PoolStats {
-            frames: core.frames.count() as u64,
-            frames_free: core.frames.free_count() as u64,
-            misses: get(&core.counts.misses),
-            misses_joined: get(&core.counts.joined),
-            evicted: get(&core.counts.evicted),
-            pages_dirty: core.frames.dirty_count() as u64,
-            pages_written: get(&core.counts.written),
-            checksum_retries: get(&core.counts.checksum_retries),
-            full_waits: get(&core.counts.full_waits),
-            reads_in_flight: core.lane.in_flight() as u64,
-            snapshot_bytes: (kept * core.frames.page_bytes()) as u64,
-            pages_changed: books.changed.len() as u64,
-            pages_placed_same: books.space.placement().same_group,
-            pages_placed_near: books.space.placement().near_group,
-            pages_placed_far: books.space.placement().far,
-            blocks_used: books.space.used_blocks(),
-            blocks_deferred: books.space.deferred_blocks(),
-            memory_bytes: core.frames.memory_bytes()
-                + core.scratch_bytes
-                + core.table.memory_bytes()
-                + books.map.memory_bytes()
-                + books.space.memory_bytes()
-                + (books.changed.capacity() * 24) as u64,
-        }
     }
 
     /// Snapshots alive, oldest first.

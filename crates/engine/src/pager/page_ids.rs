@@ -1,0 +1,27 @@
+//! Which page ids are free. Ids stay dense, so that the page table stays an array without holes.
+
+use super::table::PAGES_MAX;
+use crate::ids::PageId;
+
+/// Page ids to give out: those freed first, then new ones.
+#[derive(Debug, Default)]
+pub(super) struct PageIds {
+    pub(super) free: Vec<PageId>,
+    pub(super) next: u64,
+}
+
+impl PageIds {
+    pub(super) fn take(&mut self) -> Option<PageId> {
+        if let Some(id) = self.free.pop() {
+            return Some(id);
+        }
+        (self.next < PAGES_MAX).then(|| {
+            self.next += 1;
+            PageId(self.next - 1)
+        })
+    }
+
+    pub(super) fn put_back(&mut self, id: PageId) {
+        self.free.push(id);
+    }
+}

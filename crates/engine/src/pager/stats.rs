@@ -1,0 +1,92 @@
+//! What the pool counts, and what it answers when asked. Counts are relaxed: they are read by people, never decided by.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Pager;
+
+/// Counts since the pool was opened.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) misses: AtomicU64,
+    pub(super) joined: AtomicU64,
+    pub(super) evicted: AtomicU64,
+    pub(super) written: AtomicU64,
+    pub(super) checksum_retries: AtomicU64,
+    pub(super) full_waits: AtomicU64,
+}
+
+/// What a pool did and holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PoolStats {
+    /// Frames in all.
+    pub frames: u64,
+    /// Frames that hold nothing.
+    pub frames_free: u64,
+    /// Reads started because a page was not in memory.
+    pub misses: u64,
+    /// Requests that joined a read under way.
+    pub misses_joined: u64,
+    /// Pages dropped from memory, written before or not.
+    pub evicted: u64,
+    /// Pages in memory that are newer than the disk.
+    pub pages_dirty: u64,
+    /// Pages written to disk, by eviction and checkpoints.
+    pub pages_written: u64,
+    /// Reads repeated because of a checksum.
+    pub checksum_retries: u64,
+    /// Requests that had to wait for frames.
+    pub full_waits: u64,
+    /// Reads queued or under way.
+    pub reads_in_flight: u64,
+    /// Old page versions kept for snapshots, in bytes.
+    pub snapshot_bytes: u64,
+    /// Pages changed since the last checkpoint.
+    pub pages_changed: u64,
+    /// Pages written into the group of blocks they came from, beside it, and elsewhere: the last kind costs scans a read.
+    pub pages_placed_same: u64,
+    /// See `pages_placed_same`.
+    pub pages_placed_near: u64,
+    /// See `pages_placed_same`.
+    pub pages_placed_far: u64,
+    /// Blocks of the data file in use, those that wait to be free included.
+    pub blocks_used: u64,
+    /// Blocks that wait for a checkpoint or a reader to be free.
+    pub blocks_deferred: u64,
+    /// Memory of the pool, all of it, in bytes.
+    pub memory_bytes: u64,
+}
+
+impl Pager {
+    /// What it did and holds.
+    pub(crate) fn stats(&self) -> PoolStats {
+        let core = &self.0;
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let kept = core.registry().kept_count();
+        let books = core.books();
+        PoolStats {
+            frames: core.frames.count() as u64,
+            frames_free: core.frames.free_count() as u64,
+            misses: get(&core.counts.misses),
+            misses_joined: get(&core.counts.joined),
+            evicted: get(&core.counts.evicted),
+            pages_dirty: core.frames.dirty_count() as u64,
+            pages_written: get(&core.counts.written),
+            checksum_retries: get(&core.counts.checksum_retries),
+            full_waits: get(&core.counts.full_waits),
+            reads_in_flight: core.lane.in_flight() as u64,
+            snapshot_bytes: (kept * core.frames.page_bytes()) as u64,
+            pages_changed: books.changed.len() as u64,
+            pages_placed_same: books.space.placement().same_group,
+            pages_placed_near: books.space.placement().near_group,
+            pages_placed_far: books.space.placement().far,
+            blocks_used: books.space.used_blocks(),
+            blocks_deferred: books.space.deferred_blocks(),
+            memory_bytes: core.frames.memory_bytes()
+                + core.scratch_bytes
+                + core.table.memory_bytes()
+                + books.map.memory_bytes()
+                + books.space.memory_bytes()
+                + (books.changed.capacity() * 24) as u64,
+        }
+    }
+}
