@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{keeps_the_contract, push, random_buffer, read, reap_all, run, zeroed};
+use common::{PATIENCE, keeps_the_contract, push, random_buffer, read, reap_all, run, zeroed};
 use nofault_io::aligned::{IoBuf, StableBytes};
 use nofault_io::completion::{OpKind, WriteData};
 use nofault_io::disk::{DirectIo, Disk, FileOptions, Queue, QueueOptions};
@@ -324,6 +324,36 @@ fn every_way_to_set_up_a_ring_keeps_the_contract() {
             }
         }
     }
+}
+
+/// A polling kernel thread completes entries before it gives their places in the ring back. A queue that waits for a
+/// ring's worth of completions because the ring looks full waits for what was never sent.
+#[test]
+fn a_polled_ring_that_looks_full_is_not_waited_for_in_vain() {
+    let folder = scratch();
+    if ring_disk(folder.path()).is_none() {
+        return;
+    }
+    let path = folder.path().join("ring");
+    let (done, finished) = std::sync::mpsc::channel();
+    // On a thread of its own: what goes wrong here waits inside the kernel.
+    std::thread::spawn(move || {
+        let disk = UringDisk::open(&path, &FileOptions { direct: DirectIo::Never, ..FileOptions::default() });
+        let disk = disk.expect("a disk");
+        let polled = UringOptions { sqpoll_idle_ms: Some(5), ring_entries: Some(8), ..UringOptions::default() };
+        let mut queue = disk.queue_with(&QueueOptions::default(), &polled).expect("a queue");
+        run(&mut queue, 0, OpKind::write(zeroed(64 << 10), false));
+        for round in 0..5_000_u64 {
+            // Cached reads end in the kernel thread's hands, one after another, and what did not fit is sent while the
+            // first completions arrive.
+            for token in 0..24 {
+                push(&mut queue, token, 512 * ((round + token) % 64), OpKind::Read(zeroed(512)));
+            }
+            reap_all(&mut queue);
+        }
+        done.send(()).expect("the test waits");
+    });
+    finished.recv_timeout(4 * PATIENCE).expect("every wait ends");
 }
 
 #[test]

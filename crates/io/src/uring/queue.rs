@@ -215,7 +215,13 @@ impl UringQueue {
     /// both, so that callers look and repeat.
     fn enter(&mut self, wait_for: usize) -> Result<()> {
         self.fill();
-        let error = match self.ring.submit_and_wait(wait_for) {
+        // Never wait for more than the kernel can answer. `fill` may stop early at a ring that only looks full: a
+        // polling kernel thread answers entries before it gives their places back, all of them at the end.
+        let entered = match wait_for.min(self.held) {
+            0 if wait_for > 0 => self.ring.submitter().squeue_wait(),
+            wait_for => self.ring.submit_and_wait(wait_for),
+        };
+        let error = match entered {
             Ok(_) => return Ok(()),
             Err(error) => error,
         };
