@@ -90,6 +90,8 @@ pub(crate) struct PagerOptions {
     pub(crate) file_id: u64,
     /// Most bytes of old page versions that snapshots may keep before the oldest is given up.
     pub(crate) snapshot_bytes_max: u64,
+    /// Most reads under way at the device.
+    pub(crate) reads_in_flight_max: usize,
 }
 
 /// The pool. Clones are handles of one.
@@ -183,7 +185,8 @@ impl Pager {
         let scratch = flights::Scratch::new(frames.count(), options.page_bytes)?;
         let scratch_bytes = scratch.bytes();
         let registered = vec![frames.region().clone(), scratch.region().clone()];
-        let queue = QueueOptions { registered, ..QueueOptions::default() };
+        let queue =
+            QueueOptions { registered, depth_max: options.reads_in_flight_max.max(1), ..QueueOptions::default() };
         let open = |options: &QueueOptions| {
             disk.queue(options).map_err(|error| Error::from_io("open a queue of the data file", error))
         };

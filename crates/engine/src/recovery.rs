@@ -144,6 +144,7 @@ fn pager_options(settings: &Settings, superblock: &Superblock) -> PagerOptions {
         page_bytes: superblock.page_bytes as usize,
         file_id: superblock.file_id,
         snapshot_bytes_max: u64::MAX,
+        reads_in_flight_max: settings.reads_in_flight_max,
     }
 }
 

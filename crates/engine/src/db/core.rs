@@ -7,7 +7,7 @@ use super::wait::{Admission, Held, Mode, attempt, load};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::OverflowRef;
 use crate::format::{CommitSeq, PageId};
-use crate::pages::{CommitLog, Missing, Pages, Snapshot, Store, Wait};
+use crate::pages::{Attempt, CommitLog, Missing, Pages, Snapshot, Store, Wait};
 use crate::tree::overflow::Reader;
 use crate::tree::{Found, Tree};
 use crate::txn::{CATALOG, Commits, table_of};
@@ -58,10 +58,29 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         Ok(tree)
     }
 
+    /// One look for the newest visible value of a key: all there is to do when the pages are in memory.
+    #[inline]
+    pub(crate) fn look(&self, tree: Tree, key: &[u8]) -> Attempt<Option<Found>> {
+        tree.get(&self.store.latest(), key)
+    }
+
     /// The newest visible value of a key.
     pub(crate) async fn get(&self, mode: Mode, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let found = attempt(&*self.store, &self.admission, mode, || tree.get(&self.store.latest(), key)).await?;
-        match found {
+        let looked = self.look(tree, key);
+        self.get_after(mode, tree, key, looked).await
+    }
+
+    /// The newest visible value of a key, after a first look.
+    pub(crate) async fn get_after(
+        &self,
+        mode: Mode,
+        tree: Tree,
+        key: &[u8],
+        looked: Attempt<Option<Found>>,
+    ) -> Result<Option<Vec<u8>>> {
+        let mut looked = Some(looked);
+        let look = || looked.take().unwrap_or_else(|| self.look(tree, key));
+        match attempt(&*self.store, &self.admission, mode, look).await? {
             None => Ok(None),
             Some(Found::Inline(value)) => Ok(Some(value)),
             // A long value takes several steps, which must all see one commit.

@@ -232,9 +232,7 @@ impl Core {
         if self.frames.free_count() < self.frames.reserve() + evict_batch(self.frames.count()) {
             self.keeper.wake();
         }
-        // Should the kernel refuse, nothing is lost: what was pushed is still queued, and the next reap submits again or says
-        // why not.
-        let _ = lane.queue.submit();
+        // Not submitted yet: the caller reaps next, which submits in the same system call.
         started
     }
 }
