@@ -72,11 +72,9 @@ const fn kind(id: &'static str, feature: &'static str, cache_share: f64, what: &
 impl Kind {
     /// Whether it was compiled in.
     pub(crate) fn is_built(&self) -> bool {
-        match self.feature {
-            "peers" => cfg!(feature = "peers"),
-            "peer-rocksdb" => cfg!(feature = "peer-rocksdb"),
-            _ => true,
-        }
+        let with = |feature: &str, built: bool| built && self.feature == feature;
+        let peers = with("peers", cfg!(feature = "peers"));
+        self.feature.is_empty() || peers || with("peer-rocksdb", cfg!(feature = "peer-rocksdb"))
     }
 
     /// What stands in the place of its figures where it was not.
@@ -133,7 +131,7 @@ pub(crate) trait Store: Sync {
     fn write(&self, entries: &[(Key, Vec<u8>)], durable: bool) -> Result<()>;
 
     /// Puts all entries, which ascend, into a store that is empty, by the best way it has; all are durable when this returns.
-    fn fill(&self, entries: &mut (dyn Iterator<Item = (Key, Vec<u8>)> + Send)) -> Result<()>;
+    fn fill(&self, entries: &mut dyn Iterator<Item = (Key, Vec<u8>)>) -> Result<()>;
 
     /// Makes every commit so far durable, and its files as large as what they hold calls for.
     fn settle(&self) -> Result<()>;
@@ -276,7 +274,7 @@ impl Store for Engine {
         Ok(self.db.write(batch, if durable { Durability::Sync } else { Durability::Deferred })?)
     }
 
-    fn fill(&self, entries: &mut (dyn Iterator<Item = (Key, Vec<u8>)> + Send)) -> Result<()> {
+    fn fill(&self, entries: &mut dyn Iterator<Item = (Key, Vec<u8>)>) -> Result<()> {
         self.table.bulk_load(entries)?;
         Ok(())
     }

@@ -49,7 +49,7 @@ impl Store for Fjall {
         batch.commit().map_err(failed)
     }
 
-    fn fill(&self, entries: &mut (dyn Iterator<Item = (Key, Vec<u8>)> + Send)) -> Result<()> {
+    fn fill(&self, entries: &mut dyn Iterator<Item = (Key, Vec<u8>)>) -> Result<()> {
         let mut load = self.keyspace.start_ingestion().map_err(failed)?;
         for (key, value) in entries {
             load.write(key.as_slice(), value).map_err(failed)?;

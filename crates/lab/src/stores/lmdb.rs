@@ -75,7 +75,7 @@ impl Store for Lmdb {
         change.commit().map_err(failed)
     }
 
-    fn fill(&self, entries: &mut (dyn Iterator<Item = (Key, Vec<u8>)> + Send)) -> Result<()> {
+    fn fill(&self, entries: &mut dyn Iterator<Item = (Key, Vec<u8>)>) -> Result<()> {
         self.synced(false)?;
         let mut batch = Vec::new();
         while super::next_batch(entries, &mut batch) {

@@ -69,7 +69,7 @@ impl Store for Redb {
         self.put_all(&mut entries.iter().map(|(key, value)| (*key, value)), durability)
     }
 
-    fn fill(&self, entries: &mut (dyn Iterator<Item = (Key, Vec<u8>)> + Send)) -> Result<()> {
+    fn fill(&self, entries: &mut dyn Iterator<Item = (Key, Vec<u8>)>) -> Result<()> {
         let mut batch = Vec::new();
         while super::next_batch(entries, &mut batch) {
             self.put_all(&mut batch.iter().map(|(key, value)| (*key, value)), Durability::Immediate)?;

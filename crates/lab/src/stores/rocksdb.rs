@@ -88,7 +88,7 @@ impl Store for Rocksdb {
         self.database.write_opt(batch, &how).map_err(failed)
     }
 
-    fn fill(&self, entries: &mut (dyn Iterator<Item = (Key, Vec<u8>)> + Send)) -> Result<()> {
+    fn fill(&self, entries: &mut dyn Iterator<Item = (Key, Vec<u8>)>) -> Result<()> {
         let mut files = Vec::new();
         let mut more = entries.next();
         while more.is_some() {

@@ -114,7 +114,7 @@ impl Store for Sqlite {
         change.commit().map_err(failed)
     }
 
-    fn fill(&self, entries: &mut (dyn Iterator<Item = (Key, Vec<u8>)> + Send)) -> Result<()> {
+    fn fill(&self, entries: &mut dyn Iterator<Item = (Key, Vec<u8>)>) -> Result<()> {
         let mut batch = Vec::new();
         while super::next_batch(entries, &mut batch) {
             self.write(&batch, false)?;
