@@ -9,6 +9,7 @@
 mod bounds;
 mod bulk;
 mod commit;
+mod completions;
 mod core;
 mod open;
 mod scan;
@@ -31,6 +32,7 @@ use nofault_io::disk::{Directory, DiskInfo};
 use self::bounds::{range_of, range_of_prefix};
 use self::core::Core;
 use self::open::Owner;
+pub use self::completions::Completions;
 pub(crate) use self::open::{backup as backup_blocking, create as create_blocking, open as open_blocking};
 use self::transaction::WriteSet;
 pub use self::verify::{Problem, Verification};

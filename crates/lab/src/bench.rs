@@ -6,11 +6,9 @@
 //! baselines take turns, so a machine that changes changes for all; everything lies in one folder that is made and removed.
 
 pub mod child;
-mod data;
 mod device;
 mod reads;
 mod row;
-mod store;
 mod tasks;
 mod writes;
 mod ycsb;
@@ -26,10 +24,11 @@ use serde::{Deserialize, Serialize};
 
 use nofault::settings::Settings;
 
-use self::data::Data;
 pub use self::row::{Baseline, BenchReport, Limit, Row, Spread};
+use crate::entries::Data;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format;
+use crate::{entries as data, stores as store};
 
 /// The folder in the user's folder that the run makes and removes.
 const FOLDER: &str = "nofault-bench";

@@ -203,6 +203,6 @@ mod tests {
         serve(line.as_bytes(), &mut said, &AtomicBool::new(false)).unwrap();
         let last = String::from_utf8(said).unwrap().lines().last().unwrap().to_owned();
         let Message::Done { rows, trouble } = serde_json::from_str(&last).unwrap() else { panic!("{last}") };
-        assert!(trouble.is_none() && rows.len() == 2 && rows[0].engine.is_some(), "{rows:?}");
+        assert!(trouble.is_none() && rows.len() == 4 && rows[0].engine.is_some(), "{rows:?}");
     }
 }
