@@ -19,7 +19,9 @@ use crate::pager::ReadCompletions;
 /// ```no_run
 /// # async fn run(db: nofault::Db) -> std::io::Result<()> {
 /// if let Some(completions) = db.completions() {
-///     let ready = tokio::io::unix::AsyncFd::new(completions)?;
+///     use tokio::io::{Interest, unix::AsyncFd};
+///     // SAFETY: the descriptor is the same, and open, for as long as `completions` lives, which `ready` owns.
+///     let ready = unsafe { AsyncFd::register_with_interest(completions, Interest::READABLE)? };
 ///     tokio::spawn(async move {
 ///         // Cleared before they are taken: what completes in between makes it readable again.
 ///         while let Ok(mut guard) = ready.readable().await {

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use nofault::db::Completions;
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::LocalSet;
 
@@ -211,16 +212,18 @@ fn on_executor<T: Future<Output = Result<()>> + 'static>(
             let ticker = Rc::clone(&ticker);
             async move { ticker.run().await }
         });
-        let polling = completions.map(|completions| {
-            let ready = AsyncFd::new(completions).map_err(|error| LabError::system("poll the ring", &error))?;
-            Ok(tokio::task::spawn_local(async move {
+        let mut polling = None;
+        if let Some(completions) = completions {
+            // SAFETY: the descriptor is the same, and open, for as long as `completions` lives, which `ready` owns.
+            let ready = unsafe { AsyncFd::register_with_interest(completions, Interest::READABLE) };
+            let ready = ready.map_err(|error| LabError::system("poll the ring", &error.into()))?;
+            polling = Some(tokio::task::spawn_local(async move {
                 while let Ok(mut guard) = ready.readable().await {
                     guard.clear_ready();
                     ready.get_ref().take();
                 }
-            }))
-        });
-        let polling = polling.transpose()?;
+            }));
+        }
         let running: Vec<_> = (0..tasks).map(|task| tokio::task::spawn_local(make(task, run.clone()))).collect();
         let mut result = Ok(());
         for task in running {
