@@ -6,6 +6,7 @@
 mod access;
 mod asynchronous;
 mod doubts;
+pub(crate) mod faults;
 mod paging;
 
 use serde::Serialize;
@@ -66,6 +67,7 @@ pub fn findings(file: &RecordFile, summary: &Summary<'_>) -> Vec<Finding> {
     paging::scan(summary, &mut all);
     asynchronous::find(summary, &mut all);
     access::find(summary, &mut all);
+    faults::errors(summary, &mut all);
     doubts::find(file, summary, &mut all);
     all
 }

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
+use crate::experiment::errors;
 use crate::findings::best;
+use crate::findings::faults::{fate, outcome_of};
 use crate::format::{Unit, digits};
 use crate::record::{CacheState, ExperimentId};
 use crate::summary::{Family, Group, Metric, Spread, Summary, fio_of, is_plain, target_title};
@@ -47,6 +49,17 @@ pub(super) fn tables(summary: &Summary<'_>, width: usize) -> String {
                     let columns = async_columns(&summary.at(experiment, variant, target), &title);
                     let _ = writeln!(text, "{}\n", drawn(columns, width));
                 }
+                continue;
+            }
+            let variants = if experiment == ExperimentId::Errors {
+                if let Some(columns) = fault_columns(summary, target, &title) {
+                    let _ = writeln!(text, "{}\n", drawn(columns, width));
+                }
+                variants.into_iter().filter(|variant| *variant == errors::CHECKSUM_COST).collect()
+            } else {
+                variants
+            };
+            if variants.is_empty() {
                 continue;
             }
             let parts = variants.iter().map(|variant| (*variant, chosen(summary.at(experiment, variant, target))));
@@ -131,6 +144,23 @@ fn rate_columns(experiment: ExperimentId, parts: &[(&str, Vec<&Group<'_>>)], tit
         Column::new("device/work", extra),
         Column::new("evicted/IPI", per_interrupt),
     ]
+}
+
+/// What each store made of each fault. The columns with most to say come first, as those at the right may not fit.
+fn fault_columns(summary: &Summary<'_>, target: &str, title: &str) -> Option<Vec<Column>> {
+    let met = |fault: &&str| !summary.at(ExperimentId::Errors, fault, target).is_empty();
+    let faults: Vec<&str> = errors::FAULTS.into_iter().filter(met).collect();
+    let mut rows: Vec<[String; 3]> = Vec::new();
+    for fault in faults {
+        for group in summary.at(ExperimentId::Errors, fault, target) {
+            let Some(outcome) = outcome_of(group) else { continue };
+            let told = outcome.figures.get("detected").is_some_and(|told| *told > 0.0);
+            rows.push([format!("{}: {}", fault, group.label()), fate(outcome), if told { "yes" } else { "no" }.into()]);
+        }
+    }
+    let column = |at: usize| rows.iter().map(|row| row[at].clone()).collect::<Vec<_>>();
+    let columns = vec![Column::new(title, column(0)), Column::new("what became of it", column(1)), Column::new("told in time", column(2))];
+    (!rows.is_empty()).then_some(columns)
 }
 
 /// Cold and warm side by side, against the tasks that await reads.
