@@ -443,7 +443,9 @@ pub fn parameters(params: &Params) -> String {
         "rate_per_s" => format!("at {value}/s"),
         "rate_share" => format!("rate ×{value}"),
         "buffers" => format!("{value} buffers"),
-        "working_set" => value.parse().map_or_else(|_| value.clone(), |bytes| format!("{} of data", crate::format::bytes(bytes))),
+        "working_set" => {
+            value.parse().map_or_else(|_| value.clone(), |bytes| format!("{} of data", crate::format::bytes(bytes)))
+        }
         name => format!("{} {value}", name.replace('_', " ")),
     }));
     parts.join(", ")

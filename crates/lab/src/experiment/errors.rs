@@ -93,7 +93,11 @@ pub fn plan(config: &Config, available: &Available) -> Plan {
         plan.once.extend(stores.iter().map(|store| fault_cell(config, available, variant, store)));
     }
     if config.preset == Preset::Quick {
-        plan.skips.push(skip("file", "", "measured from --preset standard on: read calls, checked maps, dirty pages".into()));
+        plan.skips.push(skip(
+            "file",
+            "",
+            "measured from --preset standard on: read calls, checked maps, dirty pages".into(),
+        ));
     }
     if available.file.paths.is_empty() {
         plan.skips.push(skip("file", "", format!("{CHECKSUM_COST}: no data file, as memory cannot be limited here")));

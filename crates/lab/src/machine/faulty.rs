@@ -125,7 +125,8 @@ impl Drop for FaultyFs {
 
 /// Takes a mount of ours away; fine when there is none.
 fn unmount(point: &Path) -> Result<()> {
-    let is_ours = |mount: &system::Mount| mount.kind.starts_with("fuse") && mount.source == SOURCE && mount.point == point;
+    let is_ours =
+        |mount: &system::Mount| mount.kind.starts_with("fuse") && mount.source == SOURCE && mount.point == point;
     if !system::mounts().iter().any(is_ours) {
         return Ok(());
     }
@@ -156,7 +157,8 @@ impl Rules {
 
     /// Whether a read fails. All of it: a short answer would mean the end of the file.
     fn fails(&self, name: &str, read: &Range<u64>) -> bool {
-        let hit = self.ranges().iter().any(|(file, range)| file == name && range.start < read.end && read.start < range.end);
+        let hit =
+            self.ranges().iter().any(|(file, range)| file == name && range.start < read.end && read.start < range.end);
         self.failed.fetch_add(u64::from(hit), Ordering::Relaxed);
         hit
     }

@@ -45,7 +45,13 @@ pub(crate) fn literature(table: &LiteratureTable, summary: &Summary<'_>) -> Figu
     }
     if table.rows.is_empty() {
         // Words only: the remarks beside it.
-        return Figure { title: table.title.into(), lead: String::new(), legend: Vec::new(), svg: String::new(), table: Table::default() };
+        return Figure {
+            title: table.title.into(),
+            lead: String::new(),
+            legend: Vec::new(),
+            svg: String::new(),
+            table: Table::default(),
+        };
     }
     let chart = Rows { axis: table.columns.join(" and "), unit: table.unit, log: true, rows };
     let title = table.title.to_owned();

@@ -72,7 +72,12 @@ impl Prepared {
         let needs_file = config.experiments.iter().any(|id| id.needs_file());
         let ram_wanted = Wanted { seed: config.seed, data_bytes: whole_blocks(config.ram_data_bytes) };
         let mut prepared = Self {
-            available: Available { fio: fio_version(config)?, root: system::is_root(), folder: dir.path().to_path_buf(), ..Available::default() },
+            available: Available {
+                fio: fio_version(config)?,
+                root: system::is_root(),
+                folder: dir.path().to_path_buf(),
+                ..Available::default()
+            },
             ram_devices: Vec::new(),
             dirs: vec![dir],
             notes,

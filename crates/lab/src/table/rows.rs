@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use crate::experiment::errors;
 use crate::findings::best;
-use crate::findings::faults::{fate, outcome_of};
+use crate::findings::faults::{outcome_of, short_fate, store_title};
 use crate::format::{Unit, digits};
 use crate::record::{CacheState, ExperimentId};
 use crate::summary::{Family, Group, Metric, Spread, Summary, fio_of, is_plain, target_title};
@@ -146,21 +146,25 @@ fn rate_columns(experiment: ExperimentId, parts: &[(&str, Vec<&Group<'_>>)], tit
     ]
 }
 
-/// What each store made of each fault. The columns with most to say come first, as those at the right may not fit.
+/// What each store made of each fault, in a word or two; the report says more.
 fn fault_columns(summary: &Summary<'_>, target: &str, title: &str) -> Option<Vec<Column>> {
-    let met = |fault: &&str| !summary.at(ExperimentId::Errors, fault, target).is_empty();
-    let faults: Vec<&str> = errors::FAULTS.into_iter().filter(met).collect();
-    let mut rows: Vec<[String; 3]> = Vec::new();
-    for fault in faults {
-        for group in summary.at(ExperimentId::Errors, fault, target) {
-            let Some(outcome) = outcome_of(group) else { continue };
-            let told = outcome.figures.get("detected").is_some_and(|told| *told > 0.0);
-            rows.push([format!("{}: {}", fault, group.label()), fate(outcome), if told { "yes" } else { "no" }.into()]);
+    let at = |fault: &str| summary.at(ExperimentId::Errors, fault, target);
+    let mut stores: Vec<&str> = Vec::new();
+    for group in errors::FAULTS.into_iter().flat_map(at) {
+        if !stores.contains(&group.spec.contender.as_str()) {
+            stores.push(&group.spec.contender);
         }
     }
-    let column = |at: usize| rows.iter().map(|row| row[at].clone()).collect::<Vec<_>>();
-    let columns = vec![Column::new(title, column(0)), Column::new("what became of it", column(1)), Column::new("told in time", column(2))];
-    (!rows.is_empty()).then_some(columns)
+    let mut columns = vec![Column::new(title, stores.iter().map(|store| store_title(store)).collect())];
+    for fault in errors::FAULTS {
+        let groups = at(fault);
+        let fate_of = |store: &&str| {
+            let group = groups.iter().find(|group| group.spec.contender == **store)?;
+            outcome_of(group).map(short_fate)
+        };
+        columns.push(Column::new(fault, stores.iter().map(|store| fate_of(store).unwrap_or_default()).collect()));
+    }
+    (!stores.is_empty()).then_some(columns)
 }
 
 /// Cold and warm side by side, against the tasks that await reads.

@@ -278,13 +278,25 @@ pub(crate) fn push_errors(rng: &mut Rng, file: &mut RecordFile) {
         (
             "read-error",
             "engine",
-            &[("survived", 1.0), ("detected", 1.0), ("error_returned", 1.0), ("pages_failed", 3.0), ("right_after_repair", 1.0)],
+            &[
+                ("survived", 1.0),
+                ("detected", 1.0),
+                ("error_returned", 1.0),
+                ("pages_failed", 3.0),
+                ("right_after_repair", 1.0),
+            ],
             ("said", "page <7>: the device failed"),
         ),
         (
             "stray-write",
             "mmap",
-            &[("survived", 1.0), ("detected", 0.0), ("wrong_answers", 1.0), ("reached_disk", 1.0), ("wrong_on_disk", 1.0)],
+            &[
+                ("survived", 1.0),
+                ("detected", 0.0),
+                ("wrong_answers", 1.0),
+                ("reached_disk", 1.0),
+                ("wrong_on_disk", 1.0),
+            ],
             ("said", ""),
         ),
         (

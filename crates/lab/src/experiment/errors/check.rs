@@ -38,7 +38,10 @@ pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>
     let bytes = spec.params.extra.get("working_set").and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     let count = (bytes / PAGE_BYTES as u64).min(layout.block_count());
     if count == 0 {
-        return Err(LabError::new(LabErrorKind::Usage, "errors: working_set must be a number of bytes, a page at least"));
+        return Err(LabError::new(
+            LabErrorKind::Usage,
+            "errors: working_set must be a number of bytes, a page at least",
+        ));
     }
     let plan = Measurement {
         duration: contender::duration_of(spec)?,
@@ -83,7 +86,8 @@ pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>
         _ => return Err(contender::unknown(spec)),
     };
     let mut outcome = measure::run(&plan, vec![work], &mut *context.on_tick)?;
-    outcome.cache_method = format!("{} read in before the clock starts", crate::format::bytes(count * PAGE_BYTES as u64));
+    outcome.cache_method =
+        format!("{} read in before the clock starts", crate::format::bytes(count * PAGE_BYTES as u64));
     outcome.figures.insert("ns_per_checksum".into(), loading);
     outcome.figures.insert("ns_per_access".into(), outcome.elapsed_s * 1e9 / outcome.ops.max(1) as f64);
     Ok(outcome)

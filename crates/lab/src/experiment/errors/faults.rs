@@ -94,7 +94,8 @@ impl Scene {
     /// Where on disk the page's bytes lie: the position of its pattern.
     fn place(&self, page: u64) -> Result<u64> {
         let path = self.file();
-        let bytes = std::fs::read(&path).map_err(|error| LabError::system(format!("read {}", path.display()), &error))?;
+        let bytes =
+            std::fs::read(&path).map_err(|error| LabError::system(format!("read {}", path.display()), &error))?;
         let places = pages::places_of(&pages::pattern(self.seed, page), &bytes);
         places.last().map(|at| *at as u64).ok_or_else(|| {
             LabError::new(LabErrorKind::System, format!("page {page} is not to be found in {}", path.display()))
@@ -128,7 +129,10 @@ fn on_disk(scene: &Scene, variant: &str) -> Result<Found> {
     }
     let mut found = Found::default();
     found.meet(subject.ask(&Ask::Read { from: 0, to: PAGE_COUNT })?);
-    file.write_all_at(&whole, 0).and_then(|()| file.set_len(whole.len() as u64)).and_then(|()| file.sync_all()).map_err(failed)?;
+    file.write_all_at(&whole, 0)
+        .and_then(|()| file.set_len(whole.len() as u64))
+        .and_then(|()| file.sync_all())
+        .map_err(failed)?;
     evict(&file);
     found.recover(scene, subject, &scene.base)?;
     Ok(found)

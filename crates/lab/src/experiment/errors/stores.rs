@@ -81,7 +81,8 @@ impl Way {
         for (page, number) in bytes.chunks_exact_mut(PAGE_BYTES).zip(0..) {
             pages::fill(page, seed, number);
         }
-        let written = File::create_new(&path).and_then(|file| file.write_all_at(&bytes, 0).and_then(|()| file.sync_all()));
+        let written =
+            File::create_new(&path).and_then(|file| file.write_all_at(&bytes, 0).and_then(|()| file.sync_all()));
         written.map_err(|error| LabError::system(format!("write {}", path.display()), &error))
     }
 

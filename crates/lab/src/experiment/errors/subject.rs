@@ -89,11 +89,11 @@ pub fn serve(input: impl Read, mut output: impl Write) -> Result<()> {
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     let mut lines = BufReader::new(input).lines().map_while(std::result::Result::ok);
     let usage = |what: &dyn std::fmt::Display| {
-        let message = format!("'nofault lab subject' is called by the lab itself and reads its order from there: {what}");
+        let message =
+            format!("'nofault lab subject' is called by the lab itself and reads its order from there: {what}");
         LabError::new(LabErrorKind::Usage, message)
     };
-    let order: Order =
-        serde_json::from_str(&lines.next().unwrap_or_default()).map_err(|error| usage(&error))?;
+    let order: Order = serde_json::from_str(&lines.next().unwrap_or_default()).map_err(|error| usage(&error))?;
     let way = Way::of(&order.store).ok_or_else(|| usage(&format!("unknown store '{}'", order.store)))?;
     let mut store = Some(way.open(&order.folder)?);
     say(&mut output, &Seen::default())?;
@@ -110,7 +110,9 @@ pub fn serve(input: impl Read, mut output: impl Write) -> Result<()> {
                 }
             }
             (_, None) => seen.note(Err(LabError::new(LabErrorKind::Usage, "the store is not open"))),
-            (Ask::Read { from, to }, Some(store)) => (from..to).for_each(|page| seen.note(judge(&mut **store, &order, page))),
+            (Ask::Read { from, to }, Some(store)) => {
+                (from..to).for_each(|page| seen.note(judge(&mut **store, &order, page)))
+            }
             (Ask::Change { page }, Some(store)) => seen.note(store.change(order.seed, page).map(|()| true)),
             (Ask::Stray { page }, _) => seen = stray(order.seed, page),
             (Ask::Sync, Some(store)) => seen.note(store.sync().map(|()| true)),

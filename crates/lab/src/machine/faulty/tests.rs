@@ -44,7 +44,8 @@ fn reads_fail_where_they_were_told_to_and_work_again_after_the_repair() {
 #[test]
 fn what_it_passes_through_is_a_whole_folder() {
     let Some((outer, mounted)) = mounted() else { return };
-    let script = "set -e; cd \"$1\"; echo hello > new; mv new old; cat old; ls; rm old; truncate -s 4096 file; sync file";
+    let script =
+        "set -e; cd \"$1\"; echo hello > new; mv new old; cat old; ls; rm old; truncate -s 4096 file; sync file";
     let output = Command::new("timeout")
         .args(["-s", "KILL", "20", "sh", "-c", script, "sh"])
         .arg(mounted.point())
