@@ -185,6 +185,8 @@ pub enum Family {
     Direct,
     /// An io_uring.
     Ring,
+    /// The engine's own buffer pool.
+    Pool,
     /// An outside program (fio).
     Baseline,
 }
@@ -197,7 +199,8 @@ impl Family {
             () if has("fio") => Self::Baseline,
             () if has("check-every-access") || has("no-check") => Self::Mapped,
             () if has("check-every-load") => Self::Direct,
-            () if has("uring") || has("engine") || has("pool-reads") => Self::Ring,
+            () if has("pool") => Self::Pool,
+            () if has("uring") || has("engine") => Self::Ring,
             () if has("map") || has("msync") => Self::Mapped,
             () if has("direct") || has("pwrite-dsync") => Self::Direct,
             () => Self::Buffered,
@@ -416,13 +419,17 @@ pub fn contender_title(id: &str) -> String {
         "check-every-access" => "mmap, checked at every access",
         "check-every-load" => "own memory, checked at load",
         "async-mmap-yield" => "async mmap, yielding",
+        "pool" => "nofault pool",
+        "pool-tasks" => "nofault pool, tasks",
+        "pool-get-many" => "nofault pool, get_many",
+        "async-pool" => "async nofault pool",
         other => return other.replace('-', " "),
     };
     known.into()
 }
 
 /// Parameters that say how much work there is and how it is laid out: the same for all contenders, so no part of a name.
-const SIZE_OF_WORK: [&str; 5] = ["files", "touches", "part_bytes", "stripe_bytes", "writes_per_sync"];
+const SIZE_OF_WORK: [&str; 6] = ["files", "touches", "part_bytes", "stripe_bytes", "writes_per_sync", "cache_bytes"];
 
 /// Whether nothing but the size of the work is set besides threads, depth and block.
 pub fn is_plain(params: &Params) -> bool {
@@ -489,6 +496,8 @@ mod tests {
             ("uring-direct", Family::Ring),
             ("fio-uring-direct", Family::Baseline),
             ("uring-dsync", Family::Ring),
+            ("pool-tasks", Family::Pool),
+            ("async-pool", Family::Pool),
             ("pwrite-dsync", Family::Direct),
             ("msync", Family::Mapped),
             ("fdatasync", Family::Buffered),
