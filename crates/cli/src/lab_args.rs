@@ -100,12 +100,15 @@ pub(crate) enum LabCommand {
     /// One cell, called by the lab itself.
     #[command(hide = true)]
     Cell,
+    /// A process that meets a fault, called by a cell of `errors`.
+    #[command(hide = true)]
+    Subject,
 }
 
 /// The flags of a run. Each changes one value of the preset or of the configuration file.
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// Which experiments: random, scan, async, access. All by default.
+    /// Which experiments: random, scan, async, access, errors. All by default.
     #[arg(value_name = "EXPERIMENT")]
     experiments: Vec<String>,
     /// How thorough: quick (about two minutes), standard (sweeps and repeats), paper (its sizes and durations).
@@ -159,6 +162,9 @@ pub(crate) struct RunArguments {
     /// fio as an outside baseline.
     #[arg(long, value_enum, help_heading = "How", value_name = "CHOICE")]
     fio: Option<ChoiceName>,
+    /// The engine's own pool beside the raw ways to read (it needs a database of the size of the data).
+    #[arg(long, value_enum, help_heading = "How", value_name = "CHOICE")]
+    pool: Option<ChoiceName>,
     /// Set the device's read-ahead to these values in turn (KiB, root) for the cells that depend on it.
     #[arg(long, value_delimiter = ',', value_name = "KIB", help_heading = "How")]
     read_ahead_kb: Vec<u64>,
@@ -241,6 +247,7 @@ impl RunArguments {
         set(&mut config.ram_device, self.ram_device.map(Choice::from));
         set(&mut config.ram_data_bytes, self.ram_size);
         set(&mut config.fio, self.fio.map(Choice::from));
+        set(&mut config.pool, self.pool.map(Choice::from));
         set(&mut config.seed, self.seed);
         config.unmarked_devices |= self.unmarked_devices;
         set(&mut config.devices, some(&self.device));
@@ -256,6 +263,7 @@ impl RunArguments {
             config.random.ram_cell_s = seconds;
             config.scan.cell_s = seconds;
             config.access.cell_s = seconds;
+            config.errors.cell_s = seconds;
         }
         config.validate()?;
         Ok(config)

@@ -1,10 +1,14 @@
 //! What a run does: three presets, every parameter of which a TOML file or a flag can change. The effective set is stored
 //! in the record, and `nofault lab --config records.ndjson` runs it again.
 
+mod faults;
+
 use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+
+pub use faults::ErrorsConfig;
 
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format::bytes;
@@ -45,6 +49,8 @@ pub struct Config {
     pub stripe_over: Vec<PathBuf>,
     /// Whether fio runs as an outside baseline.
     pub fio: Choice,
+    /// Whether the engine's own pool takes part in `random`, `scan` and `async`: its database is made beside the data file.
+    pub pool: Choice,
     /// Set the read-ahead of the file's device to these values (KiB, root) in turn, for the cells that depend on it; empty
     /// leaves it as it is.
     pub read_ahead_kb: Vec<u64>,
@@ -57,6 +63,8 @@ pub struct Config {
     pub async_: AsyncConfig,
     /// Experiment `access`.
     pub access: AccessConfig,
+    /// Experiment `errors`.
+    pub errors: ErrorsConfig,
 }
 
 /// The experiments, by the names of the command line.
@@ -71,11 +79,13 @@ pub enum ExperimentId {
     Async,
     /// One thread, random reads and overwrites, syncs.
     Access,
+    /// What happens when I/O fails.
+    Errors,
 }
 
 impl ExperimentId {
     /// All of them, in the order they run and are reported.
-    pub const ALL: [Self; 4] = [Self::Random, Self::Scan, Self::Async, Self::Access];
+    pub const ALL: [Self; 5] = [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Errors];
 
     /// The name on the command line and in records.
     pub fn name(self) -> &'static str {
@@ -84,11 +94,17 @@ impl ExperimentId {
             Self::Scan => "scan",
             Self::Async => "async",
             Self::Access => "access",
+            Self::Errors => "errors",
         }
     }
 
     /// Whether its cells read data that must not fit in memory.
     pub fn needs_limit(self) -> bool {
+        !matches!(self, Self::Async | Self::Errors)
+    }
+
+    /// Whether it reads the large data file.
+    pub fn needs_file(self) -> bool {
         self != Self::Async
     }
 
@@ -99,6 +115,7 @@ impl ExperimentId {
             Self::Scan => "How fast can a file be scanned, from one device and from several?",
             Self::Async => "Does `await` help when the file is mapped?",
             Self::Access => "What does one thread get from each way to read, overwrite and sync?",
+            Self::Errors => "What happens when I/O fails, and what does it cost to notice?",
         }
     }
 }
@@ -254,6 +271,7 @@ impl Config {
             unmarked_devices: false,
             stripe_over: Vec::new(),
             fio: Choice::Auto,
+            pool: Choice::Auto,
             read_ahead_kb: Vec::new(),
             random: RandomConfig {
                 cell_s: 2.0,
@@ -287,6 +305,7 @@ impl Config {
                 open_loop_shares: vec![0.5],
                 ring_setups: false,
             },
+            errors: ErrorsConfig::preset(preset),
         };
         match preset {
             Preset::Quick => quick,
@@ -423,6 +442,8 @@ impl Config {
             counts("access.batches", &self.access.batches, 4096),
             counts("access.writes_per_sync", &[self.access.writes_per_sync], 1 << 20),
             positive("access.open_loop_shares", &self.access.open_loop_shares),
+            positive("errors.cell_s", &[self.errors.cell_s]),
+            self.errors.working_sets.iter().try_for_each(|bytes| at_least("errors.working_sets", *bytes, 4096)),
         ];
         match checks.into_iter().find_map(std::result::Result::err) {
             Some(wrong) => Err(LabError::new(LabErrorKind::Usage, format!("configuration: {wrong}"))),

@@ -6,10 +6,12 @@
 
 pub mod access;
 pub mod async_hazard;
+pub mod errors;
 pub mod random;
 mod reads;
 pub mod scan;
 
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use nofault_io::counters::Watch;
@@ -31,12 +33,16 @@ pub struct Available {
     pub stripe: Vec<Target>,
     /// The small files of `async`, all in one target.
     pub async_files: Target,
+    /// The engine's database with the content of the data file; `None` where it is left out.
+    pub pool: Option<Target>,
     /// Limit for cells on the file and on raw devices.
     pub memory: MemoryLimit,
     /// Limit for cells on RAM-backed devices.
     pub ram_memory: MemoryLimit,
     /// Version of fio where it is installed.
     pub fio: Option<String>,
+    /// The lab's folder, for what cells make themselves.
+    pub folder: PathBuf,
     /// Whether the lab runs as root.
     pub root: bool,
 }
@@ -46,7 +52,9 @@ pub struct Available {
 pub struct Plan {
     /// Cells, all with `repeat` 0.
     pub cells: Vec<CellSpec>,
-    /// How often to measure them; `None` takes `Config::repeats`.
+    /// Cells whose outcome is no matter of chance: measured once, before the others.
+    pub once: Vec<CellSpec>,
+    /// How often to measure `cells`; `None` takes `Config::repeats`.
     pub repeats: Option<u32>,
     /// What cannot be measured here.
     pub skips: Vec<Skip>,
@@ -69,7 +77,13 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
         ExperimentId::Scan => scan::plan(config, available),
         ExperimentId::Async => async_hazard::plan(config, available),
         ExperimentId::Access => access::plan(config, available),
+        ExperimentId::Errors => errors::plan(config, available),
     }
+}
+
+/// Whether a cell makes its warm state itself: the engine's pool is warm when the pool is, not the page cache.
+pub fn warms_itself(spec: &CellSpec) -> bool {
+    crate::contender::pool::is_pool(&spec.contender)
 }
 
 /// Measures one cell, in this process. The caller has limited the memory and dropped the caches.
@@ -82,5 +96,6 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
         ExperimentId::Scan => scan::execute(spec, context),
         ExperimentId::Async => async_hazard::execute(spec, context),
         ExperimentId::Access => access::execute(spec, context),
+        ExperimentId::Errors => errors::execute(spec, context),
     }
 }

@@ -6,7 +6,9 @@
 mod access;
 mod asynchronous;
 mod doubts;
+pub(crate) mod faults;
 mod paging;
+mod pool;
 
 use serde::Serialize;
 
@@ -65,7 +67,9 @@ pub fn findings(file: &RecordFile, summary: &Summary<'_>) -> Vec<Finding> {
     paging::random(summary, &mut all);
     paging::scan(summary, &mut all);
     asynchronous::find(summary, &mut all);
+    pool::find(summary, &mut all);
     access::find(summary, &mut all);
+    faults::errors(summary, &mut all);
     doubts::find(file, summary, &mut all);
     all
 }
