@@ -30,9 +30,9 @@ use std::sync::Arc;
 use nofault_io::disk::{Directory, DiskInfo};
 
 use self::bounds::{range_of, range_of_prefix};
+pub use self::completions::Completions;
 use self::core::Core;
 use self::open::Owner;
-pub use self::completions::Completions;
 pub(crate) use self::open::{backup as backup_blocking, create as create_blocking, open as open_blocking};
 use self::transaction::WriteSet;
 pub use self::verify::{Problem, Verification};

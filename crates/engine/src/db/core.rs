@@ -235,21 +235,21 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut rounds_without_end = 0usize;
         let window = self.admission.window();
         // Those before it have come to their end.
-        let mut first = 0;
+        let mut done = 0;
         loop {
             let mut waits: Vec<Wait> = Vec::new();
             {
                 let view = view();
-                for at in first..readers.len() {
+                let mut all_before = true;
+                for reader in &mut readers[done..] {
                     if waits.len() == window {
                         break;
                     }
-                    if readers[at].advance(&view, seq, window - waits.len(), &mut waits)? && at == first {
-                        first += 1;
-                    }
+                    all_before &= reader.advance(&view, seq, window - waits.len(), &mut waits)?;
+                    done += usize::from(all_before);
                 }
             }
-            if first == readers.len() {
+            if done == readers.len() {
                 return Ok(());
             }
             load(&*self.store, &self.admission, mode, &mut held, &waits).await?;

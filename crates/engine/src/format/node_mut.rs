@@ -3,7 +3,9 @@
 //! A writer starts from a body that [`Node::open`] accepted. What `open` does not check (offsets of single cells, the count of
 //! unused bytes) is checked where it is used: a hostile node ends in `Corrupt`, never in a panic or a write outside.
 
-use super::node::{CHILD_BYTES, HEAD_BYTES, KIND_NODE, NODE_HEADER_BYTES, Node, SLOT_BYTES, encode_child, head_of, u16_at};
+use super::node::{
+    CHILD_BYTES, HEAD_BYTES, KIND_NODE, NODE_HEADER_BYTES, Node, SLOT_BYTES, encode_child, head_of, u16_at,
+};
 use super::{PageId, TableId};
 use crate::error::{Error, Result};
 

@@ -165,7 +165,11 @@ fn keep_frames_free(core: &Weak<Core>, stop: &AtomicBool) {
         let many_dirty = core.frames.dirty_count() > core.frames.dirty_max() * 3 / 4;
         if starving || many_dirty || core.frames.free_count() < low_water || !core.full().waiting.is_empty() {
             // Dirty pages go out many at a time, in a few large operations side by side.
-            freed = core.make_room(if many_dirty { batch.max(core.frames.count() / 16).min(WRITE_BATCH_MAX) } else { batch });
+            freed = core.make_room(if many_dirty {
+                batch.max(core.frames.count() / 16).min(WRITE_BATCH_MAX)
+            } else {
+                batch
+            });
         }
         // At every round: whoever found no frame for its reads rings and goes, perhaps after frames were freed, and perhaps
         // while it still had the queue.

@@ -307,8 +307,7 @@ fn no_more_reads_are_under_way_than_the_settings_allow() {
         }
         // Far from each other, so that each is a read of its own.
         let apart: Vec<PageId> = ids.iter().copied().step_by(10).collect();
-        let missing: Vec<Wait> =
-            apart.iter().filter_map(|page| pool.tip().page(*page).map(|_| ()).err()).collect();
+        let missing: Vec<Wait> = apart.iter().filter_map(|page| pool.tip().page(*page).map(|_| ()).err()).collect();
         assert!(missing.len() > 2 * reads_in_flight_max, "{} of {} pages are out", missing.len(), apart.len());
         pool.request(&missing).wait().unwrap();
         for (at, page) in ids.iter().enumerate() {
@@ -382,7 +381,7 @@ mod threads {
             page_bytes: LARGE,
             file_id: 1,
             snapshot_bytes_max: u64::MAX,
-        reads_in_flight_max: 128,
+            reads_in_flight_max: 128,
         };
         let pool =
             Pager::new(&*disk, &options, Map::new(LARGE), Pager::new_space(LARGE, 1 << 30), CommitSeq(0)).unwrap();

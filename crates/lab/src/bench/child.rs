@@ -140,7 +140,8 @@ impl Running {
                     // The parent has said which work it is.
                     Ok(Message::Doing(what)) => say(&what),
                     Ok(Message::Done { rows, trouble }) => {
-                        let trouble = trouble.map(|(kind, message)| LabError::new(LabErrorKind::of_name(&kind), message));
+                        let trouble =
+                            trouble.map(|(kind, message)| LabError::new(LabErrorKind::of_name(&kind), message));
                         return Ok((rows, trouble));
                     }
                     Err(error) => {

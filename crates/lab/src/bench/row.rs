@@ -92,7 +92,16 @@ impl Spread {
 impl Row {
     pub(super) fn new(work: &'static str, variant: impl Into<String>, unit: Unit) -> Self {
         let (baselines, notes, samples) = (Vec::new(), Vec::new(), Vec::new());
-        Self { work: work.to_owned(), variant: variant.into(), unit, engine: None, limit: None, baselines, notes, samples }
+        Self {
+            work: work.to_owned(),
+            variant: variant.into(),
+            unit,
+            engine: None,
+            limit: None,
+            baselines,
+            notes,
+            samples,
+        }
     }
 
     /// Adds one measurement of `who`.

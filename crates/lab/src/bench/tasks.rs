@@ -77,7 +77,8 @@ pub(super) fn get_tasks(bench: &mut Bench<'_>) -> Result<()> {
             row.compare("device", Some(0.9));
             cpu_row.compare("device", None);
             cpu_row.limit = Some(Limit::AtMost(6e-6));
-            cpu_row.note("of the whole process, its background threads, its tasks and the check of each value included");
+            cpu_row
+                .note("of the whole process, its background threads, its tasks and the check of each value included");
             ticks.compare("idle executor", None);
             ticks.limit = Some(Limit::AtMost(0.001));
             bench.rows.extend([row, cpu_row, ticks]);

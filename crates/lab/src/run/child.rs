@@ -198,7 +198,9 @@ impl Running {
                 Ok(line) => match serde_json::from_str(&line) {
                     Ok(Message::Tick(tick)) => on_tick(&tick),
                     Ok(Message::Outcome(outcome)) => return Ok(*outcome),
-                    Ok(Message::Failed { kind, message }) => return Err(LabError::new(LabErrorKind::of_name(&kind), message)),
+                    Ok(Message::Failed { kind, message }) => {
+                        return Err(LabError::new(LabErrorKind::of_name(&kind), message));
+                    }
                     Err(error) => {
                         let message = format!("the cell said something that is no message: {error}: {line}");
                         return Err(LabError::new(LabErrorKind::System, message));
