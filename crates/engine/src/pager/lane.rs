@@ -166,9 +166,14 @@ impl Core {
         // Again when reads were staged after the last look and their submitter found the queue taken.
         while !self.lane.staged().is_empty() {
             let Some(queue) = self.lane.try_queue() else { return };
+            let busy = queue.queue.in_flight() > 0;
             let started = self.work_reads(queue, 0);
             if !matches!(started, Ok(progress) if progress > 0) {
-                self.keeper.wake();
+                // A device that has as many reads as it may is no reason to wake anybody: who takes the next completion
+                // comes here again.
+                if !busy {
+                    self.keeper.wake();
+                }
                 return;
             }
         }
