@@ -1,8 +1,12 @@
 //! What a run does: three presets, every parameter of which a TOML file or a flag can change. The effective set is stored
 //! in the record, and `nofault lab --config records.ndjson` runs it again.
 
+mod claims;
+
 use std::fmt;
 use std::path::PathBuf;
+
+pub use claims::ClaimsConfig;
 
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +61,9 @@ pub struct Config {
     pub async_: AsyncConfig,
     /// Experiment `access`.
     pub access: AccessConfig,
+    /// Experiment `claims`.
+    #[serde(default)]
+    pub claims: ClaimsConfig,
 }
 
 /// The experiments, by the names of the command line.
@@ -71,11 +78,13 @@ pub enum ExperimentId {
     Async,
     /// One thread, random reads and overwrites, syncs.
     Access,
+    /// What others say of mmap, where the experiments above do not decide it.
+    Claims,
 }
 
 impl ExperimentId {
     /// All of them, in the order they run and are reported.
-    pub const ALL: [Self; 4] = [Self::Random, Self::Scan, Self::Async, Self::Access];
+    pub const ALL: [Self; 5] = [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Claims];
 
     /// The name on the command line and in records.
     pub fn name(self) -> &'static str {
@@ -84,12 +93,13 @@ impl ExperimentId {
             Self::Scan => "scan",
             Self::Async => "async",
             Self::Access => "access",
+            Self::Claims => "claims",
         }
     }
 
     /// Whether its cells read data that must not fit in memory.
     pub fn needs_limit(self) -> bool {
-        self != Self::Async
+        !matches!(self, Self::Async | Self::Claims)
     }
 
     /// The question it answers, in one line.
@@ -99,6 +109,7 @@ impl ExperimentId {
             Self::Scan => "How fast can a file be scanned, from one device and from several?",
             Self::Async => "Does `await` help when the file is mapped?",
             Self::Access => "What does one thread get from each way to read, overwrite and sync?",
+            Self::Claims => "Which of the claims for and against mmap hold on this machine?",
         }
     }
 }
@@ -287,6 +298,7 @@ impl Config {
                 open_loop_shares: vec![0.5],
                 ring_setups: false,
             },
+            claims: ClaimsConfig::quick(),
         };
         match preset {
             Preset::Quick => quick,
@@ -317,6 +329,7 @@ impl Config {
         self.access.batches = vec![1, 2, 4, 8, 16, 32, 64, 128];
         self.access.open_loop_shares = vec![0.5, 0.8];
         self.access.ring_setups = true;
+        self.claims = ClaimsConfig::standard();
         // Linux's own default, beside whatever this machine has.
         self.read_ahead_kb = vec![128];
         self
@@ -333,6 +346,7 @@ impl Config {
         self.scan.map_threads = vec![1, 20];
         self.async_.runs = 100;
         self.access.cell_s = 60.0;
+        self.claims.cell_s = 10.0;
         self
     }
 
@@ -423,6 +437,7 @@ impl Config {
             counts("access.batches", &self.access.batches, 4096),
             counts("access.writes_per_sync", &[self.access.writes_per_sync], 1 << 20),
             positive("access.open_loop_shares", &self.access.open_loop_shares),
+            self.claims.check(),
         ];
         match checks.into_iter().find_map(std::result::Result::err) {
             Some(wrong) => Err(LabError::new(LabErrorKind::Usage, format!("configuration: {wrong}"))),

@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod async_hazard;
+pub mod claims;
 pub mod random;
 mod reads;
 pub mod scan;
@@ -69,6 +70,7 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
         ExperimentId::Scan => scan::plan(config, available),
         ExperimentId::Async => async_hazard::plan(config, available),
         ExperimentId::Access => access::plan(config, available),
+        ExperimentId::Claims => claims::plan(config, available),
     }
 }
 
@@ -82,5 +84,6 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
         ExperimentId::Scan => scan::execute(spec, context),
         ExperimentId::Async => async_hazard::execute(spec, context),
         ExperimentId::Access => access::execute(spec, context),
+        ExperimentId::Claims => claims::execute(spec, context),
     }
 }

@@ -9,6 +9,7 @@
 //! | [`data`] | files full of that content: made at device speed, reused, never somebody else's |
 //! | [`ram`], [`device`] | block devices: of RAM, made and removed by the lab, and real ones, read only |
 //! | [`workdir`] | the lab's one folder: locked, tidied, left as it was found |
+//! | [`scratch`] | folders for what a cell makes beside the data files |
 //! | [`cache`] | cold and warm page caches, made and checked |
 //! | [`memory`] | less memory than data: cgroup, locked ballast, or a file larger than RAM |
 //! | [`leftovers`] | what a killed lab left behind, for the next start to remove |
@@ -27,6 +28,7 @@ pub mod leftovers;
 pub mod memory;
 pub mod ram;
 pub mod read_ahead;
+pub mod scratch;
 pub mod survey;
 pub mod system;
 pub mod workdir;

@@ -145,7 +145,7 @@ impl Metric {
     /// What an experiment is judged by.
     pub fn primary(experiment: ExperimentId) -> Self {
         match experiment {
-            ExperimentId::Random | ExperimentId::Access => Self::OpsPerS,
+            ExperimentId::Random | ExperimentId::Access | ExperimentId::Claims => Self::OpsPerS,
             ExperimentId::Scan => Self::BytesPerS,
             ExperimentId::Async => Self::Seconds,
         }
@@ -394,6 +394,14 @@ pub fn contender_title(id: &str) -> String {
         "async-read" => "async read",
         "async-uring" => "async io_uring",
         "async-mmap-yield" => "async mmap, yielding",
+        "pread-dontcache" => "pread RWF_DONTCACHE",
+        "mmap-in-place" => "mmap, in place",
+        "mmap-copy" => "mmap, copied out",
+        "mmap-call" => "mmap, touch, munmap",
+        "mmap-call-one-page" => "mmap, touch one page, munmap",
+        "mmap-private" => "private map, mapped anew",
+        "mmap-commit" => "writable map, msync",
+        "pwrite-fdatasync" => "pwrite, fdatasync",
         other => return other.replace('-', " "),
     };
     known.into()

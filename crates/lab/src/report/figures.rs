@@ -78,6 +78,10 @@ pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Fi
                 figures.extend(latencies(&groups, &place, "open_loop", "request, from when it was due"));
                 figures.extend(latencies(&groups, &place, "op", "request, from when it was started"));
             }
+            ExperimentId::Claims => {
+                figures.extend(rates(&groups, &place, Metric::OpsPerS, "operations per second"));
+                figures.extend(latencies(&groups, &place, "op", "operation"));
+            }
             ExperimentId::Access => {
                 figures.extend(rates(&groups, &place, Metric::OpsPerS, "operations per second"));
                 figures.extend(sweeps(&groups, &place, Metric::OpsPerS, "operations per second"));

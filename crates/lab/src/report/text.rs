@@ -124,6 +124,13 @@ fn in_general(id: ExperimentId) -> &'static str {
              Open-loop: each contender first finds its closed-loop rate in the cell's first quarter, then is asked at a share of it, timed from when \
              each read was due."
         }
+        ExperimentId::Claims => {
+            "Small cells for what no other experiment decides; each claim names the cells it was judged by. Cached reads: one thread reads a file \
+             that is in the page cache in units of one size, and adds up a word of each cache line, in the map, or in a buffer that it copied \
+             or read into. Calls: threads map a part of 1 MiB of a cached file, touch it and unmap it, or read it. Private map: pages spread over it are \
+             changed, then it is mapped anew, which is timed. Commits: whole pages of a file are changed and made durable. Long reader: \
+             durable commits of 500 updates each, with and without a reader that stays from the first to the last; growth counts file and memory."
+        }
     }
 }
 
@@ -151,6 +158,11 @@ pub(crate) fn change(id: ExperimentId) -> &'static [&'static str] {
             "A device with a write cache that survives power loss: syncs become cheap, and overwrites are judged by their rate alone.",
             "Data in memory: then the page cache answers, and O_DIRECT is the slow one.",
             "A higher fixed rate: close to saturation, open-loop latency grows without bound while the closed loop looks the same.",
+        ],
+        ExperimentId::Claims => &[
+            "Another kernel: faults, mapping calls and uncached buffered reads change from release to release.",
+            "Virtualization: a page fault in a nested guest costs several times that of the bare machine, a system call hardly more.",
+            "Larger folios in the page cache: one fault then maps many pages, which favours maps of cached data.",
         ],
     }
 }
