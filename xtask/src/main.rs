@@ -3,10 +3,13 @@
 mod tidy;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
-use std::time::Instant;
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+
+/// How long any step may take. The longest, the tests, takes a quarter of it on two cores: what is still running then hangs.
+const STEP_MAX: Duration = Duration::from_secs(20 * 60);
 
 const HELP: &str = "\
 cargo xtask <command>
@@ -60,23 +63,71 @@ fn sim() -> Result<()> {
     };
     let test = ["test", "--release", "-p", "nofault", "--test", "torture", "--"];
     let which = ["power_cuts_for_minutes", "--ignored", "--nocapture"];
-    cargo(&[&test[..], &which].concat(), &[("NOFAULT_SIM_MINUTES", minutes)])
+    // Unlimited: it ends by itself.
+    cargo_within(None, &[&test[..], &which].concat(), &[("NOFAULT_SIM_MINUTES", minutes)])
 }
 
 fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
+    cargo_within(Some(STEP_MAX), arguments, environment)
+}
+
+fn cargo_within(limit: Option<Duration>, arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
     step(&format!("cargo {}", arguments.join(" ")), || {
         let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let status = Command::new(program)
+        let child = Command::new(program)
             .args(arguments)
             .envs(environment.iter().copied())
             .current_dir(root())
-            .status()
+            .spawn()
             .context("cargo could not be started")?;
-        if !status.success() {
+        if !wait(child, limit)?.success() {
             bail!("cargo {} failed", arguments.join(" "));
         }
         Ok(())
     })
+}
+
+/// Waits for a child. One that takes too long is ended with all it has started, which is named: a test that hangs is the
+/// one that its output calls running.
+fn wait(mut child: Child, limit: Option<Duration>) -> Result<ExitStatus> {
+    let Some(limit) = limit else { return child.wait().context("cargo cannot be waited for") };
+    let started = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().context("cargo cannot be waited for")? {
+            return Ok(status);
+        }
+        if started.elapsed() > limit {
+            let family = descendants(child.id());
+            for (pid, command) in &family {
+                eprintln!("xtask: still running after {} min: {pid} {command}", limit.as_secs() / 60);
+            }
+            let pids = family.iter().map(|(pid, _)| pid.to_string());
+            let _ = Command::new("kill").arg("-9").args(pids).status();
+            let _ = child.wait();
+            bail!("this hangs");
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// A process and all that descend from it, with their command lines.
+fn descendants(root: u32) -> Vec<(u32, String)> {
+    let mut parents = Vec::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        // After the name, which may hold anything but a last parenthesis: the state, then the parent.
+        let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse::<u32>().ok());
+        parents.extend(parent.map(|parent| (pid, parent)));
+    }
+    let mut family = vec![root];
+    let mut at = 0;
+    while let Some(parent) = family.get(at).copied() {
+        family.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+        at += 1;
+    }
+    let command = |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    family.iter().map(|pid| (*pid, String::from_utf8_lossy(&command(pid)).replace('\0', " "))).collect()
 }
 
 fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
@@ -90,4 +141,30 @@ fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
 fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_path_buf()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_hangs_is_ended_with_all_it_started() {
+        let child = Command::new("sh").args(["-c", "sleep 300 & sleep 301 & wait"]).spawn().unwrap();
+        let pid = child.id();
+        std::thread::sleep(Duration::from_millis(200));
+        let family = descendants(pid);
+        assert!(family.iter().any(|(_, command)| command.starts_with("sleep 301")), "{family:?}");
+        assert_eq!(wait(child, Some(Duration::from_millis(1))).unwrap_err().to_string(), "this hangs");
+        let is_alive = |pid: u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+        };
+        let patience = Instant::now();
+        while family.iter().any(|(pid, _)| is_alive(*pid)) && patience.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(!family.iter().any(|(pid, _)| is_alive(*pid)), "left running: {family:?}");
+        let quick = Command::new("true").spawn().unwrap();
+        assert!(wait(quick, Some(Duration::from_secs(60))).unwrap().success());
+    }
 }

@@ -5,11 +5,9 @@
 //! Kept true by: every value that is read is checked whole while it is timed, and a wrong one ends the run; engine and
 //! baselines take turns, so a machine that changes changes for all; everything lies in one folder that is made and removed.
 
-mod data;
 mod device;
 mod reads;
 mod row;
-mod store;
 mod tasks;
 mod writes;
 mod ycsb;
@@ -23,10 +21,11 @@ use std::time::Duration;
 
 use nofault::settings::Settings;
 
-use self::data::Data;
 pub use self::row::{Baseline, BenchReport, Limit, Row, Spread};
+use crate::entries::Data;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format;
+use crate::{entries as data, stores as store};
 
 /// The folder in the user's folder that the run makes and removes.
 const FOLDER: &str = "nofault-bench";

@@ -6,6 +6,7 @@ pub mod bench;
 pub mod compare;
 pub mod config;
 pub mod contender;
+mod entries;
 pub mod error;
 pub mod experiment;
 pub mod findings;
@@ -19,6 +20,8 @@ pub mod progress;
 pub mod record;
 pub mod report;
 pub mod run;
+#[expect(dead_code, reason = "the experiment `engines` will use the rest")]
+mod stores;
 pub mod summary;
 pub mod table;
 mod ticker;

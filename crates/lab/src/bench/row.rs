@@ -7,8 +7,7 @@ use serde::Serialize;
 
 use crate::format::Unit;
 
-/// The engine's name in the rows.
-pub(super) const ENGINE: &str = "nofault";
+pub(super) use crate::stores::ENGINE;
 
 /// Everything that was measured.
 #[derive(Debug, Clone, Default, Serialize)]

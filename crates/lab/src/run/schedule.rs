@@ -21,8 +21,8 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Experiment by experiment; within one, contenders are interleaved: A B C, A B C, …, so that a machine that drifts
-    /// drifts for all of them.
+    /// Experiment by experiment; within one, contenders are interleaved and every other round goes backwards: A B C, C B A, …,
+    /// so that a machine that drifts drifts for all of them, and nobody always follows the same neighbour.
     /// Where memory cannot be limited (`no_limit` says why), the experiments that need it are left out.
     pub(super) fn of(config: &Config, available: &Available, no_limit: Option<&str>) -> Self {
         let mut schedule = Self { cells: Vec::new(), skips: Vec::new() };
@@ -40,7 +40,8 @@ impl Schedule {
                 }
             }
             for repeat in 0..plan.repeats.unwrap_or(config.repeats) {
-                schedule.cells.extend(plan.cells.iter().map(|spec| CellSpec { repeat, ..spec.clone() }));
+                let round = plan.cells.iter().map(|spec| CellSpec { repeat, ..spec.clone() });
+                if repeat % 2 == 0 { schedule.cells.extend(round) } else { schedule.cells.extend(round.rev()) }
             }
         }
         schedule
@@ -108,5 +109,10 @@ mod tests {
         let schedule = Schedule::of(&config, &Available::default(), None);
         let repeats: Vec<u32> = schedule.cells.iter().map(|cell| cell.repeat).collect();
         assert!(repeats.is_sorted() && repeats.last() == Some(&(config.async_.runs - 1)));
+        let round = |number| {
+            let cells = schedule.cells.iter().filter(move |cell| cell.repeat == number);
+            cells.map(|cell| (&cell.contender, &cell.variant, cell.cache)).collect::<Vec<_>>()
+        };
+        assert!(round(0).len() > 2 && round(1).into_iter().rev().eq(round(0)), "every other round goes backwards");
     }
 }

@@ -1,38 +1,38 @@
-//! Keys, values and orders of the benchmark. A value says which key it belongs to and is checked whole wherever it is read.
+//! Keys, values and orders for key-value stores, in the benchmark and in `engines`. A value says which key it belongs to and is checked whole wherever it is read.
 
 use crate::error::{LabError, LabErrorKind, Result};
 
 /// Bytes of a key.
-pub(super) const KEY_BYTES: usize = 16;
+pub(crate) const KEY_BYTES: usize = 16;
 /// A key.
-pub(super) type Key = [u8; KEY_BYTES];
+pub(crate) type Key = [u8; KEY_BYTES];
 
 /// A set of entries: how many, how large, of which seed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Data {
-    pub(super) count: u64,
-    pub(super) value_bytes: usize,
-    pub(super) seed: u64,
+pub(crate) struct Data {
+    pub(crate) count: u64,
+    pub(crate) value_bytes: usize,
+    pub(crate) seed: u64,
 }
 
 impl Data {
     /// So many entries as make up `bytes` of keys and values.
-    pub(super) fn of_bytes(bytes: u64, value_bytes: usize, seed: u64) -> Self {
+    pub(crate) fn of_bytes(bytes: u64, value_bytes: usize, seed: u64) -> Self {
         Self { count: (bytes / (KEY_BYTES + value_bytes) as u64).max(1000), value_bytes, seed }
     }
 
     /// Keys and values together.
-    pub(super) fn user_bytes(&self) -> u64 {
+    pub(crate) fn user_bytes(&self) -> u64 {
         self.count * self.entry_bytes()
     }
 
     /// A key and its value.
-    pub(super) fn entry_bytes(&self) -> u64 {
+    pub(crate) fn entry_bytes(&self) -> u64 {
         (KEY_BYTES + self.value_bytes) as u64
     }
 
     /// The key of a number: in the order of the numbers, with a half that does not compress.
-    pub(super) fn key(&self, number: u64) -> Key {
+    pub(crate) fn key(&self, number: u64) -> Key {
         let mut key = [0; KEY_BYTES];
         key[..8].copy_from_slice(&number.to_be_bytes());
         key[8..].copy_from_slice(&mix(number ^ self.seed).to_be_bytes());
@@ -40,7 +40,7 @@ impl Data {
     }
 
     /// Fills `value` for a key, in one of its versions.
-    pub(super) fn fill(&self, number: u64, version: u64, value: &mut Vec<u8>) {
+    pub(crate) fn fill(&self, number: u64, version: u64, value: &mut Vec<u8>) {
         value.clear();
         let mut word = self.first_word(number, version);
         value.extend_from_slice(&version.to_le_bytes());
@@ -52,7 +52,7 @@ impl Data {
     }
 
     /// Whether a value is what was written for this key, in any version: every byte counts.
-    pub(super) fn is_right(&self, number: u64, value: &[u8]) -> bool {
+    pub(crate) fn is_right(&self, number: u64, value: &[u8]) -> bool {
         let Some((version, rest)) = value.split_first_chunk() else { return false };
         let mut word = self.first_word(number, u64::from_le_bytes(*version));
         let mut right = value.len() == self.value_bytes;
@@ -67,7 +67,7 @@ impl Data {
     ///
     /// # Errors
     /// `WrongData`, naming who answered.
-    pub(super) fn check(&self, who: &str, number: u64, value: Option<&[u8]>) -> Result<()> {
+    pub(crate) fn check(&self, who: &str, number: u64, value: Option<&[u8]>) -> Result<()> {
         if value.is_some_and(|value| self.is_right(number, value)) {
             return Ok(());
         }
@@ -79,14 +79,14 @@ impl Data {
     }
 
     /// The entry of a number in one of its versions.
-    pub(super) fn changed(&self, number: u64, version: u64) -> (Key, Vec<u8>) {
+    pub(crate) fn changed(&self, number: u64, version: u64) -> (Key, Vec<u8>) {
         let mut value = Vec::with_capacity(self.value_bytes);
         self.fill(number, version, &mut value);
         (self.key(number), value)
     }
 
     /// All entries in order.
-    pub(super) fn entries(self) -> impl Iterator<Item = (Key, Vec<u8>)> + Send + 'static {
+    pub(crate) fn entries(self) -> impl Iterator<Item = (Key, Vec<u8>)> + Send + 'static {
         (0..self.count).map(move |number| self.changed(number, 0))
     }
 
@@ -98,7 +98,7 @@ impl Data {
 const MULTIPLIER: u64 = 0x5851_f42d_4c95_7f2d;
 
 /// Spreads a number over all 64 bits (the finisher of SplitMix64).
-pub(super) fn mix(number: u64) -> u64 {
+pub(crate) fn mix(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ (number >> 31)
@@ -106,7 +106,7 @@ pub(super) fn mix(number: u64) -> u64 {
 
 /// YCSB's zipfian: rank 0 is the most popular, with the constant 0.99. After Gray and others, "Quickly generating
 /// billion-record synthetic databases" (1994).
-pub(super) struct Zipfian {
+pub(crate) struct Zipfian {
     count: f64,
     zeta: f64,
     eta: f64,
@@ -119,7 +119,7 @@ const THETA: f64 = 0.99;
 
 impl Zipfian {
     /// Ranks below `count`. Takes time in proportion to it.
-    pub(super) fn new(count: u64, seed: u64) -> Self {
+    pub(crate) fn new(count: u64, seed: u64) -> Self {
         let zeta = |count: u64| (1..=count).map(|rank| (rank as f64).powf(-THETA)).sum::<f64>();
         let (all, two) = (zeta(count), zeta(count.min(2)));
         let eta = (1.0 - (2.0 / count as f64).powf(1.0 - THETA)) / (1.0 - two / all);
@@ -128,7 +128,7 @@ impl Zipfian {
     }
 
     /// The next rank.
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         let chance = self.rng.f64();
 
         let scaled = chance * self.zeta;

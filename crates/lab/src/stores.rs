@@ -1,0 +1,318 @@
+//! Key-value stores as `nofault db bench` and the experiment `engines` use them: the engine, and its rivals where they were built.
+//! One file a rival; a rival that was not built is known by name all the same, with the feature that brings it.
+//!
+//! What is equal: keys, values and their order; memory for process and page cache together; one commit a write; two
+//! classes of durability, [`Class`]. What cannot be made equal each store says of itself ([`Store::unequal`]).
+
+#[cfg(feature = "peers")]
+mod fjall;
+#[cfg(feature = "peers")]
+mod lmdb;
+#[cfg(feature = "peers")]
+mod redb;
+#[cfg(feature = "peer-rocksdb")]
+mod rocksdb;
+#[cfg(feature = "peers")]
+mod sqlite;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use nofault::blocking::{Db, Table};
+use nofault::settings::Settings;
+use nofault::{Batch, Durability};
+
+use crate::entries::{Data, Key};
+use crate::error::Result;
+
+/// The engine's name in the rows.
+pub(crate) const ENGINE: &str = "nofault";
+/// The rivals of `nofault db bench`, built or not.
+pub(crate) const PEERS: [&str; 2] = ["lmdb", "redb"];
+/// What stands in the place of a rival's figure.
+pub(crate) const NOT_BUILT: &str = "not built: --features peers";
+/// Keys and values of one commit while a store without a bulk load of its own is filled: what a commit changes is in memory.
+#[cfg(feature = "peers")]
+const FILL_BYTES: usize = 8 << 20;
+
+/// A store that the lab knows, built or not.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Kind {
+    /// Its id as a contender.
+    pub(crate) id: &'static str,
+    /// The cargo feature that brings it; empty for what is always there.
+    pub(crate) feature: &'static str,
+    /// Part of the memory that it gets as a cache of its own; the rest is for the process and the page cache.
+    pub(crate) cache_share: f64,
+    /// Names the file and the way, for people.
+    pub(crate) what: &'static str,
+}
+
+/// Every store with each way to run it that is compared: a map or none where it has the choice. Own caches are sized as their
+/// authors advise for a process with so much memory: what reads past the page cache gets most of it, what reads through it
+/// half or less, a map none.
+pub(crate) const KINDS: [Kind; 10] = [
+    kind(ENGINE, "", 0.7, "the engine: its own pool, O_DIRECT"),
+    kind("lmdb", "peers", 0.0, "LMDB, read through a map, MDB_NORDAHEAD"),
+    kind("lmdb-readahead", "peers", 0.0, "LMDB, read through a map, with read-ahead"),
+    kind("sqlite", "peers", 0.25, "SQLite, WAL, mmap_size 0: read calls"),
+    kind("sqlite-mmap", "peers", 0.25, "SQLite, WAL, mmap_size above the file's size"),
+    kind("redb", "peers", 0.5, "redb: read calls and a cache of its own"),
+    kind("fjall", "peers", 0.5, "fjall: an LSM tree in Rust, read calls and a block cache"),
+    kind("rocksdb", "peer-rocksdb", 0.25, "RocksDB: an LSM tree, read calls and a block cache"),
+    kind("rocksdb-mmap", "peer-rocksdb", 0.25, "RocksDB with mmap reads"),
+    kind("rocksdb-direct", "peer-rocksdb", 0.6, "RocksDB with direct reads and a larger block cache"),
+];
+
+const fn kind(id: &'static str, feature: &'static str, cache_share: f64, what: &'static str) -> Kind {
+    Kind { id, feature, cache_share, what }
+}
+
+impl Kind {
+    /// Whether it was compiled in.
+    pub(crate) fn is_built(&self) -> bool {
+        let with = |feature: &str, built: bool| built && self.feature == feature;
+        let peers = with("peers", cfg!(feature = "peers"));
+        self.feature.is_empty() || peers || with("peer-rocksdb", cfg!(feature = "peer-rocksdb"))
+    }
+
+    /// What stands in the place of its figures where it was not.
+    pub(crate) fn not_built(&self) -> String {
+        format!("not built: --features {}", self.feature)
+    }
+}
+
+/// The store of a contender's id.
+pub(crate) fn kind_of(id: &str) -> Option<&'static Kind> {
+    KINDS.iter().find(|kind| kind.id == id)
+}
+
+/// What a commit promises when it returns. Every figure belongs to one of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// It survives a power cut.
+    Sync,
+    /// It is visible. A power cut may lose the last ones; what is on disk stays consistent, where the store can promise that.
+    Deferred,
+}
+
+/// What a store may use.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    /// For a cache of its own.
+    pub(crate) cache_bytes: u64,
+    /// For what is written and not yet on disk, where it collects that (LSM trees).
+    pub(crate) write_bytes: u64,
+    /// Keys and values that it will hold at most.
+    pub(crate) data_bytes: u64,
+    /// Threads that use it at a time.
+    pub(crate) threads: u32,
+}
+
+/// Whether a store is made or is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// In a folder that is not there yet.
+    New,
+    /// In a folder that an earlier `New` made.
+    Old,
+}
+
+/// A store that holds a data set.
+pub(crate) trait Store: Sync {
+    /// Its name in the rows.
+    fn name(&self) -> &'static str;
+
+    /// What one thread reads through. Sees what was committed before.
+    fn reader(&self) -> Result<Box<dyn Reader + '_>>;
+
+    /// Puts entries in one commit, which is on the device when this returns, if it is to be durable.
+    fn write(&self, entries: &[(Key, Vec<u8>)], durable: bool) -> Result<()>;
+
+    /// Puts all entries, which ascend, into a store that is empty, by the best way it has; all are durable when this returns.
+    fn fill(&self, entries: &mut dyn Iterator<Item = (Key, Vec<u8>)>) -> Result<()>;
+
+    /// Makes every commit so far durable, and its files as large as what they hold calls for.
+    fn settle(&self) -> Result<()>;
+
+    /// What it was set to, by name; read back where that is possible.
+    fn settings(&self) -> Result<Vec<(&'static str, String)>>;
+
+    /// What is unequal about it.
+    fn unequal(&self) -> &'static str;
+}
+
+/// Looks at a value and says whether it is right.
+pub(crate) type LookAtValue<'a> = &'a mut dyn FnMut(Option<&[u8]>) -> Result<()>;
+/// Looks at an entry and says whether it is right.
+pub(crate) type LookAtEntry<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
+
+/// One thread's way to read.
+pub(crate) trait Reader {
+    /// Shows the value of a key.
+    fn get(&mut self, key: &Key, look: LookAtValue<'_>) -> Result<()>;
+
+    /// Shows up to `count` entries from a key on; answers how many.
+    fn scan(&mut self, from: &Key, count: usize, look: LookAtEntry<'_>) -> Result<usize>;
+}
+
+/// Opens a store; `None` when it was not built, or no store is called so.
+pub(crate) fn open(id: &str, folder: &Path, room: Room, start: Start) -> Option<Result<Box<dyn Store>>> {
+    Some(match id {
+        ENGINE => boxed(Engine::start(folder, room, start)),
+        #[cfg(feature = "peers")]
+        "lmdb" | "lmdb-readahead" => boxed(lmdb::Lmdb::start(folder, room, start, id != "lmdb")),
+        #[cfg(feature = "peers")]
+        "sqlite" | "sqlite-mmap" => boxed(sqlite::Sqlite::start(folder, room, start, id != "sqlite")),
+        #[cfg(feature = "peers")]
+        "redb" => boxed(redb::Redb::start(folder, room, start)),
+        #[cfg(feature = "peers")]
+        "fjall" => boxed(fjall::Fjall::start(folder, room, start)),
+        #[cfg(feature = "peer-rocksdb")]
+        "rocksdb" => boxed(rocksdb::Rocksdb::start(folder, room, start, rocksdb::Reads::Buffered)),
+        #[cfg(feature = "peer-rocksdb")]
+        "rocksdb-mmap" => boxed(rocksdb::Rocksdb::start(folder, room, start, rocksdb::Reads::Mapped)),
+        #[cfg(feature = "peer-rocksdb")]
+        "rocksdb-direct" => boxed(rocksdb::Rocksdb::start(folder, room, start, rocksdb::Reads::Direct)),
+        _ => return None,
+    })
+}
+
+fn boxed<'a>(store: Result<impl Store + 'a>) -> Result<Box<dyn Store + 'a>> {
+    store.map(|store| Box::new(store) as _)
+}
+
+/// Makes a rival in `folder` and fills it in order; `None` when it was not built.
+pub(crate) fn peer(name: &str, folder: &Path, data: Data, cache_bytes: u64) -> Option<Result<Box<dyn Store>>> {
+    let room = Room { cache_bytes, write_bytes: cache_bytes / 8, data_bytes: data.user_bytes() * 2, threads: 64 };
+    let store = open(name, folder, room, Start::New).filter(|_| name != ENGINE)?;
+    Some(store.and_then(|store| store.fill(&mut data.entries()).map(|()| store)))
+}
+
+/// Takes the entries of the next commit into `batch`; false when there are none left.
+#[cfg(feature = "peers")]
+fn next_batch(entries: &mut dyn Iterator<Item = (Key, Vec<u8>)>, batch: &mut Vec<(Key, Vec<u8>)>) -> bool {
+    batch.clear();
+    let mut bytes = 0;
+    while bytes < FILL_BYTES {
+        let Some((key, value)) = entries.next() else { break };
+        bytes += key.len() + value.len();
+        batch.push((key, value));
+    }
+    !batch.is_empty()
+}
+
+/// A folder of a store that is made must not be there; one that is opened must.
+#[cfg(any(feature = "peers", feature = "peer-rocksdb"))]
+fn prepare(folder: &Path, start: Start) -> Result<()> {
+    use crate::error::{LabError, LabErrorKind};
+    match start {
+        Start::New => std::fs::create_dir(folder).map_err(|error| LabError::system(folder.display(), &error)),
+        Start::Old if folder.is_dir() => Ok(()),
+        Start::Old => Err(LabError::new(LabErrorKind::Usage, format!("{}: no store is there", folder.display()))),
+    }
+}
+
+/// The engine with one table.
+pub(crate) struct Engine {
+    pub(crate) db: Db,
+    pub(crate) table: Table,
+}
+
+impl Engine {
+    fn start(folder: &Path, room: Room, start: Start) -> Result<Self> {
+        let cache_bytes = usize::try_from(room.cache_bytes).unwrap_or(usize::MAX);
+        let settings = Settings { cache_bytes, ..Settings::default() };
+        match start {
+            Start::New => Self::create(folder, &settings),
+            Start::Old => Self::open(folder, &settings),
+        }
+    }
+
+    /// Creates a database and fills it in order.
+    pub(crate) fn load(folder: &Path, data: Data, settings: &Settings) -> Result<Self> {
+        let engine = Self::create(folder, settings)?;
+        engine.table.bulk_load(data.entries())?;
+        Ok(engine)
+    }
+
+    /// Creates a database with an empty table.
+    pub(crate) fn create(folder: &Path, settings: &Settings) -> Result<Self> {
+        let db = Db::create(folder, settings)?;
+        let table = db.create_table("main")?;
+        Ok(Self { db, table })
+    }
+
+    /// Opens a database again: nothing of its data is in memory.
+    pub(crate) fn open(folder: &Path, settings: &Settings) -> Result<Self> {
+        let db = Db::open(folder, settings)?;
+        let table = db.table("main")?;
+        Ok(Self { db, table })
+    }
+
+    /// Bytes of the data file that hold something, as far as one may read them.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.db.stats().pool.blocks_used * self.db.page_bytes() as u64
+    }
+}
+
+impl Store for Engine {
+    fn name(&self) -> &'static str {
+        ENGINE
+    }
+
+    fn reader(&self) -> Result<Box<dyn Reader + '_>> {
+        Ok(Box::new(&self.table))
+    }
+
+    fn write(&self, entries: &[(Key, Vec<u8>)], durable: bool) -> Result<()> {
+        let mut batch = Batch::new();
+        for (key, value) in entries {
+            batch.put(&self.table, key, value);
+        }
+        Ok(self.db.write(batch, if durable { Durability::Sync } else { Durability::Deferred })?)
+    }
+
+    fn fill(&self, entries: &mut dyn Iterator<Item = (Key, Vec<u8>)>) -> Result<()> {
+        self.table.bulk_load(entries)?;
+        Ok(())
+    }
+
+    fn settle(&self) -> Result<()> {
+        Ok(self.db.checkpoint()?)
+    }
+
+    fn settings(&self) -> Result<Vec<(&'static str, String)>> {
+        let disk = self.db.stats().disk;
+        Ok(vec![
+            ("version", env!("CARGO_PKG_VERSION").into()),
+            ("page", crate::format::bytes(self.db.page_bytes() as u64)),
+            ("disk", format!("{}, {}", disk.kind, if disk.direct { "O_DIRECT" } else { "through the page cache" })),
+            ("log", crate::format::bytes(Settings::default().log_bytes)),
+            ("sync", "RWF_DSYNC into a pre-written log, one write for a group of commits".into()),
+            ("deferred", "the log is written soon after, without anybody waiting".into()),
+            ("load", "bulk load, past the log".into()),
+        ])
+    }
+
+    fn unequal(&self) -> &'static str {
+        "nofault: reads past the page cache, copies each value out, verifies every page it loads, write transactions are serializable"
+    }
+}
+
+impl Reader for &Table {
+    fn get(&mut self, key: &Key, look: LookAtValue<'_>) -> Result<()> {
+        look(Table::get(self, key)?.as_deref())
+    }
+
+    fn scan(&mut self, from: &Key, count: usize, look: LookAtEntry<'_>) -> Result<usize> {
+        let mut seen = 0;
+        for entry in self.range(*from..).take(count) {
+            let (key, value) = entry?;
+            look(&key, &value)?;
+            seen += 1;
+        }
+        Ok(seen)
+    }
+}
