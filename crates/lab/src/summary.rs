@@ -408,7 +408,8 @@ pub fn contender_title(id: &str) -> String {
 }
 
 /// Parameters that say how much work there is and how it is laid out: the same for all contenders, so no part of a name.
-const SIZE_OF_WORK: [&str; 5] = ["files", "touches", "part_bytes", "stripe_bytes", "writes_per_sync"];
+const SIZE_OF_WORK: [&str; 7] =
+    ["files", "touches", "part_bytes", "stripe_bytes", "writes_per_sync", "updates", "keys"];
 
 /// Whether nothing but the size of the work is set besides threads, depth and block.
 pub fn is_plain(params: &Params) -> bool {
@@ -429,6 +430,10 @@ pub fn parameters(params: &Params) -> String {
         "rate_per_s" => format!("at {value}/s"),
         "rate_share" => format!("rate ×{value}"),
         "buffers" => format!("{value} buffers"),
+        "unit" => format!("units of {value}"),
+        "copied_pages" => format!("{value} copied pages"),
+        "commit_pages" => format!("{value} pages a commit"),
+        "reader" if value == "none" => "no reader".into(),
         name => format!("{} {value}", name.replace('_', " ")),
     }));
     parts.join(", ")

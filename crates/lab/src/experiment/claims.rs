@@ -74,7 +74,7 @@ pub fn plan(config: &Config, available: &Available) -> Plan {
     };
     for bytes in claims.unit_bytes.iter().filter(|bytes| **bytes <= target.data_bytes / 2) {
         for contender in cached::CONTENDERS {
-            cell(CACHED_READ, contender, params(1, 1, *bytes), CacheState::Warm, claims.cell_s);
+            cell(CACHED_READ, contender, in_units(params(1, 1, *bytes)), CacheState::Warm, claims.cell_s);
         }
     }
     if target.data_bytes >= 2 * CALL_BYTES {
@@ -98,7 +98,7 @@ pub fn plan(config: &Config, available: &Available) -> Plan {
         params.extra.insert("updates".into(), claims.reader_updates.to_string());
         params.extra.insert("keys".into(), claims.reader_keys.to_string());
         let duration_s = claims.reader_updates as f64 / 1e6 * READER_S_PER_MILLION;
-        for contender in reader::BUILT {
+        for contender in reader::STORES.into_iter().filter(|id| reader::not_built(id).is_none()) {
             cell(LONG_READER, contender, params.clone(), CacheState::Cold, duration_s);
         }
     }
@@ -113,10 +113,18 @@ pub fn plan(config: &Config, available: &Available) -> Plan {
         let later = "measured from --preset standard on, or with claims.thorough = true";
         plan.skips.push(skip("", format!("{UNCACHED_READ}, {MAP_COMMIT}: {later}")));
     }
-    for (contender, why) in reader::NOT_BUILT {
-        plan.skips.push(skip(contender, format!("{LONG_READER}: {why}")));
+    for id in reader::STORES {
+        if let Some(why) = reader::not_built(id) {
+            plan.skips.push(skip(id, format!("{LONG_READER}: {why}")));
+        }
     }
     plan
+}
+
+/// Names the size of a read, which tells these cells apart.
+fn in_units(mut params: Params) -> Params {
+    params.extra.insert("unit".into(), crate::format::bytes(params.block_bytes).replace(' ', ""));
+    params
 }
 
 fn skip(contender: &str, reason: String) -> Skip {
@@ -153,7 +161,7 @@ fn plan_uncached(config: &Config, available: &Available, plan: &mut Plan) {
     };
     for block_bytes in [PAGE_BYTES as u64, 64 << 10] {
         for contender in ["pread-dontcache", "pread-direct", "pread-buffered-random"] {
-            planner.add(contender, [params(threads, 1, block_bytes)]);
+            planner.add(contender, [in_units(params(threads, 1, block_bytes))]);
         }
     }
     plan.cells[from..].iter_mut().for_each(|cell| cell.variant = UNCACHED_READ.into());

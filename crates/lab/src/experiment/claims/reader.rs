@@ -1,34 +1,40 @@
 //! How a database grows while it is updated: once without readers, once with one that stays from before the first update to
-//! after the last. "Readers are free" says that this makes no difference.
+//! after the last. "Readers are free" says that this makes no difference. Growth counts the file, and for the engine, which keeps
+//! some old versions in memory, the memory as well.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use nofault::blocking::Db;
 use nofault::settings::Settings;
-use nofault::{Batch, Durability};
 
 use super::{folder_of, number, run_fixed};
 use crate::contender::unknown;
+use crate::entries::{Data, Key};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::machine::scratch::Scratch;
 use crate::measure::{Work, Worker};
 use crate::record::{CellSpec, Outcome};
+use crate::stores::{self, ENGINE, Engine, Room, Start, Store};
 
-/// The stores that were built in.
-pub(super) const BUILT: &[&str] = &["engine"];
-/// Those that were not, and what builds them.
-pub(super) const NOT_BUILT: &[(&str, &str)] = &[];
+/// The stores that share pages between versions, so that a reader holds some back; built or not.
+pub(super) const STORES: [&str; 3] = [ENGINE, "lmdb", "redb"];
 
 /// Updates in one durable commit, the same for all.
 const COMMIT_UPDATES: u64 = 500;
 const VALUE_BYTES: usize = 100;
+/// More than all stores need for so little data.
+const CACHE_BYTES: u64 = 64 << 20;
 
-/// Measures one store. Figures: `used_before_bytes`, `used_after_bytes`, `grown_bytes`, `memory_bytes` (old versions held in
-/// memory; part of the growth), `file_bytes`.
+/// Why a store cannot be measured in this build; `None` where it can.
+pub(super) fn not_built(id: &str) -> Option<String> {
+    stores::kind_of(id).filter(|kind| !kind.is_built()).map(stores::Kind::not_built)
+}
+
+/// Measures one store. Figures: `used_before_bytes`, `used_after_bytes`, `grown_bytes`, `memory_bytes` (old versions in memory;
+/// part of the growth).
 pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
-    if spec.contender != "engine" {
+    if !STORES.contains(&spec.contender.as_str()) || not_built(&spec.contender).is_some() {
         return Err(unknown(spec));
     }
     let (updates, keys) = (number(spec, "updates")?, number(spec, "keys")?);
@@ -37,53 +43,20 @@ pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outc
         return Err(LabError::new(LabErrorKind::Usage, format!("{}: no keys", spec.key())));
     }
     let scratch = Scratch::make(&folder_of(spec), "claims")?;
-    let folder = scratch.path().join("engine");
-    let seed = spec.seed;
+    let folder = scratch.path().join("data");
+    let data = Data { count: keys, value_bytes: VALUE_BYTES, seed: spec.seed };
+    let contender = spec.contender.clone();
     let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
-        let settings = Settings { cache_bytes: 64 << 20, ..Settings::default() };
-        let db = Db::create(&folder, &settings)?;
-        let table = db.create_table("main")?;
-        table.bulk_load((0..keys).map(|key| (key.to_be_bytes(), value(key, 0))))?;
-        db.checkpoint()?;
-        let used = || {
-            let stats = db.stats();
-            (stats.pool.blocks_used * db.page_bytes() as u64, stats.pool.snapshot_bytes)
-        };
-        let (before, _) = used();
-        let snapshot = held.then(|| db.snapshot());
-        let mut chance = fastrand::Rng::with_seed(seed);
-        let mut version = 0;
-        worker.start();
-        while version < updates && worker.running() {
-            let mut batch = Batch::new();
-            let count = COMMIT_UPDATES.min(updates - version);
-            for _ in 0..count {
-                version += 1;
-                let key = chance.u64(0..keys);
-                batch.put(&table, key.to_be_bytes(), value(key, version));
-            }
-            db.write(batch, Durability::Sync)?;
-            worker.done(count, count * (8 + VALUE_BYTES as u64));
-        }
-        // Twice: blocks freed by the first are known to be free after the second.
-        db.checkpoint()?;
-        db.checkpoint()?;
-        let (after, memory) = used();
-        if let Some(snapshot) = &snapshot {
-            for key in 0..keys {
-                worker.verified(snapshot.get(&table, key.to_be_bytes())?.as_ref() == Some(&value(key, 0)));
-            }
+        let grown = if contender == ENGINE {
+            engine(worker, &folder, data, updates, held)?
         } else {
-            for key in 0..keys {
-                let now = table.get(key.to_be_bytes())?;
-                worker.verified(now.is_some_and(|now| is_value_of(key, &now)));
-            }
-        }
-        worker.figure("used_before_bytes", before as f64);
-        worker.figure("used_after_bytes", (after + memory) as f64);
-        worker.figure("grown_bytes", (after + memory).saturating_sub(before) as f64);
-        worker.figure("memory_bytes", memory as f64);
-        worker.figure("file_bytes", file_bytes(&folder) as f64);
+            rival(worker, &contender, &folder, data, updates, held)?
+        };
+        let after = grown.after_bytes + grown.memory_bytes;
+        worker.figure("used_before_bytes", grown.before_bytes as f64);
+        worker.figure("used_after_bytes", after as f64);
+        worker.figure("grown_bytes", after.saturating_sub(grown.before_bytes) as f64);
+        worker.figure("memory_bytes", grown.memory_bytes as f64);
         Ok(())
     });
     let outcome = run_fixed(work, context);
@@ -91,17 +64,91 @@ pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outc
     outcome
 }
 
-/// A key's value in one of its versions: every byte follows from both.
-fn value(key: u64, version: u64) -> Vec<u8> {
-    let mut value = version.to_le_bytes().to_vec();
-    let mut chance = fastrand::Rng::with_seed(key ^ version.rotate_left(32));
-    value.extend(std::iter::repeat_with(|| chance.u8(..)).take(VALUE_BYTES - 8));
-    value
+/// What a store took before and after.
+struct Grown {
+    before_bytes: u64,
+    after_bytes: u64,
+    memory_bytes: u64,
 }
 
-/// Whether these bytes are the key's value in any version.
-fn is_value_of(key: u64, bytes: &[u8]) -> bool {
-    bytes.first_chunk().is_some_and(|version| value(key, u64::from_le_bytes(*version)) == bytes)
+fn engine(worker: &mut Worker<'_>, folder: &Path, data: Data, updates: u64, held: bool) -> Result<Grown> {
+    let engine = Engine::load(folder, data, &Settings { cache_bytes: CACHE_BYTES as usize, ..Settings::default() })?;
+    engine.settle()?;
+    // Blocks in use: the file itself is made in large steps.
+    let before_bytes = engine.used_bytes();
+    let snapshot = held.then(|| engine.db.snapshot());
+    update(worker, &engine, data, updates)?;
+    // Twice: blocks freed by the first are known to be free after the second.
+    engine.settle()?;
+    engine.settle()?;
+    let grown =
+        Grown { before_bytes, after_bytes: engine.used_bytes(), memory_bytes: engine.db.stats().pool.snapshot_bytes };
+    let table = &engine.table;
+    for number in 0..data.count {
+        let key = data.key(number);
+        match &snapshot {
+            Some(snapshot) => worker.verified(is_first(data, number, snapshot.get(table, key)?.as_deref())),
+            None => worker.verified(table.get(key)?.is_some_and(|value| data.is_right(number, &value))),
+        }
+    }
+    Ok(grown)
+}
+
+fn rival(worker: &mut Worker<'_>, id: &str, folder: &Path, data: Data, updates: u64, held: bool) -> Result<Grown> {
+    // Address space for LMDB: every update may cost a copy of each level of the tree.
+    let data_bytes = data.user_bytes() * 8 + (4 << 30);
+    let room = Room { cache_bytes: CACHE_BYTES, write_bytes: CACHE_BYTES / 8, data_bytes, threads: 4 };
+    let opened = stores::open(id, folder, room, Start::New);
+    let store = opened.unwrap_or_else(|| Err(LabError::new(LabErrorKind::Unsupported, stores::NOT_BUILT)))?;
+    store.fill(&mut data.entries())?;
+    store.settle()?;
+    let before_bytes = file_bytes(folder);
+    let mut reader = if held { Some(store.reader()?) } else { None };
+    update(worker, &*store, data, updates)?;
+    store.settle()?;
+    let grown = Grown { before_bytes, after_bytes: file_bytes(folder), memory_bytes: 0 };
+    let mut now = if held { None } else { Some(store.reader()?) };
+    for number in 0..data.count {
+        let key = data.key(number);
+        let mut right = false;
+        if let Some(reader) = &mut reader {
+            reader.get(&key, &mut |value| {
+                right = is_first(data, number, value);
+                Ok(())
+            })?;
+        } else if let Some(now) = &mut now {
+            now.get(&key, &mut |value| {
+                right = value.is_some_and(|value| data.is_right(number, value));
+                Ok(())
+            })?;
+        }
+        worker.verified(right);
+    }
+    Ok(grown)
+}
+
+fn update(worker: &mut Worker<'_>, store: &dyn Store, data: Data, updates: u64) -> Result<()> {
+    let mut chance = fastrand::Rng::with_seed(data.seed);
+    let mut version = 0;
+    worker.start();
+    while version < updates && worker.running() {
+        let count = COMMIT_UPDATES.min(updates - version);
+        let mut entry = || -> (Key, Vec<u8>) {
+            version += 1;
+            data.changed(chance.u64(0..data.count), version)
+        };
+        let entries: Vec<_> = (0..count).map(|_| entry()).collect();
+        store.write(&entries, true)?;
+        worker.done(count, count * data.entry_bytes());
+    }
+    Ok(())
+}
+
+/// Whether this is the value from before the first update.
+fn is_first(data: Data, number: u64, value: Option<&[u8]>) -> bool {
+    let mut first = Vec::new();
+    data.fill(number, 0, &mut first);
+    value == Some(&first)
 }
 
 /// Bytes that the files of a folder take on the disk.
