@@ -164,6 +164,9 @@ pub(crate) struct RunArguments {
     /// fio as an outside baseline.
     #[arg(long, value_enum, help_heading = "How", value_name = "CHOICE")]
     fio: Option<ChoiceName>,
+    /// The engine's own pool beside the raw ways to read (it needs a database of the size of the data).
+    #[arg(long, value_enum, help_heading = "How", value_name = "CHOICE")]
+    pool: Option<ChoiceName>,
     /// Set the device's read-ahead to these values in turn (KiB, root) for the cells that depend on it.
     #[arg(long, value_delimiter = ',', value_name = "KIB", help_heading = "How")]
     read_ahead_kb: Vec<u64>,
@@ -247,6 +250,7 @@ impl RunArguments {
         set(&mut config.ram_device, self.ram_device.map(Choice::from));
         set(&mut config.ram_data_bytes, self.ram_size);
         set(&mut config.fio, self.fio.map(Choice::from));
+        set(&mut config.pool, self.pool.map(Choice::from));
         set(&mut config.seed, self.seed);
         config.unmarked_devices |= self.unmarked_devices;
         set(&mut config.devices, some(&self.device));

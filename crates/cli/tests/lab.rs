@@ -27,7 +27,7 @@ fn a_run_ends_with_table_report_and_records_and_leaves_nothing_else() {
     assert_eq!(outcome.code, 0, "{}", outcome.told);
     let summary: serde_json::Value = serde_json::from_str(&outcome.said).expect("standard output is JSON alone");
     assert!(summary.is_object(), "{summary}");
-    assert!(outcome.told.contains("[15/15]"), "{}", outcome.told);
+    assert!(outcome.told.contains("[17/17]"), "{}", outcome.told);
     let result = lab.only_result();
     assert!(fs::read_to_string(result.join("report.html")).unwrap().contains("<svg"));
     assert_eq!(lab.names(), [result.file_name().unwrap().to_str().unwrap()], "no data, no lock");
@@ -83,7 +83,7 @@ fn a_plan_touches_nothing() {
     let lab = Lab::new();
     let outcome = lab.run(&["--plan"]);
     assert_eq!(outcome.code, 0, "{}", outcome.told);
-    assert!(outcome.told.contains("15 cells") && outcome.told.contains("may be used"), "{}", outcome.told);
+    assert!(outcome.told.contains("17 cells") && outcome.told.contains("may be used"), "{}", outcome.told);
     assert!(!lab.dir.exists());
     // Nor the data that an earlier run was told to keep.
     assert_eq!(lab.run(&["--keep-data"]).code, 0);

@@ -49,6 +49,8 @@ pub struct Config {
     pub stripe_over: Vec<PathBuf>,
     /// Whether fio runs as an outside baseline.
     pub fio: Choice,
+    /// Whether the engine's own pool takes part in `random`, `scan` and `async`: its database is made beside the data file.
+    pub pool: Choice,
     /// Set the read-ahead of the file's device to these values (KiB, root) in turn, for the cells that depend on it; empty
     /// leaves it as it is.
     pub read_ahead_kb: Vec<u64>,
@@ -265,6 +267,7 @@ impl Config {
             unmarked_devices: false,
             stripe_over: Vec::new(),
             fio: Choice::Auto,
+            pool: Choice::Auto,
             read_ahead_kb: Vec::new(),
             random: RandomConfig {
                 cell_s: 2.0,

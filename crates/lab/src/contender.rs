@@ -5,6 +5,7 @@
 //! | [`map`] | the mapped file, touched |
 //! | [`sync`] | `pread`, buffered and direct, on threads |
 //! | [`ring`] | io_uring, direct, one thread and many requests in flight |
+//! | [`pool`] | the engine's own buffer pool |
 //! | [`fio`] | fio, the outside baseline |
 //!
 //! Kept true by all of them: nothing is allocated and nothing is opened after the clock has started; every block is verified
@@ -13,6 +14,7 @@
 
 pub mod fio;
 pub mod map;
+pub mod pool;
 pub mod ring;
 pub mod sync;
 

@@ -32,6 +32,8 @@ pub struct Available {
     pub stripe: Vec<Target>,
     /// The small files of `async`, all in one target.
     pub async_files: Target,
+    /// The engine's database with the content of the data file; `None` where it is left out.
+    pub pool: Option<Target>,
     /// Limit for cells on the file and on raw devices.
     pub memory: MemoryLimit,
     /// Limit for cells on RAM-backed devices.
@@ -72,6 +74,11 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
         ExperimentId::Access => access::plan(config, available),
         ExperimentId::Claims => claims::plan(config, available),
     }
+}
+
+/// Whether a cell makes its warm state itself: the engine's pool is warm when the pool is, not the page cache.
+pub fn warms_itself(spec: &CellSpec) -> bool {
+    crate::contender::pool::is_pool(&spec.contender)
 }
 
 /// Measures one cell, in this process. The caller has limited the memory and dropped the caches.

@@ -7,6 +7,7 @@ mod access;
 mod asynchronous;
 mod doubts;
 mod paging;
+mod pool;
 
 use serde::Serialize;
 
@@ -65,6 +66,7 @@ pub fn findings(file: &RecordFile, summary: &Summary<'_>) -> Vec<Finding> {
     paging::random(summary, &mut all);
     paging::scan(summary, &mut all);
     asynchronous::find(summary, &mut all);
+    pool::find(summary, &mut all);
     access::find(summary, &mut all);
     doubts::find(file, summary, &mut all);
     all

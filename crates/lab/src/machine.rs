@@ -7,6 +7,7 @@
 //! | [`survey`], [`calibrate`] | what the machine is, how it distorts figures, what its primitives cost |
 //! | [`content`] | bytes that any reader can verify, and the header that marks a file or device as the lab's own |
 //! | [`data`] | files full of that content: made at device speed, reused, never somebody else's |
+//! | [`pool`] | the same content as a database of the engine |
 //! | [`ram`], [`device`] | block devices: of RAM, made and removed by the lab, and real ones, read only |
 //! | [`workdir`] | the lab's one folder: locked, tidied, left as it was found |
 //! | [`scratch`] | folders for what a cell makes beside the data files |
@@ -26,6 +27,7 @@ pub mod device;
 pub mod doctor;
 pub mod leftovers;
 pub mod memory;
+pub mod pool;
 pub mod ram;
 pub mod read_ahead;
 pub mod scratch;

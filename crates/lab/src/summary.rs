@@ -173,6 +173,8 @@ pub enum Family {
     Direct,
     /// An io_uring.
     Ring,
+    /// The engine's own buffer pool.
+    Pool,
     /// An outside program (fio).
     Baseline,
 }
@@ -183,7 +185,8 @@ impl Family {
         let has = |word: &str| contender.contains(word);
         match () {
             () if has("fio") => Self::Baseline,
-            () if has("uring") || has("engine") || has("pool-reads") => Self::Ring,
+            () if has("pool") => Self::Pool,
+            () if has("uring") || has("engine") => Self::Ring,
             () if has("map") || has("msync") => Self::Mapped,
             () if has("direct") || has("pwrite-dsync") => Self::Direct,
             () => Self::Buffered,
@@ -402,14 +405,18 @@ pub fn contender_title(id: &str) -> String {
         "mmap-private" => "private map, mapped anew",
         "mmap-commit" => "writable map, msync",
         "pwrite-fdatasync" => "pwrite, fdatasync",
+        "pool" => "nofault pool",
+        "pool-tasks" => "nofault pool, tasks",
+        "pool-get-many" => "nofault pool, get_many",
+        "async-pool" => "async nofault pool",
         other => return other.replace('-', " "),
     };
     known.into()
 }
 
 /// Parameters that say how much work there is and how it is laid out: the same for all contenders, so no part of a name.
-const SIZE_OF_WORK: [&str; 7] =
-    ["files", "touches", "part_bytes", "stripe_bytes", "writes_per_sync", "updates", "keys"];
+const SIZE_OF_WORK: [&str; 8] =
+    ["files", "touches", "part_bytes", "stripe_bytes", "writes_per_sync", "cache_bytes", "updates", "keys"];
 
 /// Whether nothing but the size of the work is set besides threads, depth and block.
 pub fn is_plain(params: &Params) -> bool {
@@ -477,6 +484,8 @@ mod tests {
             ("uring-direct", Family::Ring),
             ("fio-uring-direct", Family::Baseline),
             ("uring-dsync", Family::Ring),
+            ("pool-tasks", Family::Pool),
+            ("async-pool", Family::Pool),
             ("pwrite-dsync", Family::Direct),
             ("msync", Family::Mapped),
             ("fdatasync", Family::Buffered),

@@ -8,6 +8,10 @@ fn mapped(group: &Group<'_>) -> bool {
     group.family() == Family::Mapped
 }
 
+fn one_at_a_time(family: Family) -> bool {
+    matches!(family, Family::Mapped | Family::Buffered | Family::Direct)
+}
+
 fn explicit(group: &Group<'_>) -> bool {
     group.family().is_explicit()
 }
@@ -152,7 +156,7 @@ pub static CLAIMS: &[Claim] = &[
             &["read"],
             Metric::OpsPerS,
             |group| group.family() == Family::Ring && group.spec.target.label != "ram",
-            |group| group.family() != Family::Ring && group.spec.target.label != "ram",
+            |group| one_at_a_time(group.family()) && group.spec.target.label != "ram",
             2.0,
             "`nofault lab access` measures it",
         ),

@@ -2,7 +2,7 @@
 //!
 //! Eight files are read in the source's six ways: {tasks of one single-threaded executor, one thread a file, one thread} x
 //! {map, read calls}; besides them the map with a yield after each touch (the kindest reading of "async mmap") and
-//! direct reads on a ring whose descriptor the executor itself polls. A cell is one run, one dot of the strip plot.
+//! direct reads on a ring whose descriptor the executor itself polls, and the engine's own async reads. A cell is one run, one dot of the strip plot.
 //!
 //! Two variants of the work:
 //! - `random-touch`, the default: a seeded sequence of 4 KiB touches, the same in every file. Read-ahead cannot hide it.
@@ -12,6 +12,7 @@
 //! On the executor's thread a timer of 1 ms fires beside the tasks; how late it fires is what a user of the executor
 //! feels. It is a kernel timer that counts expirations, so a tick that never got its turn still counts, as late as it was.
 
+mod pool;
 mod ring;
 mod tasks;
 mod work;
@@ -33,11 +34,12 @@ pub const RANDOM_TOUCH: &str = "random-touch";
 pub const SEQUENTIAL: &str = "sequential";
 
 /// The contenders: id, how the work is spread, by what means it reads.
-const CONTENDERS: [(&str, Spread, Means); 8] = [
+const CONTENDERS: [(&str, Spread, Means); 9] = [
     ("async-mmap", Spread::Tasks { yields: false }, Means::Map),
     ("async-mmap-yield", Spread::Tasks { yields: true }, Means::Map),
     ("async-read", Spread::Tasks { yields: false }, Means::Read),
     ("async-uring", Spread::Ring, Means::Read),
+    ("async-pool", Spread::Pool, Means::Read),
     ("threads-mmap", Spread::Threads, Means::Map),
     ("threads-read", Spread::Threads, Means::Read),
     ("single-mmap", Spread::Single, Means::Map),
@@ -54,6 +56,8 @@ enum Spread {
     },
     /// A task a file on one single-threaded executor, reading through a ring.
     Ring,
+    /// A task a file on one single-threaded executor, reading through the engine's pool.
+    Pool,
     /// A thread a file.
     Threads,
     /// One thread, one file after another.
@@ -71,6 +75,11 @@ pub fn plan(config: &Config, available: &Available) -> Plan {
         for cache in [CacheState::Cold, CacheState::Warm] {
             for (contender, spread, _) in CONTENDERS {
                 let yields = spread == Spread::Tasks { yields: true };
+                let in_pool = spread == Spread::Pool;
+                if in_pool {
+                    plan_pool(config, available, variant, cache, &mut plan);
+                    continue;
+                }
                 let ring_has_no_cache = spread == Spread::Ring && cache == CacheState::Warm;
                 if !(variant == SEQUENTIAL && yields || ring_has_no_cache) {
                     plan.cells.push(cell(config, &available.async_files, variant, contender, cache, &[]));
@@ -82,7 +91,7 @@ pub fn plan(config: &Config, available: &Available) -> Plan {
         experiment: ExperimentId::Async,
         target: available.async_files.label.clone(),
         contender: "async-uring".into(),
-        reason: "no warm run: direct reads bypass the page cache, and the engine's own pool is not built yet".into(),
+        reason: "no warm run: direct reads bypass the page cache; async-pool is the same with a cache".into(),
     });
     if config.async_.open_questions {
         plan_open_questions(config, available, &mut plan);
@@ -98,6 +107,28 @@ pub fn plan(config: &Config, available: &Available) -> Plan {
         });
     }
     plan
+}
+
+/// The engine's own async reads. The sum of every 512th byte needs a file's layout, which a database does not have.
+fn plan_pool(config: &Config, available: &Available, variant: &str, cache: CacheState, plan: &mut Plan) {
+    let reason = match &available.pool {
+        Some(_) if variant == SEQUENTIAL => {
+            "random-touch only: a database has no bytes to sum in a row; its scan is in `scan`"
+        }
+        Some(pool) => {
+            let data_bytes = config.async_.file_bytes * u64::from(config.async_.files);
+            let target = Target { data_bytes, ..pool.clone() };
+            let bytes = crate::contender::pool::cache_bytes(MemoryLimit::default()).to_string();
+            plan.cells.push(cell(config, &target, variant, "async-pool", cache, &[("cache_bytes", &bytes)]));
+            return;
+        }
+        None => "left out by the configuration (pool = 'off')",
+    };
+    let (experiment, target) = (ExperimentId::Async, available.async_files.label.clone());
+    let skip = Skip { experiment, target, contender: "async-pool".into(), reason: reason.into() };
+    if !plan.skips.contains(&skip) {
+        plan.skips.push(skip);
+    }
 }
 
 /// The source's open questions: each option alone, on the one configuration that shows the hazard.
@@ -178,7 +209,9 @@ fn spread_of(contender: &str) -> Option<(Spread, Means)> {
 pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let (spread, means) = spread_of(&spec.contender)
         .ok_or_else(|| LabError::new(LabErrorKind::Usage, format!("async: unknown contender '{}'", spec.contender)))?;
-    let jobs = Job::of(spec, if spread == Spread::Ring { None } else { Some(means) })?;
+    let opened = if matches!(spread, Spread::Ring | Spread::Pool) { None } else { Some(means) };
+    let mut jobs = Job::of(spec, opened)?;
+    let pool = if spread == Spread::Pool { Some(pool::open(spec, &jobs)?) } else { None };
     let works: Vec<Work<'_>> = match spread {
         Spread::Threads => jobs
             .into_iter()
@@ -187,6 +220,13 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
         Spread::Single => vec![Box::new(move |worker| one_after_another(worker, jobs))],
         Spread::Tasks { yields } => vec![Box::new(move |worker| tasks::run(worker, jobs, means, yields))],
         Spread::Ring => vec![Box::new(move |worker| ring::run(worker, jobs))],
+        Spread::Pool => pool
+            .iter()
+            .map(|pool| {
+                let jobs = std::mem::take(&mut jobs);
+                Box::new(move |worker: &mut Worker<'_>| pool::run(worker, jobs, pool)) as Work<'_>
+            })
+            .collect(),
     };
     let plan = Measurement {
         // The work ends it; this is only a bound against a device that hangs.
@@ -197,6 +237,12 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
         cancel: context.cancel,
     };
     let mut outcome = measure::run(&plan, works, context.on_tick)?;
+    if let Some(pool) = &pool {
+        pool.tell(&mut outcome);
+        if spec.cache == CacheState::Warm {
+            outcome.cache_method = "every block that will be touched was read into the pool".into();
+        }
+    }
     // A fixed amount of work has no steady part: the time of the whole is the figure.
     outcome.steady = None;
     outcome.partial = context.cancel.load(Ordering::Relaxed);

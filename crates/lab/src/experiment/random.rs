@@ -1,8 +1,8 @@
 //! What do random 4 KiB reads cost when the data is larger than memory? After §4.1 of "Are You Sure You Want to Use MMAP in
 //! Your Database Management System?" (CIDR 2022).
 //!
-//! Contenders: the map with three hints, `pread` buffered and direct on threads, a ring with many requests in flight, and
-//! fio with the same engines. The hints that are wrong for random reads, and `pread` with the kernel's own guess, run
+//! Contenders: the map with three hints, `pread` buffered and direct on threads, a ring with many requests in flight, the
+//! engine's own pool (blocking on threads, tasks of one executor, batches), and fio. The hints that are wrong for random reads, and `pread` with the kernel's own guess, run
 //! with one thread count only: their figures are far off with any.
 
 use crate::config::{Config, Preset};
@@ -33,12 +33,6 @@ pub fn plan(config: &Config, available: &Available) -> Plan {
     for device in &available.devices {
         plan_target(config, available, device, available.memory, &random.threads, random.cell_s, &mut plan);
     }
-    plan.skips.push(Skip {
-        experiment: ExperimentId::Random,
-        target: String::new(),
-        contender: "pool".into(),
-        reason: "the engine's own buffer pool is not part of this version".into(),
-    });
     plan
 }
 
@@ -63,9 +57,11 @@ fn plan_target(
     planner.add("mmap-normal", one());
     planner.add("pread-direct", all());
     planner.add("uring-direct", deep());
+    planner.add("pool", all());
+    planner.add("pool-tasks", deep());
     planner.add("fio-psync", all());
     if in_ram && config.preset == Preset::Quick {
-        for contender in ["mmap-sequential", "pread-buffered", "pread-buffered-random", "fio-uring"] {
+        for contender in ["mmap-sequential", "pread-buffered", "pread-buffered-random", "fio-uring", "pool-get-many"] {
             planner.skip(contender, "on the RAM-backed device from --preset standard on".into());
         }
         return;
@@ -74,6 +70,7 @@ fn plan_target(
     planner.add("pread-buffered", one());
     planner.add("pread-buffered-random", all());
     planner.add("fio-uring", deep());
+    planner.add("pool-get-many", deep());
 }
 
 /// Measures one contender.

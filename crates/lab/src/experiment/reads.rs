@@ -10,13 +10,14 @@ use nofault_io::psync::PsyncDisk;
 
 use crate::config::{Choice, Config};
 use crate::contender::fio::{self, Engine};
+use crate::contender::pool::{self, Calls, Pool};
 use crate::contender::sync::{self, Files, Means};
 use crate::contender::{self, Pattern, map, ring};
 use crate::error::Result;
 use crate::experiment::{Available, Context, Plan};
 use crate::measure::{self, Measurement};
 use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
-use crate::workload::Layout;
+use crate::workload::{Layout, PAGE_BYTES};
 
 /// By what means a contender reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,12 +28,14 @@ pub(super) enum Way {
     Sync(Means),
     /// A ring, direct.
     Ring,
+    /// The engine's buffer pool.
+    Pool(Calls),
     /// fio, direct.
     Fio(Engine),
 }
 
 /// The contenders by their ids.
-const WAYS: [(&str, Way); 10] = [
+const WAYS: [(&str, Way); 13] = [
     ("mmap-random", Way::Map(Advice::Random)),
     ("mmap-normal", Way::Map(Advice::Normal)),
     ("mmap-sequential", Way::Map(Advice::Sequential)),
@@ -41,6 +44,9 @@ const WAYS: [(&str, Way); 10] = [
     ("pread-dontcache", Way::Sync(Means::DontCache)),
     ("pread-direct", Way::Sync(Means::Direct)),
     ("uring-direct", Way::Ring),
+    ("pool", Way::Pool(Calls::Threads)),
+    ("pool-tasks", Way::Pool(Calls::Tasks)),
+    ("pool-get-many", Way::Pool(Calls::Batches)),
     ("fio-psync", Way::Fio(Engine::Psync)),
     ("fio-uring", Way::Fio(Engine::Uring)),
 ];
@@ -102,10 +108,19 @@ impl Planner<'_> {
     }
 
     fn push(&mut self, contender: &str, params: Params) {
+        let (target, params) = match (Way::of(contender), &self.available.pool) {
+            // The same data, as the engine keeps it.
+            (Some(Way::Pool(_)), Some(pool)) => {
+                let mut params = params;
+                params.extra.insert("cache_bytes".into(), pool::cache_bytes(self.memory).to_string());
+                (Target { data_bytes: self.target.data_bytes, ..pool.clone() }, params)
+            }
+            _ => (self.target.clone(), params),
+        };
         self.plan.cells.push(CellSpec {
             experiment: self.experiment,
             variant: String::new(),
-            target: self.target.clone(),
+            target,
             contender: contender.into(),
             params,
             repeat: 0,
@@ -114,6 +129,18 @@ impl Planner<'_> {
             cache: CacheState::Cold,
             seed: self.config.seed,
         });
+    }
+
+    /// Why the engine has no part here.
+    fn no_pool(&self) -> Option<String> {
+        if self.available.pool.is_none() {
+            return Some("left out by the configuration (pool = 'off')".into());
+        }
+        if self.target.label != "file" {
+            return Some("the engine keeps its database in a folder; a bare device has none".into());
+        }
+        let blocks = self.experiment == ExperimentId::Random && self.config.random.block_bytes != PAGE_BYTES as u64;
+        blocks.then(|| format!("its entries fill blocks of {PAGE_BYTES} bytes, and random.block_bytes is another size"))
     }
 
     /// Why this machine cannot run a contender on this target.
@@ -126,11 +153,15 @@ impl Planner<'_> {
                 return Some(fio::NOT_INSTALLED.into());
             }
         }
+        if let Way::Pool(_) = way {
+            return self.no_pool();
+        }
         self.target.paths.iter().find_map(|path| {
             let path = Path::new(path);
             let options = FileOptions { direct: DirectIo::Require, write: false, create: false };
             let opened = match way {
-                Way::Map(_) | Way::Sync(Means::Buffered | Means::BufferedRandom | Means::DontCache) => return None,
+                Way::Map(_) | Way::Pool(_) => return None,
+                Way::Sync(Means::Buffered | Means::BufferedRandom | Means::DontCache) => return None,
                 Way::Sync(Means::Direct) | Way::Fio(Engine::Psync) => PsyncDisk::open(path, &options, 1).map(drop),
                 Way::Ring | Way::Fio(Engine::Uring) => nofault_io::uring::UringDisk::open(path, &options).map(drop),
             };
@@ -182,6 +213,12 @@ pub(super) fn execute(
             let missing =
                 disk.info().notes.into_iter().filter(|note| note.contains("without") || note.contains("not "));
             outcome.warnings.extend(missing);
+            outcome
+        }
+        Way::Pool(calls) => {
+            let pool = Pool::open(spec)?;
+            let mut outcome = measure::run(&plan, pool::works(spec, layout, &pool, calls, pattern), on_tick)?;
+            pool.tell(&mut outcome);
             outcome
         }
         Way::Fio(engine) => fio::run(&plan, spec, layout, pattern, engine, on_tick)?,

@@ -84,6 +84,12 @@ fn plan_one(config: &Config, available: &Available, target: &Target, memory: Mem
     planner.add("pread-direct", scan.map_threads.iter().map(|threads| read(*threads)));
     planner.add("uring-direct", scan.depths.iter().map(|depth| deep(*depth)));
     planner.add("fio-uring", scan.depths.iter().map(|depth| deep(*depth)));
+    // One thread first: a range asks ahead by itself.
+    let mut pool_threads: Vec<u32> =
+        scan.map_threads.iter().copied().filter(|_| config.preset != Preset::Quick).collect();
+    pool_threads.insert(0, 1);
+    pool_threads.dedup();
+    planner.add("pool", pool_threads.into_iter().map(touch));
     if lean {
         for contender in ["mmap-random", "pread-buffered"] {
             planner.skip(contender, "on the RAM-backed device from --preset standard on".into());

@@ -39,6 +39,9 @@ impl WorkDir {
         let path = fs::canonicalize(path).map_err(|error| fail("look at", path, &error))?;
         let lock = take_lock(&path)?;
         let mut folder = Self { path, made, keep, lock, cleaned: Vec::new() };
+        if super::pool::remove_leftover(&folder.path)? {
+            folder.cleaned.push("removed a database of the engine that a lab left behind".into());
+        }
         for (file, complete, bytes) in folder.data_files()? {
             if !complete && data::remove_file(&file)? {
                 let told = format!("removed {} ({}), which a lab left unfinished", file.display(), human_bytes(bytes));

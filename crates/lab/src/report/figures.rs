@@ -106,6 +106,7 @@ pub(crate) fn tone(contender: &str) -> &'static str {
         Family::Direct => "t3",
         Family::Ring => "t4",
         Family::Buffered => "t5",
+        Family::Pool => "t7",
         Family::Baseline => "t6",
     }
 }

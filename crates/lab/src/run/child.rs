@@ -129,12 +129,12 @@ fn execute_here(
     }
     // Here and not in the parent: this process is under the limit, and pages are charged to whoever reads them first.
     let warm = match spec.cache {
-        CacheState::Cold => None,
-        CacheState::Warm => {
+        CacheState::Warm if !experiment::warms_itself(spec) => {
             let paths: Vec<&Path> = spec.target.paths.iter().map(Path::new).collect();
             let bytes = if spec.memory.method == MemoryMethod::None { u64::MAX } else { spec.memory.bytes };
             Some(cache::make_warm(&paths, bytes)?)
         }
+        CacheState::Cold | CacheState::Warm => None,
     };
     let mut outcome = experiment::execute(spec, &mut Context { watch: &watch, cancel, on_tick })?;
     if let Some(warm) = warm {

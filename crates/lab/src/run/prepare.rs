@@ -11,6 +11,7 @@ use crate::experiment::Available;
 use crate::format;
 use crate::machine::data::{self, Wanted};
 use crate::machine::memory::Wish;
+use crate::machine::pool::{self, PoolData};
 use crate::machine::ram::{self, RamDevice};
 use crate::machine::survey::{self, Survey};
 use crate::machine::workdir::WorkDir;
@@ -24,6 +25,7 @@ const MAKING_BYTES_PER_S: f64 = 1e9;
 pub(super) struct Prepared {
     // Devices go before the folder: nothing in the folder depends on them, but a hang there must not keep them.
     ram_devices: Vec<RamDevice>,
+    pool: Option<PoolData>,
     dirs: Vec<WorkDir>,
     available: Available,
     notes: Vec<String>,
@@ -38,12 +40,13 @@ pub(super) struct Prepared {
 enum Making {
     File { path: PathBuf, wanted: Wanted },
     Files { folder: PathBuf, count: u32, wanted: Wanted },
+    Pool { folder: PathBuf, wanted: Wanted },
 }
 
 impl Making {
     fn bytes(&self) -> u64 {
         match self {
-            Self::File { wanted, .. } => wanted.data_bytes,
+            Self::File { wanted, .. } | Self::Pool { wanted, .. } => wanted.data_bytes,
             Self::Files { count, wanted, .. } => wanted.data_bytes.saturating_mul(u64::from(*count)),
         }
     }
@@ -53,6 +56,7 @@ impl Making {
         match self {
             Self::File { path, .. } => path.clone(),
             Self::Files { folder, .. } => data::file_names(folder, "async", 1).remove(0),
+            Self::Pool { folder, .. } => folder.join("pool.db"),
         }
     }
 }
@@ -75,6 +79,7 @@ impl Prepared {
         let mut prepared = Self {
             available: Available { fio: fio_version(config)?, root: system::is_root(), ..Available::default() },
             ram_devices: Vec::new(),
+            pool: None,
             dirs: vec![dir],
             notes,
             wanted: Vec::new(),
@@ -89,6 +94,7 @@ impl Prepared {
         if runs(ExperimentId::Async) || runs(ExperimentId::Claims) {
             prepared.plan_async_files(config);
         }
+        prepared.plan_pool(config);
         prepared.plan_ram(config, needs_file)?;
         for path in &config.devices {
             prepared.available.devices.push(device::target(path, config.unmarked_devices)?);
@@ -149,6 +155,22 @@ impl Prepared {
         self.wanted.push(Making::Files { folder, count, wanted });
     }
 
+    /// As much data as the largest cell reads of it.
+    fn plan_pool(&mut self, config: &Config) {
+        let runs = |id| config.experiments.contains(&id);
+        let limited = self.no_limit.is_none() && (runs(ExperimentId::Random) || runs(ExperimentId::Scan));
+        let of_file = if limited { self.available.file.data_bytes } else { 0 };
+        let async_bytes = config.async_.file_bytes.saturating_mul(u64::from(config.async_.files));
+        let of_async = if runs(ExperimentId::Async) { async_bytes } else { 0 };
+        let wanted = Wanted { seed: config.seed, data_bytes: whole_blocks(of_file.max(of_async)) };
+        if config.pool == Choice::Off || wanted.data_bytes == 0 {
+            return;
+        }
+        let folder = self.dirs[0].path().to_path_buf();
+        self.available.pool = Some(pool::target(&folder, wanted));
+        self.wanted.push(Making::Pool { folder, wanted });
+    }
+
     fn plan_ram(&mut self, config: &Config, needed: bool) -> Result<()> {
         let needed = needed || config.async_.open_questions;
         if config.ram_device == Choice::Off || !needed {
@@ -196,6 +218,11 @@ impl Prepared {
                     let bar = &*progress;
                     data::ensure_files(folder, "async", *count, *wanted, &|done, _| bar.at_bytes(done), cancel)?;
                 }
+                Making::Pool { folder, wanted } => {
+                    progress.begin_bytes("make the engine's database", making.bytes());
+                    let bar = &*progress;
+                    self.pool = Some(PoolData::make(folder, *wanted, &|done, _| bar.at_bytes(done), cancel)?);
+                }
             }
         }
         if self.ram_count > 0 {
@@ -214,8 +241,9 @@ impl Prepared {
     /// # Errors
     /// The first thing that could not be removed.
     pub(super) fn close(self) -> Result<()> {
-        let Self { ram_devices, dirs, .. } = self;
+        let Self { ram_devices, pool, dirs, .. } = self;
         drop(ram_devices);
+        drop(pool);
         // All of them, also when one fails.
         let closed: Vec<Result<()>> = dirs.into_iter().map(WorkDir::close).collect();
         closed.into_iter().collect()

@@ -9,6 +9,7 @@ use super::*;
 use crate::config::Preset;
 use crate::machine::content;
 use crate::machine::data::{self, Wanted};
+use crate::machine::pool::{self, PoolData};
 
 const SEED: u64 = 11;
 const BLOCKS: u64 = 64;
@@ -45,6 +46,25 @@ fn every_planned_configuration_reads_the_same_bytes() {
         assert!(outcome.elapsed_s > 0.0 && outcome.steady.is_none());
     }
     assert_eq!(sums.len(), 2);
+}
+
+#[test]
+fn the_engines_tasks_read_what_they_must_cold_and_warm() {
+    let folder = tempfile::tempdir().unwrap();
+    let wanted = Wanted { seed: SEED, data_bytes: 3 * BLOCKS * 4096 };
+    let _pool = PoolData::make(folder.path(), wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap();
+    let pool = Some(pool::target(folder.path(), wanted));
+    let available = Available { async_files: files(folder.path()), pool, ..Available::default() };
+    let mut config = config();
+    config.async_.file_bytes = BLOCKS * 4096;
+    let specs = plan(&config, &available).cells;
+    let mut misses = BTreeMap::new();
+    for spec in specs.iter().filter(|spec| spec.contender == "async-pool") {
+        let outcome = run(spec).unwrap();
+        assert_eq!((outcome.ops, outcome.checks.verified, outcome.checks.wrong), (120, 120, 0), "{}", spec.key());
+        misses.insert(spec.cache.to_string(), outcome.figures["pool_misses"]);
+    }
+    assert!(misses["cold"] > 0.0 && misses.len() == 2, "{misses:?}");
 }
 
 #[test]

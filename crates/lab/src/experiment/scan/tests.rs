@@ -10,6 +10,7 @@ use nofault_io::counters::Watch;
 use super::*;
 use crate::machine::content;
 use crate::machine::data::{self, Wanted};
+use crate::machine::pool::{self, PoolData};
 
 const SEED: u64 = 9;
 const DATA_BYTES: u64 = 3 << 20;
@@ -44,7 +45,11 @@ fn run(spec: &CellSpec) -> Result<Outcome> {
 #[test]
 fn every_planned_scan_verifies_its_blocks_and_sums_the_same_sample() {
     let folder = tempfile::tempdir().unwrap();
-    let cells = plan(&config(), &available(folder.path())).cells;
+    let wanted = Wanted { seed: SEED, data_bytes: DATA_BYTES };
+    let _pool = PoolData::make(folder.path(), wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap();
+    let available = Available { pool: Some(pool::target(folder.path(), wanted)), ..available(folder.path()) };
+    let cells = plan(&config(), &available).cells;
+    assert!(cells.iter().any(|spec| spec.contender == "pool" && spec.params.threads == 1));
     let mut sums: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
     for spec in &cells {
         let outcome = run(spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));

@@ -1,0 +1,304 @@
+//! The engine's own buffer pool, through its public API: blocking `get`s on threads, tasks of one single-threaded executor, batches
+//! by `get_many`, and ranges.
+//!
+//! What is unequal, in both directions: a `get` descends a B+tree and hands out a copy of a verified value of 976 bytes, where
+//! the map loads one word of a page; each page's checksum is verified when it is read; the pool's memory is a setting well below
+//! the limit of the cell, which the page cache uses up to its last byte; what is in the pool costs no read, as with the page cache.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use nofault::blocking::{Db, Table};
+use tokio::task::LocalSet;
+
+use crate::contender::Pattern;
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::machine::pool::{self, ENTRIES_PER_BLOCK};
+use crate::measure::{Work, Worker};
+use crate::record::{CellSpec, MemoryLimit, MemoryMethod, Outcome};
+use crate::workload::{Layout, Order, PAGE_BYTES, first_word};
+
+/// Entries of a scan between two clock readings, which cost as much as an entry.
+const ENTRIES_PER_SAMPLE: u64 = 16 * ENTRIES_PER_BLOCK;
+/// How often a task beside the readers writes down what they did.
+const DRAIN: Duration = Duration::from_millis(5);
+
+/// How the engine is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Calls {
+    /// `get` on threads; each waits for its own reads. A scan walks a range on each thread.
+    Threads,
+    /// `get` in as many tasks as the depth, on one single-threaded executor.
+    Tasks,
+    /// `get_many` of as many keys as the depth, on one thread.
+    Batches,
+}
+
+/// Whether a contender is one of these, told from its id.
+pub fn is_pool(contender: &str) -> bool {
+    contender == "async-pool" || contender.split('-').next() == Some("pool")
+}
+
+/// Memory for the engine under a limit: it may take 1.3 times its setting and 64 MiB, and a small limit halves.
+pub fn cache_bytes(limit: MemoryLimit) -> u64 {
+    if limit.method == MemoryMethod::None {
+        return 256 << 20;
+    }
+    let within = limit.bytes.saturating_sub(64 << 20) as f64 / 1.3;
+    (within as u64).max(limit.bytes / 3).max(16 << 20)
+}
+
+/// The open database of a cell, shared by its workers.
+#[derive(Debug)]
+pub struct Pool {
+    db: Db,
+    table: Table,
+    seed: Option<u64>,
+    misses_before: u64,
+}
+
+impl Pool {
+    /// Opens the database of a cell with the cell's `cache_bytes`. Reads the page table, no data.
+    ///
+    /// # Errors
+    /// What the engine says; `Usage` when the cell does not say how much memory the pool has.
+    pub fn open(spec: &CellSpec) -> Result<Self> {
+        let cache_bytes = spec.params.extra.get("cache_bytes").and_then(|text| text.parse().ok()).ok_or_else(|| {
+            LabError::new(LabErrorKind::Usage, format!("{}: cache_bytes must be a number of bytes", spec.key()))
+        })?;
+        let db = Db::open(pool::database_of(&spec.target)?, &pool::settings(cache_bytes))?;
+        let table = db.table(pool::TABLE)?;
+        let misses_before = db.stats().pool.misses;
+        Ok(Self { db, table, seed: spec.target.content_seed, misses_before })
+    }
+
+    /// The table, for tasks.
+    pub fn table(&self) -> nofault::Table {
+        AsRef::<nofault::Table>::as_ref(&self.table).clone()
+    }
+
+    /// Whether this is what the block's entries hold.
+    #[inline]
+    pub fn is_right(&self, value: Option<&[u8]>, block: u64) -> bool {
+        is_right(value, self.seed, block)
+    }
+
+    /// Reads blocks once, so that they are in memory.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn warm(&self, blocks: impl IntoIterator<Item = u64>) -> Result<()> {
+        let keys: Vec<_> = blocks.into_iter().map(|block| pool::key(block, 0)).collect();
+        keys.chunks(64).try_for_each(|keys| self.table.get_many(keys).map(drop))?;
+        Ok(())
+    }
+
+    /// Adds what the pool did to a cell's figures.
+    pub fn tell(&self, outcome: &mut Outcome) {
+        let stats = self.db.stats().pool;
+        let figures = [("pool_misses", stats.misses - self.misses_before), ("pool_memory_bytes", stats.memory_bytes)];
+        outcome.figures.extend(figures.map(|(name, value)| (name.to_owned(), value as f64)));
+    }
+}
+
+#[inline]
+fn is_right(value: Option<&[u8]>, seed: Option<u64>, block: u64) -> bool {
+    match (value, seed) {
+        (Some(value), Some(seed)) => pool::is_right(value, seed, block),
+        (value, None) => value.is_some(),
+        (None, Some(_)) => false,
+    }
+}
+
+/// The entry of a block that is asked for: any of them, they lie on one page.
+#[inline]
+fn key_of(block: u64) -> [u8; 8] {
+    pool::key(block, block % ENTRIES_PER_BLOCK)
+}
+
+/// The workers of a cell.
+pub fn works<'a>(
+    spec: &'a CellSpec,
+    layout: &'a Layout,
+    pool: &'a Pool,
+    calls: Calls,
+    pattern: Pattern,
+) -> Vec<Work<'a>> {
+    let depth = spec.params.depth.max(1);
+    let parts = Parts::of(layout, pattern);
+    let work = |(number, order): (usize, Order)| -> Work<'a> {
+        let parts = parts.clone();
+        Box::new(move |worker: &mut Worker<'_>| {
+            match (calls, parts) {
+                (_, Some(parts)) => scan(worker, pool, &parts)?,
+                (Calls::Threads, None) => get(worker, pool, order)?,
+                (Calls::Batches, None) => get_many(worker, pool, order, depth as usize)?,
+                (Calls::Tasks, None) => tasks(worker, layout, spec, pool)?,
+            }
+            if number == 0 { sum_sample(worker, spec, pool) } else { Ok(()) }
+        })
+    };
+    pattern.orders(layout, spec).into_iter().enumerate().map(work).collect()
+}
+
+fn get(worker: &mut Worker<'_>, pool: &Pool, mut order: Order) -> Result<()> {
+    worker.start();
+    let mut before = worker.started();
+    while worker.running() {
+        let block = order.next_block();
+        let value = pool.table.get(key_of(block))?;
+        worker.verified(pool.is_right(value.as_deref(), block));
+        worker.done(1, PAGE_BYTES as u64);
+        let now = Instant::now();
+        worker.latency("op", now - before);
+        before = now;
+    }
+    Ok(())
+}
+
+fn get_many(worker: &mut Worker<'_>, pool: &Pool, mut order: Order, count: usize) -> Result<()> {
+    let mut blocks = vec![0; count];
+    let mut keys = vec![[0; 8]; count];
+    worker.start();
+    let mut before = worker.started();
+    while worker.running() {
+        for (block, key) in blocks.iter_mut().zip(&mut keys) {
+            *block = order.next_block();
+            *key = key_of(*block);
+        }
+        let values = pool.table.get_many(&keys)?;
+        for (value, block) in values.iter().zip(&blocks) {
+            worker.verified(pool.is_right(value.as_deref(), *block));
+        }
+        worker.done(count as u64, (count * PAGE_BYTES) as u64);
+        let now = Instant::now();
+        // Nobody in the batch has an answer before its end.
+        worker.latency_of_each("op", now - before, count as u64);
+        before = now;
+    }
+    Ok(())
+}
+
+/// What the tasks of an executor share: what they did since it was last written down, and whether to stop.
+#[derive(Default)]
+struct Shared {
+    stop: Cell<bool>,
+    wrong: Cell<u64>,
+    latencies: RefCell<Vec<Duration>>,
+}
+
+impl Shared {
+    fn drain(&self, worker: &mut Worker<'_>) {
+        let wrong = self.wrong.take();
+        for (number, elapsed) in self.latencies.borrow_mut().drain(..).enumerate() {
+            worker.latency("op", elapsed);
+            worker.verified(number as u64 >= wrong);
+            worker.done(1, PAGE_BYTES as u64);
+        }
+    }
+}
+
+fn tasks(worker: &mut Worker<'_>, layout: &Layout, spec: &CellSpec, pool: &Pool) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| LabError::system("start an executor", &error))?;
+    let shared = Rc::new(Shared::default());
+    let seed = pool.seed;
+    LocalSet::new().block_on(&runtime, async {
+        worker.start();
+        let reader = |task: u32| {
+            let (table, shared) = (pool.table(), Rc::clone(&shared));
+            let mut order = Order::random(layout, spec.seed, task);
+            async move {
+                while !shared.stop.get() {
+                    let (block, started) = (order.next_block(), Instant::now());
+                    let value = table.get(key_of(block)).await?;
+                    shared.wrong.set(shared.wrong.get() + u64::from(!is_right(value.as_deref(), seed, block)));
+                    shared.latencies.borrow_mut().push(started.elapsed());
+                }
+                Ok::<_, nofault::error::Error>(())
+            }
+        };
+        let readers: Vec<_> =
+            (0..spec.params.depth.max(1)).map(|task| tokio::task::spawn_local(reader(task))).collect();
+        while worker.running() && readers.iter().all(|reader| !reader.is_finished()) {
+            tokio::time::sleep(DRAIN).await;
+            shared.drain(worker);
+        }
+        shared.stop.set(true);
+        for reader in readers {
+            reader.await.map_err(|error| LabError::new(LabErrorKind::System, format!("a task: {error}")))??;
+        }
+        shared.drain(worker);
+        Ok(())
+    })
+}
+
+/// The parts of a scan, handed out in turn.
+#[derive(Clone)]
+struct Parts {
+    next: std::sync::Arc<AtomicU64>,
+    part: u64,
+    blocks: u64,
+}
+
+impl Parts {
+    fn of(layout: &Layout, pattern: Pattern) -> Option<Self> {
+        let Pattern::Scan { part_bytes } = pattern else { return None };
+        let blocks = layout.block_count() * layout.block_bytes / PAGE_BYTES as u64;
+        let part = (part_bytes / PAGE_BYTES as u64).clamp(1, blocks);
+        Some(Self { next: std::sync::Arc::default(), part, blocks })
+    }
+
+    fn next_range(&self) -> (u64, u64) {
+        let part = self.next.fetch_add(1, Ordering::Relaxed) % self.blocks.div_ceil(self.part);
+        (part * self.part, ((part + 1) * self.part).min(self.blocks))
+    }
+}
+
+/// Walks part after part. An operation is a block: four entries.
+fn scan(worker: &mut Worker<'_>, pool: &Pool, parts: &Parts) -> Result<()> {
+    worker.start();
+    let mut before = worker.started();
+    while worker.running() {
+        let (from, to) = parts.next_range();
+        let (mut expected, mut untimed) = (from * ENTRIES_PER_BLOCK, 0);
+        for entry in pool.table.range(pool::key(from, 0)..pool::key(to, 0)) {
+            let (key, value) = entry?;
+            let in_order = key.first_chunk().is_some_and(|key| u64::from_be_bytes(*key) == expected);
+            worker.verified(in_order && pool.is_right(Some(&value), expected / ENTRIES_PER_BLOCK));
+            expected += 1;
+            untimed += 1;
+            if untimed == ENTRIES_PER_SAMPLE {
+                untimed = 0;
+                let blocks = ENTRIES_PER_SAMPLE / ENTRIES_PER_BLOCK;
+                worker.done(blocks, blocks * PAGE_BYTES as u64);
+                let now = Instant::now();
+                let share = (now - before) / u32::try_from(blocks).unwrap_or(u32::MAX);
+                worker.latency_of_each("op", share, blocks);
+                before = now;
+                if !worker.running() {
+                    return Ok(());
+                }
+            }
+        }
+        // A range that ends early has lost entries.
+        if expected < to * ENTRIES_PER_BLOCK {
+            worker.verified(false);
+        }
+        worker.done(untimed / ENTRIES_PER_BLOCK, untimed / ENTRIES_PER_BLOCK * PAGE_BYTES as u64);
+    }
+    Ok(())
+}
+
+fn sum_sample(worker: &mut Worker<'_>, spec: &CellSpec, pool: &Pool) -> Result<()> {
+    for place in Layout::sample(&spec.target, spec.seed) {
+        let block = place.offset_bytes / PAGE_BYTES as u64 - 1;
+        let value = pool.table.get(key_of(block))?;
+        worker.checksum(first_word(value.as_deref().unwrap_or_default()));
+    }
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! The files' content as the engine keeps it, read by tasks of the executor through the engine's own async calls: what is in the
+//! pool answers in place, what is not is a value that the task awaits.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use super::tasks::{Notes, on_executor};
+use super::work::{Done, Job, Order};
+use crate::contender::pool::Pool;
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::machine::content::BLOCK_BYTES;
+use crate::machine::pool as database;
+use crate::measure::Worker;
+use crate::record::{CacheState, CellSpec};
+
+/// Opens the database of a cell; where it is to be warm, reads all that will be touched.
+pub(super) fn open(spec: &CellSpec, jobs: &[Job]) -> Result<Pool> {
+    let pool = Pool::open(spec)?;
+    if spec.cache == CacheState::Warm {
+        for job in jobs {
+            let Order::Touches(blocks) = &job.order else { continue };
+            pool.warm(blocks.iter().map(|block| job.content.first_block + block))?;
+        }
+    }
+    Ok(pool)
+}
+
+/// Runs all jobs as tasks over one database.
+pub(super) fn run(worker: &mut Worker<'_>, jobs: Vec<Job>, pool: &Pool) -> Result<()> {
+    on_executor(worker, move |notes| jobs.into_iter().map(move |job| touch(job, pool.table(), Rc::clone(&notes))))
+}
+
+async fn touch(mut job: Job, table: nofault::Table, notes: Rc<Notes>) -> Result<()> {
+    if let Order::Sequential { .. } = job.order {
+        return Err(LabError::new(LabErrorKind::Usage, "async: the engine's database has no bytes to sum in a row"));
+    }
+    while let Some(range) = job.next_range() {
+        let (started, block) = (Instant::now(), job.content.first_block + range.start);
+        let value = table.get(database::key(block, 0)).await?.unwrap_or_default();
+        let right = job.content.seed.is_none_or(|seed| database::is_right(&value, seed, block));
+        notes.keep(Done {
+            ops: 1,
+            bytes: BLOCK_BYTES as u64,
+            verified: 1,
+            wrong: u64::from(!right),
+            // Its blocks are numbered through all files, so their sum is another one: verified above, and not compared.
+            sum: 0,
+            elapsed: started.elapsed(),
+        });
+        if notes.stopped() {
+            break;
+        }
+    }
+    Ok(())
+}
