@@ -2,6 +2,7 @@
 //! in the record, and `nofault lab --config records.ndjson` runs it again.
 
 mod claims;
+mod faults;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,6 +10,8 @@ use std::path::PathBuf;
 pub use claims::ClaimsConfig;
 
 use serde::{Deserialize, Serialize};
+
+pub use faults::ErrorsConfig;
 
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format::bytes;
@@ -63,6 +66,8 @@ pub struct Config {
     pub async_: AsyncConfig,
     /// Experiment `access`.
     pub access: AccessConfig,
+    /// Experiment `errors`.
+    pub errors: ErrorsConfig,
     /// Experiment `claims`.
     #[serde(default)]
     pub claims: ClaimsConfig,
@@ -80,13 +85,15 @@ pub enum ExperimentId {
     Async,
     /// One thread, random reads and overwrites, syncs.
     Access,
+    /// What happens when I/O fails.
+    Errors,
     /// What others say of mmap, where the experiments above do not decide it.
     Claims,
 }
 
 impl ExperimentId {
     /// All of them, in the order they run and are reported.
-    pub const ALL: [Self; 5] = [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Claims];
+    pub const ALL: [Self; 6] = [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Errors, Self::Claims];
 
     /// The name on the command line and in records.
     pub fn name(self) -> &'static str {
@@ -95,12 +102,18 @@ impl ExperimentId {
             Self::Scan => "scan",
             Self::Async => "async",
             Self::Access => "access",
+            Self::Errors => "errors",
             Self::Claims => "claims",
         }
     }
 
     /// Whether its cells read data that must not fit in memory.
     pub fn needs_limit(self) -> bool {
+        !matches!(self, Self::Async | Self::Errors | Self::Claims)
+    }
+
+    /// Whether it reads the large data file.
+    pub fn needs_file(self) -> bool {
         !matches!(self, Self::Async | Self::Claims)
     }
 
@@ -111,6 +124,7 @@ impl ExperimentId {
             Self::Scan => "How fast can a file be scanned, from one device and from several?",
             Self::Async => "Does `await` help when the file is mapped?",
             Self::Access => "What does one thread get from each way to read, overwrite and sync?",
+            Self::Errors => "What happens when I/O fails, and what does it cost to notice?",
             Self::Claims => "Which of the claims for and against mmap hold on this machine?",
         }
     }
@@ -301,6 +315,7 @@ impl Config {
                 open_loop_shares: vec![0.5],
                 ring_setups: false,
             },
+            errors: ErrorsConfig::preset(preset),
             claims: ClaimsConfig::quick(),
         };
         match preset {
@@ -440,6 +455,8 @@ impl Config {
             counts("access.batches", &self.access.batches, 4096),
             counts("access.writes_per_sync", &[self.access.writes_per_sync], 1 << 20),
             positive("access.open_loop_shares", &self.access.open_loop_shares),
+            positive("errors.cell_s", &[self.errors.cell_s]),
+            self.errors.working_sets.iter().try_for_each(|bytes| at_least("errors.working_sets", *bytes, 4096)),
             self.claims.check(),
         ];
         match checks.into_iter().find_map(std::result::Result::err) {

@@ -7,10 +7,12 @@
 pub mod access;
 pub mod async_hazard;
 pub mod claims;
+pub mod errors;
 pub mod random;
 mod reads;
 pub mod scan;
 
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use nofault_io::counters::Watch;
@@ -40,6 +42,8 @@ pub struct Available {
     pub ram_memory: MemoryLimit,
     /// Version of fio where it is installed.
     pub fio: Option<String>,
+    /// The lab's folder, for what cells make themselves.
+    pub folder: PathBuf,
     /// Whether the lab runs as root.
     pub root: bool,
 }
@@ -49,7 +53,9 @@ pub struct Available {
 pub struct Plan {
     /// Cells, all with `repeat` 0.
     pub cells: Vec<CellSpec>,
-    /// How often to measure them; `None` takes `Config::repeats`.
+    /// Cells whose outcome is no matter of chance: measured once, before the others.
+    pub once: Vec<CellSpec>,
+    /// How often to measure `cells`; `None` takes `Config::repeats`.
     pub repeats: Option<u32>,
     /// What cannot be measured here.
     pub skips: Vec<Skip>,
@@ -72,6 +78,7 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
         ExperimentId::Scan => scan::plan(config, available),
         ExperimentId::Async => async_hazard::plan(config, available),
         ExperimentId::Access => access::plan(config, available),
+        ExperimentId::Errors => errors::plan(config, available),
         ExperimentId::Claims => claims::plan(config, available),
     }
 }
@@ -91,6 +98,7 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
         ExperimentId::Scan => scan::execute(spec, context),
         ExperimentId::Async => async_hazard::execute(spec, context),
         ExperimentId::Access => access::execute(spec, context),
+        ExperimentId::Errors => errors::execute(spec, context),
         ExperimentId::Claims => claims::execute(spec, context),
     }
 }

@@ -6,6 +6,7 @@
 mod beside;
 mod charts;
 mod claims;
+mod faults;
 mod figures;
 mod svg;
 mod text;

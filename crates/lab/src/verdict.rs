@@ -158,7 +158,7 @@ pub fn judge(file: &RecordFile, summary: &Summary<'_>, said: Workload) -> Verdic
     if !said.is_whole() && said.read_only != Some(false) && said.fits_in_memory != Some(false) {
         let other = judge_as(&records, other, other.assumed());
         let why = other.reasons.iter().find(|reason| reason.side != Side::Neither).map(|reason| reason.text.as_str());
-        let why = why.map_or(String::new(), |why| format!(" {why}"));
+        let why = why.map_or(String::new(), |why| format!(" {}", upper(why)));
         verdict.otherwise = Some(match other.advice {
             Advice::NoAnswer => "No answer for a database that fits in memory and is only read: these records measure nothing of the kind.".into(),
             _ => format!("If it fits in memory and is only read: {}{why}", lower(&other.headline)),
@@ -223,6 +223,11 @@ fn headline(advice: Advice, has_price: bool) -> &'static str {
 fn lower(sentence: &str) -> String {
     let mut letters = sentence.chars();
     letters.next().map_or(String::new(), |first| first.to_lowercase().chain(letters).collect())
+}
+
+fn upper(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// Others may use this share of a cell's CPU time before it counts as noisy; the cells say it themselves.

@@ -74,10 +74,15 @@ impl Prepared {
         notes.extend(dir.cleaned().iter().cloned());
         let runs = |id| config.experiments.contains(&id);
         let claims_read_it = runs(ExperimentId::Claims) && config.claims.thorough;
-        let needs_file = claims_read_it || config.experiments.iter().any(|id| id.needs_limit());
+        let needs_file = claims_read_it || config.experiments.iter().any(|id| id.needs_file());
         let ram_wanted = Wanted { seed: config.seed, data_bytes: whole_blocks(config.ram_data_bytes) };
         let mut prepared = Self {
-            available: Available { fio: fio_version(config)?, root: system::is_root(), ..Available::default() },
+            available: Available {
+                fio: fio_version(config)?,
+                root: system::is_root(),
+                folder: dir.path().to_path_buf(),
+                ..Available::default()
+            },
             ram_devices: Vec::new(),
             pool: None,
             dirs: vec![dir],
@@ -243,6 +248,8 @@ impl Prepared {
     pub(super) fn close(self) -> Result<()> {
         let Self { ram_devices, pool, dirs, .. } = self;
         drop(ram_devices);
+        // A cell that was killed while it served a file system could not unmount it, and it lies in a folder.
+        let _ = machine::faulty::remove_leftovers();
         drop(pool);
         // All of them, also when one fails.
         let closed: Vec<Result<()>> = dirs.into_iter().map(WorkDir::close).collect();

@@ -39,6 +39,7 @@ impl Schedule {
                     schedule.skips.push(skip);
                 }
             }
+            schedule.cells.extend(plan.once);
             for repeat in 0..plan.repeats.unwrap_or(config.repeats) {
                 let round = plan.cells.iter().map(|spec| CellSpec { repeat, ..spec.clone() });
                 if repeat % 2 == 0 { schedule.cells.extend(round) } else { schedule.cells.extend(round.rev()) }
@@ -97,7 +98,7 @@ mod tests {
         let config = Config::default();
         let schedule = Schedule::of(&config, &Available::default(), Some("no rights"));
         assert!(!schedule.cells.is_empty());
-        assert!(schedule.cells.iter().all(|cell| cell.experiment == ExperimentId::Async));
+        assert!(schedule.cells.iter().all(|cell| !cell.experiment.needs_limit()));
         for id in ExperimentId::ALL.into_iter().filter(|id| id.needs_limit()) {
             assert!(schedule.skips.iter().any(|skip| skip.experiment == id && skip.reason == "no rights"), "{id}");
         }
