@@ -1,10 +1,13 @@
 //! What a run does: three presets, every parameter of which a TOML file or a flag can change. The effective set is stored
 //! in the record, and `nofault lab --config records.ndjson` runs it again.
 
+mod claims;
 mod faults;
 
 use std::fmt;
 use std::path::PathBuf;
+
+pub use claims::ClaimsConfig;
 
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +68,9 @@ pub struct Config {
     pub access: AccessConfig,
     /// Experiment `errors`.
     pub errors: ErrorsConfig,
+    /// Experiment `claims`.
+    #[serde(default)]
+    pub claims: ClaimsConfig,
 }
 
 /// The experiments, by the names of the command line.
@@ -81,11 +87,13 @@ pub enum ExperimentId {
     Access,
     /// What happens when I/O fails.
     Errors,
+    /// What others say of mmap, where the experiments above do not decide it.
+    Claims,
 }
 
 impl ExperimentId {
     /// All of them, in the order they run and are reported.
-    pub const ALL: [Self; 5] = [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Errors];
+    pub const ALL: [Self; 6] = [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Errors, Self::Claims];
 
     /// The name on the command line and in records.
     pub fn name(self) -> &'static str {
@@ -95,17 +103,18 @@ impl ExperimentId {
             Self::Async => "async",
             Self::Access => "access",
             Self::Errors => "errors",
+            Self::Claims => "claims",
         }
     }
 
     /// Whether its cells read data that must not fit in memory.
     pub fn needs_limit(self) -> bool {
-        !matches!(self, Self::Async | Self::Errors)
+        !matches!(self, Self::Async | Self::Errors | Self::Claims)
     }
 
     /// Whether it reads the large data file.
     pub fn needs_file(self) -> bool {
-        self != Self::Async
+        !matches!(self, Self::Async | Self::Claims)
     }
 
     /// The question it answers, in one line.
@@ -116,6 +125,7 @@ impl ExperimentId {
             Self::Async => "Does `await` help when the file is mapped?",
             Self::Access => "What does one thread get from each way to read, overwrite and sync?",
             Self::Errors => "What happens when I/O fails, and what does it cost to notice?",
+            Self::Claims => "Which of the claims for and against mmap hold on this machine?",
         }
     }
 }
@@ -306,6 +316,7 @@ impl Config {
                 ring_setups: false,
             },
             errors: ErrorsConfig::preset(preset),
+            claims: ClaimsConfig::quick(),
         };
         match preset {
             Preset::Quick => quick,
@@ -336,6 +347,7 @@ impl Config {
         self.access.batches = vec![1, 2, 4, 8, 16, 32, 64, 128];
         self.access.open_loop_shares = vec![0.5, 0.8];
         self.access.ring_setups = true;
+        self.claims = ClaimsConfig::standard();
         // Linux's own default, beside whatever this machine has.
         self.read_ahead_kb = vec![128];
         self
@@ -352,6 +364,7 @@ impl Config {
         self.scan.map_threads = vec![1, 20];
         self.async_.runs = 100;
         self.access.cell_s = 60.0;
+        self.claims.cell_s = 10.0;
         self
     }
 
@@ -444,6 +457,7 @@ impl Config {
             positive("access.open_loop_shares", &self.access.open_loop_shares),
             positive("errors.cell_s", &[self.errors.cell_s]),
             self.errors.working_sets.iter().try_for_each(|bytes| at_least("errors.working_sets", *bytes, 4096)),
+            self.claims.check(),
         ];
         match checks.into_iter().find_map(std::result::Result::err) {
             Some(wrong) => Err(LabError::new(LabErrorKind::Usage, format!("configuration: {wrong}"))),

@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod async_hazard;
+pub mod claims;
 pub mod errors;
 pub mod random;
 mod reads;
@@ -78,6 +79,7 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
         ExperimentId::Async => async_hazard::plan(config, available),
         ExperimentId::Access => access::plan(config, available),
         ExperimentId::Errors => errors::plan(config, available),
+        ExperimentId::Claims => claims::plan(config, available),
     }
 }
 
@@ -97,5 +99,6 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
         ExperimentId::Async => async_hazard::execute(spec, context),
         ExperimentId::Access => access::execute(spec, context),
         ExperimentId::Errors => errors::execute(spec, context),
+        ExperimentId::Claims => claims::execute(spec, context),
     }
 }

@@ -149,7 +149,7 @@ impl Metric {
     /// What an experiment is judged by.
     pub fn primary(experiment: ExperimentId) -> Self {
         match experiment {
-            ExperimentId::Random | ExperimentId::Access | ExperimentId::Errors => Self::OpsPerS,
+            ExperimentId::Random | ExperimentId::Access | ExperimentId::Errors | ExperimentId::Claims => Self::OpsPerS,
             ExperimentId::Scan => Self::BytesPerS,
             ExperimentId::Async => Self::Seconds,
         }
@@ -419,6 +419,14 @@ pub fn contender_title(id: &str) -> String {
         "check-every-access" => "mmap, checked at every access",
         "check-every-load" => "own memory, checked at load",
         "async-mmap-yield" => "async mmap, yielding",
+        "pread-dontcache" => "pread RWF_DONTCACHE",
+        "mmap-in-place" => "mmap, in place",
+        "mmap-copy" => "mmap, copied out",
+        "mmap-call" => "mmap, touch, munmap",
+        "mmap-call-one-page" => "mmap, touch one page, munmap",
+        "mmap-private" => "private map, mapped anew",
+        "mmap-commit" => "writable map, msync",
+        "pwrite-fdatasync" => "pwrite, fdatasync",
         "pool" => "nofault pool",
         "pool-tasks" => "nofault pool, tasks",
         "pool-get-many" => "nofault pool, get_many",
@@ -429,7 +437,8 @@ pub fn contender_title(id: &str) -> String {
 }
 
 /// Parameters that say how much work there is and how it is laid out: the same for all contenders, so no part of a name.
-const SIZE_OF_WORK: [&str; 6] = ["files", "touches", "part_bytes", "stripe_bytes", "writes_per_sync", "cache_bytes"];
+const SIZE_OF_WORK: [&str; 8] =
+    ["files", "touches", "part_bytes", "stripe_bytes", "writes_per_sync", "cache_bytes", "updates", "keys"];
 
 /// Whether nothing but the size of the work is set besides threads, depth and block.
 pub fn is_plain(params: &Params) -> bool {
@@ -453,6 +462,10 @@ pub fn parameters(params: &Params) -> String {
         "working_set" => {
             value.parse().map_or_else(|_| value.clone(), |bytes| format!("{} of data", crate::format::bytes(bytes)))
         }
+        "unit" => format!("units of {value}"),
+        "copied_pages" => format!("{value} copied pages"),
+        "commit_pages" => format!("{value} pages a commit"),
+        "reader" if value == "none" => "no reader".into(),
         name => format!("{} {value}", name.replace('_', " ")),
     }));
     parts.join(", ")
