@@ -1,10 +1,14 @@
 //! What a run does: three presets, every parameter of which a TOML file or a flag can change. The effective set is stored
 //! in the record, and `nofault lab --config records.ndjson` runs it again.
 
+mod engines;
+
 use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+
+pub use engines::EnginesConfig;
 
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format::bytes;
@@ -59,6 +63,8 @@ pub struct Config {
     pub async_: AsyncConfig,
     /// Experiment `access`.
     pub access: AccessConfig,
+    /// Experiment `engines`.
+    pub engines: EnginesConfig,
 }
 
 /// The experiments, by the names of the command line.
@@ -73,11 +79,13 @@ pub enum ExperimentId {
     Async,
     /// One thread, random reads and overwrites, syncs.
     Access,
+    /// Whole databases, with a map and without.
+    Engines,
 }
 
 impl ExperimentId {
     /// All of them, in the order they run and are reported.
-    pub const ALL: [Self; 4] = [Self::Random, Self::Scan, Self::Async, Self::Access];
+    pub const ALL: [Self; 5] = [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Engines];
 
     /// The name on the command line and in records.
     pub fn name(self) -> &'static str {
@@ -86,12 +94,18 @@ impl ExperimentId {
             Self::Scan => "scan",
             Self::Async => "async",
             Self::Access => "access",
+            Self::Engines => "engines",
         }
     }
 
     /// Whether its cells read data that must not fit in memory.
     pub fn needs_limit(self) -> bool {
-        self != Self::Async
+        !matches!(self, Self::Async | Self::Engines)
+    }
+
+    /// Whether it is part of the quick preset. The others run in a short form when they are named.
+    pub fn in_quick(self) -> bool {
+        self != Self::Engines
     }
 
     /// The question it answers, in one line.
@@ -101,6 +115,7 @@ impl ExperimentId {
             Self::Scan => "How fast can a file be scanned, from one device and from several?",
             Self::Async => "Does `await` help when the file is mapped?",
             Self::Access => "What does one thread get from each way to read, overwrite and sync?",
+            Self::Engines => "What do whole databases make of it, with a map and without?",
         }
     }
 }
@@ -242,7 +257,7 @@ impl Config {
     pub fn preset(preset: Preset) -> Self {
         let quick = Self {
             preset,
-            experiments: ExperimentId::ALL.to_vec(),
+            experiments: ExperimentId::ALL.into_iter().filter(|id| id.in_quick()).collect(),
             dir: PathBuf::from("nofault-lab"),
             repeats: 2,
             seed: 1,
@@ -290,6 +305,7 @@ impl Config {
                 open_loop_shares: vec![0.5],
                 ring_setups: false,
             },
+            engines: EnginesConfig::preset(preset),
         };
         match preset {
             Preset::Quick => quick,
@@ -299,6 +315,7 @@ impl Config {
     }
 
     fn standard(mut self) -> Self {
+        self.experiments = ExperimentId::ALL.to_vec();
         self.repeats = 3;
         self.data_bytes = 8 * GIB;
         self.memory_bytes = 512 * MIB;
@@ -426,6 +443,7 @@ impl Config {
             counts("access.batches", &self.access.batches, 4096),
             counts("access.writes_per_sync", &[self.access.writes_per_sync], 1 << 20),
             positive("access.open_loop_shares", &self.access.open_loop_shares),
+            self.engines.wrong().map_or(Ok(()), Err),
         ];
         match checks.into_iter().find_map(std::result::Result::err) {
             Some(wrong) => Err(LabError::new(LabErrorKind::Usage, format!("configuration: {wrong}"))),

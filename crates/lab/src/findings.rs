@@ -6,6 +6,7 @@
 mod access;
 mod asynchronous;
 mod doubts;
+mod engines;
 mod paging;
 mod pool;
 
@@ -68,6 +69,7 @@ pub fn findings(file: &RecordFile, summary: &Summary<'_>) -> Vec<Finding> {
     asynchronous::find(summary, &mut all);
     pool::find(summary, &mut all);
     access::find(summary, &mut all);
+    engines::find(summary, &mut all);
     doubts::find(file, summary, &mut all);
     all
 }

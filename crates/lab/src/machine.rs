@@ -10,6 +10,7 @@
 //! | [`pool`] | the same content as a database of the engine |
 //! | [`ram`], [`device`] | block devices: of RAM, made and removed by the lab, and real ones, read only |
 //! | [`workdir`] | the lab's one folder: locked, tidied, left as it was found |
+//! | [`scratch`] | folders for what a cell makes beside the data files |
 //! | [`cache`] | cold and warm page caches, made and checked |
 //! | [`memory`] | less memory than data: cgroup, locked ballast, or a file larger than RAM |
 //! | [`leftovers`] | what a killed lab left behind, for the next start to remove |
@@ -29,6 +30,7 @@ pub mod memory;
 pub mod pool;
 pub mod ram;
 pub mod read_ahead;
+pub mod scratch;
 pub mod survey;
 pub mod system;
 pub mod workdir;

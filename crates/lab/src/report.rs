@@ -5,6 +5,7 @@
 
 mod beside;
 mod charts;
+mod engines;
 mod figures;
 mod svg;
 mod text;

@@ -86,6 +86,8 @@ pub enum Metric {
     KswapdShare,
     /// Bytes the device read for one byte of work.
     Amplification,
+    /// Bytes of files for one byte of keys and values.
+    SpaceRatio,
     /// A percentile of a latency, in per mille: `Latency("op", 990)`; 1000 is the largest.
     Latency(&'static str, u16),
 }
@@ -111,6 +113,7 @@ impl Metric {
             }
             Self::KswapdShare => over(outcome.counter("kswapd_cpu_s")? * 100.0, elapsed_s),
             Self::Amplification => over(outcome.counter("device_read_bytes")?, bytes as f64),
+            Self::SpaceRatio => outcome.figures.get("space_ratio").copied(),
             Self::Latency(name, per_mille) => {
                 let latency = outcome.latency.get(name).filter(|latency| latency.count > 0)?;
                 let ns = match per_mille {
@@ -133,7 +136,7 @@ impl Metric {
             Self::Seconds | Self::CpuPerOp | Self::CpuPerGb | Self::Latency(..) => Unit::Seconds,
             Self::ShootdownsPerEvicted => Unit::Count,
             Self::KswapdShare => Unit::Percent,
-            Self::Amplification => Unit::Ratio,
+            Self::Amplification | Self::SpaceRatio => Unit::Ratio,
         }
     }
 
@@ -145,7 +148,7 @@ impl Metric {
     /// What an experiment is judged by.
     pub fn primary(experiment: ExperimentId) -> Self {
         match experiment {
-            ExperimentId::Random | ExperimentId::Access => Self::OpsPerS,
+            ExperimentId::Random | ExperimentId::Access | ExperimentId::Engines => Self::OpsPerS,
             ExperimentId::Scan => Self::BytesPerS,
             ExperimentId::Async => Self::Seconds,
         }
@@ -185,7 +188,8 @@ impl Family {
         let has = |word: &str| contender.contains(word);
         match () {
             () if has("fio") => Self::Baseline,
-            () if has("pool") => Self::Pool,
+            () if has("pool") || contender == "nofault" => Self::Pool,
+            () if contender.starts_with("lmdb") => Self::Mapped,
             () if has("uring") || has("engine") => Self::Ring,
             () if has("map") || has("msync") => Self::Mapped,
             () if has("direct") || has("pwrite-dsync") => Self::Direct,
@@ -396,6 +400,13 @@ pub fn contender_title(id: &str) -> String {
         "async-mmap" => "async mmap",
         "async-read" => "async read",
         "async-uring" => "async io_uring",
+        "lmdb" => "LMDB",
+        "lmdb-readahead" => "LMDB, read-ahead",
+        "sqlite" => "SQLite",
+        "sqlite-mmap" => "SQLite, mmap",
+        "rocksdb" => "RocksDB",
+        "rocksdb-mmap" => "RocksDB, mmap",
+        "rocksdb-direct" => "RocksDB, O_DIRECT",
         "async-mmap-yield" => "async mmap, yielding",
         "pool" => "nofault pool",
         "pool-tasks" => "nofault pool, tasks",
@@ -407,7 +418,8 @@ pub fn contender_title(id: &str) -> String {
 }
 
 /// Parameters that say how much work there is and how it is laid out: the same for all contenders, so no part of a name.
-const SIZE_OF_WORK: [&str; 6] = ["files", "touches", "part_bytes", "stripe_bytes", "writes_per_sync", "cache_bytes"];
+const SIZE_OF_WORK: [&str; 9] =
+    ["files", "touches", "part_bytes", "stripe_bytes", "writes_per_sync", "cache_bytes", "fit", "durability", "memory"];
 
 /// Whether nothing but the size of the work is set besides threads, depth and block.
 pub fn is_plain(params: &Params) -> bool {
@@ -439,6 +451,7 @@ pub fn target_title(label: &str) -> String {
         "" => "the whole machine".into(),
         "file" => "file".into(),
         "ram" => "RAM-backed device".into(),
+        "in-memory" => "all in memory".into(),
         "device" => "raw device".into(),
         other => other.into(),
     }

@@ -41,14 +41,14 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    fn new(headers: &[&str]) -> Self {
+    pub(crate) fn new(headers: &[&str]) -> Self {
         Self { headers: headers.iter().map(|&header| header.into()).collect(), rows: Vec::new() }
     }
 }
 
 /// All figures of an experiment.
 pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Figure> {
-    let mut figures = Vec::new();
+    let mut figures = super::engines::overviews(summary, experiment);
     for (variant, target) in summary.places(experiment) {
         let mut groups = summary.at(experiment, variant, target);
         if experiment != ExperimentId::Async {
@@ -83,6 +83,14 @@ pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Fi
                 figures.extend(sweeps(&groups, &place, Metric::OpsPerS, "operations per second"));
                 figures.extend(latencies(&groups, &place, "op", "operation"));
                 figures.extend(latencies(&groups, &place, "sync", "sync"));
+            }
+            ExperimentId::Engines => {
+                let place = super::engines::place_title(variant, target);
+                figures.extend(rates(&groups, &place, Metric::OpsPerS, "operations per second"));
+                if super::engines::worth_detail(variant) {
+                    figures.extend(costs(&groups, &place, Metric::CpuPerOp, "CPU time per operation"));
+                    figures.extend(latencies(&groups, &place, "op", "operation"));
+                }
             }
         }
     }

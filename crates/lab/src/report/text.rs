@@ -124,6 +124,15 @@ fn in_general(id: ExperimentId) -> &'static str {
              Open-loop: each contender first finds its closed-loop rate in the cell's first quarter, then is asked at a share of it, timed from when \
              each read was due."
         }
+        ExperimentId::Engines => {
+            "Each store is loaded with the same sorted entries (16-byte keys, values that do not compress), then runs YCSB's mixes in YCSB's \
+             order A B C F D E, a scan, and durable commits of one entry each. Process and page cache together have the memory of one cgroup; \
+             how much of it is a cache of the store's own follows its authors' advice and stands in the table of settings. Mixes: zipfian but for D, \
+             each operation a request of its own that sees the newest commit; the first third of a cell warms up, unmeasured. Durability: mixes commit \
+             deferred (visible at once, a power cut may lose the last commits), loads and commits are on the disk when they return. Every answer \
+             is checked whole: its key, its bytes, and that no read shows what was overwritten before it began. Where all data is in memory every \
+             entry is read once before the clock starts. Every repeat loads anew."
+        }
     }
 }
 
@@ -151,6 +160,13 @@ pub(crate) fn change(id: ExperimentId) -> &'static [&'static str] {
             "A device with a write cache that survives power loss: syncs become cheap, and overwrites are judged by their rate alone.",
             "Data in memory: then the page cache answers, and O_DIRECT is the slow one.",
             "A higher fixed rate: close to saturation, open-loop latency grows without bound while the closed loop looks the same.",
+        ],
+        ExperimentId::Engines => &[
+            "More memory, or a slower disk: what is cached decides, and a store without a cache of its own leaves that to the kernel.",
+            "Batches: stores that can load many keys at once (nofault's get_many, RocksDB's MultiGet) are asked one key at a time here.",
+            "Longer runs: trees that merge in the background (RocksDB, fjall) push a part of the cost of writing behind the measured time.",
+            "Larger commits: stores with one writer and two syncs a commit lose most with single entries.",
+            "Threads: with one thread no store can have more than one read at the disk; sixteen, as here, hide a part of each wait.",
         ],
     }
 }

@@ -5,10 +5,12 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
+use crate::experiment::engines;
 use crate::findings::best;
 use crate::format::{Unit, digits};
+use crate::record::file::RecordFile;
 use crate::record::{CacheState, ExperimentId};
-use crate::summary::{Family, Group, Metric, Spread, Summary, fio_of, is_plain, target_title};
+use crate::summary::{Family, Group, Metric, Spread, Summary, contender_title, fio_of, is_plain, target_title};
 
 /// A header and a figure for each row; empty where there is none.
 struct Column {
@@ -27,7 +29,7 @@ impl Column {
 }
 
 /// All tables, each followed by an empty line. Columns that say the same of every row are left out.
-pub(super) fn tables(summary: &Summary<'_>, width: usize) -> String {
+pub(super) fn tables(file: &RecordFile, summary: &Summary<'_>, width: usize) -> String {
     let mut text = String::new();
     for experiment in ExperimentId::ALL {
         let places = summary.places(experiment);
@@ -47,6 +49,12 @@ pub(super) fn tables(summary: &Summary<'_>, width: usize) -> String {
                     let columns = async_columns(&summary.at(experiment, variant, target), &title);
                     let _ = writeln!(text, "{}\n", drawn(columns, width));
                 }
+                continue;
+            }
+            if experiment == ExperimentId::Engines {
+                let _ = writeln!(text, "{}", drawn(engine_columns(summary, target, &title), width));
+                text.push_str(&not_built(file));
+                text.push('\n');
                 continue;
             }
             let parts = variants.iter().map(|variant| (*variant, chosen(summary.at(experiment, variant, target))));
@@ -131,6 +139,66 @@ fn rate_columns(experiment: ExperimentId, parts: &[(&str, Vec<&Group<'_>>)], tit
         Column::new("device/work", extra),
         Column::new("evicted/IPI", per_interrupt),
     ]
+}
+
+/// A row a store, a column for each of its works: medians, what is asked of them first first.
+fn engine_columns(summary: &Summary<'_>, target: &str, title: &str) -> Vec<Column> {
+    let groups: Vec<&Group<'_>> = summary.of_experiment(ExperimentId::Engines).collect();
+    let groups: Vec<&Group<'_>> = groups.into_iter().filter(|group| group.spec.target.label == target).collect();
+    let mut stores: Vec<&str> = Vec::new();
+    for group in &groups {
+        if !stores.contains(&group.spec.contender.as_str()) {
+            stores.push(&group.spec.contender);
+        }
+    }
+    let mut columns = vec![Column::new(title, stores.iter().map(|store| contender_title(store)).collect())];
+    let entries = Metric::OpsPerS;
+    let works = [
+        ("A/s", "ycsb-a", entries),
+        ("B/s", "ycsb-b", entries),
+        ("C/s", "ycsb-c", entries),
+        ("D/s", "ycsb-d", entries),
+        ("E/s", "ycsb-e", entries),
+        ("F/s", "ycsb-f", entries),
+        ("scan", engines::SCAN, Metric::BytesPerS),
+        ("1 commit/s", engines::COMMIT, entries),
+        ("n commits/s", engines::COMMIT_MANY, entries),
+        ("load", engines::LOAD, Metric::BytesPerS),
+        ("disk", engines::LOAD, Metric::SpaceRatio),
+        ("aged scan", engines::SCAN_AGED, Metric::BytesPerS),
+    ];
+    for (header, variant, metric) in works {
+        let of = |store: &&str| {
+            let group = groups.iter().find(|group| group.spec.variant == variant && group.spec.contender == *store);
+            let Some(group) = group else { return String::new() };
+            match group.spread(metric) {
+                Some(spread) if metric == entries => {
+                    metric.unit().show(spread.median).trim_end_matches("/s").to_owned()
+                }
+                Some(spread) => metric.unit().show(spread.median),
+                None => "worthless".into(),
+            }
+        };
+        columns.push(Column::new(header, stores.iter().map(of).collect()));
+    }
+    columns
+}
+
+/// The stores that were not compiled in, a line for each reason: they never vanish from a table.
+fn not_built(file: &RecordFile) -> String {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for skip in file.skips.iter().filter(|skip| skip.experiment == ExperimentId::Engines && !skip.contender.is_empty())
+    {
+        let Some(reason) = skip.reason.split(" (").next().filter(|reason| reason.starts_with("not built")) else {
+            continue;
+        };
+        let who = contender_title(&skip.contender);
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, all)) => all.push(who),
+            None => reasons.push((reason, vec![who])),
+        }
+    }
+    reasons.iter().fold(String::new(), |text, (reason, who)| text + &format!(" {reason}: {}\n", who.join("; ")))
 }
 
 /// Cold and warm side by side, against the tasks that await reads.
