@@ -4,6 +4,20 @@ use serde::{Deserialize, Serialize};
 
 use super::{GIB, MIB, Preset};
 
+/// The stores by their ids, built or not.
+pub(crate) const STORES: [&str; 10] = [
+    "nofault",
+    "lmdb",
+    "lmdb-readahead",
+    "sqlite",
+    "sqlite-mmap",
+    "redb",
+    "fjall",
+    "rocksdb",
+    "rocksdb-mmap",
+    "rocksdb-direct",
+];
+
 /// Parameters of `engines`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EnginesConfig {
@@ -71,10 +85,8 @@ impl EnginesConfig {
 
     /// What is wrong with the values; empty when nothing is.
     pub(super) fn wrong(&self) -> Option<String> {
-        let known = |id: &&String| !crate::experiment::engines::contenders().any(|known| known == id.as_str());
-        if let Some(id) = self.contenders.iter().find(known) {
-            let all: Vec<_> = crate::experiment::engines::contenders().collect();
-            return Some(format!("engines.contenders: no store is called '{id}'; there are {}", all.join(", ")));
+        if let Some(id) = self.contenders.iter().find(|id| !STORES.contains(&id.as_str())) {
+            return Some(format!("engines.contenders: no store is called '{id}'; there are {}", STORES.join(", ")));
         }
         let checks = [
             (self.cell_s > 0.0 && self.cell_s.is_finite(), "cell_s must be more than zero"),

@@ -55,16 +55,6 @@ const WARM_SHARE: f64 = 1.0 / 3.0;
 /// What the plan reckons with for loading.
 const LOAD_BYTES_PER_S: f64 = 60e6;
 
-/// Every contender's id, built or not.
-pub fn contenders() -> impl Iterator<Item = &'static str> {
-    KINDS.iter().map(|kind| kind.id)
-}
-
-/// What a contender is, in words.
-pub fn describe(id: &str) -> Option<&'static str> {
-    stores::kind_of(id).map(|kind| kind.what)
-}
-
 /// Plans the cells of every store that was built, and names the others with the feature that brings them.
 pub fn plan(config: &Config, available: &Available) -> Plan {
     let engines = &config.engines;

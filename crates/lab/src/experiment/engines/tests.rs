@@ -71,6 +71,7 @@ fn only_named_stores_are_planned() {
     config.engines.contenders = vec!["nofault".into()];
     let plan = plan(&config, &available(Path::new("here")));
     assert!(plan.skips.is_empty() && plan.cells.iter().all(|spec| spec.contender == "nofault"));
+    assert_eq!(crate::config::engines::STORES, KINDS.map(|kind| kind.id));
     config.engines.contenders = vec!["oracle".into()];
     let error = config.validate().unwrap_err().to_string();
     assert!(error.contains("oracle") && error.contains("rocksdb-mmap"), "{error}");
