@@ -2,6 +2,7 @@
 //! in the record, and `nofault lab --config records.ndjson` runs it again.
 
 pub(crate) mod engines;
+mod faults;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 pub use engines::EnginesConfig;
+pub use faults::ErrorsConfig;
 
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format::bytes;
@@ -63,6 +65,8 @@ pub struct Config {
     pub async_: AsyncConfig,
     /// Experiment `access`.
     pub access: AccessConfig,
+    /// Experiment `errors`.
+    pub errors: ErrorsConfig,
     /// Experiment `engines`.
     pub engines: EnginesConfig,
 }
@@ -79,13 +83,15 @@ pub enum ExperimentId {
     Async,
     /// One thread, random reads and overwrites, syncs.
     Access,
+    /// What happens when I/O fails.
+    Errors,
     /// Whole databases, with a map and without.
     Engines,
 }
 
 impl ExperimentId {
     /// All of them, in the order they run and are reported.
-    pub const ALL: [Self; 5] = [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Engines];
+    pub const ALL: [Self; 6] = [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Errors, Self::Engines];
 
     /// The name on the command line and in records.
     pub fn name(self) -> &'static str {
@@ -94,12 +100,18 @@ impl ExperimentId {
             Self::Scan => "scan",
             Self::Async => "async",
             Self::Access => "access",
+            Self::Errors => "errors",
             Self::Engines => "engines",
         }
     }
 
     /// Whether its cells read data that must not fit in memory.
     pub fn needs_limit(self) -> bool {
+        !matches!(self, Self::Async | Self::Engines | Self::Errors)
+    }
+
+    /// Whether it reads the large data file.
+    pub fn needs_file(self) -> bool {
         !matches!(self, Self::Async | Self::Engines)
     }
 
@@ -115,6 +127,7 @@ impl ExperimentId {
             Self::Scan => "How fast can a file be scanned, from one device and from several?",
             Self::Async => "Does `await` help when the file is mapped?",
             Self::Access => "What does one thread get from each way to read, overwrite and sync?",
+            Self::Errors => "What happens when I/O fails, and what does it cost to notice?",
             Self::Engines => "What do whole databases make of it, with a map and without?",
         }
     }
@@ -305,6 +318,7 @@ impl Config {
                 open_loop_shares: vec![0.5],
                 ring_setups: false,
             },
+            errors: ErrorsConfig::preset(preset),
             engines: EnginesConfig::preset(preset),
         };
         match preset {
@@ -443,6 +457,8 @@ impl Config {
             counts("access.batches", &self.access.batches, 4096),
             counts("access.writes_per_sync", &[self.access.writes_per_sync], 1 << 20),
             positive("access.open_loop_shares", &self.access.open_loop_shares),
+            positive("errors.cell_s", &[self.errors.cell_s]),
+            self.errors.working_sets.iter().try_for_each(|bytes| at_least("errors.working_sets", *bytes, 4096)),
             self.engines.wrong().map_or(Ok(()), Err),
         ];
         match checks.into_iter().find_map(std::result::Result::err) {

@@ -7,6 +7,7 @@
 pub mod access;
 pub mod async_hazard;
 pub mod engines;
+pub mod errors;
 pub mod random;
 mod reads;
 pub mod scan;
@@ -47,6 +48,8 @@ pub struct Available {
     pub no_stores_memory: String,
     /// Version of fio where it is installed.
     pub fio: Option<String>,
+    /// The lab's folder, for what cells make themselves.
+    pub folder: PathBuf,
     /// Whether the lab runs as root.
     pub root: bool,
 }
@@ -56,7 +59,9 @@ pub struct Available {
 pub struct Plan {
     /// Cells, all with `repeat` 0.
     pub cells: Vec<CellSpec>,
-    /// How often to measure them; `None` takes `Config::repeats`.
+    /// Cells whose outcome is no matter of chance: measured once, before the others.
+    pub once: Vec<CellSpec>,
+    /// How often to measure `cells`; `None` takes `Config::repeats`.
     pub repeats: Option<u32>,
     /// Neighbours of one contender and target build on each other: they keep their order in every round.
     pub together: bool,
@@ -81,6 +86,7 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
         ExperimentId::Scan => scan::plan(config, available),
         ExperimentId::Async => async_hazard::plan(config, available),
         ExperimentId::Access => access::plan(config, available),
+        ExperimentId::Errors => errors::plan(config, available),
         ExperimentId::Engines => engines::plan(config, available),
     }
 }
@@ -101,6 +107,7 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
         ExperimentId::Scan => scan::execute(spec, context),
         ExperimentId::Async => async_hazard::execute(spec, context),
         ExperimentId::Access => access::execute(spec, context),
+        ExperimentId::Errors => errors::execute(spec, context),
         ExperimentId::Engines => engines::execute(spec, context),
     }
 }

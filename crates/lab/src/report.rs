@@ -6,6 +6,7 @@
 mod beside;
 mod charts;
 mod engines;
+mod faults;
 mod figures;
 mod svg;
 mod text;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
+use crate::experiment::errors;
 use crate::format::Unit;
 use crate::record::file::RecordFile;
 use crate::record::{Cell, CellSpec, ExperimentId, Outcome, Params};
@@ -90,6 +91,8 @@ pub enum Metric {
     SpaceRatio,
     /// A percentile of a latency, in per mille: `Latency("op", 990)`; 1000 is the largest.
     Latency(&'static str, u16),
+    /// A figure of the experiment's own, by its name in [`Outcome::figures`].
+    Figure(&'static str),
 }
 
 impl Metric {
@@ -113,6 +116,7 @@ impl Metric {
             }
             Self::KswapdShare => over(outcome.counter("kswapd_cpu_s")? * 100.0, elapsed_s),
             Self::Amplification => over(outcome.counter("device_read_bytes")?, bytes as f64),
+            Self::Figure(name) => outcome.figures.get(name).copied(),
             Self::SpaceRatio => outcome.figures.get("space_ratio").copied(),
             Self::Latency(name, per_mille) => {
                 let latency = outcome.latency.get(name).filter(|latency| latency.count > 0)?;
@@ -134,7 +138,7 @@ impl Metric {
             Self::OpsPerS | Self::ShootdownsPerS => Unit::PerSecond,
             Self::BytesPerS => Unit::BytesPerSecond,
             Self::Seconds | Self::CpuPerOp | Self::CpuPerGb | Self::Latency(..) => Unit::Seconds,
-            Self::ShootdownsPerEvicted => Unit::Count,
+            Self::ShootdownsPerEvicted | Self::Figure(_) => Unit::Count,
             Self::KswapdShare => Unit::Percent,
             Self::Amplification | Self::SpaceRatio => Unit::Ratio,
         }
@@ -142,15 +146,23 @@ impl Metric {
 
     /// Whether more is better.
     pub fn more_is_better(self) -> bool {
-        matches!(self, Self::OpsPerS | Self::BytesPerS)
+        matches!(self, Self::OpsPerS | Self::BytesPerS | Self::Figure("detected"))
     }
 
     /// What an experiment is judged by.
     pub fn primary(experiment: ExperimentId) -> Self {
         match experiment {
-            ExperimentId::Random | ExperimentId::Access | ExperimentId::Engines => Self::OpsPerS,
+            ExperimentId::Random | ExperimentId::Access | ExperimentId::Errors | ExperimentId::Engines => Self::OpsPerS,
             ExperimentId::Scan => Self::BytesPerS,
             ExperimentId::Async => Self::Seconds,
+        }
+    }
+
+    /// What a cell is judged by: a variant may be judged by something else than its experiment.
+    pub fn of_spec(spec: &CellSpec) -> Self {
+        match spec.experiment {
+            ExperimentId::Errors if errors::FAULTS.contains(&spec.variant.as_str()) => Self::Figure("detected"),
+            experiment => Self::primary(experiment),
         }
     }
 }
@@ -188,6 +200,8 @@ impl Family {
         let has = |word: &str| contender.contains(word);
         match () {
             () if has("fio") => Self::Baseline,
+            () if has("check-every-access") || has("no-check") => Self::Mapped,
+            () if has("check-every-load") => Self::Direct,
             () if has("pool") || contender == "nofault" => Self::Pool,
             () if contender.starts_with("lmdb") => Self::Mapped,
             () if has("uring") || has("engine") => Self::Ring,
@@ -231,7 +245,7 @@ impl<'a> Group<'a> {
 
     /// The metric this experiment is judged by.
     pub fn primary(&self) -> Option<Spread> {
-        self.spread(Metric::primary(self.spec.experiment))
+        self.spread(Metric::of_spec(self.spec))
     }
 
     /// What the contender is.
@@ -241,7 +255,7 @@ impl<'a> Group<'a> {
 
     /// The repeat whose primary metric is the (lower) median: what a time series shows.
     pub fn typical(&self) -> Option<&'a Cell> {
-        let metric = Metric::primary(self.spec.experiment);
+        let metric = Metric::of_spec(self.spec);
         let mut cells: Vec<_> =
             self.good.iter().filter_map(|cell| metric.of(&cell.outcome).map(|value| (value, *cell))).collect();
         cells.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -400,6 +414,14 @@ pub fn contender_title(id: &str) -> String {
         "async-mmap" => "async mmap",
         "async-read" => "async read",
         "async-uring" => "async io_uring",
+        "mmap-readonly" => "mmap, read-only",
+        "mmap-guarded" => "mmap, guarded",
+        "mmap-guarded-checked" => "mmap, guarded, checked at every access",
+        "pread-direct-checked" => "pread O_DIRECT, checked at load",
+        "engine-dirty" => "engine, changed page",
+        "no-check" => "mmap, no check",
+        "check-every-access" => "mmap, checked at every access",
+        "check-every-load" => "own memory, checked at load",
         "lmdb" => "LMDB",
         "lmdb-readahead" => "LMDB, read-ahead",
         "sqlite" => "SQLite",
@@ -440,6 +462,9 @@ pub fn parameters(params: &Params) -> String {
         "rate_per_s" => format!("at {value}/s"),
         "rate_share" => format!("rate ×{value}"),
         "buffers" => format!("{value} buffers"),
+        "working_set" => {
+            value.parse().map_or_else(|_| value.clone(), |bytes| format!("{} of data", crate::format::bytes(bytes)))
+        }
         name => format!("{} {value}", name.replace('_', " ")),
     }));
     parts.join(", ")

@@ -1,6 +1,7 @@
 //! The summary for a terminal: a table for each experiment and target, then what a busy reader needs; everything else
 //! is in the report. The same as JSON for programs: [`json`].
 
+mod engines;
 mod json;
 mod rows;
 

@@ -4,6 +4,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::charts::{Lines, Mark, MarkKind, Panel, Row, Rows, Series};
+use crate::experiment::errors;
 use crate::format::{Unit, digits};
 use crate::record::{CacheState, Cell, ExperimentId, Tick};
 use crate::summary::{Family, Group, Metric, Summary, contender_title, is_plain, parameters, target_title};
@@ -48,7 +49,11 @@ impl Table {
 
 /// All figures of an experiment.
 pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Figure> {
-    let mut figures = super::engines::overviews(summary, experiment);
+    let mut figures = if experiment == ExperimentId::Errors {
+        super::faults::faults(summary)
+    } else {
+        super::engines::overviews(summary, experiment)
+    };
     for (variant, target) in summary.places(experiment) {
         let mut groups = summary.at(experiment, variant, target);
         if experiment != ExperimentId::Async {
@@ -84,6 +89,11 @@ pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Fi
                 figures.extend(latencies(&groups, &place, "op", "operation"));
                 figures.extend(latencies(&groups, &place, "sync", "sync"));
             }
+            ExperimentId::Errors if variant == errors::CHECKSUM_COST => {
+                figures.extend(rates(&groups, &place, Metric::OpsPerS, "accesses per second"));
+            }
+            // Outcomes of faults: told above, all in one table.
+            ExperimentId::Errors => {}
             ExperimentId::Engines => {
                 let place = super::engines::place_title(variant, target);
                 figures.extend(rates(&groups, &place, Metric::OpsPerS, "operations per second"));

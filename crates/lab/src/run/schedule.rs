@@ -39,6 +39,7 @@ impl Schedule {
                     schedule.skips.push(skip);
                 }
             }
+            schedule.cells.extend(plan.once);
             for repeat in 0..plan.repeats.unwrap_or(config.repeats) {
                 let mut round: Vec<&[CellSpec]> = plan
                     .cells

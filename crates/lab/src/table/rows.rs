@@ -5,21 +5,23 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use crate::experiment::engines;
+use super::engines;
+use crate::experiment::errors;
 use crate::findings::best;
+use crate::findings::faults::{outcome_of, short_fate, store_title};
 use crate::format::{Unit, digits};
 use crate::record::file::RecordFile;
 use crate::record::{CacheState, ExperimentId};
-use crate::summary::{Family, Group, Metric, Spread, Summary, contender_title, fio_of, is_plain, target_title};
+use crate::summary::{Family, Group, Metric, Spread, Summary, fio_of, is_plain, target_title};
 
 /// A header and a figure for each row; empty where there is none.
-struct Column {
+pub(super) struct Column {
     header: String,
     cells: Vec<String>,
 }
 
 impl Column {
-    fn new(header: &str, cells: Vec<String>) -> Self {
+    pub(super) fn new(header: &str, cells: Vec<String>) -> Self {
         Self { header: header.into(), cells }
     }
 
@@ -51,9 +53,20 @@ pub(super) fn tables(file: &RecordFile, summary: &Summary<'_>, width: usize) -> 
                 }
                 continue;
             }
+            let variants = if experiment == ExperimentId::Errors {
+                if let Some(columns) = fault_columns(summary, target, &title) {
+                    let _ = writeln!(text, "{}\n", drawn(columns, width));
+                }
+                variants.into_iter().filter(|variant| *variant == errors::CHECKSUM_COST).collect()
+            } else {
+                variants
+            };
+            if variants.is_empty() {
+                continue;
+            }
             if experiment == ExperimentId::Engines {
-                let _ = writeln!(text, "{}", drawn(engine_columns(summary, target, &title), width));
-                text.push_str(&not_built(file));
+                let _ = writeln!(text, "{}", drawn(engines::columns(summary, target, &title), width));
+                text.push_str(&engines::not_built(file));
                 text.push('\n');
                 continue;
             }
@@ -141,64 +154,25 @@ fn rate_columns(experiment: ExperimentId, parts: &[(&str, Vec<&Group<'_>>)], tit
     ]
 }
 
-/// A row a store, a column for each of its works: medians, what is asked of them first first.
-fn engine_columns(summary: &Summary<'_>, target: &str, title: &str) -> Vec<Column> {
-    let groups: Vec<&Group<'_>> = summary.of_experiment(ExperimentId::Engines).collect();
-    let groups: Vec<&Group<'_>> = groups.into_iter().filter(|group| group.spec.target.label == target).collect();
+/// What each store made of each fault, in a word or two; the report says more.
+fn fault_columns(summary: &Summary<'_>, target: &str, title: &str) -> Option<Vec<Column>> {
+    let at = |fault: &str| summary.at(ExperimentId::Errors, fault, target);
     let mut stores: Vec<&str> = Vec::new();
-    for group in &groups {
+    for group in errors::FAULTS.into_iter().flat_map(at) {
         if !stores.contains(&group.spec.contender.as_str()) {
             stores.push(&group.spec.contender);
         }
     }
-    let mut columns = vec![Column::new(title, stores.iter().map(|store| contender_title(store)).collect())];
-    let entries = Metric::OpsPerS;
-    let works = [
-        ("A/s", "ycsb-a", entries),
-        ("B/s", "ycsb-b", entries),
-        ("C/s", "ycsb-c", entries),
-        ("D/s", "ycsb-d", entries),
-        ("E/s", "ycsb-e", entries),
-        ("F/s", "ycsb-f", entries),
-        ("scan", engines::SCAN, Metric::BytesPerS),
-        ("1 commit/s", engines::COMMIT, entries),
-        ("n commits/s", engines::COMMIT_MANY, entries),
-        ("load", engines::LOAD, Metric::BytesPerS),
-        ("disk", engines::LOAD, Metric::SpaceRatio),
-        ("aged scan", engines::SCAN_AGED, Metric::BytesPerS),
-    ];
-    for (header, variant, metric) in works {
-        let of = |store: &&str| {
-            let group = groups.iter().find(|group| group.spec.variant == variant && group.spec.contender == *store);
-            let Some(group) = group else { return String::new() };
-            match group.spread(metric) {
-                Some(spread) if metric == entries => {
-                    metric.unit().show(spread.median).trim_end_matches("/s").to_owned()
-                }
-                Some(spread) => metric.unit().show(spread.median),
-                None => "worthless".into(),
-            }
+    let mut columns = vec![Column::new(title, stores.iter().map(|store| store_title(store)).collect())];
+    for fault in errors::FAULTS {
+        let groups = at(fault);
+        let fate_of = |store: &&str| {
+            let group = groups.iter().find(|group| group.spec.contender == **store)?;
+            outcome_of(group).map(short_fate)
         };
-        columns.push(Column::new(header, stores.iter().map(of).collect()));
+        columns.push(Column::new(fault, stores.iter().map(|store| fate_of(store).unwrap_or_default()).collect()));
     }
-    columns
-}
-
-/// The stores that were not compiled in, a line for each reason: they never vanish from a table.
-fn not_built(file: &RecordFile) -> String {
-    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
-    for skip in file.skips.iter().filter(|skip| skip.experiment == ExperimentId::Engines && !skip.contender.is_empty())
-    {
-        let Some(reason) = skip.reason.split(" (").next().filter(|reason| reason.starts_with("not built")) else {
-            continue;
-        };
-        let who = contender_title(&skip.contender);
-        match reasons.iter_mut().find(|(known, _)| *known == reason) {
-            Some((_, all)) => all.push(who),
-            None => reasons.push((reason, vec![who])),
-        }
-    }
-    reasons.iter().fold(String::new(), |text, (reason, who)| text + &format!(" {reason}: {}\n", who.join("; ")))
+    (!stores.is_empty()).then_some(columns)
 }
 
 /// Cold and warm side by side, against the tasks that await reads.
