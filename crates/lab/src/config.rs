@@ -1,6 +1,7 @@
 //! What a run does: three presets, every parameter of which a TOML file or a flag can change. The effective set is stored
 //! in the record, and `nofault lab --config records.ndjson` runs it again.
 
+pub(crate) mod engines;
 mod faults;
 
 use std::fmt;
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+pub use engines::EnginesConfig;
 pub use faults::ErrorsConfig;
 
 use crate::error::{LabError, LabErrorKind, Result};
@@ -65,6 +67,8 @@ pub struct Config {
     pub access: AccessConfig,
     /// Experiment `errors`.
     pub errors: ErrorsConfig,
+    /// Experiment `engines`.
+    pub engines: EnginesConfig,
 }
 
 /// The experiments, by the names of the command line.
@@ -81,11 +85,13 @@ pub enum ExperimentId {
     Access,
     /// What happens when I/O fails.
     Errors,
+    /// Whole databases, with a map and without.
+    Engines,
 }
 
 impl ExperimentId {
     /// All of them, in the order they run and are reported.
-    pub const ALL: [Self; 5] = [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Errors];
+    pub const ALL: [Self; 6] = [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Errors, Self::Engines];
 
     /// The name on the command line and in records.
     pub fn name(self) -> &'static str {
@@ -95,17 +101,23 @@ impl ExperimentId {
             Self::Async => "async",
             Self::Access => "access",
             Self::Errors => "errors",
+            Self::Engines => "engines",
         }
     }
 
     /// Whether its cells read data that must not fit in memory.
     pub fn needs_limit(self) -> bool {
-        !matches!(self, Self::Async | Self::Errors)
+        !matches!(self, Self::Async | Self::Engines | Self::Errors)
     }
 
     /// Whether it reads the large data file.
     pub fn needs_file(self) -> bool {
-        self != Self::Async
+        !matches!(self, Self::Async | Self::Engines)
+    }
+
+    /// Whether it is part of the quick preset. The others run in a short form when they are named.
+    pub fn in_quick(self) -> bool {
+        self != Self::Engines
     }
 
     /// The question it answers, in one line.
@@ -116,6 +128,7 @@ impl ExperimentId {
             Self::Async => "Does `await` help when the file is mapped?",
             Self::Access => "What does one thread get from each way to read, overwrite and sync?",
             Self::Errors => "What happens when I/O fails, and what does it cost to notice?",
+            Self::Engines => "What do whole databases make of it, with a map and without?",
         }
     }
 }
@@ -257,7 +270,7 @@ impl Config {
     pub fn preset(preset: Preset) -> Self {
         let quick = Self {
             preset,
-            experiments: ExperimentId::ALL.to_vec(),
+            experiments: ExperimentId::ALL.into_iter().filter(|id| id.in_quick()).collect(),
             dir: PathBuf::from("nofault-lab"),
             repeats: 2,
             seed: 1,
@@ -306,6 +319,7 @@ impl Config {
                 ring_setups: false,
             },
             errors: ErrorsConfig::preset(preset),
+            engines: EnginesConfig::preset(preset),
         };
         match preset {
             Preset::Quick => quick,
@@ -315,6 +329,7 @@ impl Config {
     }
 
     fn standard(mut self) -> Self {
+        self.experiments = ExperimentId::ALL.to_vec();
         self.repeats = 3;
         self.data_bytes = 8 * GIB;
         self.memory_bytes = 512 * MIB;
@@ -444,6 +459,7 @@ impl Config {
             positive("access.open_loop_shares", &self.access.open_loop_shares),
             positive("errors.cell_s", &[self.errors.cell_s]),
             self.errors.working_sets.iter().try_for_each(|bytes| at_least("errors.working_sets", *bytes, 4096)),
+            self.engines.wrong().map_or(Ok(()), Err),
         ];
         match checks.into_iter().find_map(std::result::Result::err) {
             Some(wrong) => Err(LabError::new(LabErrorKind::Usage, format!("configuration: {wrong}"))),

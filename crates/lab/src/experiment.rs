@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod async_hazard;
+pub mod engines;
 pub mod errors;
 pub mod random;
 mod reads;
@@ -39,6 +40,12 @@ pub struct Available {
     pub memory: MemoryLimit,
     /// Limit for cells on RAM-backed devices.
     pub ram_memory: MemoryLimit,
+    /// The folder of `engines`, in which one store at a time has its database.
+    pub stores: PathBuf,
+    /// Limit for the cells of `engines` whose data must not fit, where it can be limited.
+    pub stores_memory: Option<MemoryLimit>,
+    /// Why it cannot.
+    pub no_stores_memory: String,
     /// Version of fio where it is installed.
     pub fio: Option<String>,
     /// The lab's folder, for what cells make themselves.
@@ -56,6 +63,8 @@ pub struct Plan {
     pub once: Vec<CellSpec>,
     /// How often to measure `cells`; `None` takes `Config::repeats`.
     pub repeats: Option<u32>,
+    /// Neighbours of one contender and target build on each other: they keep their order in every round.
+    pub together: bool,
     /// What cannot be measured here.
     pub skips: Vec<Skip>,
 }
@@ -78,12 +87,14 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
         ExperimentId::Async => async_hazard::plan(config, available),
         ExperimentId::Access => access::plan(config, available),
         ExperimentId::Errors => errors::plan(config, available),
+        ExperimentId::Engines => engines::plan(config, available),
     }
 }
 
 /// Whether a cell makes its warm state itself: the engine's pool is warm when the pool is, not the page cache.
 pub fn warms_itself(spec: &CellSpec) -> bool {
-    crate::contender::pool::is_pool(&spec.contender)
+    // Caches of a store's own are filled through the store.
+    spec.experiment == ExperimentId::Engines || crate::contender::pool::is_pool(&spec.contender)
 }
 
 /// Measures one cell, in this process. The caller has limited the memory and dropped the caches.
@@ -97,5 +108,6 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
         ExperimentId::Async => async_hazard::execute(spec, context),
         ExperimentId::Access => access::execute(spec, context),
         ExperimentId::Errors => errors::execute(spec, context),
+        ExperimentId::Engines => engines::execute(spec, context),
     }
 }

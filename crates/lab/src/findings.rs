@@ -6,6 +6,7 @@
 mod access;
 mod asynchronous;
 mod doubts;
+mod engines;
 pub(crate) mod faults;
 mod paging;
 mod pool;
@@ -70,6 +71,7 @@ pub fn findings(file: &RecordFile, summary: &Summary<'_>) -> Vec<Finding> {
     pool::find(summary, &mut all);
     access::find(summary, &mut all);
     faults::errors(summary, &mut all);
+    engines::find(summary, &mut all);
     doubts::find(file, summary, &mut all);
     all
 }

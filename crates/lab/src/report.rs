@@ -5,6 +5,7 @@
 
 mod beside;
 mod charts;
+mod engines;
 mod faults;
 mod figures;
 mod svg;

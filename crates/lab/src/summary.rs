@@ -87,6 +87,8 @@ pub enum Metric {
     KswapdShare,
     /// Bytes the device read for one byte of work.
     Amplification,
+    /// Bytes of files for one byte of keys and values.
+    SpaceRatio,
     /// A percentile of a latency, in per mille: `Latency("op", 990)`; 1000 is the largest.
     Latency(&'static str, u16),
     /// A figure of the experiment's own, by its name in [`Outcome::figures`].
@@ -115,6 +117,7 @@ impl Metric {
             Self::KswapdShare => over(outcome.counter("kswapd_cpu_s")? * 100.0, elapsed_s),
             Self::Amplification => over(outcome.counter("device_read_bytes")?, bytes as f64),
             Self::Figure(name) => outcome.figures.get(name).copied(),
+            Self::SpaceRatio => outcome.figures.get("space_ratio").copied(),
             Self::Latency(name, per_mille) => {
                 let latency = outcome.latency.get(name).filter(|latency| latency.count > 0)?;
                 let ns = match per_mille {
@@ -137,7 +140,7 @@ impl Metric {
             Self::Seconds | Self::CpuPerOp | Self::CpuPerGb | Self::Latency(..) => Unit::Seconds,
             Self::ShootdownsPerEvicted | Self::Figure(_) => Unit::Count,
             Self::KswapdShare => Unit::Percent,
-            Self::Amplification => Unit::Ratio,
+            Self::Amplification | Self::SpaceRatio => Unit::Ratio,
         }
     }
 
@@ -149,7 +152,7 @@ impl Metric {
     /// What an experiment is judged by.
     pub fn primary(experiment: ExperimentId) -> Self {
         match experiment {
-            ExperimentId::Random | ExperimentId::Access | ExperimentId::Errors => Self::OpsPerS,
+            ExperimentId::Random | ExperimentId::Access | ExperimentId::Errors | ExperimentId::Engines => Self::OpsPerS,
             ExperimentId::Scan => Self::BytesPerS,
             ExperimentId::Async => Self::Seconds,
         }
@@ -199,7 +202,8 @@ impl Family {
             () if has("fio") => Self::Baseline,
             () if has("check-every-access") || has("no-check") => Self::Mapped,
             () if has("check-every-load") => Self::Direct,
-            () if has("pool") => Self::Pool,
+            () if has("pool") || contender == "nofault" => Self::Pool,
+            () if contender.starts_with("lmdb") => Self::Mapped,
             () if has("uring") || has("engine") => Self::Ring,
             () if has("map") || has("msync") => Self::Mapped,
             () if has("direct") || has("pwrite-dsync") => Self::Direct,
@@ -418,6 +422,13 @@ pub fn contender_title(id: &str) -> String {
         "no-check" => "mmap, no check",
         "check-every-access" => "mmap, checked at every access",
         "check-every-load" => "own memory, checked at load",
+        "lmdb" => "LMDB",
+        "lmdb-readahead" => "LMDB, read-ahead",
+        "sqlite" => "SQLite",
+        "sqlite-mmap" => "SQLite, mmap",
+        "rocksdb" => "RocksDB",
+        "rocksdb-mmap" => "RocksDB, mmap",
+        "rocksdb-direct" => "RocksDB, O_DIRECT",
         "async-mmap-yield" => "async mmap, yielding",
         "pool" => "nofault pool",
         "pool-tasks" => "nofault pool, tasks",
@@ -429,7 +440,8 @@ pub fn contender_title(id: &str) -> String {
 }
 
 /// Parameters that say how much work there is and how it is laid out: the same for all contenders, so no part of a name.
-const SIZE_OF_WORK: [&str; 6] = ["files", "touches", "part_bytes", "stripe_bytes", "writes_per_sync", "cache_bytes"];
+const SIZE_OF_WORK: [&str; 9] =
+    ["files", "touches", "part_bytes", "stripe_bytes", "writes_per_sync", "cache_bytes", "fit", "durability", "memory"];
 
 /// Whether nothing but the size of the work is set besides threads, depth and block.
 pub fn is_plain(params: &Params) -> bool {
@@ -464,6 +476,7 @@ pub fn target_title(label: &str) -> String {
         "" => "the whole machine".into(),
         "file" => "file".into(),
         "ram" => "RAM-backed device".into(),
+        "in-memory" => "all in memory".into(),
         "device" => "raw device".into(),
         other => other.into(),
     }

@@ -42,14 +42,18 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    fn new(headers: &[&str]) -> Self {
+    pub(crate) fn new(headers: &[&str]) -> Self {
         Self { headers: headers.iter().map(|&header| header.into()).collect(), rows: Vec::new() }
     }
 }
 
 /// All figures of an experiment.
 pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Figure> {
-    let mut figures = if experiment == ExperimentId::Errors { super::faults::faults(summary) } else { Vec::new() };
+    let mut figures = if experiment == ExperimentId::Errors {
+        super::faults::faults(summary)
+    } else {
+        super::engines::overviews(summary, experiment)
+    };
     for (variant, target) in summary.places(experiment) {
         let mut groups = summary.at(experiment, variant, target);
         if experiment != ExperimentId::Async {
@@ -90,6 +94,14 @@ pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Fi
             }
             // Outcomes of faults: told above, all in one table.
             ExperimentId::Errors => {}
+            ExperimentId::Engines => {
+                let place = super::engines::place_title(variant, target);
+                figures.extend(rates(&groups, &place, Metric::OpsPerS, "operations per second"));
+                if super::engines::worth_detail(variant) {
+                    figures.extend(costs(&groups, &place, Metric::CpuPerOp, "CPU time per operation"));
+                    figures.extend(latencies(&groups, &place, "op", "operation"));
+                }
+            }
         }
     }
     figures

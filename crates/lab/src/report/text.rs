@@ -132,6 +132,15 @@ fn in_general(id: ExperimentId) -> &'static str {
              store alone. Plain mappings are used as they are; guarded ones turn SIGBUS into an error; checked ones also verify a page's \
              checksum at every access. Checksum-cost: one thread loads a word of random pages, all in memory."
         }
+        ExperimentId::Engines => {
+            "Each store is loaded with the same sorted entries (16-byte keys, values that do not compress), then runs YCSB's mixes in YCSB's \
+             order A B C F D E, a scan, and durable commits of one entry each. Process and page cache together have the memory of one cgroup; \
+             how much of it is a cache of the store's own follows its authors' advice and stands in the table of settings. Mixes: zipfian but for D, \
+             each operation a request of its own that sees the newest commit; the first third of a cell warms up, unmeasured. Durability: mixes commit \
+             deferred (visible at once, a power cut may lose the last commits), loads and commits are on the disk when they return. Every answer \
+             is checked whole: its key, its bytes, and that no read shows what was overwritten before it began. Where all data is in memory every \
+             entry is read once before the clock starts. Every repeat loads anew."
+        }
     }
 }
 
@@ -165,6 +174,13 @@ pub(crate) fn change(id: ExperimentId) -> &'static [&'static str] {
             "Data that does not fit in memory: where every access is a load, both ways check equally often.",
             "A file system with checksums of its own (btrfs, ZFS): it finds what flips on disk, and tells a mapping by SIGBUS.",
             "A read-only mapping: a stray write ends the process instead of the data.",
+        ],
+        ExperimentId::Engines => &[
+            "More memory, or a slower disk: what is cached decides, and a store without a cache of its own leaves that to the kernel.",
+            "Batches: stores that can load many keys at once (nofault's get_many, RocksDB's MultiGet) are asked one key at a time here.",
+            "Longer runs: trees that merge in the background (RocksDB, fjall) push a part of the cost of writing behind the measured time.",
+            "Larger commits: stores with one writer and two syncs a commit lose most with single entries.",
+            "Threads: with one thread no store can have more than one read at the disk; sixteen, as here, hide a part of each wait.",
         ],
     }
 }

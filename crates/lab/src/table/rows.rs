@@ -5,21 +5,23 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
+use super::engines;
 use crate::experiment::errors;
 use crate::findings::best;
 use crate::findings::faults::{outcome_of, short_fate, store_title};
 use crate::format::{Unit, digits};
+use crate::record::file::RecordFile;
 use crate::record::{CacheState, ExperimentId};
 use crate::summary::{Family, Group, Metric, Spread, Summary, fio_of, is_plain, target_title};
 
 /// A header and a figure for each row; empty where there is none.
-struct Column {
+pub(super) struct Column {
     header: String,
     cells: Vec<String>,
 }
 
 impl Column {
-    fn new(header: &str, cells: Vec<String>) -> Self {
+    pub(super) fn new(header: &str, cells: Vec<String>) -> Self {
         Self { header: header.into(), cells }
     }
 
@@ -29,7 +31,7 @@ impl Column {
 }
 
 /// All tables, each followed by an empty line. Columns that say the same of every row are left out.
-pub(super) fn tables(summary: &Summary<'_>, width: usize) -> String {
+pub(super) fn tables(file: &RecordFile, summary: &Summary<'_>, width: usize) -> String {
     let mut text = String::new();
     for experiment in ExperimentId::ALL {
         let places = summary.places(experiment);
@@ -60,6 +62,12 @@ pub(super) fn tables(summary: &Summary<'_>, width: usize) -> String {
                 variants
             };
             if variants.is_empty() {
+                continue;
+            }
+            if experiment == ExperimentId::Engines {
+                let _ = writeln!(text, "{}", drawn(engines::columns(summary, target, &title), width));
+                text.push_str(&engines::not_built(file));
+                text.push('\n');
                 continue;
             }
             let parts = variants.iter().map(|variant| (*variant, chosen(summary.at(experiment, variant, target))));
