@@ -2,6 +2,7 @@
 //! in the record, and `nofault lab --config records.ndjson` runs it again.
 
 mod faults;
+mod safety;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 pub use faults::ErrorsConfig;
+pub use safety::SafetyConfig;
 
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format::bytes;
@@ -63,6 +65,9 @@ pub struct Config {
     pub async_: AsyncConfig,
     /// Experiment `access`.
     pub access: AccessConfig,
+    /// Experiment `safety`.
+    #[serde(default)]
+    pub safety: SafetyConfig,
     /// Experiment `errors`.
     pub errors: ErrorsConfig,
 }
@@ -79,13 +84,15 @@ pub enum ExperimentId {
     Async,
     /// One thread, random reads and overwrites, syncs.
     Access,
+    /// What making a mapped file safe costs.
+    Safety,
     /// What happens when I/O fails.
     Errors,
 }
 
 impl ExperimentId {
     /// All of them, in the order they run and are reported.
-    pub const ALL: [Self; 5] = [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Errors];
+    pub const ALL: [Self; 6] = [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Safety, Self::Errors];
 
     /// The name on the command line and in records.
     pub fn name(self) -> &'static str {
@@ -94,18 +101,19 @@ impl ExperimentId {
             Self::Scan => "scan",
             Self::Async => "async",
             Self::Access => "access",
+            Self::Safety => "safety",
             Self::Errors => "errors",
         }
     }
 
     /// Whether its cells read data that must not fit in memory.
     pub fn needs_limit(self) -> bool {
-        !matches!(self, Self::Async | Self::Errors)
+        !matches!(self, Self::Async | Self::Safety | Self::Errors)
     }
 
     /// Whether it reads the large data file.
     pub fn needs_file(self) -> bool {
-        self != Self::Async
+        !matches!(self, Self::Async | Self::Safety)
     }
 
     /// The question it answers, in one line.
@@ -115,6 +123,7 @@ impl ExperimentId {
             Self::Scan => "How fast can a file be scanned, from one device and from several?",
             Self::Async => "Does `await` help when the file is mapped?",
             Self::Access => "What does one thread get from each way to read, overwrite and sync?",
+            Self::Safety => "What does it cost to make a mapped file safe?",
             Self::Errors => "What happens when I/O fails, and what does it cost to notice?",
         }
     }
@@ -305,6 +314,7 @@ impl Config {
                 open_loop_shares: vec![0.5],
                 ring_setups: false,
             },
+            safety: SafetyConfig::preset(preset),
             errors: ErrorsConfig::preset(preset),
         };
         match preset {
@@ -442,6 +452,7 @@ impl Config {
             counts("access.batches", &self.access.batches, 4096),
             counts("access.writes_per_sync", &[self.access.writes_per_sync], 1 << 20),
             positive("access.open_loop_shares", &self.access.open_loop_shares),
+            self.safety.check(),
             positive("errors.cell_s", &[self.errors.cell_s]),
             self.errors.working_sets.iter().try_for_each(|bytes| at_least("errors.working_sets", *bytes, 4096)),
         ];

@@ -7,6 +7,7 @@ mod beside;
 mod charts;
 mod faults;
 mod figures;
+mod safety;
 mod svg;
 mod text;
 

@@ -3,6 +3,7 @@
 
 mod json;
 mod rows;
+mod safety;
 
 use std::fmt::Write as _;
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use crate::experiment::errors;
+use crate::experiment::{errors, safety};
 use crate::findings::best;
 use crate::findings::faults::{outcome_of, short_fate, store_title};
 use crate::format::{Unit, digits};
@@ -13,13 +13,13 @@ use crate::record::{CacheState, ExperimentId};
 use crate::summary::{Family, Group, Metric, Spread, Summary, fio_of, is_plain, target_title};
 
 /// A header and a figure for each row; empty where there is none.
-struct Column {
+pub(super) struct Column {
     header: String,
     cells: Vec<String>,
 }
 
 impl Column {
-    fn new(header: &str, cells: Vec<String>) -> Self {
+    pub(super) fn new(header: &str, cells: Vec<String>) -> Self {
         Self { header: header.into(), cells }
     }
 
@@ -40,6 +40,11 @@ pub(super) fn tables(summary: &Summary<'_>, width: usize) -> String {
             }
         }
         for target in targets {
+            if experiment == ExperimentId::Safety {
+                let groups = summary.at(experiment, safety::COMMITS, target);
+                let _ = writeln!(text, "{}\n", drawn(super::safety::columns(&groups), width));
+                continue;
+            }
             let variants: Vec<&str> = places.iter().filter(|place| place.1 == target).map(|place| place.0).collect();
             let title = format!("{experiment}, {}", target_title(target));
             if experiment == ExperimentId::Async {
