@@ -3,6 +3,7 @@
 
 pub(crate) mod engines;
 mod faults;
+mod safety;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use engines::EnginesConfig;
 pub use faults::ErrorsConfig;
+pub use safety::SafetyConfig;
 
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format::bytes;
@@ -65,6 +67,9 @@ pub struct Config {
     pub async_: AsyncConfig,
     /// Experiment `access`.
     pub access: AccessConfig,
+    /// Experiment `safety`.
+    #[serde(default)]
+    pub safety: SafetyConfig,
     /// Experiment `errors`.
     pub errors: ErrorsConfig,
     /// Experiment `engines`.
@@ -83,6 +88,8 @@ pub enum ExperimentId {
     Async,
     /// One thread, random reads and overwrites, syncs.
     Access,
+    /// What making a mapped file safe costs.
+    Safety,
     /// What happens when I/O fails.
     Errors,
     /// Whole databases, with a map and without.
@@ -91,7 +98,8 @@ pub enum ExperimentId {
 
 impl ExperimentId {
     /// All of them, in the order they run and are reported.
-    pub const ALL: [Self; 6] = [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Errors, Self::Engines];
+    pub const ALL: [Self; 7] =
+        [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Safety, Self::Errors, Self::Engines];
 
     /// The name on the command line and in records.
     pub fn name(self) -> &'static str {
@@ -100,6 +108,7 @@ impl ExperimentId {
             Self::Scan => "scan",
             Self::Async => "async",
             Self::Access => "access",
+            Self::Safety => "safety",
             Self::Errors => "errors",
             Self::Engines => "engines",
         }
@@ -107,12 +116,12 @@ impl ExperimentId {
 
     /// Whether its cells read data that must not fit in memory.
     pub fn needs_limit(self) -> bool {
-        !matches!(self, Self::Async | Self::Engines | Self::Errors)
+        !matches!(self, Self::Async | Self::Safety | Self::Errors | Self::Engines)
     }
 
     /// Whether it reads the large data file.
     pub fn needs_file(self) -> bool {
-        !matches!(self, Self::Async | Self::Engines)
+        !matches!(self, Self::Async | Self::Safety | Self::Engines)
     }
 
     /// Whether it is part of the quick preset. The others run in a short form when they are named.
@@ -127,6 +136,7 @@ impl ExperimentId {
             Self::Scan => "How fast can a file be scanned, from one device and from several?",
             Self::Async => "Does `await` help when the file is mapped?",
             Self::Access => "What does one thread get from each way to read, overwrite and sync?",
+            Self::Safety => "What does it cost to make a mapped file safe?",
             Self::Errors => "What happens when I/O fails, and what does it cost to notice?",
             Self::Engines => "What do whole databases make of it, with a map and without?",
         }
@@ -318,6 +328,7 @@ impl Config {
                 open_loop_shares: vec![0.5],
                 ring_setups: false,
             },
+            safety: SafetyConfig::preset(preset),
             errors: ErrorsConfig::preset(preset),
             engines: EnginesConfig::preset(preset),
         };
@@ -457,6 +468,7 @@ impl Config {
             counts("access.batches", &self.access.batches, 4096),
             counts("access.writes_per_sync", &[self.access.writes_per_sync], 1 << 20),
             positive("access.open_loop_shares", &self.access.open_loop_shares),
+            self.safety.check(),
             positive("errors.cell_s", &[self.errors.cell_s]),
             self.errors.working_sets.iter().try_for_each(|bytes| at_least("errors.working_sets", *bytes, 4096)),
             self.engines.wrong().map_or(Ok(()), Err),

@@ -10,6 +10,7 @@ pub mod engines;
 pub mod errors;
 pub mod random;
 mod reads;
+pub mod safety;
 pub mod scan;
 
 use std::path::PathBuf;
@@ -86,6 +87,7 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
         ExperimentId::Scan => scan::plan(config, available),
         ExperimentId::Async => async_hazard::plan(config, available),
         ExperimentId::Access => access::plan(config, available),
+        ExperimentId::Safety => safety::plan(config, available),
         ExperimentId::Errors => errors::plan(config, available),
         ExperimentId::Engines => engines::plan(config, available),
     }
@@ -107,6 +109,7 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
         ExperimentId::Scan => scan::execute(spec, context),
         ExperimentId::Async => async_hazard::execute(spec, context),
         ExperimentId::Access => access::execute(spec, context),
+        ExperimentId::Safety => safety::execute(spec, context),
         ExperimentId::Errors => errors::execute(spec, context),
         ExperimentId::Engines => engines::execute(spec, context),
     }

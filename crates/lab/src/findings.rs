@@ -10,6 +10,7 @@ mod engines;
 pub(crate) mod faults;
 mod paging;
 mod pool;
+pub(crate) mod safety;
 
 use serde::Serialize;
 
@@ -70,6 +71,7 @@ pub fn findings(file: &RecordFile, summary: &Summary<'_>) -> Vec<Finding> {
     asynchronous::find(summary, &mut all);
     pool::find(summary, &mut all);
     access::find(summary, &mut all);
+    safety::find(summary, &mut all);
     faults::errors(summary, &mut all);
     engines::find(summary, &mut all);
     doubts::find(file, summary, &mut all);

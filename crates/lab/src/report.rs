@@ -8,6 +8,7 @@ mod charts;
 mod engines;
 mod faults;
 mod figures;
+mod safety;
 mod svg;
 mod text;
 

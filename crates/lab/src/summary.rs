@@ -152,7 +152,11 @@ impl Metric {
     /// What an experiment is judged by.
     pub fn primary(experiment: ExperimentId) -> Self {
         match experiment {
-            ExperimentId::Random | ExperimentId::Access | ExperimentId::Errors | ExperimentId::Engines => Self::OpsPerS,
+            ExperimentId::Random
+            | ExperimentId::Access
+            | ExperimentId::Safety
+            | ExperimentId::Errors
+            | ExperimentId::Engines => Self::OpsPerS,
             ExperimentId::Scan => Self::BytesPerS,
             ExperimentId::Async => Self::Seconds,
         }
@@ -205,6 +209,7 @@ impl Family {
             () if has("pool") || contender == "nofault" => Self::Pool,
             () if contender.starts_with("lmdb") => Self::Mapped,
             () if has("uring") || has("engine") => Self::Ring,
+            () if has("cow") || has("shadow") => Self::Mapped,
             () if has("map") || has("msync") => Self::Mapped,
             () if has("direct") || has("pwrite-dsync") => Self::Direct,
             () => Self::Buffered,
@@ -411,6 +416,13 @@ pub fn contender_title(id: &str) -> String {
         "threads-read" => "threads, read",
         "single-mmap" => "one thread, mmap",
         "single-read" => "one thread, read",
+        "mmap-shared" => "mmap, shared",
+        "map-private" => "mmap, private",
+        "os-cow" => "os_cow (MMAPv1)",
+        "user-cow" => "user_cow (in the map)",
+        "user-cow-pwrite" => "user_cow (pwrite)",
+        "shadow" => "shadow (LMDB)",
+        "shadow-writemap" => "shadow (LMDB, WRITEMAP)",
         "async-mmap" => "async mmap",
         "async-read" => "async read",
         "async-uring" => "async io_uring",
@@ -440,8 +452,20 @@ pub fn contender_title(id: &str) -> String {
 }
 
 /// Parameters that say how much work there is and how it is laid out: the same for all contenders, so no part of a name.
-const SIZE_OF_WORK: [&str; 9] =
-    ["files", "touches", "part_bytes", "stripe_bytes", "writes_per_sync", "cache_bytes", "fit", "durability", "memory"];
+const SIZE_OF_WORK: [&str; 12] = [
+    "files",
+    "touches",
+    "part_bytes",
+    "stripe_bytes",
+    "writes_per_sync",
+    "cache_bytes",
+    "fit",
+    "durability",
+    "memory",
+    "keys",
+    "value_bytes",
+    "log_bytes",
+];
 
 /// Whether nothing but the size of the work is set besides threads, depth and block.
 pub fn is_plain(params: &Params) -> bool {

@@ -4,6 +4,7 @@
 mod engines;
 mod json;
 mod rows;
+mod safety;
 
 use std::fmt::Write as _;
 

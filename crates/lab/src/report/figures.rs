@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::charts::{Lines, Mark, MarkKind, Panel, Row, Rows, Series};
-use crate::experiment::errors;
+use crate::experiment::{errors, safety};
 use crate::format::{Unit, digits};
 use crate::record::{CacheState, Cell, ExperimentId, Tick};
 use crate::summary::{Family, Group, Metric, Summary, contender_title, is_plain, parameters, target_title};
@@ -49,10 +49,10 @@ impl Table {
 
 /// All figures of an experiment.
 pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Figure> {
-    let mut figures = if experiment == ExperimentId::Errors {
-        super::faults::faults(summary)
-    } else {
-        super::engines::overviews(summary, experiment)
+    let mut figures = match experiment {
+        ExperimentId::Errors => super::faults::faults(summary),
+        ExperimentId::Safety => super::safety::figures(summary),
+        _ => super::engines::overviews(summary, experiment),
     };
     for (variant, target) in summary.places(experiment) {
         let mut groups = summary.at(experiment, variant, target);
@@ -89,6 +89,13 @@ pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Fi
                 figures.extend(latencies(&groups, &place, "op", "operation"));
                 figures.extend(latencies(&groups, &place, "sync", "sync"));
             }
+            ExperimentId::Safety if variant == safety::COMMITS => {
+                figures.extend(rates(&groups, &place, Metric::OpsPerS, "durable commits per second"));
+                figures.extend(latencies(&groups, &place, "op", "commit"));
+                figures.extend(latencies(&groups, &place, "read", "read beside the writers"));
+            }
+            // The sin: told in a table.
+            ExperimentId::Safety => {}
             ExperimentId::Errors if variant == errors::CHECKSUM_COST => {
                 figures.extend(rates(&groups, &place, Metric::OpsPerS, "accesses per second"));
             }

@@ -124,6 +124,15 @@ fn in_general(id: ExperimentId) -> &'static str {
              Open-loop: each contender first finds its closed-loop rate in the cell's first quarter, then is asked at a share of it, timed from when \
              each read was due."
         }
+        ExperimentId::Safety => {
+            "Sin: 64 pages are stored into a mapping that is locked in memory; nobody commits them. Another process syncs the file, or the \
+             lab waits until the kernel has written them by itself (cachestat says when); then the file is read around the page cache. \
+             Commits: the engine's B+tree over each way to keep half-done changes out of a mapped file, and over the engine's own pool; node format, \
+             log and durability are the same. Writers commit two keys at a time, far apart, to pairs of their own; one reader reads random \
+             keys and checks every value. All data fits in memory. Then the files are copied as they stand while the store is open, which is \
+             what a killed process leaves, the page cache is emptied of the copy, and it is opened: every pair is read and compared with what was \
+             acknowledged. Written bytes are those the store hands to its files; the file system's journal comes on top."
+        }
         ExperimentId::Errors => {
             "Each fault is made for real and met by a process of its own: a file cut under an open store, a file system of the lab's own (FUSE) \
              that fails one page and later delivers it again, a bit flipped on disk, a bit flipped in memory through a pointer that points \
@@ -168,6 +177,13 @@ pub(crate) fn change(id: ExperimentId) -> &'static [&'static str] {
             "A device with a write cache that survives power loss: syncs become cheap, and overwrites are judged by their rate alone.",
             "Data in memory: then the page cache answers, and O_DIRECT is the slow one.",
             "A higher fixed rate: close to saturation, open-loop latency grows without bound while the closed loop looks the same.",
+        ],
+        ExperimentId::Safety => &[
+            "A device without a write cache that survives power loss: a sync takes milliseconds, and what counts is how many commits share one. \
+             Stores with a log share; shadow paging syncs twice a commit.",
+            "Larger commits: shadow paging copies the path to each changed page once a commit, so its price a key falls.",
+            "Data larger than memory: every mapped store then stalls in page faults under its locks.",
+            "Long readers: they keep shadow paging's pages and the log of user_cow from being used again.",
         ],
         ExperimentId::Errors => &[
             "Pages that are read whole anyway: the checksum's bytes are then in the CPU's caches, and its price falls to the arithmetic.",

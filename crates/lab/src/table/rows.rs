@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::engines;
-use crate::experiment::errors;
+use crate::experiment::{errors, safety};
 use crate::findings::best;
 use crate::findings::faults::{outcome_of, short_fate, store_title};
 use crate::format::{Unit, digits};
@@ -42,6 +42,11 @@ pub(super) fn tables(file: &RecordFile, summary: &Summary<'_>, width: usize) -> 
             }
         }
         for target in targets {
+            if experiment == ExperimentId::Safety {
+                let groups = summary.at(experiment, safety::COMMITS, target);
+                let _ = writeln!(text, "{}\n", drawn(super::safety::columns(&groups), width));
+                continue;
+            }
             let variants: Vec<&str> = places.iter().filter(|place| place.1 == target).map(|place| place.0).collect();
             let title = format!("{experiment}, {}", target_title(target));
             if experiment == ExperimentId::Async {
