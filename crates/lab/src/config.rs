@@ -1,6 +1,8 @@
 //! What a run does: three presets, every parameter of which a TOML file or a flag can change. The effective set is stored
 //! in the record, and `nofault lab --config records.ndjson` runs it again.
 
+mod translate;
+
 use std::fmt;
 use std::path::PathBuf;
 
@@ -8,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format::bytes;
+
+pub use translate::TranslateConfig;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -59,6 +63,8 @@ pub struct Config {
     pub async_: AsyncConfig,
     /// Experiment `access`.
     pub access: AccessConfig,
+    /// Experiment `translate`.
+    pub translate: TranslateConfig,
 }
 
 /// The experiments, by the names of the command line.
@@ -73,11 +79,13 @@ pub enum ExperimentId {
     Async,
     /// One thread, random reads and overwrites, syncs.
     Access,
+    /// From a page's id to its bytes, in memory.
+    Translate,
 }
 
 impl ExperimentId {
     /// All of them, in the order they run and are reported.
-    pub const ALL: [Self; 4] = [Self::Random, Self::Scan, Self::Async, Self::Access];
+    pub const ALL: [Self; 5] = [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Translate];
 
     /// The name on the command line and in records.
     pub fn name(self) -> &'static str {
@@ -86,12 +94,13 @@ impl ExperimentId {
             Self::Scan => "scan",
             Self::Async => "async",
             Self::Access => "access",
+            Self::Translate => "translate",
         }
     }
 
     /// Whether its cells read data that must not fit in memory.
     pub fn needs_limit(self) -> bool {
-        self != Self::Async
+        !matches!(self, Self::Async | Self::Translate)
     }
 
     /// The question it answers, in one line.
@@ -101,6 +110,7 @@ impl ExperimentId {
             Self::Scan => "How fast can a file be scanned, from one device and from several?",
             Self::Async => "Does `await` help when the file is mapped?",
             Self::Access => "What does one thread get from each way to read, overwrite and sync?",
+            Self::Translate => "Can a buffer pool match a map when everything is in memory?",
         }
     }
 }
@@ -290,6 +300,7 @@ impl Config {
                 open_loop_shares: vec![0.5],
                 ring_setups: false,
             },
+            translate: TranslateConfig::quick(),
         };
         match preset {
             Preset::Quick => quick,
@@ -320,6 +331,7 @@ impl Config {
         self.access.batches = vec![1, 2, 4, 8, 16, 32, 64, 128];
         self.access.open_loop_shares = vec![0.5, 0.8];
         self.access.ring_setups = true;
+        self.translate = TranslateConfig::standard();
         // Linux's own default, beside whatever this machine has.
         self.read_ahead_kb = vec![128];
         self
@@ -336,6 +348,7 @@ impl Config {
         self.scan.map_threads = vec![1, 20];
         self.async_.runs = 100;
         self.access.cell_s = 60.0;
+        self.translate = TranslateConfig::paper();
         self
     }
 
@@ -426,6 +439,12 @@ impl Config {
             counts("access.batches", &self.access.batches, 4096),
             counts("access.writes_per_sync", &[self.access.writes_per_sync], 1 << 20),
             positive("access.open_loop_shares", &self.access.open_loop_shares),
+            positive("translate.cell_s", &[self.translate.cell_s]),
+            counts("translate.threads", &self.translate.threads, 4096),
+            self.translate
+                .working_set_bytes
+                .iter()
+                .try_for_each(|bytes| at_least("translate.working_set_bytes", *bytes, 1 << 16)),
         ];
         match checks.into_iter().find_map(std::result::Result::err) {
             Some(wrong) => Err(LabError::new(LabErrorKind::Usage, format!("configuration: {wrong}"))),

@@ -9,6 +9,7 @@ pub mod async_hazard;
 pub mod random;
 mod reads;
 pub mod scan;
+pub mod translate;
 
 use std::sync::atomic::AtomicBool;
 
@@ -39,6 +40,8 @@ pub struct Available {
     pub ram_memory: MemoryLimit,
     /// Version of fio where it is installed.
     pub fio: Option<String>,
+    /// Memory that is free for the cells now; `None` where it is not known.
+    pub memory_available_bytes: Option<u64>,
     /// Whether the lab runs as root.
     pub root: bool,
 }
@@ -71,12 +74,14 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
         ExperimentId::Scan => scan::plan(config, available),
         ExperimentId::Async => async_hazard::plan(config, available),
         ExperimentId::Access => access::plan(config, available),
+        ExperimentId::Translate => translate::plan(config, available),
     }
 }
 
-/// Whether a cell makes its warm state itself: the engine's pool is warm when the pool is, not the page cache.
+/// Whether a cell makes its warm state itself: the engine's pool is warm when the pool is, not the page cache, and
+/// `translate` has no file at all.
 pub fn warms_itself(spec: &CellSpec) -> bool {
-    crate::contender::pool::is_pool(&spec.contender)
+    spec.experiment == ExperimentId::Translate || crate::contender::pool::is_pool(&spec.contender)
 }
 
 /// Measures one cell, in this process. The caller has limited the memory and dropped the caches.
@@ -89,5 +94,6 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
         ExperimentId::Scan => scan::execute(spec, context),
         ExperimentId::Async => async_hazard::execute(spec, context),
         ExperimentId::Access => access::execute(spec, context),
+        ExperimentId::Translate => translate::execute(spec, context),
     }
 }

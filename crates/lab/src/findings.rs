@@ -8,6 +8,7 @@ mod asynchronous;
 mod doubts;
 mod paging;
 mod pool;
+mod translate;
 
 use serde::Serialize;
 
@@ -68,6 +69,7 @@ pub fn findings(file: &RecordFile, summary: &Summary<'_>) -> Vec<Finding> {
     asynchronous::find(summary, &mut all);
     pool::find(summary, &mut all);
     access::find(summary, &mut all);
+    translate::find(summary, &mut all);
     doubts::find(file, summary, &mut all);
     all
 }

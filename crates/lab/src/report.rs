@@ -8,6 +8,7 @@ mod charts;
 mod figures;
 mod svg;
 mod text;
+mod translate;
 
 use std::collections::BTreeMap;
 

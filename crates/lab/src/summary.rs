@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
+use crate::experiment::translate::TIME_PER_OP;
 use crate::format::Unit;
 use crate::record::file::RecordFile;
 use crate::record::{Cell, CellSpec, ExperimentId, Outcome, Params};
@@ -74,6 +75,8 @@ pub enum Metric {
     BytesPerS,
     /// Wall time of fixed work.
     Seconds,
+    /// Time of one operation on one thread, where operations follow one another without waiting.
+    TimePerOp,
     /// CPU seconds of the process, its children and kswapd for one operation.
     CpuPerOp,
     /// The same for 10^9 bytes.
@@ -102,6 +105,7 @@ impl Metric {
             Self::OpsPerS => Some(outcome.ops_per_s()),
             Self::BytesPerS => Some(outcome.bytes_per_s()),
             Self::Seconds => Some(outcome.elapsed_s),
+            Self::TimePerOp => outcome.figures.get(TIME_PER_OP).copied(),
             Self::CpuPerOp => over(cpu_s(outcome)?, ops as f64),
             Self::CpuPerGb => over(cpu_s(outcome)?, bytes as f64 / 1e9),
             Self::ShootdownsPerS => over(outcome.counter("tlb_shootdowns")?, elapsed_s),
@@ -130,7 +134,7 @@ impl Metric {
         match self {
             Self::OpsPerS | Self::ShootdownsPerS => Unit::PerSecond,
             Self::BytesPerS => Unit::BytesPerSecond,
-            Self::Seconds | Self::CpuPerOp | Self::CpuPerGb | Self::Latency(..) => Unit::Seconds,
+            Self::Seconds | Self::TimePerOp | Self::CpuPerOp | Self::CpuPerGb | Self::Latency(..) => Unit::Seconds,
             Self::ShootdownsPerEvicted => Unit::Count,
             Self::KswapdShare => Unit::Percent,
             Self::Amplification => Unit::Ratio,
@@ -148,6 +152,7 @@ impl Metric {
             ExperimentId::Random | ExperimentId::Access => Self::OpsPerS,
             ExperimentId::Scan => Self::BytesPerS,
             ExperimentId::Async => Self::Seconds,
+            ExperimentId::Translate => Self::TimePerOp,
         }
     }
 }
@@ -186,6 +191,7 @@ impl Family {
         match () {
             () if has("fio") => Self::Baseline,
             () if has("pool") => Self::Pool,
+            () if has("array") || has("hash") || has("swizzled") => Self::Pool,
             () if has("uring") || has("engine") => Self::Ring,
             () if has("map") || has("msync") => Self::Mapped,
             () if has("direct") || has("pwrite-dsync") => Self::Direct,
@@ -401,6 +407,13 @@ pub fn contender_title(id: &str) -> String {
         "pool-tasks" => "nofault pool, tasks",
         "pool-get-many" => "nofault pool, get_many",
         "async-pool" => "async nofault pool",
+        "array" => "page-table array",
+        "array-small" => "page-table array, small pages",
+        "hash" => "hash table",
+        "hash-pinned" => "hash table, locks and pins",
+        "swizzled" => "swizzled pointers",
+        "mapped" => "mapped file",
+        "mapped-huge" => "mapped file, huge pages",
         other => return other.replace('-', " "),
     };
     known.into()
@@ -428,6 +441,7 @@ pub fn parameters(params: &Params) -> String {
         "rate_per_s" => format!("at {value}/s"),
         "rate_share" => format!("rate ×{value}"),
         "buffers" => format!("{value} buffers"),
+        "working_set" => value.parse().map_or_else(|_| value.clone(), crate::format::bytes),
         name => format!("{} {value}", name.replace('_', " ")),
     }));
     parts.join(", ")
@@ -473,6 +487,8 @@ mod tests {
             ("uring-dsync", Family::Ring),
             ("pool-tasks", Family::Pool),
             ("async-pool", Family::Pool),
+            ("array-small", Family::Pool),
+            ("mapped-huge", Family::Mapped),
             ("pwrite-dsync", Family::Direct),
             ("msync", Family::Mapped),
             ("fdatasync", Family::Buffered),

@@ -5,7 +5,7 @@ use super::charts::{Mark, MarkKind, Row, Rows};
 use super::figures::{Figure, Legend, Table, tone};
 use crate::findings::best;
 use crate::literature::{LiteratureRow, LiteratureTable};
-use crate::record::CacheState;
+use crate::record::{CacheState, ExperimentId};
 use crate::summary::{Group, Metric, Summary, is_plain};
 
 /// A table of the literature as a drawing.
@@ -52,7 +52,8 @@ pub(crate) fn literature(table: &LiteratureTable, summary: &Summary<'_>) -> Figu
         legend.push(mark("hollow", "literature, warm"));
     }
     if any {
-        legend.push(mark("dot", if two { "here, cold" } else { "here, on the file" }));
+        let one = if table.experiment == ExperimentId::Translate { "here" } else { "here, on the file" };
+        legend.push(mark("dot", if two { "here, cold" } else { one }));
     }
     if any && two {
         legend.push(mark("ring", "here, warm"));
@@ -62,6 +63,14 @@ pub(crate) fn literature(table: &LiteratureTable, summary: &Summary<'_>) -> Figu
 
 /// The reader's groups for a row: one for each column.
 fn here<'g, 'a>(table: &LiteratureTable, row: &LiteratureRow, summary: &'g Summary<'a>) -> Vec<Option<&'g Group<'a>>> {
+    if table.experiment == ExperimentId::Translate {
+        // The largest working set comes closest.
+        let own = summary.of_experiment(table.experiment).filter(|group| {
+            let spec = group.spec;
+            spec.contender == row.contender && spec.variant == table.variant && spec.params.threads == 1
+        });
+        return vec![own.max_by_key(|group| group.spec.target.data_bytes)];
+    }
     let states: &[CacheState] =
         if table.columns.len() > 1 { &[CacheState::Cold, CacheState::Warm] } else { &[CacheState::Cold] };
     let find = |cache: &CacheState| {

@@ -84,6 +84,7 @@ pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Fi
                 figures.extend(latencies(&groups, &place, "op", "operation"));
                 figures.extend(latencies(&groups, &place, "sync", "sync"));
             }
+            ExperimentId::Translate => figures.extend(super::translate::figures(&groups, &place)),
         }
     }
     figures
@@ -97,6 +98,11 @@ fn place_title(variant: &str, target: &str) -> String {
 /// Colour class of a contender: the same everywhere in the report.
 pub(crate) fn tone(contender: &str) -> &'static str {
     match Family::of(contender) {
+        _ if contender == "array" => "t3",
+        _ if contender == "array-small" => "t5",
+        _ if contender == "hash" => "t4",
+        _ if contender == "hash-pinned" => "t2",
+        _ if contender == "mapped-huge" => "t1",
         Family::Mapped if contender.contains("normal") => "t1",
         Family::Mapped if contender.contains("seq") => "t2",
         Family::Mapped => "t0",
@@ -127,11 +133,11 @@ fn one_each<'g, 'a>(groups: &'g [&'g Group<'a>], metric: Metric) -> Vec<&'g Grou
 }
 
 /// How many series of this colour there are already: their dash.
-fn dash(series: &[Series], tone: &str) -> usize {
+pub(super) fn dash(series: &[Series], tone: &str) -> usize {
     series.iter().filter(|other| other.tone == tone).count()
 }
 
-fn legend_of(series: &[Series]) -> Vec<Legend> {
+pub(super) fn legend_of(series: &[Series]) -> Vec<Legend> {
     series
         .iter()
         .map(|series| Legend { tone: series.tone, dash: series.dash % 4, mark: "line", label: series.label.clone() })
@@ -149,12 +155,17 @@ fn bar_row(group: &Group<'_>, metric: Metric) -> Option<Row> {
 }
 
 /// What was reached: a bar to the median, a dot a repeat.
-fn rates(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
+pub(super) fn rates(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
     let rows: Vec<Row> = groups.iter().filter_map(|group| bar_row(group, metric)).collect();
     if groups.is_empty() {
         return None;
     }
-    let title = format!("{}: {place}", if metric == Metric::BytesPerS { "Throughput" } else { "Rate" });
+    let what = match metric {
+        Metric::BytesPerS => "Throughput",
+        Metric::TimePerOp => "Time",
+        _ => "Rate",
+    };
+    let title = format!("{what}: {place}");
     let chart = Rows { axis: axis.into(), unit: metric.unit(), log: false, rows };
     Some(Figure {
         // All worthless: the table says why.

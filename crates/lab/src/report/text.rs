@@ -124,6 +124,13 @@ fn in_general(id: ExperimentId) -> &'static str {
              Open-loop: each contender first finds its closed-loop rate in the cell's first quarter, then is asked at a share of it, timed from when \
              each read was due."
         }
+        ExperimentId::Translate => {
+            "Pages of 4 KiB that are all in memory, found in several ways: an array indexed by page id, a hash table (half full), pointers swizzled \
+             into the parent, a mapped file in memory with small and with huge pages; as controls the array over frames in small pages, \
+             and the hash table behind 64 locks with a pin on each page in use. All but the map look whether the page is resident. `access` \
+             follows a random cycle through all pages, one cache line of each; `lookup` looks up random keys in a B+tree, the next one \
+             known only when the last value is. Nothing is evicted, so no pool pays for its replacement strategy. Each tag that is read is checked."
+        }
     }
 }
 
@@ -151,6 +158,12 @@ pub(crate) fn change(id: ExperimentId) -> &'static [&'static str] {
             "A device with a write cache that survives power loss: syncs become cheap, and overwrites are judged by their rate alone.",
             "Data in memory: then the page cache answers, and O_DIRECT is the slow one.",
             "A higher fixed rate: close to saturation, open-loop latency grows without bound while the closed loop looks the same.",
+        ],
+        ExperimentId::Translate => &[
+            "Page ids that are not dense: an array needs room for each, and a hash table or swizzled pointers gain.",
+            "Huge pages: the fewer misses of the TLB, the more of the time is the tree's own.",
+            "Eviction: a pool must then also know which pages are in use; the contender with locks and pins shows the dearest way.",
+            "More threads: pins of the root are writes that all threads share.",
         ],
     }
 }

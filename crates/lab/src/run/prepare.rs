@@ -76,7 +76,12 @@ impl Prepared {
         let needs_file = config.experiments.iter().any(|id| id.needs_limit());
         let ram_wanted = Wanted { seed: config.seed, data_bytes: whole_blocks(config.ram_data_bytes) };
         let mut prepared = Self {
-            available: Available { fio: fio_version(config)?, root: system::is_root(), ..Available::default() },
+            available: Available {
+                fio: fio_version(config)?,
+                memory_available_bytes: system::meminfo_bytes("MemAvailable"),
+                root: system::is_root(),
+                ..Available::default()
+            },
             ram_devices: Vec::new(),
             pool: None,
             dirs: vec![dir],

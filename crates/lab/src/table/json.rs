@@ -51,6 +51,7 @@ pub fn summary_json(file: &RecordFile) -> serde_json::Result<String> {
         ("ops_per_s", Metric::OpsPerS),
         ("bytes_per_s", Metric::BytesPerS),
         ("seconds", Metric::Seconds),
+        ("time_s_per_op", Metric::TimePerOp),
         ("cpu_s_per_op", Metric::CpuPerOp),
         ("cpu_s_per_gb", Metric::CpuPerGb),
         ("tlb_shootdowns_per_s", Metric::ShootdownsPerS),

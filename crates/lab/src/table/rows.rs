@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use crate::findings::best;
 use crate::format::{Unit, digits};
 use crate::record::{CacheState, ExperimentId};
-use crate::summary::{Family, Group, Metric, Spread, Summary, fio_of, is_plain, target_title};
+use crate::summary::{Family, Group, Metric, Spread, Summary, contender_title, fio_of, is_plain, target_title};
 
 /// A header and a figure for each row; empty where there is none.
 struct Column {
@@ -47,6 +47,10 @@ pub(super) fn tables(summary: &Summary<'_>, width: usize) -> String {
                     let columns = async_columns(&summary.at(experiment, variant, target), &title);
                     let _ = writeln!(text, "{}\n", drawn(columns, width));
                 }
+                continue;
+            }
+            if experiment == ExperimentId::Translate {
+                let _ = writeln!(text, "{}\n", drawn(translate_columns(summary, target), width));
                 continue;
             }
             let parts = variants.iter().map(|variant| (*variant, chosen(summary.at(experiment, variant, target))));
@@ -160,6 +164,44 @@ fn async_columns(groups: &[&Group<'_>], title: &str) -> Vec<Column> {
             Some(metric.unit().show(spread.median))
         };
         columns.push(Column::new(header, labels.iter().map(|label| late(label).unwrap_or_default()).collect()));
+    }
+    columns
+}
+
+/// A row a contender and thread count, a column a variant and working set: the time of one operation.
+fn translate_columns(summary: &Summary<'_>, target: &str) -> Vec<Column> {
+    let experiment = ExperimentId::Translate;
+    let mut rows: Vec<(&str, u32)> = Vec::new();
+    let mut headers: Vec<(&str, u64)> = Vec::new();
+    for group in summary.of_experiment(experiment) {
+        let spec = group.spec;
+        let (row, header) =
+            ((spec.contender.as_str(), spec.params.threads), (spec.variant.as_str(), spec.target.data_bytes));
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+        if !headers.contains(&header) {
+            headers.push(header);
+        }
+    }
+    headers.sort_unstable();
+    rows.sort_by_key(|(_, threads)| *threads);
+    let named = rows.iter().map(|(contender, threads)| match threads {
+        1 => contender_title(contender),
+        threads => format!("{} · {threads} threads", contender_title(contender)),
+    });
+    let mut columns =
+        vec![Column::new(&format!("{experiment}, {}, time of one", target_title(target)), named.collect())];
+    for (variant, size) in headers {
+        let groups = summary.at(experiment, variant, target);
+        let cells = rows.iter().map(|(contender, threads)| {
+            let same = |group: &&&Group<'_>| {
+                let spec = group.spec;
+                spec.contender == *contender && spec.params.threads == *threads && spec.target.data_bytes == size
+            };
+            groups.iter().find(same).map_or(String::new(), |group| measured(group, Metric::TimePerOp))
+        });
+        columns.push(Column::new(&format!("{variant}, {}", crate::format::bytes(size)), cells.collect()));
     }
     columns
 }
