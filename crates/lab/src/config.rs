@@ -1,6 +1,7 @@
 //! What a run does: three presets, every parameter of which a TOML file or a flag can change. The effective set is stored
 //! in the record, and `nofault lab --config records.ndjson` runs it again.
 
+mod eviction;
 mod translate;
 
 use std::fmt;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format::bytes;
 
+pub use eviction::EvictionConfig;
 pub use translate::TranslateConfig;
 
 const MIB: u64 = 1 << 20;
@@ -63,6 +65,8 @@ pub struct Config {
     pub async_: AsyncConfig,
     /// Experiment `access`.
     pub access: AccessConfig,
+    /// Experiment `eviction`.
+    pub eviction: EvictionConfig,
     /// Experiment `translate`.
     pub translate: TranslateConfig,
 }
@@ -79,13 +83,15 @@ pub enum ExperimentId {
     Async,
     /// One thread, random reads and overwrites, syncs.
     Access,
+    /// What holds up the eviction of mapped pages.
+    Eviction,
     /// From a page's id to its bytes, in memory.
     Translate,
 }
 
 impl ExperimentId {
     /// All of them, in the order they run and are reported.
-    pub const ALL: [Self; 5] = [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Translate];
+    pub const ALL: [Self; 6] = [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Eviction, Self::Translate];
 
     /// The name on the command line and in records.
     pub fn name(self) -> &'static str {
@@ -94,8 +100,14 @@ impl ExperimentId {
             Self::Scan => "scan",
             Self::Async => "async",
             Self::Access => "access",
+            Self::Eviction => "eviction",
             Self::Translate => "translate",
         }
+    }
+
+    /// Whether it is part of a quick run that names no experiments; it still runs short when it is named.
+    pub fn in_quick(self) -> bool {
+        self != Self::Eviction
     }
 
     /// Whether its cells read data that must not fit in memory.
@@ -110,6 +122,7 @@ impl ExperimentId {
             Self::Scan => "How fast can a file be scanned, from one device and from several?",
             Self::Async => "Does `await` help when the file is mapped?",
             Self::Access => "What does one thread get from each way to read, overwrite and sync?",
+            Self::Eviction => "Which of the three bottlenecks holds up the eviction of mapped pages?",
             Self::Translate => "Can a buffer pool match a map when everything is in memory?",
         }
     }
@@ -252,7 +265,7 @@ impl Config {
     pub fn preset(preset: Preset) -> Self {
         let quick = Self {
             preset,
-            experiments: ExperimentId::ALL.to_vec(),
+            experiments: ExperimentId::ALL.into_iter().filter(|id| id.in_quick()).collect(),
             dir: PathBuf::from("nofault-lab"),
             repeats: 2,
             seed: 1,
@@ -300,6 +313,7 @@ impl Config {
                 open_loop_shares: vec![0.5],
                 ring_setups: false,
             },
+            eviction: EvictionConfig::quick(),
             translate: TranslateConfig::quick(),
         };
         match preset {
@@ -310,6 +324,7 @@ impl Config {
     }
 
     fn standard(mut self) -> Self {
+        self.experiments = ExperimentId::ALL.to_vec();
         self.repeats = 3;
         self.data_bytes = 8 * GIB;
         self.memory_bytes = 512 * MIB;
@@ -331,6 +346,7 @@ impl Config {
         self.access.batches = vec![1, 2, 4, 8, 16, 32, 64, 128];
         self.access.open_loop_shares = vec![0.5, 0.8];
         self.access.ring_setups = true;
+        self.eviction = EvictionConfig::standard();
         self.translate = TranslateConfig::standard();
         // Linux's own default, beside whatever this machine has.
         self.read_ahead_kb = vec![128];
@@ -348,6 +364,7 @@ impl Config {
         self.scan.map_threads = vec![1, 20];
         self.async_.runs = 100;
         self.access.cell_s = 60.0;
+        self.eviction = EvictionConfig::paper();
         self.translate = TranslateConfig::paper();
         self
     }
@@ -439,6 +456,12 @@ impl Config {
             counts("access.batches", &self.access.batches, 4096),
             counts("access.writes_per_sync", &[self.access.writes_per_sync], 1 << 20),
             positive("access.open_loop_shares", &self.access.open_loop_shares),
+            positive("eviction.cell_s", &[self.eviction.cell_s, self.eviction.part_s]),
+            counts("eviction.threads", &self.eviction.threads, 4096),
+            counts("eviction.scan_threads", &[self.eviction.scan_threads], 4096),
+            at_least("eviction.cgroup_bytes", self.eviction.cgroup_bytes, 32 * MIB),
+            at_least("eviction.kswapd_bytes", self.eviction.kswapd_bytes, 32 * MIB),
+            at_least("eviction.fault_bytes", self.eviction.fault_bytes, MIB),
             positive("translate.cell_s", &[self.translate.cell_s]),
             counts("translate.threads", &self.translate.threads, 4096),
             self.translate

@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod async_hazard;
+pub mod eviction;
 pub mod random;
 mod reads;
 pub mod scan;
@@ -40,6 +41,8 @@ pub struct Available {
     pub ram_memory: MemoryLimit,
     /// Version of fio where it is installed.
     pub fio: Option<String>,
+    /// The ways to make memory full, for `eviction`.
+    pub reclaim: Vec<eviction::Reclaim>,
     /// Memory that is free for the cells now; `None` where it is not known.
     pub memory_available_bytes: Option<u64>,
     /// Whether the lab runs as root.
@@ -74,14 +77,15 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
         ExperimentId::Scan => scan::plan(config, available),
         ExperimentId::Async => async_hazard::plan(config, available),
         ExperimentId::Access => access::plan(config, available),
+        ExperimentId::Eviction => eviction::plan(config, available),
         ExperimentId::Translate => translate::plan(config, available),
     }
 }
 
-/// Whether a cell makes its warm state itself: the engine's pool is warm when the pool is, not the page cache, and
-/// `translate` has no file at all.
+/// Whether a cell makes its warm state itself: the engine's pool is warm when the pool is, not the page cache,
+/// and what is made in memory has no file at all.
 pub fn warms_itself(spec: &CellSpec) -> bool {
-    spec.experiment == ExperimentId::Translate || crate::contender::pool::is_pool(&spec.contender)
+    spec.target.paths.is_empty() || crate::contender::pool::is_pool(&spec.contender)
 }
 
 /// Measures one cell, in this process. The caller has limited the memory and dropped the caches.
@@ -94,6 +98,7 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
         ExperimentId::Scan => scan::execute(spec, context),
         ExperimentId::Async => async_hazard::execute(spec, context),
         ExperimentId::Access => access::execute(spec, context),
+        ExperimentId::Eviction => eviction::execute(spec, context),
         ExperimentId::Translate => translate::execute(spec, context),
     }
 }

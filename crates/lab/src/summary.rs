@@ -87,6 +87,14 @@ pub enum Metric {
     ShootdownsPerEvicted,
     /// CPU of kswapd, in percent of one core.
     KswapdShare,
+    /// System CPU for 10^9 bytes: of the process and of kswapd.
+    SystemCpuPerGb,
+    /// Pages of files that were evicted a second.
+    EvictedPerS,
+    /// Pages that reclaim looked at for one that it evicted.
+    ScannedPerEvicted,
+    /// Share of the time in which some task waited for memory (PSI), in percent: of the cgroup where there is one.
+    MemoryPressure,
     /// Bytes the device read for one byte of work.
     Amplification,
     /// A percentile of a latency, in per mille: `Latency("op", 990)`; 1000 is the largest.
@@ -114,6 +122,19 @@ impl Metric {
                 (evicted >= 1000.0).then_some(outcome.counter("tlb_shootdowns")? / evicted)
             }
             Self::KswapdShare => over(outcome.counter("kswapd_cpu_s")? * 100.0, elapsed_s),
+            Self::SystemCpuPerGb => {
+                let kswapd = outcome.counter("kswapd_cpu_s").unwrap_or(0.0);
+                over(outcome.counter("own_cpu_system_s")? + kswapd, bytes as f64 / 1e9)
+            }
+            Self::EvictedPerS => over(evicted_pages(outcome)?, elapsed_s),
+            Self::ScannedPerEvicted => {
+                let scanned = outcome.counter("pgscan_file").or_else(|| outcome.counter("cgroup_pgscan"))?;
+                over(scanned, evicted_pages(outcome)?)
+            }
+            Self::MemoryPressure => {
+                let waited = outcome.counter("cgroup_psi_memory_some_us");
+                over(waited.or_else(|| outcome.counter("psi_memory_some_us"))? / 1e4, elapsed_s)
+            }
             Self::Amplification => over(outcome.counter("device_read_bytes")?, bytes as f64),
             Self::Latency(name, per_mille) => {
                 let latency = outcome.latency.get(name).filter(|latency| latency.count > 0)?;
@@ -132,11 +153,12 @@ impl Metric {
     /// Its unit.
     pub fn unit(self) -> Unit {
         match self {
-            Self::OpsPerS | Self::ShootdownsPerS => Unit::PerSecond,
+            Self::OpsPerS | Self::ShootdownsPerS | Self::EvictedPerS => Unit::PerSecond,
             Self::BytesPerS => Unit::BytesPerSecond,
+            Self::SystemCpuPerGb => Unit::Seconds,
             Self::Seconds | Self::TimePerOp | Self::CpuPerOp | Self::CpuPerGb | Self::Latency(..) => Unit::Seconds,
-            Self::ShootdownsPerEvicted => Unit::Count,
-            Self::KswapdShare => Unit::Percent,
+            Self::ShootdownsPerEvicted | Self::ScannedPerEvicted => Unit::Count,
+            Self::KswapdShare | Self::MemoryPressure => Unit::Percent,
             Self::Amplification => Unit::Ratio,
         }
     }
@@ -153,6 +175,7 @@ impl Metric {
             ExperimentId::Scan => Self::BytesPerS,
             ExperimentId::Async => Self::Seconds,
             ExperimentId::Translate => Self::TimePerOp,
+            ExperimentId::Eviction => Self::CpuPerGb,
         }
     }
 }
@@ -414,6 +437,11 @@ pub fn contender_title(id: &str) -> String {
         "swizzled" => "swizzled pointers",
         "mapped" => "mapped file",
         "mapped-huge" => "mapped file, huge pages",
+        "mmap-shared" => "fault, one map",
+        "mmap-own" => "fault, a map a thread",
+        "pread-cached" => "pread, cached",
+        "mmap-unmap-page" => "map and unmap a page",
+        "mmap-unmap-batch" => "map and unmap 64 pages",
         other => return other.replace('-', " "),
     };
     known.into()
@@ -441,6 +469,7 @@ pub fn parameters(params: &Params) -> String {
         "rate_per_s" => format!("at {value}/s"),
         "rate_share" => format!("rate ×{value}"),
         "buffers" => format!("{value} buffers"),
+        "pin" => "on one CPU".into(),
         "working_set" => value.parse().map_or_else(|_| value.clone(), crate::format::bytes),
         name => format!("{} {value}", name.replace('_', " ")),
     }));

@@ -11,7 +11,7 @@ use crate::summary::{Group, Metric, Summary, is_plain};
 /// A table of the literature as a drawing.
 pub(crate) fn literature(table: &LiteratureTable, summary: &Summary<'_>) -> Figure {
     let all: Vec<Vec<Option<&Group<'_>>>> = table.rows.iter().map(|row| here(table, row, summary)).collect();
-    let metric = Metric::primary(table.experiment);
+    let metric = metric_of(table);
     let show = |group: &Option<&Group<'_>>| {
         let spread = group.and_then(|group| group.spread(metric));
         spread.map_or("–".to_owned(), |spread| table.unit.show(spread.median))
@@ -52,7 +52,8 @@ pub(crate) fn literature(table: &LiteratureTable, summary: &Summary<'_>) -> Figu
         legend.push(mark("hollow", "literature, warm"));
     }
     if any {
-        let one = if table.experiment == ExperimentId::Translate { "here" } else { "here, on the file" };
+        let anywhere = matches!(table.experiment, ExperimentId::Eviction | ExperimentId::Translate);
+        let one = if anywhere { "here" } else { "here, on the file" };
         legend.push(mark("dot", if two { "here, cold" } else { one }));
     }
     if any && two {
@@ -61,8 +62,28 @@ pub(crate) fn literature(table: &LiteratureTable, summary: &Summary<'_>) -> Figu
     Figure { svg: chart.draw(&title), title, lead: String::new(), legend, table: data }
 }
 
+/// What the table's figures are.
+fn metric_of(table: &LiteratureTable) -> Metric {
+    match table.experiment {
+        ExperimentId::Eviction => Metric::ShootdownsPerS,
+        experiment => Metric::primary(experiment),
+    }
+}
+
 /// The reader's groups for a row: one for each column.
 fn here<'g, 'a>(table: &LiteratureTable, row: &LiteratureRow, summary: &'g Summary<'a>) -> Vec<Option<&'g Group<'a>>> {
+    if table.experiment == ExperimentId::Eviction {
+        // Where kswapd evicts, as on the paper's machine; else under a cgroup.
+        let at = |by: &str| {
+            let own = summary.of_experiment(table.experiment).filter(|group| {
+                let spec = group.spec;
+                spec.contender == row.contender && spec.variant == format!("{}-{by}", table.variant)
+            });
+            own.filter_map(|group| Some((group.spread(metric_of(table))?.median, group)))
+                .reduce(|most, next| if next.0 > most.0 { next } else { most })
+        };
+        return vec![at("kswapd").or_else(|| at("cgroup")).map(|(_, group)| group)];
+    }
     if table.experiment == ExperimentId::Translate {
         // The largest working set comes closest.
         let own = summary.of_experiment(table.experiment).filter(|group| {

@@ -84,6 +84,18 @@ pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Fi
                 figures.extend(latencies(&groups, &place, "op", "operation"));
                 figures.extend(latencies(&groups, &place, "sync", "sync"));
             }
+            ExperimentId::Eviction if target == "memory" => {
+                figures.extend(rates(&groups, &place, Metric::TimePerOp, "time of one operation"));
+                figures.extend(costs(&groups, &place, Metric::CpuPerOp, "CPU time per page"));
+            }
+            ExperimentId::Eviction => {
+                let scan = variant.starts_with("scan");
+                let (rate, axis) =
+                    if scan { (Metric::BytesPerS, "bytes per second") } else { (Metric::OpsPerS, "reads per second") };
+                figures.extend(rates(&groups, &place, rate, axis));
+                figures.extend(costs(&groups, &place, Metric::SystemCpuPerGb, "system CPU time per GB"));
+                figures.extend(time_series(&groups, &place, rate, axis));
+            }
             ExperimentId::Translate => figures.extend(super::translate::figures(&groups, &place)),
         }
     }
@@ -177,23 +189,35 @@ pub(super) fn rates(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &s
     })
 }
 
+/// Columns that only `eviction` has: what reclaim did.
+const OF_RECLAIM: [Metric; 4] =
+    [Metric::SystemCpuPerGb, Metric::EvictedPerS, Metric::ScannedPerEvicted, Metric::MemoryPressure];
+
 /// Every figure of each contender: the table behind a rate.
 pub(crate) fn results(groups: &[&Group<'_>]) -> Table {
     let experiment = groups.first().map_or(ExperimentId::Random, |group| group.spec.experiment);
     let primary = Metric::primary(experiment);
+    let reclaims = experiment == ExperimentId::Eviction;
     let cpu = if experiment == ExperimentId::Scan { Metric::CpuPerGb } else { Metric::CpuPerOp };
     let columns = [
         ("median", primary),
         ("CPU each", cpu),
         ("shootdowns", Metric::ShootdownsPerS),
         ("kswapd", Metric::KswapdShare),
+        ("system CPU per GB", Metric::SystemCpuPerGb),
+        ("evicted", Metric::EvictedPerS),
+        ("looked at per evicted", Metric::ScannedPerEvicted),
+        ("waiting for memory", Metric::MemoryPressure),
         ("device/work", Metric::Amplification),
         ("p50", Metric::Latency("op", 500)),
         ("p99", Metric::Latency("op", 990)),
         ("p99.9", Metric::Latency("op", 999)),
     ];
-    let columns: Vec<_> =
-        columns.into_iter().filter(|(_, metric)| groups.iter().any(|group| group.spread(*metric).is_some())).collect();
+    let columns: Vec<_> = columns
+        .into_iter()
+        .filter(|(_, metric)| reclaims || !OF_RECLAIM.contains(metric))
+        .filter(|(_, metric)| groups.iter().any(|group| group.spread(*metric).is_some()))
+        .collect();
     let mut table = Table::new(&["contender", "runs", "spread"]);
     for (index, (name, metric)) in columns.iter().enumerate() {
         let header = if *metric == Metric::CpuPerGb { "CPU per GB" } else { name };

@@ -124,6 +124,14 @@ fn in_general(id: ExperimentId) -> &'static str {
              Open-loop: each contender first finds its closed-loop rate in the cell's first quarter, then is asked at a share of it, timed from when \
              each read was due."
         }
+        ExperimentId::Eviction => {
+            "`faults` and `shootdowns` take a mechanism apart, over a file in memory: the CPU time of a fault of a cached page by threads, in one \
+             map for all, in a map for each, and as a read call; and the time to fault a page in and take it out of the map again, alone and while \
+             other CPUs run threads of the same process. The others start with memory full: a cgroup makes the faulting threads evict, a \
+             ballast makes kswapd do it. `random` reads 4 KiB blocks, `scan` reads front to back; through a map, through the page cache without \
+             one (evicted, but never shot down), and direct (never evicted). A control pins all threads to one CPU. Which bottleneck binds is an \
+             estimate from these prices; its rule stands with it."
+        }
         ExperimentId::Translate => {
             "Pages of 4 KiB that are all in memory, found in several ways: an array indexed by page id, a hash table (half full), pointers swizzled \
              into the parent, a mapped file in memory with small and with huge pages; as controls the array over frames in small pages, \
@@ -158,6 +166,12 @@ pub(crate) fn change(id: ExperimentId) -> &'static [&'static str] {
             "A device with a write cache that survives power loss: syncs become cheap, and overwrites are judged by their rate alone.",
             "Data in memory: then the page cache answers, and O_DIRECT is the slow one.",
             "A higher fixed rate: close to saturation, open-loop latency grows without bound while the closed loop looks the same.",
+        ],
+        ExperimentId::Eviction => &[
+            "More CPUs: each shootdown then interrupts more of them, and more threads meet in one page table.",
+            "Several NUMA nodes: each has a kswapd of its own.",
+            "A faster device: what reclaim costs is hidden while threads wait for reads.",
+            "Large folios: where read-ahead fills the cache with them, one eviction and one interrupt serve many pages.",
         ],
         ExperimentId::Translate => &[
             "Page ids that are not dense: an array needs room for each, and a hash table or swizzled pointers gain.",
