@@ -36,6 +36,7 @@
 //! |---|---|
 //! | [`db`], [`blocking`] | the database as applications use it |
 //! | `recovery`, `checkpoint`, `verify` | opening after whatever happened, making that quick, and checking what is on disk |
+//! | `mmap` (feature) | the same tree over a mapped file, made safe in the ways that databases do it: for comparison |
 //! | `txn` | commits: validation, order, visibility |
 //! | `tree` | the B+tree, which never waits |
 //! | `pager`, `space`, `wal` | pages in memory and on disk, blocks, the log |
@@ -53,6 +54,8 @@ pub mod error;
 mod format;
 mod gate;
 mod ids;
+#[cfg(feature = "mmap")]
+pub mod mmap;
 mod pager;
 mod pages;
 mod recovery;

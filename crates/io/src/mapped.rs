@@ -276,6 +276,47 @@ impl MappedFile {
         self.under_guard("write", &range, || unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), start, data.len()) })
     }
 
+    /// Runs `access` with SIGBUS anywhere in the map turned into an error, for code that reaches into it by
+    /// [`slice`](Self::slice) at places it finds only on its way. What [`guarded`](Self::guarded) says of its closure holds here.
+    ///
+    /// # Errors
+    /// As for [`guarded`](Self::guarded). Once a page has failed, every later call says so, whatever it would have touched: what
+    /// that is, nobody can know.
+    pub fn watched<R>(&self, access: impl FnOnce() -> R) -> Result<R> {
+        self.under_guard("use", &(0..self.len_bytes), access)
+    }
+
+    /// A part of the raw map. As for [`bytes`](Self::bytes), a page that cannot be had is a SIGBUS: use it within
+    /// [`watched`](Self::watched).
+    ///
+    /// # Safety
+    /// Nobody changes these bytes while the slice lives, through this map or beneath it; other parts may change.
+    ///
+    /// # Errors
+    /// `InvalidCall` for a range outside the map.
+    pub unsafe fn slice(&self, range: Range<usize>) -> Result<&[u8]> {
+        let start = self.position("read", &range)?;
+        // SAFETY: within the mapping, which `self` keeps; that the bytes stay as they are is the caller's promise.
+        Ok(unsafe { std::slice::from_raw_parts(start, range.len()) })
+    }
+
+    /// A part of a writable map, for changing it in place, within [`watched`](Self::watched).
+    ///
+    /// # Safety
+    /// While the slice lives nobody else reads or writes these bytes, through this map or beneath it.
+    ///
+    /// # Errors
+    /// `InvalidCall` for a range outside the map, or on a read-only one.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "exclusive by the caller's promise, as `watched` borrows the map meanwhile"
+    )]
+    pub unsafe fn slice_mut(&self, range: Range<usize>) -> Result<&mut [u8]> {
+        let start = self.writable("write", &range)?;
+        // SAFETY: within the mapping and writable; that nobody else looks is the caller's promise.
+        Ok(unsafe { std::slice::from_raw_parts_mut(start, range.len()) })
+    }
+
     /// Tells the kernel how `range` will be used. One system call; the range is widened to whole pages.
     ///
     /// # Errors

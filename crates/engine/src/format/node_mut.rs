@@ -122,6 +122,20 @@ pub(crate) fn replace(page: PageId, body: &mut [u8], index: usize, payload: &[u8
     Ok(true)
 }
 
+/// Makes child `index` of an inner node another page.
+///
+/// # Errors
+/// `Corrupt` when there is no such child.
+#[cfg(feature = "mmap")]
+pub(crate) fn set_child(page: PageId, body: &mut [u8], index: usize, child: PageId) -> Result<()> {
+    Node::open(page, body)?.child(index)?;
+    match index.checked_sub(1) {
+        None => body[24..24 + CHILD_BYTES].copy_from_slice(&encode_child(child)),
+        Some(before) => drop(replace(page, body, before, &encode_child(child))?),
+    }
+    Ok(())
+}
+
 /// Moves the cells together so that all unused bytes lie in one gap.
 fn compact(page: PageId, body: &mut [u8]) -> Result<()> {
     let old = body.to_vec();

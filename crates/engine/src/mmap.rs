@@ -1,0 +1,536 @@
+//! The engine's B+tree over a memory-mapped file, made safe in the ways that databases do it: contenders for the lab.
+//!
+//! Node format, comparator, split policy and log are the engine's; what differs is who decides which pages are in memory (the
+//! kernel) and how a half-done change is kept out of the file:
+//!
+//! | protocol | how | after |
+//! |---|---|---|
+//! | [`Protocol::OsCow`] | two maps of one file; writers change the private one, a commit is a record in the log, a background thread applies it to the shared one; the private map is dropped now and then while commits wait | MongoDB MMAPv1 |
+//! | [`Protocol::UserCow`] | changed pages are copies in user memory; a commit is a record in the log; then they are copied back into the map, or written by `pwrite`; checkpoints sync | SQLite, MonetDB, RavenDB |
+//! | [`Protocol::Shadow`] | copies up to the root go to unused pages; synced; then one of two meta pages is switched | LMDB, without and with `MDB_WRITEMAP` |
+//!
+//! One table, one writer at a time, any number of readers; every write is durable when it returns.
+//!
+//! **What can be promised, and what cannot.** A process that is killed at any moment, and a power cut that loses any sectors that
+//! were not synced, leave every commit that was acknowledged and nothing of others; tests show it. Not promised, because with a
+//! map nobody can:
+//! - *A page that is damaged on disk is an error.* Nobody sees when the kernel reads a page, so only a check at every access
+//!   finds it ([`Settings::checksums`]), and never a lost write, whose page is old and whole.
+//! - *A failed read is an error of that read.* It is a SIGBUS. Within these calls it becomes an error, but which page failed
+//!   reaches every later call: the store must be opened again.
+//! - *A failed write-back is noticed.* The kernel reports it at the next sync, once, if at all.
+//! - *A read does not wait.* It stalls its thread for as long as the disk takes, wherever it is called from.
+//! - *Memory stays below a limit.* The kernel decides. There is no test of it, nor of cuts in the middle of what the kernel writes
+//!   at its own time: tests choose at random among sectors instead.
+
+mod file;
+mod free;
+mod logged;
+mod meta;
+mod open;
+mod record;
+mod shadow;
+mod verify;
+mod versions;
+mod workspace;
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nofault_io::folder::{Folder, FolderLock};
+use nofault_io::mapped::{MappedFile, Protection};
+
+use self::file::DataFile;
+use self::logged::{Background, Logged, Parts};
+use self::meta::Kind;
+use self::shadow::Shadow;
+use self::workspace::{Shape, View, Workspace};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::node::{Cell, OverflowRef, inline_value_bytes_max};
+use crate::format::{CommitSeq, PageId, TableId};
+use crate::pages::{Attempt, Edits, Pages, Wait};
+use crate::tree::overflow::{Reader, VALUE_BYTES_MAX, Writer};
+use crate::tree::{Chunk, Direction, Found, KeyRange, Tree};
+
+/// The table that values are kept in.
+const TABLE: TableId = TableId(1);
+/// Entries that a range takes out of the map at a time.
+const CHUNK_ENTRIES: usize = 256;
+
+/// How changed pages reach the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WriteBack {
+    /// By stores into a writable map, and `msync`.
+    Map,
+    /// By `pwrite` and `fdatasync`; the map is for reading only.
+    Call,
+}
+
+/// How a half-done change is kept out of the file: see the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// The operating system makes the copies.
+    OsCow,
+    /// We make the copies.
+    UserCow(WriteBack),
+    /// Nothing is overwritten.
+    Shadow(WriteBack),
+}
+
+impl Protocol {
+    fn kind(self) -> Kind {
+        if matches!(self, Self::Shadow(_)) { Kind::Shadow } else { Kind::Logged }
+    }
+
+    fn through_map(self) -> bool {
+        matches!(self, Self::OsCow | Self::UserCow(WriteBack::Map) | Self::Shadow(WriteBack::Map))
+    }
+}
+
+/// How a store is kept and used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// How it is made safe. Files of `OsCow` and `UserCow` are the same; those of `Shadow` are others.
+    pub protocol: Protocol,
+    /// Bytes of a page, a power of two from 512 to 65,536. At creation only.
+    pub page_bytes: usize,
+    /// Bytes of the file and of its map, fixed at creation; what is not used takes no space.
+    pub map_bytes: u64,
+    /// How much log may pile up before a checkpoint; not for `Shadow`, which has none.
+    pub log_bytes: u64,
+    /// `OsCow`: the private map drops its copies when they take more than this.
+    pub private_bytes_max: u64,
+    /// Whether pages carry checksums, which every access then checks. At creation only.
+    pub checksums: bool,
+    /// Whether to tell the kernel not to read around a fault (`MADV_RANDOM`), as LMDB does with `MDB_NORDAHEAD`.
+    pub random: bool,
+    /// Whether a thread applies and checkpoints in the background; without it committers do.
+    pub background_thread: bool,
+}
+
+impl Settings {
+    /// 4 KiB pages, a map of 1 GiB, 64 MiB of log, 64 MiB of private copies, no checksums, no reading around, a thread.
+    pub fn new(protocol: Protocol) -> Self {
+        Self {
+            protocol,
+            page_bytes: 4096,
+            map_bytes: 1 << 30,
+            log_bytes: 64 << 20,
+            private_bytes_max: 64 << 20,
+            checksums: false,
+            random: true,
+            background_thread: true,
+        }
+    }
+}
+
+/// Changes that take effect together, in the order given.
+#[derive(Debug, Clone, Default)]
+pub struct Batch {
+    changes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl Batch {
+    /// No changes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the value of a key.
+    pub fn put(&mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> &mut Self {
+        self.changes.push((key.into(), Some(value.into())));
+        self
+    }
+
+    /// Removes a key, if it is there.
+    pub fn delete(&mut self, key: impl Into<Vec<u8>>) -> &mut Self {
+        self.changes.push((key.into(), None));
+        self
+    }
+}
+
+/// What a store did and holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// Bytes handed to the data file, meta pages included.
+    pub data_bytes_written: u64,
+    /// Syncs of the data file, and durable writes of meta pages.
+    pub data_syncs: u64,
+    /// Bytes written to the log.
+    pub log_bytes_written: u64,
+    /// Durable writes of the log.
+    pub log_writes: u64,
+    /// Checkpoints made.
+    pub checkpoints: u64,
+    /// Pages committed that are not in the file yet.
+    pub waiting_pages: u64,
+    /// `OsCow`: pages of which the system holds a private copy.
+    pub private_pages: u64,
+    /// `OsCow`: how often the private map was dropped, and the longest that commits waited for it.
+    pub remaps: u64,
+    /// See `remaps`.
+    pub remap_ns_max: u64,
+    /// Bytes the data file takes on disk.
+    pub file_bytes: u64,
+}
+
+/// What [`Store::verify`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verified {
+    /// Entries of the table.
+    pub entries: u64,
+    /// Pages in use, the two meta pages and those that list free pages included.
+    pub pages_used: u64,
+    /// Pages that can be used again.
+    pub pages_free: u64,
+}
+
+/// A B+tree over a mapped file. `Send + Sync`; the folder is locked while it is open.
+pub struct Store {
+    // Ends before what it works on.
+    _background: Option<Background>,
+    kept: Kept,
+    _lock: FolderLock,
+}
+
+enum Kept {
+    Shadow(Box<Shadow>),
+    Logged(Arc<Logged>),
+}
+
+impl Store {
+    /// Creates a store in the folder `path`, which is made if need be, and opens it. Blocks.
+    ///
+    /// # Safety
+    /// While it is open nobody truncates or writes the files in the folder by other means: bytes under a shared slice must not
+    /// change. Truncation is contained as far as the guard goes (see the module); changed bytes are not.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when there is one; `InvalidCall` for impossible settings; what the system says.
+    pub unsafe fn create(path: impl AsRef<Path>, settings: &Settings) -> Result<Self> {
+        let path = path.as_ref();
+        open::check(settings)?;
+        std::fs::create_dir_all(path).map_err(|error| file::failed("create the folder", path, &error))?;
+        let (folder, held) = open::lock_folder(path)?;
+        open::create_files(&folder, path, settings)?;
+        // SAFETY: the caller promises it.
+        unsafe { Self::open_locked(&folder, path, held, settings) }
+    }
+
+    /// Opens the store in the folder `path`, whatever happened to it: replays its log. Blocks. Of the settings, what counts at
+    /// creation only is taken from the file.
+    ///
+    /// # Safety
+    /// As for [`Store::create`].
+    ///
+    /// # Errors
+    /// `NotFound` when there is none; `InvalidCall` when it was made for another protocol; `Corrupt` when meta pages or log are
+    /// damaged; `Busy` when somebody has it open.
+    pub unsafe fn open(path: impl AsRef<Path>, settings: &Settings) -> Result<Self> {
+        let path = path.as_ref();
+        if !path.join(open::DATA).is_file() {
+            let what = format!("there is no mapped store in {}: create it, or check the path", path.display());
+            return Err(Error::new(ErrorKind::NotFound, what));
+        }
+        let (folder, held) = open::lock_folder(path)?;
+        // SAFETY: the caller promises it.
+        unsafe { Self::open_locked(&folder, path, held, settings) }
+    }
+
+    unsafe fn open_locked(folder: &Folder, path: &Path, held: FolderLock, settings: &Settings) -> Result<Self> {
+        let data = DataFile::open(&path.join(open::DATA))?;
+        let meta = data.meta()?;
+        let protocol = settings.protocol;
+        if meta.kind != protocol.kind() {
+            let what =
+                format!("the store in {} is {:?}; it cannot be opened as {protocol:?}", path.display(), meta.kind);
+            return Err(Error::new(ErrorKind::InvalidCall, what));
+        }
+        let shape = Shape {
+            page_bytes: meta.page_bytes,
+            file_id: meta.file_id,
+            pages_max: meta.map_bytes / meta.page_bytes as u64,
+            checksums: meta.checksums,
+        };
+        // SAFETY: the caller of `create` or `open` promises that nobody else touches the file; what we do ourselves, the
+        // protocols order.
+        let map = |protection| unsafe { data.map(protection, meta.map_bytes, settings.random) };
+        let shared = map(if protocol.through_map() { Protection::Shared } else { Protection::ReadOnly })?;
+        if meta.kind == Kind::Shadow {
+            let shadow = Shadow::open(shape, data, shared, meta, protocol.through_map())?;
+            return Ok(Self { _background: None, kept: Kept::Shadow(Box::new(shadow)), _lock: held });
+        }
+        let private = if protocol == Protocol::OsCow { Some(map(Protection::Private)?) } else { None };
+        let (log, commit, state) = open::replay(folder, &data, &meta, settings)?;
+        let (through_map, private_bytes_max) = (protocol.through_map(), settings.private_bytes_max);
+        let parts = Parts { shape, data, shared, through_map, private, private_bytes_max, log, meta };
+        let logged = Arc::new(Logged::open(parts, commit, state)?);
+        let background = if settings.background_thread { Some(Background::start(&logged)?) } else { None };
+        Ok(Self { _background: background, kept: Kept::Logged(logged), _lock: held })
+    }
+
+    /// The newest durable value of a key (`OsCow`: the newest at all). Stalls while the kernel reads.
+    ///
+    /// # Errors
+    /// `Corrupt`, or `Io` when the map failed.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.snapshot().get(key)
+    }
+
+    /// Commits one change.
+    ///
+    /// # Errors
+    /// As for [`Store::write`].
+    pub fn put(&self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Result<()> {
+        let mut batch = Batch::new();
+        batch.put(key, value);
+        self.write(&batch)
+    }
+
+    /// Commits the removal of a key.
+    ///
+    /// # Errors
+    /// As for [`Store::write`].
+    pub fn delete(&self, key: impl Into<Vec<u8>>) -> Result<()> {
+        let mut batch = Batch::new();
+        batch.delete(key);
+        self.write(&batch)
+    }
+
+    /// Commits a batch: durable when it returns. Writers take turns; with a log, those that wait for it share its writes.
+    ///
+    /// # Errors
+    /// `InvalidCall` for a key that is too long; `NoSpace` when the map or the log is full. Nothing has changed then. `Poisoned`
+    /// after a failed write or sync: open the store again.
+    pub fn write(&self, batch: &Batch) -> Result<()> {
+        if batch.changes.is_empty() {
+            return Ok(());
+        }
+        match &self.kept {
+            Kept::Shadow(store) => store.commit(batch),
+            Kept::Logged(store) => store.commit(batch),
+        }
+    }
+
+    /// What is durable now, and stays readable for as long as the answer lives; with `OsCow` there is no such thing, and each
+    /// call sees the newest. What it keeps from being used again is given back when it ends: with `Shadow` the file grows
+    /// meanwhile, with `UserCow` the log does.
+    pub fn snapshot(&self) -> Snapshot<'_> {
+        let (commit, root) = match &self.kept {
+            Kept::Shadow(store) => {
+                let (commit, state) = store.begin();
+                (commit, state.table)
+            }
+            Kept::Logged(store) => (store.begin(), store.table),
+        };
+        Snapshot { store: self, commit, tree: Tree { root, table: TABLE } }
+    }
+
+    /// Brings what is in the log to the file and syncs it. Nothing to do with `Shadow`.
+    ///
+    /// # Errors
+    /// `Poisoned` after a failed write or sync.
+    pub fn checkpoint(&self) -> Result<()> {
+        match &self.kept {
+            Kept::Shadow(_) => Ok(()),
+            Kept::Logged(store) => store.checkpoint(),
+        }
+    }
+
+    /// `OsCow`: drops the private copies now, as happens by itself when there are many.
+    ///
+    /// # Errors
+    /// As for [`Store::checkpoint`].
+    pub fn remap(&self) -> Result<()> {
+        match &self.kept {
+            Kept::Shadow(_) => Ok(()),
+            Kept::Logged(store) => store.shrink(),
+        }
+    }
+
+    /// What it did and holds.
+    pub fn stats(&self) -> Stats {
+        let data = match &self.kept {
+            Kept::Shadow(store) => &store.data,
+            Kept::Logged(store) => &store.data,
+        };
+        let mut stats = Stats {
+            data_bytes_written: data.bytes_written.load(Ordering::Relaxed),
+            data_syncs: data.syncs.load(Ordering::Relaxed),
+            file_bytes: data.allocated_bytes(),
+            ..Stats::default()
+        };
+        if let Kept::Logged(store) = &self.kept {
+            let (log, counts) = (store.log.stats(), &store.counts);
+            stats.log_bytes_written = log.bytes_written;
+            stats.log_writes = log.groups_written;
+            stats.checkpoints = counts.checkpoints.load(Ordering::Relaxed);
+            stats.waiting_pages = store.waiting_pages() as u64;
+            stats.private_pages = counts.private_pages.load(Ordering::Relaxed);
+            stats.remaps = counts.remaps.load(Ordering::Relaxed);
+            stats.remap_ns_max = counts.remap_ns_max.load(Ordering::Relaxed);
+        }
+        stats
+    }
+
+    /// Walks everything: nodes are well-formed and between their fences, and each page is used once or free. No commit may
+    /// happen meanwhile.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming the first page that is wrong.
+    pub fn verify(&self) -> Result<Verified> {
+        let (state, records) = match &self.kept {
+            Kept::Shadow(store) => store.books(),
+            Kept::Logged(store) => store.books(),
+        };
+        let snapshot = self.snapshot();
+        self.look(snapshot.commit, |view| verify::walk(view, state, &records))
+    }
+
+    fn look<R>(&self, commit: CommitSeq, look: impl FnOnce(&View<'_>) -> Attempt<R>) -> Result<R> {
+        match &self.kept {
+            Kept::Shadow(store) => store.look(look),
+            Kept::Logged(store) => store.look(commit, look),
+        }
+    }
+}
+
+/// See [`Store::snapshot`].
+pub struct Snapshot<'a> {
+    store: &'a Store,
+    commit: CommitSeq,
+    tree: Tree,
+}
+
+impl Snapshot<'_> {
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// As for [`Store::get`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.store.look(self.commit, |view| match self.tree.get(view, key)? {
+            None => Ok(None),
+            Some(found) => value(view, found).map(Some),
+        })
+    }
+
+    /// Entries from `start` on and below `end`, in order.
+    pub fn range(&self, start: &[u8], end: Option<&[u8]>) -> Range<'_> {
+        let rest = KeyRange { start: start.to_vec(), end: end.map(<[u8]>::to_vec) };
+        Range { snapshot: self, rest: Some(rest), ready: VecDeque::new() }
+    }
+}
+
+impl Drop for Snapshot<'_> {
+    fn drop(&mut self) {
+        match &self.store.kept {
+            Kept::Shadow(store) => store.end(self.commit),
+            Kept::Logged(store) => store.end(self.commit),
+        }
+    }
+}
+
+/// Entries of a snapshot, in order.
+pub struct Range<'a> {
+    snapshot: &'a Snapshot<'a>,
+    rest: Option<KeyRange>,
+    ready: VecDeque<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Range<'_> {
+    fn fill(&mut self) -> Result<()> {
+        let Some(range) = self.rest.take() else { return Ok(()) };
+        let Snapshot { store, commit, tree } = self.snapshot;
+        let (rest, ready) = store.look(*commit, |view| {
+            let (mut chunk, mut ready, mut rest) = (Chunk::default(), VecDeque::new(), Some(range));
+            while let Some(range) = rest.take_if(|_| ready.len() < CHUNK_ENTRIES) {
+                rest = tree.scan(view, &range, Direction::Forward, CHUNK_ENTRIES - ready.len(), 0, &mut chunk)?;
+                for index in 0..chunk.len() {
+                    let (key, cell) = chunk.entry(index);
+                    ready.push_back((key.to_vec(), value(view, cell.into())?));
+                }
+            }
+            Ok((rest, ready))
+        })?;
+        (self.rest, self.ready) = (rest, ready);
+        Ok(())
+    }
+}
+
+impl Iterator for Range<'_> {
+    type Item = Result<(Vec<u8>, Vec<u8>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.ready.is_empty() && self.rest.is_some() {
+            if let Err(error) = self.fill() {
+                return Some(Err(error));
+            }
+        }
+        self.ready.pop_front().map(Ok)
+    }
+}
+
+/// Does what a batch says.
+fn apply_batch(work: &mut Workspace<'_>, batch: &Batch) -> Attempt<()> {
+    for (key, value) in &batch.changes {
+        let tree = Tree { root: work.state.table, table: TABLE };
+        let old = match value {
+            None => tree.delete(work, key)?,
+            Some(value) if value.len() <= inline_value_bytes_max(work.page_bytes()) => {
+                tree.put(work, key, Cell::Inline(value))?
+            }
+            Some(value) if value.len() as u64 <= VALUE_BYTES_MAX => {
+                crate::tree::write::check_key(work.page_bytes(), key)?;
+                let written = Writer::new(value).write(work, tree.root, usize::MAX)?;
+                let unfinished = || Error::new(ErrorKind::Bug, "a long value was not written to its end");
+                tree.put(work, key, Cell::Overflow(written.ok_or_else(unfinished)?))?
+            }
+            Some(value) => {
+                let what = format!("a value of {} bytes; {VALUE_BYTES_MAX} is the most", value.len());
+                return Err(Error::new(ErrorKind::InvalidCall, what).into());
+            }
+        };
+        if let Some(Found::Overflow(old)) = old {
+            pages_of(work, old)?.into_iter().for_each(|page| work.free(page));
+        }
+    }
+    Ok(())
+}
+
+/// What was found, with a long value read in.
+fn value<P: Pages>(pages: &P, found: Found) -> Attempt<Vec<u8>> {
+    match found {
+        Found::Inline(value) => Ok(value),
+        Found::Overflow(at) => read_long(pages, Reader::new(pages.page_bytes(), at)?).map(Reader::into_value),
+    }
+}
+
+/// The pages of a long value.
+fn pages_of<P: Pages>(pages: &P, at: OverflowRef) -> Attempt<Vec<PageId>> {
+    read_long(pages, Reader::listing(pages.page_bytes(), at)?).map(Reader::into_pages)
+}
+
+fn read_long<P: Pages>(pages: &P, mut reader: Reader) -> Attempt<Reader> {
+    let mut missing = Vec::new();
+    if reader.advance(pages, CommitSeq(0), 1, &mut missing)? {
+        return Ok(reader);
+    }
+    Err(Error::new(ErrorKind::Bug, format!("a map answered {missing:?}")).into())
+}
+
+/// Runs `access` under the guard of `map`, and turns what cannot be had into an error.
+fn guarded<R>(map: &MappedFile, access: impl FnOnce() -> Attempt<R>) -> Result<R> {
+    // The fault first: what `access` says of zeroes that stood in for a page means nothing.
+    match map.watched(access).map_err(|error| Error::from_io("use the mapped file", error))? {
+        Ok(result) => Ok(result),
+        Err(Wait::Failed(error)) => Err(error),
+        Err(wait) => Err(Error::new(ErrorKind::Bug, format!("a map answered {wait:?}"))),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What a lock here protects is only changed by whole steps.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,504 @@
+//! The two protocols with a log: a commit is a record in the log, and its pages reach the file afterwards, in place.
+//!
+//! | | `user_cow` | `os_cow` |
+//! |---|---|---|
+//! | a writer changes | copies in user memory | a private map: the system copies each page at the first store |
+//! | readers see | the newest durable commit: versions beside the map, else the map | the private map, under a lock: also what is not durable yet, as in MMAPv1 |
+//! | a durable commit reaches the file by | stores into the shared map, or `pwrite` | stores into a second, shared map |
+//! | what piles up | versions, until no reader needs what the map has | private pages, until the map drops them all |
+//!
+//! Kept true by:
+//! 1. A version goes into the file only when its commit is durable in the log, and every reader finds it or a newer one beside
+//!    the map: until it is there completely it stays among the versions.
+//! 2. A checkpoint at commit C: everything up to C is in the file and synced, then the meta page names the place in the log.
+//!    Records are replayed from there as byte runs, which makes torn pages whole (`record`).
+//! 3. The private map drops its copies only while commits wait, and after every committed page was applied: what it shows
+//!    afterwards is what the file has.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nofault_io::mapped::{MappedFile, SyncMode};
+
+use super::file::DataFile;
+use super::free::{self, FreePages, RecordChanges, Records};
+use super::meta::{Meta, State};
+use super::versions::{NEWEST, Versions};
+use super::workspace::{Shape, View, Workspace};
+use super::{Batch, apply_batch, guarded, lock, record};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{CommitSeq, PageId, seal_page};
+use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Pages, Ticket, Wait};
+use crate::wal::Log;
+
+/// Pages that may wait beside the map before a committer brings them to the file itself.
+const WAITING_PAGES_MAX: usize = 4096;
+/// Pages that wait before the background thread is woken ahead of its time.
+const WAITING_PAGES_WAKE: usize = 512;
+/// How long committed pages wait otherwise.
+const APPLY_EVERY: Duration = Duration::from_millis(10);
+/// How long a commit waits for readers that keep the log from being used again.
+const READERS_END_WITHIN: Duration = Duration::from_secs(1);
+/// Attempts to get room in the log.
+const ATTEMPTS: usize = 100;
+
+/// See the module.
+pub(super) struct Logged {
+    pub(super) shape: Shape,
+    /// The root of the table never moves, so it holds for every commit.
+    pub(super) table: PageId,
+    pub(super) data: DataFile,
+    shared: MappedFile,
+    /// Whether versions reach the file by stores into `shared`.
+    through_map: bool,
+    private: Option<RwLock<MappedFile>>,
+    private_pages_max: usize,
+    pub(super) log: Log,
+    versions: Versions,
+    /// The newest durable commit.
+    visible: Arc<AtomicU64>,
+    writer: Mutex<Writer>,
+    /// How many readers see which commit.
+    readers: Mutex<BTreeMap<CommitSeq, usize>>,
+    /// States of the commits since the last checkpoint.
+    states: Mutex<VecDeque<(CommitSeq, State)>>,
+    /// One at a time brings versions to the file.
+    applying: Mutex<()>,
+    meta: Mutex<Meta>,
+    in_background: AtomicBool,
+    signal: (Mutex<bool>, Condvar),
+    pub(super) counts: Counts,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) remaps: AtomicU64,
+    pub(super) remap_ns_max: AtomicU64,
+    pub(super) private_pages: AtomicU64,
+    pub(super) checkpoints: AtomicU64,
+}
+
+struct Writer {
+    commit: CommitSeq,
+    state: State,
+    records: Records,
+    /// Pages of the private map that are copies.
+    copied: HashSet<PageId>,
+}
+
+/// A commit that is ready for the log.
+struct Prepared {
+    record: Vec<u8>,
+    pages: Vec<(PageId, Arc<[u8]>)>,
+    state: State,
+    changes: RecordChanges,
+}
+
+/// What a logged store is made of.
+pub(super) struct Parts {
+    pub(super) shape: Shape,
+    pub(super) data: DataFile,
+    pub(super) shared: MappedFile,
+    pub(super) through_map: bool,
+    pub(super) private: Option<MappedFile>,
+    pub(super) private_bytes_max: u64,
+    pub(super) log: Log,
+    pub(super) meta: Meta,
+}
+
+impl Logged {
+    /// `state` and `commit` are those of the newest record, which the file already has.
+    pub(super) fn open(parts: Parts, commit: CommitSeq, state: State) -> Result<Self> {
+        let Parts { shape, data, shared, through_map, private, private_bytes_max, log, meta } = parts;
+        let records = guarded(&shared, || free::load(&View { shape, map: &shared, versions: None }, state))?;
+        let visible = Arc::new(AtomicU64::new(commit.0));
+        let seen = Arc::clone(&visible);
+        log.set_hook(Box::new(move |durable| {
+            seen.fetch_max(durable.0, Ordering::SeqCst);
+        }));
+        let store = Self {
+            shape,
+            table: state.table,
+            data,
+            shared,
+            through_map,
+            private: private.map(RwLock::new),
+            private_pages_max: usize::try_from(private_bytes_max / shape.page_bytes as u64)
+                .unwrap_or(usize::MAX)
+                .max(1),
+            log,
+            versions: Versions::default(),
+            visible,
+            writer: Mutex::new(Writer { commit, state, records, copied: HashSet::new() }),
+            readers: Mutex::default(),
+            states: Mutex::new(VecDeque::from([(commit, state)])),
+            applying: Mutex::default(),
+            meta: Mutex::new(meta),
+            in_background: AtomicBool::new(false),
+            signal: (Mutex::new(false), Condvar::new()),
+            counts: Counts::default(),
+        };
+        // Replayed records are in the file now: they need not be replayed again.
+        store.checkpoint()?;
+        Ok(store)
+    }
+
+    /// Registers a reader of what is durable now. To be ended with [`Logged::end`].
+    pub(super) fn begin(&self) -> CommitSeq {
+        let mut readers = lock(&self.readers);
+        // Read under the lock: whoever decides what may go into the map holds it too.
+        let now = CommitSeq(self.visible.load(Ordering::SeqCst));
+        if self.private.is_none() {
+            *readers.entry(now).or_default() += 1;
+        }
+        now
+    }
+
+    pub(super) fn end(&self, commit: CommitSeq) {
+        let mut readers = lock(&self.readers);
+        if let Some(count) = readers.get_mut(&commit) {
+            *count -= 1;
+            if *count == 0 {
+                readers.remove(&commit);
+            }
+        }
+    }
+
+    pub(super) fn books(&self) -> (State, Records) {
+        let writer = lock(&self.writer);
+        (writer.state, writer.records.clone())
+    }
+
+    pub(super) fn waiting_pages(&self) -> usize {
+        self.versions.pages()
+    }
+
+    pub(super) fn look<R>(&self, at: CommitSeq, look: impl FnOnce(&View<'_>) -> Attempt<R>) -> Result<R> {
+        match &self.private {
+            Some(private) => {
+                let map = private.read().unwrap_or_else(PoisonError::into_inner);
+                guarded(&map, || look(&View { shape: self.shape, map: &map, versions: None }))
+            }
+            None => guarded(&self.shared, || look(&self.view(at))),
+        }
+    }
+
+    fn view(&self, at: CommitSeq) -> View<'_> {
+        View { shape: self.shape, map: &self.shared, versions: Some((&self.versions, at)) }
+    }
+
+    /// Makes a batch durable.
+    pub(super) fn commit(&self, batch: &Batch) -> Result<()> {
+        for _ in 0..ATTEMPTS {
+            if let Some(position) = self.try_commit(batch)? {
+                self.log.durable(position).wait()?;
+                return self.tidy_up();
+            }
+            self.make_room()?;
+        }
+        Err(Error::new(ErrorKind::NoSpace, "the log stays full although checkpoints are made; allow it more bytes"))
+    }
+
+    /// Publishes a batch and appends its record; `None`, with nothing changed, when the log has no room.
+    fn try_commit(&self, batch: &Batch) -> Result<Option<LogPosition>> {
+        let mut writer = lock(&self.writer);
+        let commit = writer.commit.next();
+        let mut stored = BTreeSet::new();
+        let (prepared, position) = match &self.private {
+            None => {
+                let prepared = guarded(&self.shared, || self.prepare(batch, commit, &writer, None, &mut stored))?;
+                let Some(position) = self.append(commit, &prepared.record)? else { return Ok(None) };
+                (prepared, position)
+            }
+            Some(private) => {
+                // Readers wait for the changes to the map, not for the log.
+                let map = private.write().unwrap_or_else(PoisonError::into_inner);
+                let outcome = guarded(&map, || {
+                    Ok(guarded(&self.shared, || self.prepare(batch, commit, &writer, Some(&map), &mut stored)))
+                });
+                let logged = outcome.and_then(|prepared| {
+                    let prepared = prepared?;
+                    Ok(self.append(commit, &prepared.record)?.map(|position| (prepared, position)))
+                });
+                match logged {
+                    Ok(Some(done)) => done,
+                    outcome => {
+                        self.restore(&map, &stored)?;
+                        writer.copied.extend(stored);
+                        return outcome.map(|_| None);
+                    }
+                }
+            }
+        };
+        let Prepared { pages, state, changes, .. } = prepared;
+        self.versions.add(commit, pages);
+        lock(&self.states).push_back((commit, state));
+        changes.apply(&mut writer.records);
+        (writer.commit, writer.state) = (commit, state);
+        writer.copied.extend(stored);
+        self.counts.private_pages.store(writer.copied.len() as u64, Ordering::Relaxed);
+        Ok(Some(position))
+    }
+
+    /// Does the work of a commit, up to its record. `stored` tells what was changed in the private map, on every way out.
+    fn prepare(
+        &self,
+        batch: &Batch,
+        commit: CommitSeq,
+        writer: &Writer,
+        private: Option<&MappedFile>,
+        stored: &mut BTreeSet<PageId>,
+    ) -> Attempt<Prepared> {
+        let free = FreePages::new(&writer.records, NEWEST);
+        let mut work = match private {
+            // SAFETY: the caller holds the lock of the private map for writing.
+            Some(map) => unsafe { Workspace::in_private(self.shape, map, writer.state, free) },
+            None => Workspace::copying(self.view(NEWEST), writer.state, free),
+        };
+        let prepared = self.prepare_in(&mut work, batch, commit);
+        stored.append(&mut work.into_stored_to());
+        prepared
+    }
+
+    fn prepare_in(&self, work: &mut Workspace<'_>, batch: &Batch, commit: CommitSeq) -> Attempt<Prepared> {
+        apply_batch(work, batch)?;
+        let changes = free::save(work, commit, |_| Ok(()))?;
+        let mut record = record::begin(work.state);
+        let mut pages = Vec::new();
+        // A page that is used for the first time has no checksum yet.
+        let before = View { shape: Shape { checksums: false, ..self.shape }, ..self.view(NEWEST) };
+        for id in work.touched() {
+            let image = work.image_mut(id)?;
+            if self.shape.checksums {
+                seal_page(self.shape.file_id, id, commit, image);
+            }
+            record::push_page(&mut record, id, before.page(id)?.image(), image);
+            pages.push((id, Arc::from(&*image)));
+        }
+        Ok(Prepared { record, pages, state: work.state, changes })
+    }
+
+    /// Puts back what the last commit left, in pages of the private map that an abandoned one changed.
+    fn restore(&self, map: &MappedFile, stored: &BTreeSet<PageId>) -> Result<()> {
+        let before = View { shape: Shape { checksums: false, ..self.shape }, ..self.view(NEWEST) };
+        guarded(map, || {
+            Ok(guarded(&self.shared, || {
+                for id in stored {
+                    let page = before.page(*id)?;
+                    // SAFETY: the caller holds the lock of the private map for writing.
+                    let at = unsafe { map.slice_mut(self.shape.range(*id)?) };
+                    at.map_err(|error| Error::from_io(format_args!("page {id}"), error))?.copy_from_slice(page.image());
+                }
+                Ok(())
+            }))
+        })?
+    }
+
+    /// `None` when there is no room, and nothing was appended.
+    fn append(&self, commit: CommitSeq, record: &[u8]) -> Result<Option<LogPosition>> {
+        let mut pieces = record.chunks(self.log.piece_bytes_max()).peekable();
+        let mut begun = false;
+        let mut position = LogPosition::default();
+        while let Some(piece) = pieces.next() {
+            let last = pieces.peek().is_none().then_some(Durability::Sync);
+            position = loop {
+                match self.log.append(commit, &[piece], last) {
+                    Ok(position) => break position,
+                    Err(Wait::LogFull { .. }) if !begun => return Ok(None),
+                    // What was begun finds room as soon as memory is: see `wal`.
+                    Err(Wait::LogFull { len_bytes }) => self.log.room(len_bytes).wait()?,
+                    Err(Wait::Failed(error)) => return Err(error),
+                    Err(other) => return Err(Error::new(ErrorKind::Bug, format!("the log met {other:?}"))),
+                }
+            };
+            begun = true;
+        }
+        Ok(Some(position))
+    }
+
+    /// Makes a checkpoint, so that the log has room. Readers that end soon are waited for.
+    fn make_room(&self) -> Result<()> {
+        self.log.flush()?;
+        let (started, before) = (Instant::now(), lock(&self.meta).commit);
+        loop {
+            self.checkpoint()?;
+            let oldest = lock(&self.readers).keys().next().copied();
+            let held = oldest.filter(|oldest| oldest.0 < self.visible.load(Ordering::SeqCst));
+            let Some(oldest) = held.filter(|_| lock(&self.meta).commit == before) else { return Ok(()) };
+            if started.elapsed() > READERS_END_WITHIN {
+                let what =
+                    format!("the log is full, and a reader of commit {oldest} keeps it from being used again: end it");
+                return Err(Error::new(ErrorKind::NoSpace, what));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// After a commit: what no background thread does, or does too late.
+    fn tidy_up(&self) -> Result<()> {
+        let waiting = self.versions.pages();
+        if self.in_background.load(Ordering::Relaxed) {
+            if waiting > WAITING_PAGES_WAKE || self.wants_shrinking() || self.log.wants_checkpoint() {
+                *lock(&self.signal.0) = true;
+                self.signal.1.notify_one();
+            }
+            return if waiting > WAITING_PAGES_MAX { self.apply().map(drop) } else { Ok(()) };
+        }
+        if waiting > WAITING_PAGES_WAKE {
+            self.apply()?;
+        }
+        self.maintain()
+    }
+
+    fn maintain(&self) -> Result<()> {
+        if self.log.wants_checkpoint() {
+            self.checkpoint()?;
+        }
+        if self.wants_shrinking() { self.shrink() } else { Ok(()) }
+    }
+
+    /// Brings versions of durable commits to the file. Answers the commit up to which it has everything.
+    fn apply(&self) -> Result<CommitSeq> {
+        let _one = lock(&self.applying);
+        let limit = {
+            let readers = lock(&self.readers);
+            let visible = CommitSeq(self.visible.load(Ordering::SeqCst));
+            readers.keys().next().copied().unwrap_or(visible).min(visible)
+        };
+        let pages = self.versions.up_to(limit);
+        for (id, _, page) in &pages {
+            let at = id.0 * self.shape.page_bytes as u64;
+            let stored = if self.through_map {
+                self.data.note_written(page.len());
+                // SAFETY: readers and writers find these pages, or newer ones, among the versions (rule 1), and the private map
+                // has copies of its own of them (rule 3).
+                unsafe { self.shared.write_at(at as usize, page) }
+                    .map_err(|error| Error::from_io("store into the map", error))
+            } else {
+                self.data.write_at(page, at)
+            };
+            stored.inspect_err(|error| self.log.poison(error))?;
+        }
+        self.versions.applied(&pages);
+        Ok(limit)
+    }
+
+    /// Makes what is durable in the log, and needed by no reader to be otherwise, durable in the file.
+    pub(super) fn checkpoint(&self) -> Result<()> {
+        let mut meta = lock(&self.meta);
+        self.log.check()?;
+        let commit = self.apply()?;
+        if commit <= meta.commit {
+            return Ok(());
+        }
+        let state = lock(&self.states).iter().take_while(|(at, _)| *at <= commit).last().map(|(_, state)| *state);
+        let next = Meta {
+            sequence: meta.sequence + 1,
+            commit,
+            state: state.unwrap_or(meta.state),
+            anchor: self.log.anchor_after(commit),
+            ..*meta
+        };
+        let synced = if self.through_map {
+            self.data.syncs.fetch_add(1, Ordering::Relaxed);
+            let all = 0..self.shared.len_bytes();
+            self.shared.sync(all, SyncMode::Wait).map_err(|error| Error::from_io("sync the map", error))
+        } else {
+            self.data.sync()
+        };
+        synced.and_then(|()| self.data.write_meta(&next)).inspect_err(|error| self.log.poison(error))?;
+        *meta = next;
+        self.log.recycle(next.anchor);
+        let mut states = lock(&self.states);
+        while states.get(1).is_some_and(|(at, _)| *at <= commit) {
+            states.pop_front();
+        }
+        self.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn wants_shrinking(&self) -> bool {
+        self.private.is_some() && self.counts.private_pages.load(Ordering::Relaxed) >= self.private_pages_max as u64
+    }
+
+    /// Lets the private map show the file again, and gives back the memory of its copies. Commits wait, then readers.
+    pub(super) fn shrink(&self) -> Result<()> {
+        let Some(private) = &self.private else { return Ok(()) };
+        let started = Instant::now();
+        let mut writer = lock(&self.writer);
+        self.log.flush()?;
+        self.apply()?;
+        if self.versions.pages() > 0 {
+            return Err(Error::new(
+                ErrorKind::Bug,
+                "committed pages are left over while the private map is to be dropped",
+            ));
+        }
+        let mut map = private.write().unwrap_or_else(PoisonError::into_inner);
+        let all = 0..map.len_bytes();
+        map.discard(all).map_err(|error| Error::from_io("drop private copies", error))?;
+        drop(map);
+        writer.copied.clear();
+        self.counts.private_pages.store(0, Ordering::Relaxed);
+        self.counts.remaps.fetch_add(1, Ordering::Relaxed);
+        let took_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.counts.remap_ns_max.fetch_max(took_ns, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// A thread that applies, checkpoints and shrinks; it ends when this is dropped.
+pub(super) struct Background {
+    store: Weak<Logged>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    pub(super) fn start(store: &Arc<Logged>) -> Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (weak, stopped) = (Arc::downgrade(store), Arc::clone(&stop));
+        store.in_background.store(true, Ordering::Relaxed);
+        let work = move || {
+            while let Some(store) = weak.upgrade() {
+                let waited = wait_for(&store.signal);
+                if stopped.load(Ordering::SeqCst) {
+                    return;
+                }
+                drop(waited);
+                // A failure has poisoned the log: whoever commits next is told.
+                let _ = store.apply().and_then(|_| store.maintain());
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("nofault-map".into())
+            .spawn(work)
+            .map_err(|error| Error::new(ErrorKind::NoSpace, format!("start a background thread: {error}")))?;
+        Ok(Self { store: Arc::downgrade(store), stop, thread: Some(thread) })
+    }
+}
+
+fn wait_for(signal: &(Mutex<bool>, Condvar)) -> MutexGuard<'_, bool> {
+    let asked = lock(&signal.0);
+    let waited = signal.1.wait_timeout_while(asked, APPLY_EVERY, |asked| !*asked);
+    let mut asked = waited.unwrap_or_else(PoisonError::into_inner).0;
+    *asked = false;
+    asked
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(store) = self.store.upgrade() {
+            *lock(&store.signal.0) = true;
+            store.signal.1.notify_one();
+        }
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed already.
+            let _ = thread.join();
+        }
+    }
+}

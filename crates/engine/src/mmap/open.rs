@@ -1,0 +1,127 @@
+//! Making the files of a mapped store, and bringing them to where their log ends.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::Path;
+
+use nofault_io::disk::Directory;
+use nofault_io::folder::{Backend, Folder, FolderLock};
+
+use super::file::DataFile;
+use super::free::FREE;
+use super::meta::{Kind, META_PAGES, Meta, State};
+use super::{Settings, TABLE, record};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::node_mut::{NodeSpec, init};
+use crate::format::{CommitSeq, HEADER_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PageId, seal_page};
+use crate::wal::{Anchor, Log, LogOptions, RecordIter, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, create_log, read_log};
+
+/// The file with the pages.
+pub(super) const DATA: &str = "data";
+const LOG: &str = "log";
+const UNFINISHED: &str = "data.new";
+const LOCK: &str = "lock";
+/// Bytes of records that may wait for the log in memory.
+const LOG_BUFFER_BYTES: usize = 1 << 20;
+
+/// Refuses settings that cannot be.
+pub(super) fn check(settings: &Settings) -> Result<()> {
+    let invalid = |what: String| Err(Error::new(ErrorKind::InvalidCall, what));
+    let page_bytes = settings.page_bytes;
+    if !page_bytes.is_power_of_two() || !(PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&page_bytes) {
+        return invalid(format!("pages of {page_bytes} bytes: choose a power of two from 512 to 65,536"));
+    }
+    let unit = page_bytes.max(PAGE_BYTES_MAX) as u64;
+    if settings.map_bytes < 2 * unit || !settings.map_bytes.is_multiple_of(unit) || settings.map_bytes > 1 << 46 {
+        return invalid(format!(
+            "a map of {} bytes: choose a multiple of {unit}, at least twice that",
+            settings.map_bytes
+        ));
+    }
+    Ok(())
+}
+
+pub(super) fn lock_folder(path: &Path) -> Result<(Folder, FolderLock)> {
+    let failed = |error| Error::from_io(format_args!("open the store in {}", path.display()), error);
+    let folder = Folder::open(path, Backend::Auto).map_err(failed)?;
+    let held = folder.lock(LOCK).map_err(failed)?;
+    Ok((folder, held))
+}
+
+/// Makes the files of an empty store. The rename at the end is what makes it one.
+pub(super) fn create_files(folder: &Folder, path: &Path, settings: &Settings) -> Result<()> {
+    let failed = |action: &'static str| move |error| Error::from_io(action, error);
+    let names = folder.list().map_err(failed("list the folder"))?;
+    if names.iter().any(|name| name == DATA) {
+        return Err(Error::new(ErrorKind::AlreadyExists, "there is a store in this folder already: open it instead"));
+    }
+    for name in names.iter().filter(|name| *name == UNFINISHED || *name == LOG) {
+        folder.remove(name).map_err(failed("remove what an unfinished creation left"))?;
+    }
+    // Tells the files of one store from those of all others.
+    let file_id = RandomState::new().build_hasher().finish();
+    let segment_bytes = (settings.log_bytes / 16).next_power_of_two().clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
+    let kind = settings.protocol.kind();
+    let anchor = if kind == Kind::Logged {
+        let disk = folder.create(LOG).map_err(failed("create the log"))?;
+        create_log(&*disk, &log_options(settings, file_id, segment_bytes))?.0
+    } else {
+        Anchor { position: 0, sequence: 0, checksum: 0 }
+    };
+    let data = DataFile::create(&path.join(UNFINISHED), settings.map_bytes)?;
+    let (table, free) = (PageId(META_PAGES), PageId(META_PAGES + 1));
+    for (id, of) in [(table, TABLE), (free, FREE)] {
+        let mut page = vec![0; settings.page_bytes];
+        init(&mut page[HEADER_BYTES..], &NodeSpec { level: 0, table: of, lower: &[], upper: None, first_child: None });
+        if settings.checksums {
+            seal_page(file_id, id, CommitSeq(0), &mut page);
+        }
+        data.write_at(&page, id.0 * settings.page_bytes as u64)?;
+    }
+    data.sync()?;
+    data.write_meta(&Meta {
+        kind,
+        file_id,
+        page_bytes: settings.page_bytes,
+        map_bytes: settings.map_bytes,
+        checksums: settings.checksums,
+        sequence: 0,
+        commit: CommitSeq(0),
+        state: State { table, free, page_count: META_PAGES + 2 },
+        segment_bytes,
+        anchor,
+    })?;
+    folder.sync().map_err(failed("sync the folder"))?;
+    folder.rename(UNFINISHED, DATA).map_err(failed("name the data file"))?;
+    folder.sync().map_err(failed("sync the folder"))
+}
+
+fn log_options(settings: &Settings, file_id: u64, segment_bytes: u64) -> LogOptions {
+    let log_bytes = settings.log_bytes.max(4 * segment_bytes);
+    LogOptions { file_id, segment_bytes, log_bytes, buffer_bytes: LOG_BUFFER_BYTES }
+}
+
+/// Brings the records since the last checkpoint to the file. Answers the log, ready to go on, and what the last record left.
+pub(super) fn replay(
+    folder: &Folder,
+    data: &DataFile,
+    meta: &Meta,
+    settings: &Settings,
+) -> Result<(Log, CommitSeq, State)> {
+    let disk = folder.open(LOG).map_err(|error| Error::from_io("open the log", error))?;
+    let options = log_options(settings, meta.file_id, meta.segment_bytes);
+    let recovered = read_log(&*disk, &options, meta.anchor, meta.commit)?;
+    let last = recovered.commit();
+    let mut state = meta.state;
+    for found in RecordIter::open(&*disk, &options, meta.anchor, meta.commit, last)? {
+        state = record::replay(&found?.1, |id, start, bytes| {
+            let at = id.0.checked_mul(meta.page_bytes as u64).and_then(|page| page.checked_add(start as u64));
+            let fits = |at: &u64| id.0 >= META_PAGES && *at + bytes.len() as u64 <= meta.map_bytes;
+            match at.filter(fits) {
+                Some(at) => data.write_at(bytes, at),
+                None => Err(Error::corrupt_page(id, "lies outside of the mapped file, though a log record changes it")),
+            }
+        })?;
+    }
+    data.sync()?;
+    Ok((Log::open(&*disk, options, recovered)?, last, state))
+}

@@ -1,0 +1,85 @@
+//! Walks both trees of a mapped file and accounts for every page.
+
+use super::free::{FREE, Records};
+use super::meta::{META_PAGES, State};
+use super::workspace::View;
+use super::{TABLE, Verified, pages_of};
+use crate::error::Error;
+use crate::format::node::{Cell, Node};
+use crate::format::{PageId, TableId};
+use crate::pages::{Attempt, Pages};
+
+/// A node still to be looked at, and what its parent says about it.
+struct Expected {
+    page: PageId,
+    level: Option<u8>,
+    lower: Vec<u8>,
+    upper: Option<Vec<u8>>,
+}
+
+/// Which pages were met.
+struct Met(Vec<bool>);
+
+impl Met {
+    fn note(&mut self, id: PageId, what: &str) -> Result<(), Error> {
+        match usize::try_from(id.0).ok().and_then(|at| self.0.get_mut(at)) {
+            Some(seen) if !*seen => {
+                *seen = true;
+                Ok(())
+            }
+            Some(_) => Err(Error::corrupt_page(id, format_args!("is {what}, and something else as well"))),
+            None => Err(Error::corrupt_page(id, format_args!("is {what}, but no page of the file"))),
+        }
+    }
+}
+
+/// See [`super::Store::verify`].
+pub(super) fn walk(view: &View<'_>, state: State, records: &Records) -> Attempt<Verified> {
+    let pages = usize::try_from(state.page_count.min(view.shape.pages_max)).unwrap_or(usize::MAX);
+    let mut met = Met(vec![false; pages]);
+    (0..META_PAGES).try_for_each(|id| met.note(PageId(id), "a meta page"))?;
+    let entries = walk_tree(view, state.table, TABLE, &mut met)?;
+    walk_tree(view, state.free, FREE, &mut met)?;
+    let pages_used = met.0.iter().filter(|seen| **seen).count() as u64;
+    let mut pages_free = 0;
+    for id in records.values().flatten() {
+        met.note(*id, "free")?;
+        pages_free += 1;
+    }
+    if let Some(lost) = met.0.iter().position(|seen| !seen) {
+        return Err(Error::corrupt_page(PageId(lost as u64), "is neither used nor free").into());
+    }
+    Ok(Verified { entries, pages_used, pages_free })
+}
+
+/// Answers the number of entries.
+fn walk_tree(view: &View<'_>, root: PageId, table: TableId, met: &mut Met) -> Attempt<u64> {
+    let mut entries = 0;
+    let mut todo = vec![Expected { page: root, level: None, lower: Vec::new(), upper: None }];
+    while let Some(expected) = todo.pop() {
+        met.note(expected.page, "a node")?;
+        let body = view.page(expected.page)?;
+        let node = Node::open(expected.page, &body)?;
+        node.check()?;
+        let level_fits = expected.level.is_none_or(|level| level == node.level());
+        let fences_fit = node.lower() == expected.lower && node.upper() == expected.upper.as_deref();
+        if node.table() != table.0 || !level_fits || !fences_fit {
+            return Err(node.corrupt("is not the node that its parent says").into());
+        }
+        if node.level() == 0 {
+            entries += node.count() as u64;
+            for index in 0..node.count() {
+                if let Cell::Overflow(at) = node.cell(index)? {
+                    pages_of(view, at)?.into_iter().try_for_each(|page| met.note(page, "part of a long value"))?;
+                }
+            }
+            continue;
+        }
+        for index in 0..=node.count() {
+            let lower = if index == 0 { expected.lower.clone() } else { node.key(index - 1)? };
+            let upper = if index == node.count() { expected.upper.clone() } else { Some(node.key(index)?) };
+            todo.push(Expected { page: node.child(index)?, level: Some(node.level() - 1), lower, upper });
+        }
+    }
+    Ok(entries)
+}

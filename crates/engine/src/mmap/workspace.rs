@@ -1,0 +1,303 @@
+//! What readers see and where a writer works: pages in the map, newer versions beside it, private copies on top.
+//!
+//! Everything here runs under the map's guard: a page that cannot be had reads as zeroes, and the whole operation is then
+//! thrown away. So nothing here may write outside of what its owner can drop.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+use nofault_io::mapped::MappedFile;
+
+use super::free::FreePages;
+use super::meta::{META_PAGES, State};
+use super::versions::Versions;
+use crate::error::{Error, ErrorKind};
+use crate::format::node::Node;
+use crate::format::{BlockId, CommitSeq, HEADER_BYTES, Location, PageId, Tag, check_page};
+use crate::pages::{Attempt, Edits, Pages, Wait};
+
+/// What all pages of a file have in common.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shape {
+    pub(super) page_bytes: usize,
+    pub(super) file_id: u64,
+    /// Pages that fit into the map.
+    pub(super) pages_max: u64,
+    /// Whether each access checks the page's checksum.
+    pub(super) checksums: bool,
+}
+
+impl Shape {
+    /// Where a page lies in the map.
+    pub(super) fn range(&self, id: PageId) -> Attempt<Range<usize>> {
+        if id.0 < META_PAGES || id.0 >= self.pages_max {
+            return Err(Wait::Failed(Error::corrupt_page(
+                id,
+                "lies outside of the mapped file, though something names it",
+            )));
+        }
+        let start = id.0 as usize * self.page_bytes;
+        Ok(start..start + self.page_bytes)
+    }
+}
+
+/// A whole page, header included; dereferences to its body.
+pub(super) enum PageRef<'a> {
+    /// In the map, or in somebody's private copy.
+    Borrowed(&'a [u8]),
+    /// A version kept beside the map.
+    Shared(Arc<[u8]>),
+}
+
+impl PageRef<'_> {
+    /// Header and body.
+    pub(super) fn image(&self) -> &[u8] {
+        match self {
+            Self::Borrowed(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+}
+
+impl Deref for PageRef<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.image()[HEADER_BYTES..]
+    }
+}
+
+/// Pages as of one commit.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    pub(super) shape: Shape,
+    pub(super) map: &'a MappedFile,
+    /// Versions that are not in the map yet, and the commit that is wanted.
+    pub(super) versions: Option<(&'a Versions, CommitSeq)>,
+}
+
+impl<'a> View<'a> {
+    fn look(&self, id: PageId) -> Attempt<PageRef<'a>> {
+        let range = self.shape.range(id)?;
+        if let Some(page) = self.versions.and_then(|(versions, at)| versions.find(id, at)) {
+            return Ok(PageRef::Shared(page));
+        }
+        // SAFETY: the protocols see to it that a page in the map does not change while somebody may look at it: `shadow` writes
+        // only to pages that no reader and no meta page can reach; the logged stores copy a version into the map only when
+        // every reader finds it, or a newer one, beside the map (see `logged`).
+        let bytes =
+            unsafe { self.map.slice(range) }.map_err(|error| Error::from_io(format_args!("page {id}"), error))?;
+        if self.shape.checksums {
+            let at = Location { block: BlockId(id.0), tag: Tag::of_page(bytes) };
+            check_page(self.shape.file_id, id, at, bytes)?;
+        }
+        Ok(PageRef::Borrowed(bytes))
+    }
+}
+
+impl Pages for View<'_> {
+    type Page<'b>
+        = PageRef<'b>
+    where
+        Self: 'b;
+
+    fn page_bytes(&self) -> usize {
+        self.shape.page_bytes
+    }
+
+    fn page(&self, id: PageId) -> Attempt<PageRef<'_>> {
+        self.look(id)
+    }
+}
+
+/// Where edited pages are.
+enum Target<'a> {
+    /// In user memory.
+    Heap { base: View<'a>, copies: BTreeMap<PageId, Box<[u8]>> },
+    /// In a private map: the operating system makes the copy at the first store into each page.
+    Private { shape: Shape, map: &'a MappedFile },
+}
+
+/// The edits of one commit.
+pub(super) struct Workspace<'a> {
+    target: Target<'a>,
+    /// Pages that were there before and were edited.
+    edited: BTreeSet<PageId>,
+    /// Pages that this commit allocated.
+    fresh: BTreeSet<PageId>,
+    /// Every page that was ever stored into, those freed since included.
+    stored_to: BTreeSet<PageId>,
+    pub(super) state: State,
+    pub(super) free: FreePages<'a>,
+}
+
+impl<'a> Workspace<'a> {
+    /// Works on copies in user memory.
+    pub(super) fn copying(base: View<'a>, state: State, free: FreePages<'a>) -> Self {
+        Self::new(Target::Heap { base, copies: BTreeMap::new() }, state, free)
+    }
+
+    /// Works in a private map. What an abandoned commit stored there is the caller's to restore: [`Workspace::into_stored_to`].
+    ///
+    /// # Safety
+    /// Nobody else looks at the map while the workspace lives.
+    pub(super) unsafe fn in_private(shape: Shape, map: &'a MappedFile, state: State, free: FreePages<'a>) -> Self {
+        Self::new(Target::Private { shape, map }, state, free)
+    }
+
+    fn new(target: Target<'a>, state: State, free: FreePages<'a>) -> Self {
+        Self { target, edited: BTreeSet::new(), fresh: BTreeSet::new(), stored_to: BTreeSet::new(), state, free }
+    }
+
+    fn shape(&self) -> Shape {
+        match &self.target {
+            Target::Heap { base, .. } => base.shape,
+            Target::Private { shape, .. } => *shape,
+        }
+    }
+
+    /// Pages that are other than before, in order.
+    pub(super) fn touched(&self) -> Vec<PageId> {
+        self.edited.union(&self.fresh).copied().collect()
+    }
+
+    /// The private copies: all that this commit changed, where it works on copies.
+    pub(super) fn into_copies(self) -> BTreeMap<PageId, Box<[u8]>> {
+        match self.target {
+            Target::Heap { copies, .. } => copies,
+            Target::Private { .. } => BTreeMap::new(),
+        }
+    }
+
+    /// Pages that an abandoned commit may have changed in its private map.
+    pub(super) fn into_stored_to(self) -> BTreeSet<PageId> {
+        self.stored_to
+    }
+
+    /// A page with its header.
+    pub(super) fn image_mut(&mut self, id: PageId) -> Attempt<&mut [u8]> {
+        let range = self.shape().range(id)?;
+        match &mut self.target {
+            Target::Heap { base, copies } => match copies.entry(id) {
+                std::collections::btree_map::Entry::Occupied(copy) => Ok(copy.into_mut()),
+                std::collections::btree_map::Entry::Vacant(place) => Ok(place.insert(base.look(id)?.image().into())),
+            },
+            Target::Private { map, .. } => {
+                self.stored_to.insert(id);
+                // SAFETY: nobody else looks, by the promise of `in_private`; `&mut self` excludes the slices given out before.
+                let image = unsafe { map.slice_mut(range) };
+                Ok(image.map_err(|error| Error::from_io(format_args!("page {id}"), error))?)
+            }
+        }
+    }
+
+    /// An id for a page of this commit.
+    fn new_id(&mut self) -> Attempt<PageId> {
+        if let Some(id) = self.free.take() {
+            return Ok(id);
+        }
+        let (id, shape) = (PageId(self.state.page_count), self.shape());
+        if id.0 >= shape.pages_max {
+            let what = format!(
+                "the map of {} bytes is full, or a long reader keeps its free pages",
+                shape.pages_max * shape.page_bytes as u64
+            );
+            return Err(Wait::Failed(Error::new(ErrorKind::NoSpace, what)));
+        }
+        self.state.page_count += 1;
+        Ok(id)
+    }
+
+    /// The edited pages that still stand in their old places, of tree nodes of one level.
+    pub(super) fn in_old_place(&self, level: u8) -> Attempt<Vec<PageId>> {
+        let mut found = Vec::new();
+        for id in &self.edited {
+            if Node::open(*id, &self.page(*id)?)?.level() == level {
+                found.push(*id);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether no page stands in its old place.
+    pub(super) fn all_moved(&self) -> bool {
+        self.edited.is_empty()
+    }
+
+    /// Gives an edited page another place, so that the old one stays as it is. Answers the place.
+    pub(super) fn move_page(&mut self, id: PageId) -> Attempt<PageId> {
+        let moved = self.new_id()?;
+        if let Target::Heap { copies, .. } = &mut self.target
+            && let Some(copy) = copies.remove(&id)
+        {
+            copies.insert(moved, copy);
+        }
+        self.edited.remove(&id);
+        self.fresh.insert(moved);
+        self.free.give(id);
+        Ok(moved)
+    }
+}
+
+impl Pages for Workspace<'_> {
+    type Page<'b>
+        = PageRef<'b>
+    where
+        Self: 'b;
+
+    fn page_bytes(&self) -> usize {
+        self.shape().page_bytes
+    }
+
+    fn page(&self, id: PageId) -> Attempt<PageRef<'_>> {
+        match &self.target {
+            Target::Heap { base, copies } => match copies.get(&id) {
+                Some(copy) => Ok(PageRef::Borrowed(copy)),
+                None => base.look(id),
+            },
+            Target::Private { shape, map } => {
+                // Sealed when the commit ends, not before.
+                let checksums = shape.checksums && !self.stored_to.contains(&id);
+                View { shape: Shape { checksums, ..*shape }, map, versions: None }.look(id)
+            }
+        }
+    }
+}
+
+impl Edits for Workspace<'_> {
+    fn reserve(&mut self, _frames: usize) -> Attempt<()> {
+        Ok(())
+    }
+
+    fn edit(&mut self, id: PageId) -> Attempt<&mut [u8]> {
+        if !self.fresh.contains(&id) {
+            self.edited.insert(id);
+        }
+        Ok(&mut self.image_mut(id)?[HEADER_BYTES..])
+    }
+
+    fn allocate(&mut self, _near: PageId) -> Attempt<(PageId, &mut [u8])> {
+        let id = self.new_id()?;
+        self.fresh.insert(id);
+        if let Target::Heap { base, copies } = &mut self.target {
+            // Not even looked at: its old content means nothing.
+            copies.insert(id, vec![0; base.shape.page_bytes].into());
+        }
+        let image = self.image_mut(id)?;
+        image.fill(0);
+        Ok((id, &mut image[HEADER_BYTES..]))
+    }
+
+    fn free(&mut self, id: PageId) {
+        if let Target::Heap { copies, .. } = &mut self.target {
+            copies.remove(&id);
+        }
+        self.edited.remove(&id);
+        if self.fresh.remove(&id) {
+            self.free.give_back(id);
+        } else {
+            self.free.give(id);
+        }
+    }
+}

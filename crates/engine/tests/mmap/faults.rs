@@ -1,0 +1,85 @@
+//! What a map makes of damaged files: errors where it can be done, and the honest absence of one where it cannot.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+
+use nofault::error::ErrorKind;
+use nofault::mmap::Settings;
+
+use crate::{PROTOCOLS, create, folder, open, tiny};
+
+#[test]
+fn a_file_truncated_under_the_map_is_an_error_and_no_signal() {
+    for protocol in PROTOCOLS {
+        let folder = folder();
+        let settings = Settings { page_bytes: 4096, ..tiny(protocol) };
+        let store = create(folder.path(), &settings).unwrap();
+        for number in 0..300u32 {
+            store.put(number.to_be_bytes(), vec![7; 500]).unwrap();
+        }
+        store.checkpoint().unwrap();
+        store.remap().unwrap();
+        let data = OpenOptions::new().write(true).open(folder.path().join("data")).unwrap();
+        data.set_len(8192).unwrap();
+        let error = store.get(&0u32.to_be_bytes()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{protocol:?}: {error}");
+        assert!(error.to_string().contains("truncated"), "{protocol:?}: {error}");
+        assert!(store.snapshot().range(b"", None).any(|entry| entry.is_err()));
+        store.put("k", "v").unwrap_err();
+        drop(store);
+        assert_eq!(open(folder.path(), &settings).err().unwrap().kind(), ErrorKind::Corrupt, "{protocol:?}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_found_where_every_access_checks() {
+    for protocol in PROTOCOLS {
+        for checksums in [true, false] {
+            let folder = folder();
+            let settings = Settings { page_bytes: 4096, checksums, ..tiny(protocol) };
+            let store = create(folder.path(), &settings).unwrap();
+            store.put("key", "the right value").unwrap();
+            drop(store);
+            drop(open(folder.path(), &settings).unwrap());
+            let data = OpenOptions::new().read(true).write(true).open(folder.path().join("data")).unwrap();
+            let mut bytes = std::fs::read(folder.path().join("data")).unwrap();
+            let places: Vec<_> =
+                bytes.windows(15).enumerate().filter(|(_, part)| *part == b"the right value").collect();
+            let places: Vec<_> = places.into_iter().map(|(at, _)| at).collect();
+            for at in places {
+                bytes[at + 4] = b'n';
+                data.write_all_at(&bytes[at + 4..at + 5], at as u64 + 4).unwrap();
+            }
+            let store = open(folder.path(), &settings).unwrap();
+            match (checksums, store.get(b"key")) {
+                (true, answer) => assert_eq!(answer.unwrap_err().kind(), ErrorKind::Corrupt, "{protocol:?}"),
+                // Nobody looked: the wrong answer that the lab shows.
+                (false, answer) => assert_eq!(answer.unwrap(), Some(b"the night value".to_vec()), "{protocol:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_map_refuses_and_goes_on_when_there_is_room() {
+    for protocol in PROTOCOLS {
+        let folder = folder();
+        let settings = Settings { map_bytes: 128 << 10, ..tiny(protocol) };
+        let store = create(folder.path(), &settings).unwrap();
+        let mut count = 0u32;
+        let error = loop {
+            match store.put(count.to_be_bytes(), vec![1; 100]) {
+                Ok(()) => count += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{protocol:?}: {error}");
+        assert_eq!(store.verify().unwrap().entries, u64::from(count), "{protocol:?}");
+        // Deleting needs a few pages where pages are copied: LMDB has the same.
+        let deleted = (0..count).take_while(|number| store.delete(number.to_be_bytes()).is_ok()).count();
+        if deleted > 0 {
+            assert_eq!(store.verify().unwrap().entries, u64::from(count) - deleted as u64);
+        }
+        assert!(deleted > 0 || matches!(protocol, nofault::mmap::Protocol::Shadow(_)), "{protocol:?}");
+    }
+}

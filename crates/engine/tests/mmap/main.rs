@@ -1,0 +1,59 @@
+//! The stores over mapped files: one body of tests over every protocol.
+//!
+//! A map cannot be simulated, so power cuts are imitated: a copy of the file as of its last sync and one of what the page cache
+//! has later are mixed sector by sector.
+
+#![cfg(feature = "mmap")]
+#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
+mod crashes;
+mod faults;
+mod model;
+mod sharing;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use nofault::error::Result;
+use nofault::mmap::{Protocol, Settings, Store, WriteBack};
+
+const PROTOCOLS: [Protocol; 5] = [
+    Protocol::OsCow,
+    Protocol::UserCow(WriteBack::Map),
+    Protocol::UserCow(WriteBack::Call),
+    Protocol::Shadow(WriteBack::Map),
+    Protocol::Shadow(WriteBack::Call),
+];
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Tall trees, little log, few private pages: everything that happens now and then happens often.
+fn tiny(protocol: Protocol) -> Settings {
+    Settings {
+        page_bytes: 512,
+        map_bytes: 4 << 20,
+        log_bytes: 256 << 10,
+        private_bytes_max: 64 << 10,
+        background_thread: false,
+        ..Settings::new(protocol)
+    }
+}
+
+fn create(path: &Path, settings: &Settings) -> Result<Store> {
+    // SAFETY: nobody else knows the folder.
+    unsafe { Store::create(path, settings) }
+}
+
+fn open(path: &Path, settings: &Settings) -> Result<Store> {
+    // SAFETY: as above; what some tests do to the file on purpose, they do knowing what they test.
+    unsafe { Store::open(path, settings) }
+}
+
+fn content(store: &Store) -> Model {
+    store.snapshot().range(b"", None).map(Result::unwrap).collect()
+}
+
+/// A folder on the disk that the sources are on: not on tmpfs.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
