@@ -57,10 +57,11 @@ fn each_touch_is_a_fault() {
     let cells = plan(&config(), &available(folder.path())).cells;
     for contender in ["mmap-shared", "mmap-own", "mmap-unmap-page"] {
         let spec = cells.iter().find(|spec| spec.contender == contender).unwrap();
-        let outcome = run(spec).unwrap();
-        // Faults of other tests in this process count as well; fewer than touches there cannot be.
-        let faults = outcome.counters["minor_faults"];
-        assert!(faults > outcome.ops as f64 * 0.9, "{contender}: {faults} faults for {} touches", outcome.ops);
+        let outcome = run(&CellSpec { duration_s: 0.4, ..spec.clone() }).unwrap();
+        // From tick to tick, as the first counters are read while the work has begun. Faults of other tests in this process
+        // count as well; fewer than touches there cannot be.
+        let (faults, ops) = (outcome.counter("minor_faults").unwrap(), outcome.steady.unwrap().ops);
+        assert!(faults > ops as f64 * 0.8, "{contender}: {faults} faults for {ops} touches");
     }
 }
 
