@@ -23,6 +23,10 @@ pub(crate) fn run(arguments: LabArguments, cancel: &Arc<AtomicBool>) -> Result<E
             run::child::serve(std::io::stdin(), std::io::stdout(), cancel)?;
             Ok(ExitCode::SUCCESS)
         }
+        Some(LabCommand::Subject) => {
+            nofault_lab::experiment::errors::subject::serve(std::io::stdin(), std::io::stdout())?;
+            Ok(ExitCode::SUCCESS)
+        }
         Some(LabCommand::Report { result, out, json }) => remake_report(&result, out, json),
         Some(LabCommand::Compare { before, after, threshold, json }) => {
             compare_results(&before, &after, threshold, json)

@@ -100,12 +100,15 @@ pub(crate) enum LabCommand {
     /// One cell, called by the lab itself.
     #[command(hide = true)]
     Cell,
+    /// A process that meets a fault, called by a cell of `errors`.
+    #[command(hide = true)]
+    Subject,
 }
 
 /// The flags of a run. Each changes one value of the preset or of the configuration file.
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// Which experiments: random, scan, async, access, eviction, translate. All by default.
+    /// Which experiments: random, scan, async, access, errors, eviction, translate. All by default.
     #[arg(value_name = "EXPERIMENT")]
     experiments: Vec<String>,
     /// How thorough: quick (about two minutes), standard (sweeps and repeats), paper (its sizes and durations).
@@ -260,6 +263,7 @@ impl RunArguments {
             config.random.ram_cell_s = seconds;
             config.scan.cell_s = seconds;
             config.access.cell_s = seconds;
+            config.errors.cell_s = seconds;
             config.eviction.cell_s = seconds;
             config.translate.cell_s = seconds;
         }

@@ -124,7 +124,7 @@ pub fn compare(a: &RecordFile, b: &RecordFile, threshold: f64) -> Comparison {
 
 impl Comparison {
     fn add(&mut self, old: &Group<'_>, new: &Group<'_>) {
-        let metric = Metric::primary(old.spec.experiment);
+        let metric = Metric::of_spec(old.spec);
         if let Some(warning) = conditions(old, new) {
             self.warnings.push(warning);
         }

@@ -2,12 +2,15 @@
 //! in the record, and `nofault lab --config records.ndjson` runs it again.
 
 mod eviction;
+mod faults;
 mod translate;
 
 use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+
+pub use faults::ErrorsConfig;
 
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format::bytes;
@@ -65,6 +68,8 @@ pub struct Config {
     pub async_: AsyncConfig,
     /// Experiment `access`.
     pub access: AccessConfig,
+    /// Experiment `errors`.
+    pub errors: ErrorsConfig,
     /// Experiment `eviction`.
     pub eviction: EvictionConfig,
     /// Experiment `translate`.
@@ -83,6 +88,8 @@ pub enum ExperimentId {
     Async,
     /// One thread, random reads and overwrites, syncs.
     Access,
+    /// What happens when I/O fails.
+    Errors,
     /// What holds up the eviction of mapped pages.
     Eviction,
     /// From a page's id to its bytes, in memory.
@@ -91,7 +98,8 @@ pub enum ExperimentId {
 
 impl ExperimentId {
     /// All of them, in the order they run and are reported.
-    pub const ALL: [Self; 6] = [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Eviction, Self::Translate];
+    pub const ALL: [Self; 7] =
+        [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Errors, Self::Eviction, Self::Translate];
 
     /// The name on the command line and in records.
     pub fn name(self) -> &'static str {
@@ -100,6 +108,7 @@ impl ExperimentId {
             Self::Scan => "scan",
             Self::Async => "async",
             Self::Access => "access",
+            Self::Errors => "errors",
             Self::Eviction => "eviction",
             Self::Translate => "translate",
         }
@@ -112,6 +121,11 @@ impl ExperimentId {
 
     /// Whether its cells read data that must not fit in memory.
     pub fn needs_limit(self) -> bool {
+        !matches!(self, Self::Async | Self::Errors | Self::Translate)
+    }
+
+    /// Whether it reads the large data file.
+    pub fn needs_file(self) -> bool {
         !matches!(self, Self::Async | Self::Translate)
     }
 
@@ -122,6 +136,7 @@ impl ExperimentId {
             Self::Scan => "How fast can a file be scanned, from one device and from several?",
             Self::Async => "Does `await` help when the file is mapped?",
             Self::Access => "What does one thread get from each way to read, overwrite and sync?",
+            Self::Errors => "What happens when I/O fails, and what does it cost to notice?",
             Self::Eviction => "Which of the three bottlenecks holds up the eviction of mapped pages?",
             Self::Translate => "Can a buffer pool match a map when everything is in memory?",
         }
@@ -313,6 +328,7 @@ impl Config {
                 open_loop_shares: vec![0.5],
                 ring_setups: false,
             },
+            errors: ErrorsConfig::preset(preset),
             eviction: EvictionConfig::quick(),
             translate: TranslateConfig::quick(),
         };
@@ -456,6 +472,8 @@ impl Config {
             counts("access.batches", &self.access.batches, 4096),
             counts("access.writes_per_sync", &[self.access.writes_per_sync], 1 << 20),
             positive("access.open_loop_shares", &self.access.open_loop_shares),
+            positive("errors.cell_s", &[self.errors.cell_s]),
+            self.errors.working_sets.iter().try_for_each(|bytes| at_least("errors.working_sets", *bytes, 4096)),
             positive("eviction.cell_s", &[self.eviction.cell_s, self.eviction.part_s]),
             counts("eviction.threads", &self.eviction.threads, 4096),
             counts("eviction.scan_threads", &[self.eviction.scan_threads], 4096),

@@ -6,12 +6,14 @@
 
 pub mod access;
 pub mod async_hazard;
+pub mod errors;
 pub mod eviction;
 pub mod random;
 mod reads;
 pub mod scan;
 pub mod translate;
 
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use nofault_io::counters::Watch;
@@ -41,6 +43,8 @@ pub struct Available {
     pub ram_memory: MemoryLimit,
     /// Version of fio where it is installed.
     pub fio: Option<String>,
+    /// The lab's folder, for what cells make themselves.
+    pub folder: PathBuf,
     /// The ways to make memory full, for `eviction`.
     pub reclaim: Vec<eviction::Reclaim>,
     /// Memory that is free for the cells now; `None` where it is not known.
@@ -54,7 +58,9 @@ pub struct Available {
 pub struct Plan {
     /// Cells, all with `repeat` 0.
     pub cells: Vec<CellSpec>,
-    /// How often to measure them; `None` takes `Config::repeats`.
+    /// Cells whose outcome is no matter of chance: measured once, before the others.
+    pub once: Vec<CellSpec>,
+    /// How often to measure `cells`; `None` takes `Config::repeats`.
     pub repeats: Option<u32>,
     /// What cannot be measured here.
     pub skips: Vec<Skip>,
@@ -77,6 +83,7 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
         ExperimentId::Scan => scan::plan(config, available),
         ExperimentId::Async => async_hazard::plan(config, available),
         ExperimentId::Access => access::plan(config, available),
+        ExperimentId::Errors => errors::plan(config, available),
         ExperimentId::Eviction => eviction::plan(config, available),
         ExperimentId::Translate => translate::plan(config, available),
     }
@@ -98,6 +105,7 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
         ExperimentId::Scan => scan::execute(spec, context),
         ExperimentId::Async => async_hazard::execute(spec, context),
         ExperimentId::Access => access::execute(spec, context),
+        ExperimentId::Errors => errors::execute(spec, context),
         ExperimentId::Eviction => eviction::execute(spec, context),
         ExperimentId::Translate => translate::execute(spec, context),
     }

@@ -7,6 +7,7 @@ mod access;
 mod asynchronous;
 mod doubts;
 mod eviction;
+pub(crate) mod faults;
 mod paging;
 mod pool;
 mod translate;
@@ -70,6 +71,7 @@ pub fn findings(file: &RecordFile, summary: &Summary<'_>) -> Vec<Finding> {
     asynchronous::find(summary, &mut all);
     pool::find(summary, &mut all);
     access::find(summary, &mut all);
+    faults::errors(summary, &mut all);
     eviction::find(summary, &mut all);
     translate::find(summary, &mut all);
     doubts::find(file, summary, &mut all);

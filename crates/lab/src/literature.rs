@@ -212,6 +212,23 @@ static TABLES: &[LiteratureTable] = &[
     },
     LiteratureTable {
         source: &PAPER,
+        experiment: ExperimentId::Errors,
+        variant: "",
+        devices: 1,
+        title: "What the paper says of errors (§3.3)",
+        unit: Unit::Count,
+        columns: &[],
+        rows: &[],
+        remarks: &[
+            "No figures, three statements. One: a mapped page has to be verified at every access, as the kernel may have evicted and read it again; \
+             a pool verifies when it loads.",
+            "Two: pointers gone astray in a memory-unsafe language can change mapped pages, which then go to disk unnoticed; a pool can check a page \
+             before it writes it.",
+            "Three: a failed read or write is a SIGBUS wherever the memory is touched, where a call would have returned an error at one place.",
+        ],
+    },
+    LiteratureTable {
+        source: &PAPER,
         experiment: ExperimentId::Eviction,
         variant: "random",
         devices: 1,

@@ -245,6 +245,9 @@ pub struct Outcome {
     pub cache_method: String,
     /// Figures special to an experiment, by name with unit.
     pub figures: BTreeMap<String, f64>,
+    /// What was said and seen, in words, by name: `said`, `ended`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub texts: BTreeMap<String, String>,
     /// What makes this cell doubtful: another user of the device, CPU steal, too few ticks.
     pub warnings: Vec<String>,
     /// The cell was cut short; its figures cover what was done until then.

@@ -5,6 +5,7 @@
 
 mod beside;
 mod charts;
+mod faults;
 mod figures;
 mod svg;
 mod text;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
-use crate::experiment::translate::TIME_PER_OP;
+use crate::experiment::{errors, translate::TIME_PER_OP};
 use crate::format::Unit;
 use crate::record::file::RecordFile;
 use crate::record::{Cell, CellSpec, ExperimentId, Outcome, Params};
@@ -99,6 +99,8 @@ pub enum Metric {
     Amplification,
     /// A percentile of a latency, in per mille: `Latency("op", 990)`; 1000 is the largest.
     Latency(&'static str, u16),
+    /// A figure of the experiment's own, by its name in [`Outcome::figures`].
+    Figure(&'static str),
 }
 
 impl Metric {
@@ -136,6 +138,7 @@ impl Metric {
                 over(waited.or_else(|| outcome.counter("psi_memory_some_us"))? / 1e4, elapsed_s)
             }
             Self::Amplification => over(outcome.counter("device_read_bytes")?, bytes as f64),
+            Self::Figure(name) => outcome.figures.get(name).copied(),
             Self::Latency(name, per_mille) => {
                 let latency = outcome.latency.get(name).filter(|latency| latency.count > 0)?;
                 let ns = match per_mille {
@@ -157,7 +160,7 @@ impl Metric {
             Self::BytesPerS => Unit::BytesPerSecond,
             Self::SystemCpuPerGb => Unit::Seconds,
             Self::Seconds | Self::TimePerOp | Self::CpuPerOp | Self::CpuPerGb | Self::Latency(..) => Unit::Seconds,
-            Self::ShootdownsPerEvicted | Self::ScannedPerEvicted => Unit::Count,
+            Self::ShootdownsPerEvicted | Self::ScannedPerEvicted | Self::Figure(_) => Unit::Count,
             Self::KswapdShare | Self::MemoryPressure => Unit::Percent,
             Self::Amplification => Unit::Ratio,
         }
@@ -165,17 +168,25 @@ impl Metric {
 
     /// Whether more is better.
     pub fn more_is_better(self) -> bool {
-        matches!(self, Self::OpsPerS | Self::BytesPerS)
+        matches!(self, Self::OpsPerS | Self::BytesPerS | Self::Figure("detected"))
     }
 
     /// What an experiment is judged by.
     pub fn primary(experiment: ExperimentId) -> Self {
         match experiment {
-            ExperimentId::Random | ExperimentId::Access => Self::OpsPerS,
+            ExperimentId::Random | ExperimentId::Access | ExperimentId::Errors => Self::OpsPerS,
             ExperimentId::Scan => Self::BytesPerS,
             ExperimentId::Async => Self::Seconds,
             ExperimentId::Translate => Self::TimePerOp,
             ExperimentId::Eviction => Self::CpuPerGb,
+        }
+    }
+
+    /// What a cell is judged by: a variant may be judged by something else than its experiment.
+    pub fn of_spec(spec: &CellSpec) -> Self {
+        match spec.experiment {
+            ExperimentId::Errors if errors::FAULTS.contains(&spec.variant.as_str()) => Self::Figure("detected"),
+            experiment => Self::primary(experiment),
         }
     }
 }
@@ -213,6 +224,8 @@ impl Family {
         let has = |word: &str| contender.contains(word);
         match () {
             () if has("fio") => Self::Baseline,
+            () if has("check-every-access") || has("no-check") => Self::Mapped,
+            () if has("check-every-load") => Self::Direct,
             () if has("pool") => Self::Pool,
             () if has("array") || has("hash") || has("swizzled") => Self::Pool,
             () if has("uring") || has("engine") => Self::Ring,
@@ -256,7 +269,7 @@ impl<'a> Group<'a> {
 
     /// The metric this experiment is judged by.
     pub fn primary(&self) -> Option<Spread> {
-        self.spread(Metric::primary(self.spec.experiment))
+        self.spread(Metric::of_spec(self.spec))
     }
 
     /// What the contender is.
@@ -266,7 +279,7 @@ impl<'a> Group<'a> {
 
     /// The repeat whose primary metric is the (lower) median: what a time series shows.
     pub fn typical(&self) -> Option<&'a Cell> {
-        let metric = Metric::primary(self.spec.experiment);
+        let metric = Metric::of_spec(self.spec);
         let mut cells: Vec<_> =
             self.good.iter().filter_map(|cell| metric.of(&cell.outcome).map(|value| (value, *cell))).collect();
         cells.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -425,6 +438,14 @@ pub fn contender_title(id: &str) -> String {
         "async-mmap" => "async mmap",
         "async-read" => "async read",
         "async-uring" => "async io_uring",
+        "mmap-readonly" => "mmap, read-only",
+        "mmap-guarded" => "mmap, guarded",
+        "mmap-guarded-checked" => "mmap, guarded, checked at every access",
+        "pread-direct-checked" => "pread O_DIRECT, checked at load",
+        "engine-dirty" => "engine, changed page",
+        "no-check" => "mmap, no check",
+        "check-every-access" => "mmap, checked at every access",
+        "check-every-load" => "own memory, checked at load",
         "async-mmap-yield" => "async mmap, yielding",
         "pool" => "nofault pool",
         "pool-tasks" => "nofault pool, tasks",
@@ -470,7 +491,9 @@ pub fn parameters(params: &Params) -> String {
         "rate_share" => format!("rate ×{value}"),
         "buffers" => format!("{value} buffers"),
         "pin" => "on one CPU".into(),
-        "working_set" => value.parse().map_or_else(|_| value.clone(), crate::format::bytes),
+        "working_set" => {
+            value.parse().map_or_else(|_| value.clone(), |bytes| format!("{} of data", crate::format::bytes(bytes)))
+        }
         name => format!("{} {value}", name.replace('_', " ")),
     }));
     parts.join(", ")

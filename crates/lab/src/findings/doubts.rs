@@ -245,7 +245,10 @@ fn traffic<'s, 'a>(group: &'s Group<'a>, doubts: &mut Doubts<'s, 'a>) {
 }
 
 fn single_runs(summary: &Summary<'_>, all: &mut Vec<Finding>) {
-    let single: Vec<&Group<'_>> = summary.groups.iter().filter(|group| group.good.len() == 1).collect();
+    // Outcomes are no figures of chance: one run is all they need.
+    let by_chance = |group: &&Group<'_>| !matches!(Metric::of_spec(group.spec), Metric::Figure(_));
+    let single: Vec<&Group<'_>> =
+        summary.groups.iter().filter(by_chance).filter(|group| group.good.len() == 1).collect();
     if single.is_empty() {
         return;
     }

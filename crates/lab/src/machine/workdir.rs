@@ -8,8 +8,8 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::data;
 use super::system::{fail, human_bytes};
+use super::{data, scratch};
 use crate::error::{LabError, LabErrorKind, Result};
 
 const LOCK: &str = "nofault-lab.lock";
@@ -48,6 +48,7 @@ impl WorkDir {
                 folder.cleaned.push(told);
             }
         }
+        folder.cleaned.extend(scratch::sweep(&folder.path)?);
         Ok(folder)
     }
 
@@ -108,6 +109,8 @@ impl WorkDir {
 impl Drop for WorkDir {
     fn drop(&mut self) {
         let _ = self.remove_data();
+        // A cell that was killed could not do it itself.
+        let _ = scratch::sweep(&self.path);
         // Removed while it is locked: who opened it meanwhile finds that its name is gone and opens it again.
         let _ = fs::remove_file(self.path.join(LOCK));
         let _ = self.lock.unlock();

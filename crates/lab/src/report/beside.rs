@@ -43,6 +43,16 @@ pub(crate) fn literature(table: &LiteratureTable, summary: &Summary<'_>) -> Figu
         cells.push(row.note.to_owned());
         data.rows.push(cells);
     }
+    if table.rows.is_empty() {
+        // Words only: the remarks beside it.
+        return Figure {
+            title: table.title.into(),
+            lead: String::new(),
+            legend: Vec::new(),
+            svg: String::new(),
+            table: Table::default(),
+        };
+    }
     let chart = Rows { axis: table.columns.join(" and "), unit: table.unit, log: true, rows };
     let title = table.title.to_owned();
     let mark = |mark, label: &str| Legend { tone: "t6", dash: 0, mark, label: label.into() };

@@ -4,6 +4,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::charts::{Lines, Mark, MarkKind, Panel, Row, Rows, Series};
+use crate::experiment::errors;
 use crate::format::{Unit, digits};
 use crate::record::{CacheState, Cell, ExperimentId, Tick};
 use crate::summary::{Family, Group, Metric, Summary, contender_title, is_plain, parameters, target_title};
@@ -48,7 +49,7 @@ impl Table {
 
 /// All figures of an experiment.
 pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Figure> {
-    let mut figures = Vec::new();
+    let mut figures = if experiment == ExperimentId::Errors { super::faults::faults(summary) } else { Vec::new() };
     for (variant, target) in summary.places(experiment) {
         let mut groups = summary.at(experiment, variant, target);
         if experiment != ExperimentId::Async {
@@ -84,6 +85,11 @@ pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Fi
                 figures.extend(latencies(&groups, &place, "op", "operation"));
                 figures.extend(latencies(&groups, &place, "sync", "sync"));
             }
+            ExperimentId::Errors if variant == errors::CHECKSUM_COST => {
+                figures.extend(rates(&groups, &place, Metric::OpsPerS, "accesses per second"));
+            }
+            // Outcomes of faults: told above, all in one table.
+            ExperimentId::Errors => {}
             ExperimentId::Eviction if target == "memory" => {
                 figures.extend(rates(&groups, &place, Metric::TimePerOp, "time of one operation"));
                 figures.extend(costs(&groups, &place, Metric::CpuPerOp, "CPU time per page"));

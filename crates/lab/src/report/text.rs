@@ -124,6 +124,14 @@ fn in_general(id: ExperimentId) -> &'static str {
              Open-loop: each contender first finds its closed-loop rate in the cell's first quarter, then is asked at a share of it, timed from when \
              each read was due."
         }
+        ExperimentId::Errors => {
+            "Each fault is made for real and met by a process of its own: a file cut under an open store, a file system of the lab's own (FUSE) \
+             that fails one page and later delivers it again, a bit flipped on disk, a bit flipped in memory through a pointer that points \
+             where it should not. The process reads half of 256 pages, the fault comes, it reads all; then the repair, and all once more; \
+             after a stray write it syncs, and another process reads what is on disk. What is right is judged by the lab, what was noticed by the \
+             store alone. Plain mappings are used as they are; guarded ones turn SIGBUS into an error; checked ones also verify a page's \
+             checksum at every access. Checksum-cost: one thread loads a word of random pages, all in memory."
+        }
         ExperimentId::Eviction => {
             "`faults` and `shootdowns` take a mechanism apart, over a file in memory: the CPU time of a fault of a cached page by threads, in one \
              map for all, in a map for each, and as a read call; and the time to fault a page in and take it out of the map again, alone and while \
@@ -166,6 +174,12 @@ pub(crate) fn change(id: ExperimentId) -> &'static [&'static str] {
             "A device with a write cache that survives power loss: syncs become cheap, and overwrites are judged by their rate alone.",
             "Data in memory: then the page cache answers, and O_DIRECT is the slow one.",
             "A higher fixed rate: close to saturation, open-loop latency grows without bound while the closed loop looks the same.",
+        ],
+        ExperimentId::Errors => &[
+            "Pages that are read whole anyway: the checksum's bytes are then in the CPU's caches, and its price falls to the arithmetic.",
+            "Data that does not fit in memory: where every access is a load, both ways check equally often.",
+            "A file system with checksums of its own (btrfs, ZFS): it finds what flips on disk, and tells a mapping by SIGBUS.",
+            "A read-only mapping: a stray write ends the process instead of the data.",
         ],
         ExperimentId::Eviction => &[
             "More CPUs: each shootdown then interrupts more of them, and more threads meet in one page table.",

@@ -74,13 +74,14 @@ impl Prepared {
         let dir = WorkDir::open(&config.dir, true)?;
         notes.extend(dir.cleaned().iter().cloned());
         let runs = |id| config.experiments.contains(&id);
-        let needs_file = config.experiments.iter().any(|id| id.needs_limit());
+        let needs_file = config.experiments.iter().any(|id| id.needs_file());
         let ram_wanted = Wanted { seed: config.seed, data_bytes: whole_blocks(config.ram_data_bytes) };
         let mut prepared = Self {
             available: Available {
                 fio: fio_version(config)?,
                 memory_available_bytes: system::meminfo_bytes("MemAvailable"),
                 root: system::is_root(),
+                folder: dir.path().to_path_buf(),
                 ..Available::default()
             },
             ram_devices: Vec::new(),
@@ -273,6 +274,8 @@ impl Prepared {
     pub(super) fn close(self) -> Result<()> {
         let Self { ram_devices, pool, dirs, .. } = self;
         drop(ram_devices);
+        // A cell that was killed while it served a file system could not unmount it, and it lies in a folder.
+        let _ = machine::faulty::remove_leftovers();
         drop(pool);
         // All of them, also when one fails.
         let closed: Vec<Result<()>> = dirs.into_iter().map(WorkDir::close).collect();

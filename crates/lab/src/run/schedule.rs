@@ -39,6 +39,7 @@ impl Schedule {
                     schedule.skips.push(skip);
                 }
             }
+            schedule.cells.extend(plan.once);
             for repeat in 0..plan.repeats.unwrap_or(config.repeats) {
                 let round = plan.cells.iter().map(|spec| CellSpec { repeat, ..spec.clone() });
                 if repeat % 2 == 0 { schedule.cells.extend(round) } else { schedule.cells.extend(round.rev()) }

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
+use crate::experiment::errors;
 use crate::findings::best;
+use crate::findings::faults::{outcome_of, short_fate, store_title};
 use crate::format::{Unit, digits};
 use crate::record::{CacheState, ExperimentId};
 use crate::summary::{Family, Group, Metric, Spread, Summary, contender_title, fio_of, is_plain, target_title};
@@ -55,6 +57,17 @@ pub(super) fn tables(summary: &Summary<'_>, width: usize) -> String {
             }
             if experiment == ExperimentId::Eviction {
                 let _ = writeln!(text, "{}\n", drawn(eviction_columns(summary, &variants, target, &title), width));
+                continue;
+            }
+            let variants = if experiment == ExperimentId::Errors {
+                if let Some(columns) = fault_columns(summary, target, &title) {
+                    let _ = writeln!(text, "{}\n", drawn(columns, width));
+                }
+                variants.into_iter().filter(|variant| *variant == errors::CHECKSUM_COST).collect()
+            } else {
+                variants
+            };
+            if variants.is_empty() {
                 continue;
             }
             let parts = variants.iter().map(|variant| (*variant, chosen(summary.at(experiment, variant, target))));
@@ -139,6 +152,27 @@ fn rate_columns(experiment: ExperimentId, parts: &[(&str, Vec<&Group<'_>>)], tit
         Column::new("device/work", extra),
         Column::new("evicted/IPI", per_interrupt),
     ]
+}
+
+/// What each store made of each fault, in a word or two; the report says more.
+fn fault_columns(summary: &Summary<'_>, target: &str, title: &str) -> Option<Vec<Column>> {
+    let at = |fault: &str| summary.at(ExperimentId::Errors, fault, target);
+    let mut stores: Vec<&str> = Vec::new();
+    for group in errors::FAULTS.into_iter().flat_map(at) {
+        if !stores.contains(&group.spec.contender.as_str()) {
+            stores.push(&group.spec.contender);
+        }
+    }
+    let mut columns = vec![Column::new(title, stores.iter().map(|store| store_title(store)).collect())];
+    for fault in errors::FAULTS {
+        let groups = at(fault);
+        let fate_of = |store: &&str| {
+            let group = groups.iter().find(|group| group.spec.contender == **store)?;
+            outcome_of(group).map(short_fate)
+        };
+        columns.push(Column::new(fault, stores.iter().map(|store| fate_of(store).unwrap_or_default()).collect()));
+    }
+    (!stores.is_empty()).then_some(columns)
 }
 
 /// Cold and warm side by side, against the tasks that await reads.

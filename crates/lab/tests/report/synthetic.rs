@@ -244,6 +244,7 @@ pub(crate) fn full(seed: u64) -> RecordFile {
         }
     }
     push_async(rng, &mut file);
+    push_errors(rng, &mut file);
     push_memory(rng, &mut file);
     file.skips = vec![
         Skip {
@@ -269,6 +270,65 @@ pub(crate) fn full(seed: u64) -> RecordFile {
         cell.outcome.checks.wrong = 3;
     }
     file
+}
+
+/// Faults as they end: by a signal, by an error, without a word; and what checking costs.
+pub(crate) fn push_errors(rng: &mut Rng, file: &mut RecordFile) {
+    let fates = [
+        ("read-error", "mmap", [("survived", 0.0), ("signals", 1.0)].as_slice(), ("ended", "SIGBUS")),
+        (
+            "read-error",
+            "engine",
+            &[
+                ("survived", 1.0),
+                ("detected", 1.0),
+                ("error_returned", 1.0),
+                ("pages_failed", 3.0),
+                ("right_after_repair", 1.0),
+            ],
+            ("said", "page <7>: the device failed"),
+        ),
+        (
+            "stray-write",
+            "mmap",
+            &[
+                ("survived", 1.0),
+                ("detected", 0.0),
+                ("wrong_answers", 1.0),
+                ("reached_disk", 1.0),
+                ("wrong_on_disk", 1.0),
+            ],
+            ("said", ""),
+        ),
+        (
+            "stray-write",
+            "engine",
+            &[("survived", 1.0), ("detected", 0.0), ("wrong_answers", 1.0), ("reached_disk", 0.0)],
+            ("said", ""),
+        ),
+    ];
+    for (variant, contender, figures, (name, text)) in fates {
+        let like = Like::steady(contender, 1, 1, 1000.0, 1.0);
+        let outcome = Outcome {
+            started_unix_ms: START_MS,
+            elapsed_s: 0.2,
+            ops: 256,
+            figures: figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+            texts: BTreeMap::from([(name.to_owned(), text.to_owned())]),
+            ..Outcome::default()
+        };
+        file.cells.push(Cell { spec: spec(ExperimentId::Errors, variant, "file", &like, 0), outcome });
+    }
+    for (contender, ns) in [("no-check", 24.0), ("check-every-access", 480.0), ("check-every-load", 21.0)] {
+        for repeat in 0..3 {
+            let like = Like::steady(contender, 1, 1, 1e9 / ns, ns / 1000.0);
+            let mut spec = spec(ExperimentId::Errors, "checksum-cost", "file", &like, repeat);
+            spec.params.extra.insert("working_set".into(), "67108864".into());
+            let mut cell = timed(rng, spec, &like);
+            cell.outcome.figures.insert("ns_per_access".into(), ns * (1.0 + rng.f64() * 0.02));
+            file.cells.push(cell);
+        }
+    }
 }
 
 /// The six configurations, cold and warm, in two variants.

@@ -1,0 +1,27 @@
+//! Parameters of the experiments about what goes wrong with a map: `errors`.
+
+use serde::{Deserialize, Serialize};
+
+use super::Preset;
+
+const MIB: u64 = 1 << 20;
+
+/// Parameters of `errors`. The faults have none: each is met once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ErrorsConfig {
+    /// Length of a cell that measures what checking costs.
+    pub cell_s: f64,
+    /// Bytes of the data, all in memory, that are accessed there.
+    pub working_sets: Vec<u64>,
+}
+
+impl ErrorsConfig {
+    /// The values of a preset.
+    pub fn preset(preset: Preset) -> Self {
+        match preset {
+            Preset::Quick => Self { cell_s: 0.4, working_sets: vec![64 * MIB] },
+            Preset::Standard => Self { cell_s: 2.0, working_sets: vec![MIB, 512 * MIB] },
+            Preset::Paper => Self { cell_s: 20.0, working_sets: vec![MIB, 64 * MIB, 512 * MIB, 2048 * MIB] },
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What it costs to check: a map's page must be verified at every access, as nobody tells when the kernel has read it again; a
+//! pool's page once, when the pool loads it. Data that is in memory, one word of a random page an access, one thread.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Instant;
+
+use nofault_io::aligned::{IoBuf, PageKind};
+use nofault_io::mapped::{Advice, MappedFile, Protection};
+
+use super::pages::checksum;
+use crate::contender;
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiment::Context;
+use crate::measure::{self, Measurement, Work, Worker};
+use crate::record::{CellSpec, Outcome};
+use crate::workload::{self, Layout, PAGE_BYTES, first_word};
+
+/// A map without checks, as most programs have it.
+pub(super) const NO_CHECK: &str = "no-check";
+/// A map whose page is summed at every access.
+pub(super) const EVERY_ACCESS: &str = "check-every-access";
+/// Memory of one's own, whose page was summed when it was loaded.
+pub(super) const EVERY_LOAD: &str = "check-every-load";
+/// The contenders.
+pub(super) const CONTENDERS: [&str; 3] = [NO_CHECK, EVERY_ACCESS, EVERY_LOAD];
+
+/// Accesses between two readings of the clock.
+const STRIDE: u64 = 64;
+
+/// Measures one.
+///
+/// # Errors
+/// `Usage` for an unknown contender or working set; what reading says; `WrongData` when the file is not the lab's.
+pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let layout = workload::layout_of(spec, PAGE_BYTES as u64)?;
+    let bytes = spec.params.extra.get("working_set").and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    let count = (bytes / PAGE_BYTES as u64).min(layout.block_count());
+    if count == 0 {
+        return Err(LabError::new(
+            LabErrorKind::Usage,
+            "errors: working_set must be a number of bytes, a page at least",
+        ));
+    }
+    let plan = Measurement {
+        duration: contender::duration_of(spec)?,
+        tick: contender::tick_of(spec),
+        watch: context.watch,
+        memory_bytes: None,
+        cancel: context.cancel,
+    };
+    let path = layout.paths[0].clone();
+    let first = layout.place(0).offset_bytes;
+    let (frames, sums, loading) = load(&path, &layout, first, count)?;
+    let order = || fastrand::Rng::with_seed(spec.seed);
+    let work: Work<'_> = match spec.contender.as_str() {
+        EVERY_LOAD => Box::new(|worker| {
+            // As a pool does: page number to frame, frame to bytes.
+            let table: Vec<u32> = std::hint::black_box((0..count as u32).collect());
+            access(worker, &layout, first, count, order(), |page| {
+                Some(first_word(&frames[table[page] as usize * PAGE_BYTES..]))
+            })
+        }),
+        NO_CHECK | EVERY_ACCESS => {
+            let checked = spec.contender == EVERY_ACCESS;
+            let sums = &sums;
+            let (path, layout) = (path.clone(), &layout);
+            drop(frames);
+            Box::new(move |worker| {
+                // SAFETY: the lab holds its data files for itself and writes none of them while cells run. Truncated by somebody
+                // else it would end this process, which is the cell's own.
+                let map = unsafe { MappedFile::open(&path, Protection::ReadOnly) }?;
+                let used = first as usize..first as usize + count as usize * PAGE_BYTES;
+                map.advise(Advice::Random, 0..map.len_bytes())?;
+                let _ = map.populate(used.clone());
+                let bytes = &map.bytes()[used];
+                // Each page is mapped before the clock starts.
+                std::hint::black_box(bytes.iter().step_by(PAGE_BYTES).fold(0, |sum, byte| sum ^ byte));
+                access(worker, layout, first, count, order(), |page| {
+                    let bytes = &bytes[page * PAGE_BYTES..(page + 1) * PAGE_BYTES];
+                    (!checked || checksum(bytes) == sums[page]).then(|| first_word(bytes))
+                })
+            })
+        }
+        _ => return Err(contender::unknown(spec)),
+    };
+    let mut outcome = measure::run(&plan, vec![work], &mut *context.on_tick)?;
+    outcome.cache_method =
+        format!("{} read in before the clock starts", crate::format::bytes(count * PAGE_BYTES as u64));
+    outcome.figures.insert("ns_per_checksum".into(), loading);
+    outcome.figures.insert("ns_per_access".into(), outcome.elapsed_s * 1e9 / outcome.ops.max(1) as f64);
+    Ok(outcome)
+}
+
+/// Accesses random pages until the time is over. `None` from `word_of` is a page that failed its check.
+#[inline(always)]
+fn access(
+    worker: &mut Worker<'_>,
+    layout: &Layout,
+    first: u64,
+    count: u64,
+    mut chance: fastrand::Rng,
+    word_of: impl Fn(usize) -> Option<u64>,
+) -> Result<()> {
+    worker.start();
+    let mut before = worker.started();
+    while worker.running() {
+        for _ in 0..STRIDE {
+            let page = chance.u64(0..count);
+            let word = std::hint::black_box(word_of(page as usize));
+            worker.verified(word.is_some_and(|word| layout.is_right_word(word, first + page * PAGE_BYTES as u64)));
+        }
+        let now = Instant::now();
+        // Faster than a clock can tell: a sample is the mean of a stride.
+        worker.latency_of_each("op", (now - before) / STRIDE as u32, STRIDE);
+        before = now;
+        worker.done(STRIDE, STRIDE * PAGE_BYTES as u64);
+    }
+    Ok(())
+}
+
+/// Loads the pages into memory of one's own; their checksums, and what one took, in nanoseconds.
+fn load(path: &Path, layout: &Layout, first: u64, count: u64) -> Result<(IoBuf, Vec<u64>, f64)> {
+    let failed = |error: &std::io::Error| LabError::system(format!("read {}", path.display()), error);
+    let file = File::open(path).map_err(|error| failed(&error))?;
+    let mut frames = IoBuf::zeroed(count as usize * PAGE_BYTES, PageKind::Huge)?;
+    file.read_exact_at(&mut frames, first).map_err(|error| failed(&error))?;
+    let started = Instant::now();
+    let sums: Vec<u64> = frames.chunks_exact(PAGE_BYTES).map(checksum).collect();
+    let each = started.elapsed().as_secs_f64() * 1e9 / count as f64;
+    let right = |(page, number): (&[u8], u64)| layout.is_right(page, first + number * PAGE_BYTES as u64) != Some(false);
+    if !frames.chunks_exact(PAGE_BYTES).zip(0..).all(right) {
+        return Err(LabError::new(LabErrorKind::WrongData, format!("{} does not hold the lab's data", path.display())));
+    }
+    Ok((frames, sums, each))
+}

@@ -1,0 +1,324 @@
+//! The faults, each real, each at one page of a small store: a file cut under the program, a device that fails a read, a bit
+//! that flips on disk, a stray write in memory. One scenario: make the store, let a subject read half of it, do the damage, let it
+//! read everything, repair, let it read again, and look at what is on disk with a fresh subject.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use super::pages::{self, PAGE_BYTES};
+use super::stores::Way;
+use super::subject::{Ask, Order, Reply, Seen, Subject};
+use super::{BIT_FLIP, READ_ERROR, STRAY_WRITE, TRUNCATED, TRUNCATED_INSIDE};
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::machine::faulty::FaultyFs;
+use crate::measure::unix_ms;
+use crate::record::{CellSpec, Checks, Outcome};
+
+/// Pages of a store.
+pub(super) const PAGE_COUNT: u64 = 256;
+/// Position within the page that is hit, where the fault is smaller than a page.
+const WITHIN: u64 = 64;
+
+/// Runs one fault against one store in `folder`, which is empty and belongs to this cell.
+///
+/// # Errors
+/// What keeps the fault from being made: no rights, no space, no FUSE. What it does to the store is the outcome.
+pub(super) fn run(spec: &CellSpec, folder: &Path) -> Result<Outcome> {
+    let way = Way::of(&spec.contender).ok_or_else(|| crate::contender::unknown(spec))?;
+    let started = Instant::now();
+    let mut outcome = Outcome { started_unix_ms: unix_ms(), ..Outcome::default() };
+    let base = folder.join("base");
+    std::fs::create_dir(&base).map_err(|error| LabError::system(format!("create {}", base.display()), &error))?;
+    way.make(&base, spec.seed, PAGE_COUNT)?;
+    let scene = Scene { way, seed: spec.seed, base, store: spec.contender.clone() };
+    let found = match spec.variant.as_str() {
+        STRAY_WRITE => stray_write(&scene)?,
+        READ_ERROR => read_error(&scene, folder)?,
+        TRUNCATED | TRUNCATED_INSIDE | BIT_FLIP => on_disk(&scene, &spec.variant)?,
+        other => return Err(LabError::new(LabErrorKind::Usage, format!("errors: unknown fault '{other}'"))),
+    };
+    outcome.elapsed_s = started.elapsed().as_secs_f64();
+    found.write(&mut outcome);
+    Ok(outcome)
+}
+
+/// A store on disk, and who opens it.
+struct Scene {
+    way: Way,
+    seed: u64,
+    base: PathBuf,
+    store: String,
+}
+
+/// What came of a fault.
+#[derive(Debug, Default)]
+struct Found {
+    asked: u64,
+    /// While the fault was there.
+    during: Seen,
+    ending: Option<Reply>,
+    /// After the repair: in the process that met the fault, and in one that opened the store anew.
+    after_repair: Option<Seen>,
+    after_reopening: Option<Seen>,
+    /// What another process reads from disk when the first is gone, without any repair.
+    on_disk: Option<Seen>,
+    figures: BTreeMap<String, f64>,
+}
+
+impl Scene {
+    fn file(&self) -> PathBuf {
+        self.base.join(self.way.file())
+    }
+
+    fn subject(&self, folder: &Path) -> Result<(Subject, Reply)> {
+        Subject::start(&Order { store: self.store.clone(), folder: folder.to_path_buf(), seed: self.seed })
+    }
+
+    /// A subject that has read the first half: a process at work.
+    fn at_work(&self, folder: &Path) -> Result<Subject> {
+        let (mut subject, opened) = self.subject(folder)?;
+        wants(&opened, 0)?;
+        let half = PAGE_COUNT / 2;
+        wants(&subject.ask(&Ask::Read { from: 0, to: half })?, half)?;
+        Ok(subject)
+    }
+
+    /// The page that is hit: in the half not read yet. Cut inside a page, a file must end with it.
+    fn target(&self, variant: &str) -> u64 {
+        if variant == TRUNCATED_INSIDE { PAGE_COUNT - 1 } else { PAGE_COUNT * 3 / 4 }
+    }
+
+    /// Where on disk the page's bytes lie: the position of its pattern.
+    fn place(&self, page: u64) -> Result<u64> {
+        let path = self.file();
+        let bytes =
+            std::fs::read(&path).map_err(|error| LabError::system(format!("read {}", path.display()), &error))?;
+        let places = pages::places_of(&pages::pattern(self.seed, page), &bytes);
+        places.last().map(|at| *at as u64).ok_or_else(|| {
+            LabError::new(LabErrorKind::System, format!("page {page} is not to be found in {}", path.display()))
+        })
+    }
+}
+
+/// The reply must be that many right pages: before the fault everything is well, or the experiment shows nothing.
+fn wants(reply: &Reply, right: u64) -> Result<()> {
+    match reply {
+        Reply::Seen(seen) if seen.right == right && seen.wrong + seen.errors == 0 => Ok(()),
+        other => Err(LabError::new(LabErrorKind::System, format!("before any fault the subject answered {other:?}"))),
+    }
+}
+
+/// Damage to the file itself, beneath whoever has it open.
+fn on_disk(scene: &Scene, variant: &str) -> Result<Found> {
+    let path = scene.file();
+    let target = scene.target(variant);
+    let place = scene.place(target)?;
+    let whole = std::fs::read(&path).map_err(|error| LabError::system(format!("read {}", path.display()), &error))?;
+    let mut subject = scene.at_work(&scene.base)?;
+    let file = OpenOptions::new().read(true).write(true).open(&path);
+    let file = file.map_err(|error| LabError::system(format!("open {}", path.display()), &error))?;
+    let failed = |error: std::io::Error| LabError::system(format!("damage {}", path.display()), &error);
+    let page = PAGE_BYTES as u64;
+    match variant {
+        TRUNCATED => file.set_len(place / page * page).map_err(failed)?,
+        TRUNCATED_INSIDE => file.set_len(place + WITHIN).map_err(failed)?,
+        _ => flip(&file, place).map_err(failed)?,
+    }
+    let mut found = Found::default();
+    found.meet(subject.ask(&Ask::Read { from: 0, to: PAGE_COUNT })?);
+    file.write_all_at(&whole, 0)
+        .and_then(|()| file.set_len(whole.len() as u64))
+        .and_then(|()| file.sync_all())
+        .map_err(failed)?;
+    evict(&file);
+    found.recover(scene, subject, &scene.base)?;
+    Ok(found)
+}
+
+/// Flips a bit where `place` is, on the disk, and makes sure that nobody has the old one cached.
+fn flip(file: &File, place: u64) -> std::io::Result<()> {
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, place)?;
+    byte[0] ^= 1;
+    file.write_all_at(&byte, place)?;
+    file.sync_all()?;
+    evict(file);
+    Ok(())
+}
+
+/// Takes a file out of the page cache as far as nobody has it mapped. A hint: what stays is as new as the disk.
+fn evict(file: &File) {
+    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+}
+
+/// A device that fails to read one page, by the lab's own file system. This process serves it and must not touch it.
+fn read_error(scene: &Scene, folder: &Path) -> Result<Found> {
+    let point = folder.join("faulty");
+    std::fs::create_dir(&point).map_err(|error| LabError::system(format!("create {}", point.display()), &error))?;
+    let place = scene.place(scene.target(READ_ERROR))?;
+    let faulty = FaultyFs::mount(&scene.base, &point)?;
+    let mut subject = scene.at_work(faulty.point())?;
+    let page = PAGE_BYTES as u64;
+    let start = place / page * page;
+    faulty.fail_reads(scene.way.file(), start..start + page);
+    let mut found = Found::default();
+    found.meet(subject.ask(&Ask::Read { from: 0, to: PAGE_COUNT })?);
+    found.figures.insert("reads_failed".into(), faulty.reads_failed() as f64);
+    faulty.repair();
+    found.recover(scene, subject, faulty.point())?;
+    Ok(found)
+}
+
+/// A write through a pointer that points into the store's pages; then what the store would write by itself; then a look from
+/// another process.
+fn stray_write(scene: &Scene) -> Result<Found> {
+    let target = scene.target(STRAY_WRITE);
+    let mut subject = scene.at_work(&scene.base)?;
+    wants(&subject.ask(&Ask::Read { from: target, to: target + 1 })?, 1)?;
+    if scene.way == Way::EngineDirty {
+        wants(&subject.ask(&Ask::Change { page: target })?, 1)?;
+    }
+    let mut found = Found::default();
+    match subject.ask(&Ask::Stray { page: target })? {
+        Reply::Seen(seen) if seen.right == 0 => {
+            let message = format!("errors: page {target} was not found in the memory of {}", scene.store);
+            return Err(LabError::new(LabErrorKind::System, message));
+        }
+        Reply::Seen(seen) => {
+            found.figures.insert("places_hit".into(), seen.right as f64);
+            found.meet(subject.ask(&Ask::Read { from: target, to: target + 1 })?);
+            if found.ending.is_none() {
+                // Also of a page that was found damaged: a program writes back what it holds.
+                found.meet_again(subject.ask(&Ask::Sync)?);
+            }
+        }
+        other => found.meet(other),
+    }
+    drop(subject);
+    let (mut fresh, opened) = scene.subject(&scene.base)?;
+    let reply = match opened {
+        Reply::Seen(_) => fresh.ask(&Ask::Read { from: 0, to: PAGE_COUNT })?,
+        other => other,
+    };
+    found.on_disk = Some(found_by(reply));
+    Ok(found)
+}
+
+/// What a reply counts for where a process that could not answer counts as one error.
+fn found_by(reply: Reply) -> Seen {
+    match reply {
+        Reply::Seen(seen) => seen,
+        other => Seen { errors: 1, first_error: format!("{other:?}"), ..Seen::default() },
+    }
+}
+
+impl Found {
+    fn meet(&mut self, reply: Reply) {
+        self.asked += PAGE_COUNT;
+        match reply {
+            Reply::Seen(seen) => self.during = seen,
+            other => self.ending = Some(other),
+        }
+    }
+
+    /// A second look while the fault is there.
+    fn meet_again(&mut self, reply: Reply) {
+        match reply {
+            Reply::Seen(seen) => {
+                self.during.errors += seen.errors;
+                if self.during.first_error.is_empty() {
+                    self.during.first_error = seen.first_error;
+                }
+            }
+            other => self.ending = Some(other),
+        }
+    }
+
+    /// After the repair: the same process, and then the store opened anew, in another process where the first is gone.
+    fn recover(&mut self, scene: &Scene, mut subject: Subject, folder: &Path) -> Result<()> {
+        let everything = Ask::Read { from: 0, to: PAGE_COUNT };
+        if self.ending.is_none() {
+            self.after_repair = Some(found_by(subject.ask(&everything)?));
+            if let Reply::Seen(_) = subject.ask(&Ask::Reopen)? {
+                self.after_reopening = Some(found_by(subject.ask(&everything)?));
+            }
+            return Ok(());
+        }
+        drop(subject);
+        let (mut fresh, opened) = scene.subject(folder)?;
+        self.after_reopening = Some(match opened {
+            Reply::Seen(_) => found_by(fresh.ask(&everything)?),
+            other => found_by(other),
+        });
+        Ok(())
+    }
+
+    /// As figures and words of the cell.
+    fn write(self, outcome: &mut Outcome) {
+        let Self { asked, during, ending, after_repair, after_reopening, on_disk, figures } = self;
+        let signal = match &ending {
+            Some(Reply::Killed(signal)) => Some(*signal),
+            _ => None,
+        };
+        let died = ending.is_some();
+        let wrong_on_disk = on_disk.as_ref().map_or(0, |seen| seen.wrong);
+        // Told before any wrong byte was believed, or went to disk unnoticed.
+        let told = during.errors > 0 || died || on_disk.as_ref().is_some_and(|seen| seen.errors > 0);
+        let detected = told && during.wrong == 0 && wrong_on_disk == 0;
+        let flag = |value: bool| f64::from(u8::from(value));
+        outcome.ops = asked.max(1);
+        outcome.bytes = outcome.ops * PAGE_BYTES as u64;
+        outcome.checks = Checks { verified: during.right, ..Checks::default() };
+        let mut set = |name: &str, value: f64| outcome.figures.insert(name.to_owned(), value);
+        set("detected", flag(detected));
+        set("error_returned", flag(during.errors > 0));
+        set("signals", flag(signal.is_some()));
+        set("signal", f64::from(signal.unwrap_or(0)));
+        set("hung", flag(ending == Some(Reply::Hung)));
+        set("survived", flag(!died));
+        set("wrong_answers", during.wrong as f64);
+        set("pages_right", during.right as f64);
+        set("pages_failed", during.errors as f64);
+        if let Some(seen) = &after_repair {
+            set("right_after_repair", flag(seen.wrong + seen.errors == 0));
+        }
+        if let Some(seen) = &after_reopening {
+            set("right_after_reopening", flag(seen.wrong + seen.errors == 0));
+        }
+        if let Some(seen) = &on_disk {
+            set("reached_disk", flag(seen.wrong + seen.errors > 0));
+            set("wrong_on_disk", seen.wrong as f64);
+        }
+        outcome.figures.extend(figures);
+        let ended = match &ending {
+            None => String::new(),
+            Some(Reply::Killed(signal)) => signal_name(*signal),
+            Some(Reply::Hung) => "did not answer, was killed".into(),
+            Some(Reply::Ended(words)) => format!("ended: {words}"),
+            Some(Reply::Seen(_)) => unreachable!("an answer is no end"),
+        };
+        let said = if during.first_error.is_empty() {
+            on_disk.map(|seen| seen.first_error).unwrap_or_default()
+        } else {
+            during.first_error
+        };
+        for (name, text) in [("ended", ended), ("said", said)] {
+            if !text.is_empty() {
+                outcome.texts.insert(name.into(), text);
+            }
+        }
+    }
+}
+
+fn signal_name(signal: i32) -> String {
+    match signal {
+        libc::SIGBUS => "SIGBUS".into(),
+        libc::SIGSEGV => "SIGSEGV".into(),
+        libc::SIGABRT => "SIGABRT".into(),
+        libc::SIGKILL => "SIGKILL".into(),
+        other => format!("signal {other}"),
+    }
+}

@@ -1,0 +1,84 @@
+//! The bytes that `errors` damages: each page knows its number and carries a checksum, so that two questions have two
+//! answers. *Is it whole?* is what a program with checksums can find out; *is it right?* is what the lab knows beside it.
+
+use crc_fast::{CrcAlgorithm, Digest};
+
+/// Bytes of a page.
+pub(super) const PAGE_BYTES: usize = 4096;
+/// Bytes of a page that are looked for in memory and on disk: they stand nowhere else.
+pub(super) const PATTERN_BYTES: usize = 32;
+/// Where they stand.
+const PATTERN_AT: usize = 64;
+const CHECKSUM_BYTES: usize = 8;
+
+/// The checksum of a page's content, the one that the engine uses.
+pub(super) fn checksum(content: &[u8]) -> u64 {
+    let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
+    digest.update(content);
+    digest.finalize()
+}
+
+/// Fills `page` with what belongs to `number`: random bytes behind their checksum.
+pub(super) fn fill(page: &mut [u8], seed: u64, number: u64) {
+    let mut chance = fastrand::Rng::with_seed(crate::machine::content::tag(seed, number));
+    let (sum, content) = page.split_at_mut(CHECKSUM_BYTES.min(page.len()));
+    chance.fill(content);
+    if let Some(first) = content.first_chunk_mut() {
+        *first = number.to_le_bytes();
+    }
+    let of_content = checksum(content).to_le_bytes();
+    sum.copy_from_slice(&of_content[..sum.len()]);
+}
+
+/// Whether a program that knows checksums takes `page` for page `number`.
+pub(super) fn is_whole(page: &[u8], number: u64) -> bool {
+    let Some((sum, content)) = page.split_first_chunk::<CHECKSUM_BYTES>() else { return false };
+    content.starts_with(&number.to_le_bytes()) && u64::from_le_bytes(*sum) == checksum(content)
+}
+
+/// Whether `page` is what was written, byte by byte.
+pub(super) fn is_right(page: &[u8], seed: u64, number: u64) -> bool {
+    let mut wanted = vec![0; page.len()];
+    fill(&mut wanted, seed, number);
+    !page.is_empty() && page == wanted
+}
+
+/// What to look for when page `number` is to be found.
+pub(super) fn pattern(seed: u64, number: u64) -> [u8; PATTERN_BYTES] {
+    let mut page = [0; PATTERN_AT + PATTERN_BYTES];
+    fill(&mut page, seed, number);
+    let mut pattern = [0; PATTERN_BYTES];
+    pattern.copy_from_slice(&page[PATTERN_AT..]);
+    pattern
+}
+
+/// Where `pattern` stands in `bytes`.
+pub(super) fn places_of(pattern: &[u8], bytes: &[u8]) -> Vec<usize> {
+    // The first byte alone finds most places where it does not stand.
+    let first = pattern.first().copied().unwrap_or(0);
+    let starts = bytes.iter().enumerate().filter(|(_, byte)| **byte == first).map(|(at, _)| at);
+    starts.filter(|at| bytes[*at..].starts_with(pattern)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_whole_and_right_until_a_bit_flips() {
+        for len in [1024, PAGE_BYTES] {
+            let mut page = vec![0; len];
+            fill(&mut page, 7, 3);
+            assert!(is_whole(&page, 3) && is_right(&page, 7, 3));
+            assert!(!is_whole(&page, 4) && !is_right(&page, 7, 4) && !is_right(&page, 8, 3));
+            assert_eq!(places_of(&pattern(7, 3), &page), [PATTERN_AT], "the same bytes at every length");
+            for at in [0, 8, 64, len - 1] {
+                page[at] ^= 1;
+                assert!(!is_whole(&page, 3) && !is_right(&page, 7, 3), "byte {at}");
+                page[at] ^= 1;
+            }
+        }
+        assert!(!is_whole(&[0; PAGE_BYTES], 0), "zeroes are not a page");
+        assert!(!is_whole(&[], 0) && !is_right(&[], 7, 0));
+    }
+}

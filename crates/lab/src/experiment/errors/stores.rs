@@ -1,0 +1,240 @@
+//! The ways to keep pages whose fate under a fault is compared. Each runs in a subject process and answers for each page: these
+//! bytes, or an error. Whether bytes are right is judged by the lab, not by the store.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nofault::blocking::{Db, Table};
+use nofault::settings::Settings;
+use nofault_io::aligned::{IoBuf, PageKind};
+use nofault_io::mapped::{Advice, MappedFile, Protection, SyncMode};
+
+use super::pages::{self, PAGE_BYTES};
+use crate::error::{LabError, LabErrorKind, Result};
+
+/// The file of the stores that keep plain pages, in the cell's folder.
+pub(super) const PLAIN: &str = "pages";
+/// The file of the engine's pages.
+pub(super) const ENGINE: &str = "data";
+/// Bytes of a value in the engine: the first of a page's.
+const VALUE_BYTES: usize = 1024;
+const TABLE: &str = "pages";
+
+/// The ways, by the ids of their contenders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// A shared map, readable and writable, used as it is. No checksums.
+    Map,
+    /// A read-only map, used as it is.
+    MapReadOnly,
+    /// A shared map behind a guard that turns SIGBUS into an error. No checksums.
+    MapGuarded,
+    /// The same, and the checksum of a page is verified on every access.
+    MapChecked,
+    /// Read calls into memory of one's own. No checksums.
+    Calls,
+    /// The same, and the checksum of a page is verified when it is loaded.
+    CallsChecked,
+    /// The engine.
+    Engine,
+    /// The engine; where memory is damaged, a page that was changed and is not written yet.
+    EngineDirty,
+}
+
+const WAYS: [(&str, Way); 8] = [
+    ("mmap", Way::Map),
+    ("mmap-readonly", Way::MapReadOnly),
+    ("mmap-guarded", Way::MapGuarded),
+    ("mmap-guarded-checked", Way::MapChecked),
+    ("pread-direct", Way::Calls),
+    ("pread-direct-checked", Way::CallsChecked),
+    ("engine", Way::Engine),
+    ("engine-dirty", Way::EngineDirty),
+];
+
+impl Way {
+    pub(super) fn of(contender: &str) -> Option<Self> {
+        WAYS.iter().find(|(id, _)| *id == contender).map(|(_, way)| *way)
+    }
+
+    pub(super) fn is_engine(self) -> bool {
+        matches!(self, Self::Engine | Self::EngineDirty)
+    }
+
+    /// The file that holds its pages.
+    pub(super) fn file(self) -> &'static str {
+        if self.is_engine() { ENGINE } else { PLAIN }
+    }
+
+    /// Writes `count` pages to a new store in `folder`, durably.
+    pub(super) fn make(self, folder: &Path, seed: u64, count: u64) -> Result<()> {
+        if self.is_engine() {
+            let db = Db::create(folder, &settings())?;
+            let table = db.create_table(TABLE)?;
+            table.bulk_load((0..count).map(|number| (number.to_be_bytes(), value(seed, number))))?;
+            db.checkpoint()?;
+            return Ok(());
+        }
+        let path = folder.join(PLAIN);
+        let mut bytes = vec![0; PAGE_BYTES * count as usize];
+        for (page, number) in bytes.chunks_exact_mut(PAGE_BYTES).zip(0..) {
+            pages::fill(page, seed, number);
+        }
+        let written =
+            File::create_new(&path).and_then(|file| file.write_all_at(&bytes, 0).and_then(|()| file.sync_all()));
+        written.map_err(|error| LabError::system(format!("write {}", path.display()), &error))
+    }
+
+    /// Opens the store in `folder`.
+    pub(super) fn open(self, folder: &Path) -> Result<Box<dyn Store>> {
+        let path = folder.join(PLAIN);
+        let checked = matches!(self, Self::MapChecked | Self::CallsChecked);
+        match self {
+            Self::Engine | Self::EngineDirty => Ok(Box::new(EngineStore::open(folder)?)),
+            Self::Calls | Self::CallsChecked => Ok(Box::new(CallStore::open(&path, checked)?)),
+            _ => {
+                let writes = if self == Self::MapReadOnly { Protection::ReadOnly } else { Protection::Shared };
+                // SAFETY: the promise that nobody truncates the file is broken on purpose: that is the fault whose
+                // effect is shown, in a process made to meet it.
+                let map = unsafe { MappedFile::open(&path, writes) }?;
+                map.advise(Advice::Random, 0..map.len_bytes())?;
+                let guarded = matches!(self, Self::MapGuarded | Self::MapChecked);
+                Ok(Box::new(MapStore { map, guarded, checked }))
+            }
+        }
+    }
+}
+
+/// A store in a subject.
+pub(super) trait Store {
+    /// The bytes of a page, or what the store itself found wrong.
+    fn read(&mut self, number: u64) -> Result<Vec<u8>>;
+
+    /// Makes a page newer in memory than on disk, with the same content.
+    fn change(&mut self, seed: u64, number: u64) -> Result<()> {
+        let _ = (seed, number);
+        Err(LabError::new(LabErrorKind::Unsupported, "this store changes no pages"))
+    }
+
+    /// Brings to disk what it would bring there sooner or later.
+    fn sync(&mut self) -> Result<()>;
+}
+
+fn damaged(number: u64) -> LabError {
+    LabError::new(LabErrorKind::Damaged, format!("page {number}: its checksum does not match"))
+}
+
+struct MapStore {
+    map: MappedFile,
+    guarded: bool,
+    checked: bool,
+}
+
+impl Store for MapStore {
+    fn read(&mut self, number: u64) -> Result<Vec<u8>> {
+        let at = number as usize * PAGE_BYTES;
+        let range = at..at + PAGE_BYTES;
+        let page = match self.guarded {
+            true => self.map.guarded(range, <[u8]>::to_vec)?,
+            false => self.map.bytes()[range].to_vec(),
+        };
+        if self.checked && !pages::is_whole(&page, number) {
+            return Err(damaged(number));
+        }
+        Ok(page)
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        Ok(self.map.sync(0..self.map.len_bytes(), SyncMode::Wait)?)
+    }
+}
+
+/// Pages in memory of its own, loaded by read calls: the smallest buffer pool.
+struct CallStore {
+    file: File,
+    path: PathBuf,
+    checked: bool,
+    frames: std::collections::BTreeMap<u64, IoBuf>,
+}
+
+impl CallStore {
+    fn open(path: &Path, checked: bool) -> Result<Self> {
+        let open = |flags| OpenOptions::new().read(true).custom_flags(flags).open(path);
+        let file = match open(libc::O_DIRECT) {
+            // No direct I/O on this file system: the calls are the same.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(0),
+            other => other,
+        };
+        let file = file.map_err(|error| LabError::system(format!("open {}", path.display()), &error))?;
+        Ok(Self { file, path: path.to_path_buf(), checked, frames: Default::default() })
+    }
+}
+
+impl Store for CallStore {
+    fn read(&mut self, number: u64) -> Result<Vec<u8>> {
+        if let Some(frame) = self.frames.get(&number) {
+            return Ok(frame.to_vec());
+        }
+        let mut frame = IoBuf::zeroed(PAGE_BYTES, PageKind::Small)?;
+        let action = || format!("read page {number} of {}", self.path.display());
+        let count = self
+            .file
+            .read_at(&mut frame, number * PAGE_BYTES as u64)
+            .map_err(|error| LabError::system(action(), &error))?;
+        if count < PAGE_BYTES {
+            let message = format!("{}: {count} of {PAGE_BYTES} bytes: the file is shorter than it was", action());
+            return Err(LabError::new(LabErrorKind::Damaged, message));
+        }
+        if self.checked && !pages::is_whole(&frame, number) {
+            return Err(damaged(number));
+        }
+        let page = frame.to_vec();
+        self.frames.insert(number, frame);
+        Ok(page)
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        // What it holds is never written: there is nothing to bring to disk.
+        Ok(())
+    }
+}
+
+struct EngineStore {
+    db: Db,
+    table: Table,
+}
+
+fn settings() -> Settings {
+    // Without threads of its own nothing but what is asked for touches memory and disk meanwhile.
+    Settings { cache_bytes: 32 << 20, log_bytes: 4 << 20, background_threads: false, ..Settings::default() }
+}
+
+fn value(seed: u64, number: u64) -> Vec<u8> {
+    let mut value = vec![0; VALUE_BYTES];
+    pages::fill(&mut value, seed, number);
+    value
+}
+
+impl EngineStore {
+    fn open(folder: &Path) -> Result<Self> {
+        let db = Db::open(folder, &settings())?;
+        let table = db.table(TABLE)?;
+        Ok(Self { db, table })
+    }
+}
+
+impl Store for EngineStore {
+    fn read(&mut self, number: u64) -> Result<Vec<u8>> {
+        // A key that is not there is wrong bytes, not an error: nobody was told.
+        Ok(self.table.get(number.to_be_bytes())?.unwrap_or_default())
+    }
+
+    fn change(&mut self, seed: u64, number: u64) -> Result<()> {
+        Ok(self.table.put(number.to_be_bytes(), value(seed, number))?)
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        Ok(self.db.checkpoint()?)
+    }
+}

@@ -1,0 +1,120 @@
+//! Folders for what a cell makes beside the data files: databases, copies, files to be damaged. Each carries the lab's marker,
+//! is removed when it is dropped, and, should its process be killed, by the next lab in the same place.
+//!
+//! Kept true by: the marker is written before anything else, under the name that is looked for; only folders whose name ends
+//! as ours do and that hold the marker are ever removed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::system::fail;
+use crate::error::{LabError, LabErrorKind, Result};
+
+/// How the folders' names end.
+const EXTENSION: &str = "scratch";
+const MARKER: &str = "nofault-lab.marker";
+const MARKER_TEXT: &str = "nofault lab made this folder and removes it\n";
+
+/// A folder of the lab's own, for one cell.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// Makes the folder `name.<process>.scratch` in `parent`.
+    ///
+    /// # Errors
+    /// `Busy` when it is there and is not the lab's; what the system says.
+    pub fn make(parent: &Path, name: &str) -> Result<Self> {
+        let path = parent.join(format!("{name}.{}.{EXTENSION}", std::process::id()));
+        if path.exists() {
+            if !is_ours(&path) {
+                let message = format!("{} is there and not the lab's: move it away", path.display());
+                return Err(LabError::new(LabErrorKind::Busy, message));
+            }
+            fs::remove_dir_all(&path).map_err(|error| fail("remove", &path, &error))?;
+        }
+        fs::create_dir(&path).map_err(|error| fail("make the folder", &path, &error))?;
+        let scratch = Self { path };
+        let marker = scratch.path.join(MARKER);
+        fs::write(&marker, MARKER_TEXT).map_err(|error| fail("write", &marker, &error))?;
+        Ok(scratch)
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes it, and says what could not be removed.
+    ///
+    /// # Errors
+    /// What the system says; the folder is then left to the next lab.
+    pub fn remove(self) -> Result<()> {
+        let removed = fs::remove_dir_all(&self.path).map_err(|error| fail("remove", &self.path, &error));
+        std::mem::forget(self);
+        removed
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+fn is_ours(path: &Path) -> bool {
+    let named = path.extension().is_some_and(|extension| extension == EXTENSION);
+    named && fs::read_to_string(path.join(MARKER)).is_ok_and(|text| text == MARKER_TEXT)
+}
+
+/// Removes what killed labs left in `parent`, and answers what that was, in words. For whoever holds the folder's lock: no
+/// other lab works there.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn sweep(parent: &Path) -> Result<Vec<String>> {
+    let mut removed = Vec::new();
+    for entry in fs::read_dir(parent).map_err(|error| fail("list", parent, &error))?.flatten() {
+        let path = entry.path();
+        // Not by way of a link: what it leads to is not ours.
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) && is_ours(&path) {
+            fs::remove_dir_all(&path).map_err(|error| fail("remove", &path, &error))?;
+            removed.push(format!("removed {}, which a killed lab left", path.display()));
+        }
+    }
+    Ok(removed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scratch_folder_goes_with_its_guard_or_with_the_next_lab_and_nothing_else_goes() {
+        let outer = tempfile::tempdir().unwrap();
+        let scratch = Scratch::make(outer.path(), "cell").unwrap();
+        let path = scratch.path().to_path_buf();
+        fs::create_dir_all(path.join("a").join("b")).unwrap();
+        fs::write(path.join("a").join("b").join("c"), "data").unwrap();
+        drop(scratch);
+        assert!(!path.exists());
+        std::mem::forget(Scratch::make(outer.path(), "cell").unwrap());
+        Scratch::make(outer.path(), "other").unwrap().remove().unwrap();
+        let foreign = outer.path().join("precious.scratch");
+        fs::create_dir(&foreign).unwrap();
+        let told = sweep(outer.path()).unwrap();
+        assert!(told.len() == 1 && told[0].contains("cell."), "{told:?}");
+        assert!(foreign.exists() && !path.exists());
+    }
+
+    #[test]
+    fn a_foreign_folder_in_the_way_is_left_alone() {
+        let outer = tempfile::tempdir().unwrap();
+        let path = outer.path().join(format!("cell.{}.scratch", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        assert_eq!(Scratch::make(outer.path(), "cell").unwrap_err().kind(), LabErrorKind::Busy);
+        assert!(path.exists());
+    }
+}
