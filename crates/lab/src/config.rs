@@ -4,6 +4,9 @@
 pub(crate) mod engines;
 mod faults;
 mod safety;
+mod eviction;
+mod faults;
+mod translate;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,6 +19,9 @@ pub use safety::SafetyConfig;
 
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format::bytes;
+
+pub use eviction::EvictionConfig;
+pub use translate::TranslateConfig;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -74,6 +80,10 @@ pub struct Config {
     pub errors: ErrorsConfig,
     /// Experiment `engines`.
     pub engines: EnginesConfig,
+    /// Experiment `eviction`.
+    pub eviction: EvictionConfig,
+    /// Experiment `translate`.
+    pub translate: TranslateConfig,
 }
 
 /// The experiments, by the names of the command line.
@@ -94,12 +104,25 @@ pub enum ExperimentId {
     Errors,
     /// Whole databases, with a map and without.
     Engines,
+    /// What holds up the eviction of mapped pages.
+    Eviction,
+    /// From a page's id to its bytes, in memory.
+    Translate,
 }
 
 impl ExperimentId {
     /// All of them, in the order they run and are reported.
-    pub const ALL: [Self; 7] =
-        [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Safety, Self::Errors, Self::Engines];
+    pub const ALL: [Self; 9] = [
+        Self::Random,
+        Self::Scan,
+        Self::Async,
+        Self::Access,
+        Self::Safety,
+        Self::Errors,
+        Self::Eviction,
+        Self::Translate,
+        Self::Engines,
+    ];
 
     /// The name on the command line and in records.
     pub fn name(self) -> &'static str {
@@ -111,22 +134,24 @@ impl ExperimentId {
             Self::Safety => "safety",
             Self::Errors => "errors",
             Self::Engines => "engines",
+            Self::Eviction => "eviction",
+            Self::Translate => "translate",
         }
+    }
+
+    /// Whether it is part of a quick run that names no experiments; it still runs short when it is named.
+    pub fn in_quick(self) -> bool {
+        !matches!(self, Self::Eviction | Self::Engines)
     }
 
     /// Whether its cells read data that must not fit in memory.
     pub fn needs_limit(self) -> bool {
-        !matches!(self, Self::Async | Self::Safety | Self::Errors | Self::Engines)
+        !matches!(self, Self::Async | Self::Safety | Self::Errors | Self::Translate | Self::Engines)
     }
 
     /// Whether it reads the large data file.
     pub fn needs_file(self) -> bool {
-        !matches!(self, Self::Async | Self::Safety | Self::Engines)
-    }
-
-    /// Whether it is part of the quick preset. The others run in a short form when they are named.
-    pub fn in_quick(self) -> bool {
-        self != Self::Engines
+        !matches!(self, Self::Async | Self::Safety | Self::Translate | Self::Engines)
     }
 
     /// The question it answers, in one line.
@@ -139,6 +164,8 @@ impl ExperimentId {
             Self::Safety => "What does it cost to make a mapped file safe?",
             Self::Errors => "What happens when I/O fails, and what does it cost to notice?",
             Self::Engines => "What do whole databases make of it, with a map and without?",
+            Self::Eviction => "Which of the three bottlenecks holds up the eviction of mapped pages?",
+            Self::Translate => "Can a buffer pool match a map when everything is in memory?",
         }
     }
 }
@@ -331,6 +358,8 @@ impl Config {
             safety: SafetyConfig::preset(preset),
             errors: ErrorsConfig::preset(preset),
             engines: EnginesConfig::preset(preset),
+            eviction: EvictionConfig::quick(),
+            translate: TranslateConfig::quick(),
         };
         match preset {
             Preset::Quick => quick,
@@ -362,6 +391,8 @@ impl Config {
         self.access.batches = vec![1, 2, 4, 8, 16, 32, 64, 128];
         self.access.open_loop_shares = vec![0.5, 0.8];
         self.access.ring_setups = true;
+        self.eviction = EvictionConfig::standard();
+        self.translate = TranslateConfig::standard();
         // Linux's own default, beside whatever this machine has.
         self.read_ahead_kb = vec![128];
         self
@@ -378,6 +409,8 @@ impl Config {
         self.scan.map_threads = vec![1, 20];
         self.async_.runs = 100;
         self.access.cell_s = 60.0;
+        self.eviction = EvictionConfig::paper();
+        self.translate = TranslateConfig::paper();
         self
     }
 
@@ -472,6 +505,18 @@ impl Config {
             positive("errors.cell_s", &[self.errors.cell_s]),
             self.errors.working_sets.iter().try_for_each(|bytes| at_least("errors.working_sets", *bytes, 4096)),
             self.engines.wrong().map_or(Ok(()), Err),
+            positive("eviction.cell_s", &[self.eviction.cell_s, self.eviction.part_s]),
+            counts("eviction.threads", &self.eviction.threads, 4096),
+            counts("eviction.scan_threads", &[self.eviction.scan_threads], 4096),
+            at_least("eviction.cgroup_bytes", self.eviction.cgroup_bytes, 32 * MIB),
+            at_least("eviction.kswapd_bytes", self.eviction.kswapd_bytes, 32 * MIB),
+            at_least("eviction.fault_bytes", self.eviction.fault_bytes, MIB),
+            positive("translate.cell_s", &[self.translate.cell_s]),
+            counts("translate.threads", &self.translate.threads, 4096),
+            self.translate
+                .working_set_bytes
+                .iter()
+                .try_for_each(|bytes| at_least("translate.working_set_bytes", *bytes, 1 << 16)),
         ];
         match checks.into_iter().find_map(std::result::Result::err) {
             Some(wrong) => Err(LabError::new(LabErrorKind::Usage, format!("configuration: {wrong}"))),

@@ -8,10 +8,12 @@ pub mod access;
 pub mod async_hazard;
 pub mod engines;
 pub mod errors;
+pub mod eviction;
 pub mod random;
 mod reads;
 pub mod safety;
 pub mod scan;
+pub mod translate;
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -51,6 +53,10 @@ pub struct Available {
     pub fio: Option<String>,
     /// The lab's folder, for what cells make themselves.
     pub folder: PathBuf,
+    /// The ways to make memory full, for `eviction`.
+    pub reclaim: Vec<eviction::Reclaim>,
+    /// Memory that is free for the cells now; `None` where it is not known.
+    pub memory_available_bytes: Option<u64>,
     /// Whether the lab runs as root.
     pub root: bool,
 }
@@ -90,13 +96,17 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
         ExperimentId::Safety => safety::plan(config, available),
         ExperimentId::Errors => errors::plan(config, available),
         ExperimentId::Engines => engines::plan(config, available),
+        ExperimentId::Eviction => eviction::plan(config, available),
+        ExperimentId::Translate => translate::plan(config, available),
     }
 }
 
-/// Whether a cell makes its warm state itself: the engine's pool is warm when the pool is, not the page cache.
+/// Whether a cell makes its warm state itself: the engine's pool is warm when the pool is, not the page cache,
+/// and what is made in memory has no file at all.
 pub fn warms_itself(spec: &CellSpec) -> bool {
     // Caches of a store's own are filled through the store.
     spec.experiment == ExperimentId::Engines || crate::contender::pool::is_pool(&spec.contender)
+    spec.target.paths.is_empty() || crate::contender::pool::is_pool(&spec.contender)
 }
 
 /// Measures one cell, in this process. The caller has limited the memory and dropped the caches.
@@ -111,6 +121,9 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
         ExperimentId::Access => access::execute(spec, context),
         ExperimentId::Safety => safety::execute(spec, context),
         ExperimentId::Errors => errors::execute(spec, context),
-        ExperimentId::Engines => engines::execute(spec, context),
+    // Caches of a store's own are filled through the store.
+    spec.experiment == ExperimentId::Engines
+        || spec.target.paths.is_empty()
+        || crate::contender::pool::is_pool(&spec.contender)
     }
 }

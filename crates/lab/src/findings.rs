@@ -7,10 +7,12 @@ mod access;
 mod asynchronous;
 mod doubts;
 mod engines;
+mod eviction;
 pub(crate) mod faults;
 mod paging;
 mod pool;
 pub(crate) mod safety;
+mod translate;
 
 use serde::Serialize;
 
@@ -74,6 +76,8 @@ pub fn findings(file: &RecordFile, summary: &Summary<'_>) -> Vec<Finding> {
     safety::find(summary, &mut all);
     faults::errors(summary, &mut all);
     engines::find(summary, &mut all);
+    eviction::find(summary, &mut all);
+    translate::find(summary, &mut all);
     doubts::find(file, summary, &mut all);
     all
 }

@@ -11,6 +11,7 @@ mod figures;
 mod safety;
 mod svg;
 mod text;
+mod translate;
 
 use std::collections::BTreeMap;
 

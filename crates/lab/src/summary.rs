@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
-use crate::experiment::errors;
+use crate::experiment::{errors, translate::TIME_PER_OP};
 use crate::format::Unit;
 use crate::record::file::RecordFile;
 use crate::record::{Cell, CellSpec, ExperimentId, Outcome, Params};
@@ -75,6 +75,8 @@ pub enum Metric {
     BytesPerS,
     /// Wall time of fixed work.
     Seconds,
+    /// Time of one operation on one thread, where operations follow one another without waiting.
+    TimePerOp,
     /// CPU seconds of the process, its children and kswapd for one operation.
     CpuPerOp,
     /// The same for 10^9 bytes.
@@ -85,6 +87,14 @@ pub enum Metric {
     ShootdownsPerEvicted,
     /// CPU of kswapd, in percent of one core.
     KswapdShare,
+    /// System CPU for 10^9 bytes: of the process and of kswapd.
+    SystemCpuPerGb,
+    /// Pages of files that were evicted a second.
+    EvictedPerS,
+    /// Pages that reclaim looked at for one that it evicted.
+    ScannedPerEvicted,
+    /// Share of the time in which some task waited for memory (PSI), in percent: of the cgroup where there is one.
+    MemoryPressure,
     /// Bytes the device read for one byte of work.
     Amplification,
     /// Bytes of files for one byte of keys and values.
@@ -107,6 +117,7 @@ impl Metric {
             Self::OpsPerS => Some(outcome.ops_per_s()),
             Self::BytesPerS => Some(outcome.bytes_per_s()),
             Self::Seconds => Some(outcome.elapsed_s),
+            Self::TimePerOp => outcome.figures.get(TIME_PER_OP).copied(),
             Self::CpuPerOp => over(cpu_s(outcome)?, ops as f64),
             Self::CpuPerGb => over(cpu_s(outcome)?, bytes as f64 / 1e9),
             Self::ShootdownsPerS => over(outcome.counter("tlb_shootdowns")?, elapsed_s),
@@ -115,6 +126,19 @@ impl Metric {
                 (evicted >= 1000.0).then_some(outcome.counter("tlb_shootdowns")? / evicted)
             }
             Self::KswapdShare => over(outcome.counter("kswapd_cpu_s")? * 100.0, elapsed_s),
+            Self::SystemCpuPerGb => {
+                let kswapd = outcome.counter("kswapd_cpu_s").unwrap_or(0.0);
+                over(outcome.counter("own_cpu_system_s")? + kswapd, bytes as f64 / 1e9)
+            }
+            Self::EvictedPerS => over(evicted_pages(outcome)?, elapsed_s),
+            Self::ScannedPerEvicted => {
+                let scanned = outcome.counter("pgscan_file").or_else(|| outcome.counter("cgroup_pgscan"))?;
+                over(scanned, evicted_pages(outcome)?)
+            }
+            Self::MemoryPressure => {
+                let waited = outcome.counter("cgroup_psi_memory_some_us");
+                over(waited.or_else(|| outcome.counter("psi_memory_some_us"))? / 1e4, elapsed_s)
+            }
             Self::Amplification => over(outcome.counter("device_read_bytes")?, bytes as f64),
             Self::Figure(name) => outcome.figures.get(name).copied(),
             Self::SpaceRatio => outcome.figures.get("space_ratio").copied(),
@@ -135,11 +159,12 @@ impl Metric {
     /// Its unit.
     pub fn unit(self) -> Unit {
         match self {
-            Self::OpsPerS | Self::ShootdownsPerS => Unit::PerSecond,
+            Self::OpsPerS | Self::ShootdownsPerS | Self::EvictedPerS => Unit::PerSecond,
             Self::BytesPerS => Unit::BytesPerSecond,
-            Self::Seconds | Self::CpuPerOp | Self::CpuPerGb | Self::Latency(..) => Unit::Seconds,
-            Self::ShootdownsPerEvicted | Self::Figure(_) => Unit::Count,
-            Self::KswapdShare => Unit::Percent,
+            Self::SystemCpuPerGb => Unit::Seconds,
+            Self::Seconds | Self::TimePerOp | Self::CpuPerOp | Self::CpuPerGb | Self::Latency(..) => Unit::Seconds,
+            Self::ShootdownsPerEvicted | Self::ScannedPerEvicted | Self::Figure(_) => Unit::Count,
+            Self::KswapdShare | Self::MemoryPressure => Unit::Percent,
             Self::Amplification | Self::SpaceRatio => Unit::Ratio,
         }
     }
@@ -159,6 +184,8 @@ impl Metric {
             | ExperimentId::Engines => Self::OpsPerS,
             ExperimentId::Scan => Self::BytesPerS,
             ExperimentId::Async => Self::Seconds,
+            ExperimentId::Translate => Self::TimePerOp,
+            ExperimentId::Eviction => Self::CpuPerGb,
         }
     }
 
@@ -207,6 +234,7 @@ impl Family {
             () if has("check-every-access") || has("no-check") => Self::Mapped,
             () if has("check-every-load") => Self::Direct,
             () if has("pool") || contender == "nofault" => Self::Pool,
+            () if has("array") || has("hash") || has("swizzled") => Self::Pool,
             () if contender.starts_with("lmdb") => Self::Mapped,
             () if has("uring") || has("engine") => Self::Ring,
             () if has("cow") || has("shadow") => Self::Mapped,
@@ -446,6 +474,18 @@ pub fn contender_title(id: &str) -> String {
         "pool-tasks" => "nofault pool, tasks",
         "pool-get-many" => "nofault pool, get_many",
         "async-pool" => "async nofault pool",
+        "array" => "page-table array",
+        "array-small" => "page-table array, small pages",
+        "hash" => "hash table",
+        "hash-pinned" => "hash table, locks and pins",
+        "swizzled" => "swizzled pointers",
+        "mapped" => "mapped file",
+        "mapped-huge" => "mapped file, huge pages",
+        "mmap-shared" => "fault, one map",
+        "mmap-own" => "fault, a map a thread",
+        "pread-cached" => "pread, cached",
+        "mmap-unmap-page" => "map and unmap a page",
+        "mmap-unmap-batch" => "map and unmap 64 pages",
         other => return other.replace('-', " "),
     };
     known.into()
@@ -486,6 +526,7 @@ pub fn parameters(params: &Params) -> String {
         "rate_per_s" => format!("at {value}/s"),
         "rate_share" => format!("rate ×{value}"),
         "buffers" => format!("{value} buffers"),
+        "pin" => "on one CPU".into(),
         "working_set" => {
             value.parse().map_or_else(|_| value.clone(), |bytes| format!("{} of data", crate::format::bytes(bytes)))
         }
@@ -535,6 +576,8 @@ mod tests {
             ("uring-dsync", Family::Ring),
             ("pool-tasks", Family::Pool),
             ("async-pool", Family::Pool),
+            ("array-small", Family::Pool),
+            ("mapped-huge", Family::Mapped),
             ("pwrite-dsync", Family::Direct),
             ("msync", Family::Mapped),
             ("fdatasync", Family::Buffered),

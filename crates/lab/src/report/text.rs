@@ -150,6 +150,21 @@ fn in_general(id: ExperimentId) -> &'static str {
              is checked whole: its key, its bytes, and that no read shows what was overwritten before it began. Where all data is in memory every \
              entry is read once before the clock starts. Every repeat loads anew."
         }
+        ExperimentId::Eviction => {
+            "`faults` and `shootdowns` take a mechanism apart, over a file in memory: the CPU time of a fault of a cached page by threads, in one \
+             map for all, in a map for each, and as a read call; and the time to fault a page in and take it out of the map again, alone and while \
+             other CPUs run threads of the same process. The others start with memory full: a cgroup makes the faulting threads evict, a \
+             ballast makes kswapd do it. `random` reads 4 KiB blocks, `scan` reads front to back; through a map, through the page cache without \
+             one (evicted, but never shot down), and direct (never evicted). A control pins all threads to one CPU. Which bottleneck binds is an \
+             estimate from these prices; its rule stands with it."
+        }
+        ExperimentId::Translate => {
+            "Pages of 4 KiB that are all in memory, found in several ways: an array indexed by page id, a hash table (half full), pointers swizzled \
+             into the parent, a mapped file in memory with small and with huge pages; as controls the array over frames in small pages, \
+             and the hash table behind 64 locks with a pin on each page in use. All but the map look whether the page is resident. `access` \
+             follows a random cycle through all pages, one cache line of each; `lookup` looks up random keys in a B+tree, the next one \
+             known only when the last value is. Nothing is evicted, so no pool pays for its replacement strategy. Each tag that is read is checked."
+        }
     }
 }
 
@@ -197,6 +212,18 @@ pub(crate) fn change(id: ExperimentId) -> &'static [&'static str] {
             "Longer runs: trees that merge in the background (RocksDB, fjall) push a part of the cost of writing behind the measured time.",
             "Larger commits: stores with one writer and two syncs a commit lose most with single entries.",
             "Threads: with one thread no store can have more than one read at the disk; sixteen, as here, hide a part of each wait.",
+        ],
+        ExperimentId::Eviction => &[
+            "More CPUs: each shootdown then interrupts more of them, and more threads meet in one page table.",
+            "Several NUMA nodes: each has a kswapd of its own.",
+            "A faster device: what reclaim costs is hidden while threads wait for reads.",
+            "Large folios: where read-ahead fills the cache with them, one eviction and one interrupt serve many pages.",
+        ],
+        ExperimentId::Translate => &[
+            "Page ids that are not dense: an array needs room for each, and a hash table or swizzled pointers gain.",
+            "Huge pages: the fewer misses of the TLB, the more of the time is the tree's own.",
+            "Eviction: a pool must then also know which pages are in use; the contender with locks and pins shows the dearest way.",
+            "More threads: pins of the root are writes that all threads share.",
         ],
     }
 }

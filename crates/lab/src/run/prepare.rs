@@ -8,6 +8,7 @@ use super::show_limit;
 use crate::config::{Choice, Config, ExperimentId, MemoryChoice};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Available;
+use crate::experiment::eviction::Reclaim;
 use crate::format;
 use crate::machine::data::{self, Wanted};
 use crate::machine::memory::Wish;
@@ -100,6 +101,7 @@ impl Prepared {
         let mut prepared = Self {
             available: Available {
                 fio: fio_version(config)?,
+                memory_available_bytes: system::meminfo_bytes("MemAvailable"),
                 root: system::is_root(),
                 folder: dir.path().to_path_buf(),
                 ..Available::default()
@@ -126,6 +128,9 @@ impl Prepared {
         }
         prepared.plan_pool(config);
         prepared.plan_ram(config, needs_file)?;
+        if runs(ExperimentId::Eviction) {
+            prepared.plan_reclaim(config);
+        }
         for path in &config.devices {
             prepared.available.devices.push(device::target(path, config.unmarked_devices)?);
         }
@@ -174,6 +179,28 @@ impl Prepared {
             }
         }
         Ok(())
+    }
+
+    /// Both ways of reclaim, on the file and on a device of RAM: whether each can be had, and why not.
+    fn plan_reclaim(&mut self, config: &Config) {
+        let eviction = &config.eviction;
+        let targets = [(true, self.ram_wanted.data_bytes), (false, self.available.file.data_bytes)];
+        for (on_ram, data_bytes) in targets.into_iter().filter(|(_, data_bytes)| *data_bytes > 0) {
+            for (by, choice, memory_bytes) in [
+                ("cgroup", MemoryChoice::Cgroup, eviction.cgroup_bytes),
+                ("kswapd", MemoryChoice::Ballast, eviction.kswapd_bytes),
+            ] {
+                let wish = Wish { choice, memory_bytes, data_bytes, data_bytes_max: 0 };
+                let limit = match by {
+                    "kswapd" if !eviction.kswapd => Err(
+                        "from --preset standard on, or with eviction.kswapd = true: a ballast takes nearly all memory"
+                            .into(),
+                    ),
+                    _ => memory::choose(&wish).map(|plan| plan.limit).map_err(|error| error.to_string()),
+                };
+                self.available.reclaim.push(Reclaim { by, on_ram, limit });
+            }
+        }
     }
 
     fn plan_async_files(&mut self, config: &Config) {
