@@ -108,7 +108,7 @@ pub(crate) enum LabCommand {
 /// The flags of a run. Each changes one value of the preset or of the configuration file.
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// Which experiments: random, scan, async, access, errors. All by default.
+    /// Which experiments: random, scan, async, access, stalls, errors. All by default.
     #[arg(value_name = "EXPERIMENT")]
     experiments: Vec<String>,
     /// How thorough: quick (about two minutes), standard (sweeps and repeats), paper (its sizes and durations).
@@ -264,6 +264,7 @@ impl RunArguments {
             config.scan.cell_s = seconds;
             config.access.cell_s = seconds;
             config.errors.cell_s = seconds;
+            config.stalls.cell_s = seconds;
         }
         config.validate()?;
         Ok(config)

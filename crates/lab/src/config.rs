@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub use faults::ErrorsConfig;
+pub use faults::{ErrorsConfig, StallsConfig};
 
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format::bytes;
@@ -65,6 +65,8 @@ pub struct Config {
     pub access: AccessConfig,
     /// Experiment `errors`.
     pub errors: ErrorsConfig,
+    /// Experiment `stalls`.
+    pub stalls: StallsConfig,
 }
 
 /// The experiments, by the names of the command line.
@@ -79,13 +81,15 @@ pub enum ExperimentId {
     Async,
     /// One thread, random reads and overwrites, syncs.
     Access,
+    /// Can one work around the stalls of a mapping?
+    Stalls,
     /// What happens when I/O fails.
     Errors,
 }
 
 impl ExperimentId {
     /// All of them, in the order they run and are reported.
-    pub const ALL: [Self; 5] = [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Errors];
+    pub const ALL: [Self; 6] = [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Stalls, Self::Errors];
 
     /// The name on the command line and in records.
     pub fn name(self) -> &'static str {
@@ -94,6 +98,7 @@ impl ExperimentId {
             Self::Scan => "scan",
             Self::Async => "async",
             Self::Access => "access",
+            Self::Stalls => "stalls",
             Self::Errors => "errors",
         }
     }
@@ -115,6 +120,7 @@ impl ExperimentId {
             Self::Scan => "How fast can a file be scanned, from one device and from several?",
             Self::Async => "Does `await` help when the file is mapped?",
             Self::Access => "What does one thread get from each way to read, overwrite and sync?",
+            Self::Stalls => "Can one work around the stalls of a mapping?",
             Self::Errors => "What happens when I/O fails, and what does it cost to notice?",
         }
     }
@@ -306,6 +312,7 @@ impl Config {
                 ring_setups: false,
             },
             errors: ErrorsConfig::preset(preset),
+            stalls: StallsConfig::preset(preset),
         };
         match preset {
             Preset::Quick => quick,
@@ -442,6 +449,10 @@ impl Config {
             counts("access.batches", &self.access.batches, 4096),
             counts("access.writes_per_sync", &[self.access.writes_per_sync], 1 << 20),
             positive("access.open_loop_shares", &self.access.open_loop_shares),
+            positive("stalls.cell_s", &[self.stalls.cell_s]),
+            counts("stalls.ahead", &[self.stalls.ahead], 4096),
+            counts("stalls.helpers", &self.stalls.helpers, 1024),
+            at_least("stalls.scan_bytes", self.stalls.scan_bytes, MIB),
             positive("errors.cell_s", &[self.errors.cell_s]),
             self.errors.working_sets.iter().try_for_each(|bytes| at_least("errors.working_sets", *bytes, 4096)),
         ];

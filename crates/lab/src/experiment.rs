@@ -10,6 +10,7 @@ pub mod errors;
 pub mod random;
 mod reads;
 pub mod scan;
+pub mod stalls;
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -77,6 +78,7 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
         ExperimentId::Scan => scan::plan(config, available),
         ExperimentId::Async => async_hazard::plan(config, available),
         ExperimentId::Access => access::plan(config, available),
+        ExperimentId::Stalls => stalls::plan(config, available),
         ExperimentId::Errors => errors::plan(config, available),
     }
 }
@@ -96,6 +98,7 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
         ExperimentId::Scan => scan::execute(spec, context),
         ExperimentId::Async => async_hazard::execute(spec, context),
         ExperimentId::Access => access::execute(spec, context),
+        ExperimentId::Stalls => stalls::execute(spec, context),
         ExperimentId::Errors => errors::execute(spec, context),
     }
 }

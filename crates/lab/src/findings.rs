@@ -9,6 +9,7 @@ mod doubts;
 pub(crate) mod faults;
 mod paging;
 mod pool;
+pub(crate) mod stalls;
 
 use serde::Serialize;
 
@@ -69,6 +70,7 @@ pub fn findings(file: &RecordFile, summary: &Summary<'_>) -> Vec<Finding> {
     asynchronous::find(summary, &mut all);
     pool::find(summary, &mut all);
     access::find(summary, &mut all);
+    stalls::find(summary, &mut all);
     faults::errors(summary, &mut all);
     doubts::find(file, summary, &mut all);
     all

@@ -7,6 +7,7 @@ mod beside;
 mod charts;
 mod faults;
 mod figures;
+mod stalls;
 mod svg;
 mod text;
 

@@ -152,6 +152,7 @@ impl Metric {
             ExperimentId::Random | ExperimentId::Access | ExperimentId::Errors => Self::OpsPerS,
             ExperimentId::Scan => Self::BytesPerS,
             ExperimentId::Async => Self::Seconds,
+            ExperimentId::Stalls => Self::Latency("op", 999),
         }
     }
 
@@ -410,6 +411,17 @@ pub fn contender_title(id: &str) -> String {
         "async-mmap" => "async mmap",
         "async-read" => "async read",
         "async-uring" => "async io_uring",
+        "mmap-willneed" => "mmap, MADV_WILLNEED",
+        "mmap-readahead" => "mmap, read-ahead calls",
+        "mmap-populate-ahead" => "mmap, MADV_POPULATE_READ",
+        "mmap-populate" => "mmap, populated first",
+        "mmap-mlock" => "mmap, mlock",
+        "mmap-helpers" => "mmap, helper threads",
+        "mmap-mincore" => "mmap, mincore and helpers",
+        "mmap-nowait" => "mmap, RWF_NOWAIT and helpers",
+        "pool-frames" => "memory of its own",
+        "engine-scan" => "engine, leaf scan",
+        "engine-scan-noprefetch" => "engine, leaf scan without prefetch",
         "mmap-readonly" => "mmap, read-only",
         "mmap-guarded" => "mmap, guarded",
         "mmap-guarded-checked" => "mmap, guarded, checked at every access",

@@ -27,8 +27,9 @@ pub(crate) struct Scan<S: Store, L: CommitLog> {
     /// Entries of `chunk` that may be given out, and how many were.
     usable: usize,
     given: usize,
-    /// How many leaves ahead to ask for.
+    /// How many leaves ahead to ask for, and at most.
     distance: usize,
+    distance_max: usize,
     /// The leaf farthest ahead that was asked for.
     asked: Option<PageId>,
 }
@@ -52,6 +53,7 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
             usable: 0,
             given: 0,
             distance: 0,
+            distance_max: usize::MAX,
             asked: None,
         }
     }
@@ -59,6 +61,11 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
     /// Turns round a scan that has not begun.
     pub(crate) fn set_direction(&mut self, direction: Direction) {
         self.direction = direction;
+    }
+
+    /// Never asks for more than so many leaves ahead.
+    pub(crate) fn set_read_ahead_max(&mut self, leaves: usize) {
+        self.distance_max = leaves;
     }
 
     /// The next entry.
@@ -83,19 +90,20 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         let Some(range) = &self.rest else { return Ok(false) };
         self.usable = 0;
         self.given = 0;
-        let Self { core, snapshot, tree, chunk, asked, distance, direction, .. } = self;
-        let (mut attempts, far) = (0, core.admission.window());
+        let Self { core, snapshot, tree, chunk, asked, distance, distance_max, direction, .. } = self;
+        let (mut attempts, far) = (0, core.admission.window().min(*distance_max));
         let rest = attempt(&*core.store, &core.admission, mode, || {
             attempts += 1;
             let result = tree.scan(&core.store.view(snapshot), range, *direction, usize::MAX, far, chunk);
             if matches!(result, Err(Wait::Miss(_))) {
                 // The leaves after it go out in the same submission.
-                ask_ahead(core, snapshot, &chunk.ahead, (*distance).max(1), asked);
+                ask_ahead(core, snapshot, &chunk.ahead, (*distance).max(1).min(far), asked);
             }
             result
         })
         .await?;
-        self.distance = if attempts > 1 { (self.distance * 2).clamp(2, far) } else { self.distance.saturating_sub(1) };
+        self.distance =
+            if attempts > 1 { (self.distance * 2).max(2).min(far) } else { self.distance.saturating_sub(1) };
         ask_ahead(&self.core, &self.snapshot, &self.chunk.ahead, self.distance, &mut self.asked);
         self.rest = rest;
         self.usable = self.chunk.len();

@@ -85,6 +85,11 @@ pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Fi
                 figures.extend(latencies(&groups, &place, "op", "operation"));
                 figures.extend(latencies(&groups, &place, "sync", "sync"));
             }
+            ExperimentId::Stalls => {
+                figures.extend(super::stalls::stalls(&groups, &place));
+                figures.extend(rates(&groups, &place, Metric::OpsPerS, "accesses per second"));
+                figures.extend(latencies(&groups, &place, "op", "access"));
+            }
             ExperimentId::Errors if variant == errors::CHECKSUM_COST => {
                 figures.extend(rates(&groups, &place, Metric::OpsPerS, "accesses per second"));
             }

@@ -124,6 +124,14 @@ fn in_general(id: ExperimentId) -> &'static str {
              Open-loop: each contender first finds its closed-loop rate in the cell's first quarter, then is asked at a share of it, timed from when \
              each read was due."
         }
+        ExperimentId::Stalls => {
+            "One thread accesses pages and times each access, the work-around's own calls included; what is timed apart is a wait with nothing \
+             else left to do, and what is done once beforehand. Ahead: random 4 KiB pages of data larger than memory, in an order known so many \
+             pages ahead as the depth says; hints, calls and helper threads get that knowledge, a ring has as many reads in flight and hands \
+             them over in order. With mincore and RWF_NOWAIT the thread asks first and gives absent pages to helpers. Fits: a quarter of the \
+             memory is touched at random while a second thread reads the rest of the file through the page cache. Leaf scan: the \
+             engine walks its tree from a cold pool, with and without asking for the leaves to come. The map is told that access is random."
+        }
         ExperimentId::Errors => {
             "Each fault is made for real and met by a process of its own: a file cut under an open store, a file system of the lab's own (FUSE) \
              that fails one page and later delivers it again, a bit flipped on disk, a bit flipped in memory through a pointer that points \
@@ -159,6 +167,12 @@ pub(crate) fn change(id: ExperimentId) -> &'static [&'static str] {
             "A device with a write cache that survives power loss: syncs become cheap, and overwrites are judged by their rate alone.",
             "Data in memory: then the page cache answers, and O_DIRECT is the slow one.",
             "A higher fixed rate: close to saturation, open-loop latency grows without bound while the closed loop looks the same.",
+        ],
+        ExperimentId::Stalls => &[
+            "An order that is not known ahead: then hints and helpers have nothing to work with, and only probing or reads in flight are left.",
+            "More CPUs than helper threads: here they may compete with the thread they should help.",
+            "Data that fits and no neighbour: then mlock, or nothing at all, is enough.",
+            "A device with longer waits: hints that only start a read gain more, calls that wait lose more.",
         ],
         ExperimentId::Errors => &[
             "Pages that are read whole anyway: the checksum's bytes are then in the CPU's caches, and its price falls to the arithmetic.",
