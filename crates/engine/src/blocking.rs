@@ -90,6 +90,14 @@ impl Db {
         block_on(self.0.create_table_in(Mode::Blocking, name)).map(Table)
     }
 
+    /// Removes a table and everything in it. See [`db::Db::drop_table`].
+    ///
+    /// # Errors
+    /// As [`db::Db::drop_table`].
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        block_on(self.0.drop_table_in(Mode::Blocking, name))
+    }
+
     /// A table by its name. See [`db::Db::table`].
     ///
     /// # Errors
@@ -274,6 +282,14 @@ impl Snapshot {
     /// The commit it shows.
     pub fn commit(&self) -> CommitSeq {
         self.0.commit()
+    }
+
+    /// A table by its name, as of this snapshot. See [`db::Snapshot::table`].
+    ///
+    /// # Errors
+    /// As [`db::Snapshot::table`].
+    pub fn table(&self, name: &str) -> Result<Table> {
+        block_on(self.0.table_in(Mode::Blocking, name)).map(Table)
     }
 
     /// The value of a key as of this snapshot.

@@ -12,6 +12,7 @@ mod commit;
 mod core;
 mod open;
 mod scan;
+mod tables;
 mod thread;
 mod transaction;
 mod verify;
@@ -50,7 +51,7 @@ pub use crate::wal::LogStats;
 type TheCore = Core<Pager, Log>;
 
 /// A database. Cloning gives another handle of the same; it is closed when the last handle, and everything obtained from
-/// it, is gone.
+/// it, is gone. Commits that were [`Durability::Deferred`] are written then; who must know that it worked calls [`Db::sync`].
 #[derive(Clone)]
 pub struct Db {
     core: Arc<TheCore>,
@@ -68,6 +69,8 @@ pub struct Stats {
     pub checkpoints: u64,
     /// The data file: how it is read and written, and why not better.
     pub disk: DiskInfo,
+    /// Memory of the list of recent commits, in bytes.
+    pub recent_commits_bytes: u64,
     /// The newest commit that readers see.
     pub visible_commit: CommitSeq,
 }
@@ -116,6 +119,17 @@ impl Db {
     /// `AlreadyExists`; `InvalidCall` when the name is empty or longer than a key may be.
     pub async fn create_table(&self, name: &str) -> Result<Table> {
         self.create_table_in(Mode::Async, name).await
+    }
+
+    /// Removes a table and everything in it. Durable when it returns. Other commits wait meanwhile: every page of the table is read
+    /// once, for the long values it may name, and takes some 100 bytes of memory until the end. Snapshots from before
+    /// still read it; its handles answer `NotFound` otherwise. Open transactions conflict.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none; `Corrupt` when it cannot be walked to its end (then the database is `Poisoned` as
+    /// well, since the log has the commit already).
+    pub async fn drop_table(&self, name: &str) -> Result<()> {
+        self.drop_table_in(Mode::Async, name).await
     }
 
     /// A table by its name.
@@ -216,6 +230,7 @@ impl Db {
             log: self.core.log.stats(),
             checkpoints: self.owner.checkpoints_made(),
             disk: self.owner.disk_info(),
+            recent_commits_bytes: self.core.commits.recent_bytes() as u64,
             visible_commit: self.core.store.visible(),
         }
     }
@@ -242,6 +257,12 @@ impl Db {
         let ops = vec![Op::CreateTable { name: name.as_bytes().to_vec() }];
         self.commit_in(mode, ops, Durability::Sync).await?;
         self.table_in(mode, name).await
+    }
+
+    pub(crate) async fn drop_table_in(&self, mode: Mode, name: &str) -> Result<()> {
+        let tree = self.core.table(mode, name.as_bytes()).await?;
+        let ops = vec![Op::DropTable { tree, name: name.as_bytes().to_vec() }];
+        self.commit_in(mode, ops, Durability::Sync).await
     }
 
     pub(crate) async fn table_in(&self, mode: Mode, name: &str) -> Result<Table> {

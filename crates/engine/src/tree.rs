@@ -249,7 +249,11 @@ fn copy_forward(node: &Node<'_>, range: &KeyRange, entries_max: usize, chunk: &m
         chunk.push(node, index)?;
     }
     if stop < past {
-        return Ok(Some(KeyRange { start: node.key(stop)?, end: range.end.clone() }));
+        let start = node.key(stop)?;
+        if start <= range.start {
+            return Err(Wait::Failed(node.corrupt("its keys do not ascend")));
+        }
+        return Ok(Some(KeyRange { start, end: range.end.clone() }));
     }
     let rest = node.upper().map(|upper| KeyRange { start: upper.to_vec(), end: range.end.clone() });
     // A fence at or below where the scan stood would make it walk in circles.
@@ -273,7 +277,11 @@ fn copy_reverse(node: &Node<'_>, range: &KeyRange, entries_max: usize, chunk: &m
         chunk.push(node, index)?;
     }
     if stop > first {
-        return Ok(Some(KeyRange { start: range.start.clone(), end: Some(node.key(stop)?) }));
+        let end = node.key(stop)?;
+        if range.end.as_ref().is_some_and(|before| end >= *before) {
+            return Err(Wait::Failed(node.corrupt("its keys do not ascend")));
+        }
+        return Ok(Some(KeyRange { start: range.start.clone(), end: Some(end) }));
     }
     let below = node.lower();
     if range.end.as_ref().is_some_and(|end| below >= end.as_slice()) {

@@ -1,8 +1,8 @@
 //! Everything the public types do, over any store and any log, for tasks and threads alike.
 
-use std::collections::HashMap;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
+use super::tables::Tables;
 use super::wait::{Admission, Held, Mode, attempt, load};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::OverflowRef;
@@ -18,8 +18,7 @@ pub(crate) struct Core<S: Store, L: CommitLog> {
     pub(super) log: Arc<L>,
     pub(super) commits: Arc<Commits<S, L>>,
     pub(super) admission: Admission,
-    /// Tables met so far: a root never moves.
-    tables: RwLock<HashMap<Vec<u8>, Tree>>,
+    pub(super) tables: Tables,
     /// Makes room in the log, where no background thread does. Blocks.
     pub(super) make_room: OnceLock<MakeRoom>,
 }
@@ -31,7 +30,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// Puts the parts together. The catalog exists.
     pub(crate) fn new(store: Arc<S>, log: Arc<L>, commits: Arc<Commits<S, L>>) -> Self {
         let admission = Admission::new(store.pins_max());
-        Self { store, log, commits, admission, tables: RwLock::default(), make_room: OnceLock::new() }
+        Self { store, log, commits, admission, tables: Tables::default(), make_room: OnceLock::new() }
     }
 
     /// From now on whoever finds the log full calls this.
@@ -45,8 +44,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// # Errors
     /// `NotFound`; what reading failed with.
     pub(crate) async fn table(&self, mode: Mode, name: &[u8]) -> Result<Tree> {
-        if let Some(tree) = self.tables.read().unwrap_or_else(PoisonError::into_inner).get(name) {
-            return Ok(*tree);
+        if let Some(tree) = self.tables.known(name) {
+            return Ok(tree);
         }
         let found = attempt(&*self.store, &self.admission, mode, || CATALOG.get(&self.store.latest(), name)).await?;
         let Some(found) = found else {
@@ -54,14 +53,14 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no table {name:?}")));
         };
         let tree = table_of(name, &found)?;
-        self.tables.write().unwrap_or_else(PoisonError::into_inner).insert(name.to_vec(), tree);
+        self.tables.met(name, tree);
         Ok(tree)
     }
 
     /// The newest visible value of a key.
     pub(crate) async fn get(&self, mode: Mode, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let found = attempt(&*self.store, &self.admission, mode, || tree.get(&self.store.latest(), key)).await?;
-        match found {
+        let found = attempt(&*self.store, &self.admission, mode, || tree.get(&self.store.latest(), key)).await;
+        match found.map_err(|error| self.tables.explain(tree, error))? {
             None => Ok(None),
             Some(Found::Inline(value)) => Ok(Some(value)),
             // A long value takes several steps, which must all see one commit.
@@ -78,7 +77,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         key: &[u8],
     ) -> Result<Option<Vec<u8>>> {
         let look = || tree.get(&self.store.view(snapshot), key);
-        match attempt(&*self.store, &self.admission, mode, look).await? {
+        let found = attempt(&*self.store, &self.admission, mode, look).await;
+        match found.map_err(|error| self.tables.explain(tree, error))? {
             None => Ok(None),
             Some(found) => self.value(mode, snapshot, found).await.map(Some),
         }
@@ -125,7 +125,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                     }
                     match tree.get(&view, keys[index]) {
                         Ok(value) => found[index] = value,
-                        Err(Wait::Failed(error)) => return Err(error),
+                        Err(Wait::Failed(error)) => return Err(self.tables.explain(tree, error)),
                         Err(wait) => {
                             still.push(index);
                             if let Wait::Miss(missing) = &wait

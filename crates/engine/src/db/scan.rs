@@ -101,7 +101,8 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
             }
             result
         })
-        .await?;
+        .await
+        .map_err(|error| core.tables.explain(*tree, error))?;
         self.distance =
             if attempts > 1 { (self.distance * 2).max(2).min(far) } else { self.distance.saturating_sub(1) };
         ask_ahead(&self.core, &self.snapshot, &self.chunk.ahead, self.distance, &mut self.asked);

@@ -34,7 +34,7 @@ struct Copy {
 
 impl<'a> Edits<'a> {
     pub(super) fn new(core: &'a Arc<Core>) -> Self {
-        let guard = crossbeam_epoch::pin();
+        let guard = core.epochs.pin();
         Self { core, copies: BTreeMap::new(), freed: Vec::new(), reserved: Vec::new(), guard }
     }
 

@@ -23,6 +23,8 @@ fn pool_on(disk: &dyn Disk, frames: usize) -> Pager {
         page_bytes: PAGE,
         file_id: 77,
         snapshot_bytes_max: u64::MAX,
+        own_epochs: false,
+        reads_in_flight_max: 128,
     };
     Pager::new(disk, &options, Map::new(PAGE), Pager::new_space(PAGE, 1 << 30), CommitSeq(0)).unwrap()
 }
@@ -299,6 +301,8 @@ mod threads {
             page_bytes: LARGE,
             file_id: 1,
             snapshot_bytes_max: u64::MAX,
+            own_epochs: false,
+            reads_in_flight_max: 128,
         };
         let pool =
             Pager::new(&*disk, &options, Map::new(LARGE), Pager::new_space(LARGE, 1 << 30), CommitSeq(0)).unwrap();

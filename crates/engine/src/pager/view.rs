@@ -23,7 +23,7 @@ pub(crate) struct View<'a> {
 impl<'a> View<'a> {
     /// `at` is read after the guard is pinned: see `Core::drop_later`.
     pub(super) fn new(core: &'a Core, at: impl FnOnce() -> CommitSeq, too_old: Option<&'a AtomicBool>) -> Self {
-        let guard = crossbeam_epoch::pin();
+        let guard = core.epochs.pin();
         Self { core, at: at(), too_old, guard }
     }
 
