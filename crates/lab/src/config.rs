@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 pub use engines::EnginesConfig;
-pub use faults::ErrorsConfig;
+pub use faults::{ErrorsConfig, StallsConfig};
 pub use safety::SafetyConfig;
 
 use crate::error::{LabError, LabErrorKind, Result};
@@ -84,6 +84,8 @@ pub struct Config {
     pub eviction: EvictionConfig,
     /// Experiment `translate`.
     pub translate: TranslateConfig,
+    /// Experiment `stalls`.
+    pub stalls: StallsConfig,
 }
 
 /// The experiments, by the names of the command line.
@@ -100,6 +102,8 @@ pub enum ExperimentId {
     Access,
     /// What making a mapped file safe costs.
     Safety,
+    /// Can one work around the stalls of a mapping?
+    Stalls,
     /// What happens when I/O fails.
     Errors,
     /// Whole databases, with a map and without.
@@ -112,12 +116,13 @@ pub enum ExperimentId {
 
 impl ExperimentId {
     /// All of them, in the order they run and are reported.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Random,
         Self::Scan,
         Self::Async,
         Self::Access,
         Self::Safety,
+        Self::Stalls,
         Self::Errors,
         Self::Eviction,
         Self::Translate,
@@ -132,6 +137,7 @@ impl ExperimentId {
             Self::Async => "async",
             Self::Access => "access",
             Self::Safety => "safety",
+            Self::Stalls => "stalls",
             Self::Errors => "errors",
             Self::Engines => "engines",
             Self::Eviction => "eviction",
@@ -162,6 +168,7 @@ impl ExperimentId {
             Self::Async => "Does `await` help when the file is mapped?",
             Self::Access => "What does one thread get from each way to read, overwrite and sync?",
             Self::Safety => "What does it cost to make a mapped file safe?",
+            Self::Stalls => "Can one work around the stalls of a mapping?",
             Self::Errors => "What happens when I/O fails, and what does it cost to notice?",
             Self::Engines => "What do whole databases make of it, with a map and without?",
             Self::Eviction => "Which of the three bottlenecks holds up the eviction of mapped pages?",
@@ -360,6 +367,7 @@ impl Config {
             engines: EnginesConfig::preset(preset),
             eviction: EvictionConfig::quick(),
             translate: TranslateConfig::quick(),
+            stalls: StallsConfig::preset(preset),
         };
         match preset {
             Preset::Quick => quick,
@@ -502,6 +510,10 @@ impl Config {
             counts("access.writes_per_sync", &[self.access.writes_per_sync], 1 << 20),
             positive("access.open_loop_shares", &self.access.open_loop_shares),
             self.safety.check(),
+            positive("stalls.cell_s", &[self.stalls.cell_s]),
+            counts("stalls.ahead", &[self.stalls.ahead], 4096),
+            counts("stalls.helpers", &self.stalls.helpers, 1024),
+            at_least("stalls.scan_bytes", self.stalls.scan_bytes, MIB),
             positive("errors.cell_s", &[self.errors.cell_s]),
             self.errors.working_sets.iter().try_for_each(|bytes| at_least("errors.working_sets", *bytes, 4096)),
             self.engines.wrong().map_or(Ok(()), Err),

@@ -13,6 +13,7 @@ pub mod random;
 mod reads;
 pub mod safety;
 pub mod scan;
+pub mod stalls;
 pub mod translate;
 
 use std::path::PathBuf;
@@ -94,6 +95,7 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
         ExperimentId::Async => async_hazard::plan(config, available),
         ExperimentId::Access => access::plan(config, available),
         ExperimentId::Safety => safety::plan(config, available),
+        ExperimentId::Stalls => stalls::plan(config, available),
         ExperimentId::Errors => errors::plan(config, available),
         ExperimentId::Engines => engines::plan(config, available),
         ExperimentId::Eviction => eviction::plan(config, available),
@@ -105,8 +107,9 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
 /// and what is made in memory has no file at all.
 pub fn warms_itself(spec: &CellSpec) -> bool {
     // Caches of a store's own are filled through the store.
-    spec.experiment == ExperimentId::Engines || crate::contender::pool::is_pool(&spec.contender)
-    spec.target.paths.is_empty() || crate::contender::pool::is_pool(&spec.contender)
+    spec.experiment == ExperimentId::Engines
+        || spec.target.paths.is_empty()
+        || crate::contender::pool::is_pool(&spec.contender)
 }
 
 /// Measures one cell, in this process. The caller has limited the memory and dropped the caches.
@@ -120,10 +123,10 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
         ExperimentId::Async => async_hazard::execute(spec, context),
         ExperimentId::Access => access::execute(spec, context),
         ExperimentId::Safety => safety::execute(spec, context),
+        ExperimentId::Stalls => stalls::execute(spec, context),
         ExperimentId::Errors => errors::execute(spec, context),
-    // Caches of a store's own are filled through the store.
-    spec.experiment == ExperimentId::Engines
-        || spec.target.paths.is_empty()
-        || crate::contender::pool::is_pool(&spec.contender)
+        ExperimentId::Eviction => eviction::execute(spec, context),
+        ExperimentId::Translate => translate::execute(spec, context),
+        ExperimentId::Engines => engines::execute(spec, context),
     }
 }

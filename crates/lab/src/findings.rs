@@ -12,6 +12,7 @@ pub(crate) mod faults;
 mod paging;
 mod pool;
 pub(crate) mod safety;
+pub(crate) mod stalls;
 mod translate;
 
 use serde::Serialize;
@@ -74,6 +75,7 @@ pub fn findings(file: &RecordFile, summary: &Summary<'_>) -> Vec<Finding> {
     pool::find(summary, &mut all);
     access::find(summary, &mut all);
     safety::find(summary, &mut all);
+    stalls::find(summary, &mut all);
     faults::errors(summary, &mut all);
     engines::find(summary, &mut all);
     eviction::find(summary, &mut all);

@@ -9,6 +9,7 @@ mod engines;
 mod faults;
 mod figures;
 mod safety;
+mod stalls;
 mod svg;
 mod text;
 mod translate;

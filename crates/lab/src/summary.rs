@@ -186,6 +186,7 @@ impl Metric {
             ExperimentId::Async => Self::Seconds,
             ExperimentId::Translate => Self::TimePerOp,
             ExperimentId::Eviction => Self::CpuPerGb,
+            ExperimentId::Stalls => Self::Latency("op", 999),
         }
     }
 
@@ -454,6 +455,17 @@ pub fn contender_title(id: &str) -> String {
         "async-mmap" => "async mmap",
         "async-read" => "async read",
         "async-uring" => "async io_uring",
+        "mmap-willneed" => "mmap, MADV_WILLNEED",
+        "mmap-readahead" => "mmap, read-ahead calls",
+        "mmap-populate-ahead" => "mmap, MADV_POPULATE_READ",
+        "mmap-populate" => "mmap, populated first",
+        "mmap-mlock" => "mmap, mlock",
+        "mmap-helpers" => "mmap, helper threads",
+        "mmap-mincore" => "mmap, mincore and helpers",
+        "mmap-nowait" => "mmap, RWF_NOWAIT and helpers",
+        "pool-frames" => "memory of its own",
+        "engine-scan" => "engine, leaf scan",
+        "engine-scan-noprefetch" => "engine, leaf scan without prefetch",
         "mmap-readonly" => "mmap, read-only",
         "mmap-guarded" => "mmap, guarded",
         "mmap-guarded-checked" => "mmap, guarded, checked at every access",

@@ -31,8 +31,9 @@ pub(crate) struct Scan<S: Store, L: CommitLog> {
     given: usize,
     /// The next long values of `chunk`, read already.
     long: VecDeque<Vec<u8>>,
-    /// How many leaves ahead to ask for.
+    /// How many leaves ahead to ask for, and at most.
     distance: usize,
+    distance_max: usize,
     /// The leaf farthest ahead that was asked for.
     asked: Option<PageId>,
 }
@@ -57,6 +58,7 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
             given: 0,
             long: VecDeque::new(),
             distance: 0,
+            distance_max: usize::MAX,
             asked: None,
         }
     }
@@ -64,6 +66,11 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
     /// Turns round a scan that has not begun.
     pub(crate) fn set_direction(&mut self, direction: Direction) {
         self.direction = direction;
+    }
+
+    /// Never asks for more than so many leaves ahead.
+    pub(crate) fn set_read_ahead_max(&mut self, leaves: usize) {
+        self.distance_max = leaves;
     }
 
     /// The next entry.
@@ -109,20 +116,21 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         let Some(range) = &self.rest else { return Ok(false) };
         self.usable = 0;
         self.given = 0;
-        let Self { core, snapshot, tree, chunk, asked, distance, direction, .. } = self;
-        let (mut attempts, far) = (0, core.admission.window());
+        let Self { core, snapshot, tree, chunk, asked, distance, distance_max, direction, .. } = self;
+        let (mut attempts, far) = (0, core.admission.window().min(*distance_max));
         let rest = attempt(&*core.store, &core.admission, mode, || {
             attempts += 1;
             let result = tree.scan(&core.store.view(snapshot), range, *direction, usize::MAX, far, chunk);
             if matches!(result, Err(Wait::Miss(_))) {
                 // The leaves after it go out in the same submission.
-                ask_ahead(core, snapshot, &chunk.ahead, (*distance).max(1), asked);
+                ask_ahead(core, snapshot, &chunk.ahead, (*distance).max(1).min(far), asked);
             }
             result
         })
         .await
         .map_err(|error| core.tables.explain(*tree, error))?;
-        self.distance = if attempts > 1 { (self.distance * 2).clamp(2, far) } else { self.distance.saturating_sub(1) };
+        self.distance =
+            if attempts > 1 { (self.distance * 2).max(2).min(far) } else { self.distance.saturating_sub(1) };
         ask_ahead(&self.core, &self.snapshot, &self.chunk.ahead, self.distance, &mut self.asked);
         self.rest = rest;
         self.usable = self.chunk.len();

@@ -96,6 +96,11 @@ pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Fi
             }
             // The sin: told in a table.
             ExperimentId::Safety => {}
+            ExperimentId::Stalls => {
+                figures.extend(super::stalls::stalls(&groups, &place));
+                figures.extend(rates(&groups, &place, Metric::OpsPerS, "accesses per second"));
+                figures.extend(latencies(&groups, &place, "op", "access"));
+            }
             ExperimentId::Errors if variant == errors::CHECKSUM_COST => {
                 figures.extend(rates(&groups, &place, Metric::OpsPerS, "accesses per second"));
             }

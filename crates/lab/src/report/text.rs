@@ -133,6 +133,14 @@ fn in_general(id: ExperimentId) -> &'static str {
              what a killed process leaves, the page cache is emptied of the copy, and it is opened: every pair is read and compared with what was \
              acknowledged. Written bytes are those the store hands to its files; the file system's journal comes on top."
         }
+        ExperimentId::Stalls => {
+            "One thread accesses pages and times each access, the work-around's own calls included; what is timed apart is a wait with nothing \
+             else left to do, and what is done once beforehand. Ahead: random 4 KiB pages of data larger than memory, in an order known so many \
+             pages ahead as the depth says; hints, calls and helper threads get that knowledge, a ring has as many reads in flight and hands \
+             them over in order. With mincore and RWF_NOWAIT the thread asks first and gives absent pages to helpers. Fits: a quarter of the \
+             memory is touched at random while a second thread reads the rest of the file through the page cache. Leaf scan: the \
+             engine walks its tree from a cold pool, with and without asking for the leaves to come. The map is told that access is random."
+        }
         ExperimentId::Errors => {
             "Each fault is made for real and met by a process of its own: a file cut under an open store, a file system of the lab's own (FUSE) \
              that fails one page and later delivers it again, a bit flipped on disk, a bit flipped in memory through a pointer that points \
@@ -199,6 +207,12 @@ pub(crate) fn change(id: ExperimentId) -> &'static [&'static str] {
             "Larger commits: shadow paging copies the path to each changed page once a commit, so its price a key falls.",
             "Data larger than memory: every mapped store then stalls in page faults under its locks.",
             "Long readers: they keep shadow paging's pages and the log of user_cow from being used again.",
+        ],
+        ExperimentId::Stalls => &[
+            "An order that is not known ahead: then hints and helpers have nothing to work with, and only probing or reads in flight are left.",
+            "More CPUs than helper threads: here they may compete with the thread they should help.",
+            "Data that fits and no neighbour: then mlock, or nothing at all, is enough.",
+            "A device with longer waits: hints that only start a read gain more, calls that wait lose more.",
         ],
         ExperimentId::Errors => &[
             "Pages that are read whole anyway: the checksum's bytes are then in the CPU's caches, and its price falls to the arithmetic.",

@@ -243,7 +243,9 @@ impl Prepared {
         let of_file = if limited { self.available.file.data_bytes } else { 0 };
         let async_bytes = config.async_.file_bytes.saturating_mul(u64::from(config.async_.files));
         let of_async = if runs(ExperimentId::Async) { async_bytes } else { 0 };
-        let wanted = Wanted { seed: config.seed, data_bytes: whole_blocks(of_file.max(of_async)) };
+        let of_stalls = if runs(ExperimentId::Stalls) { config.stalls.scan_bytes } else { 0 };
+        let data_bytes = whole_blocks(of_file.max(of_async).max(of_stalls));
+        let wanted = Wanted { seed: config.seed, data_bytes };
         if config.pool == Choice::Off || wanted.data_bytes == 0 {
             return;
         }

@@ -9,6 +9,7 @@ use super::engines;
 use crate::experiment::{errors, safety};
 use crate::findings::best;
 use crate::findings::faults::{outcome_of, short_fate, store_title};
+use crate::findings::stalls::price;
 use crate::format::{Unit, digits};
 use crate::record::file::RecordFile;
 use crate::record::{CacheState, ExperimentId};
@@ -64,6 +65,12 @@ pub(super) fn tables(file: &RecordFile, summary: &Summary<'_>, width: usize) -> 
             }
             if experiment == ExperimentId::Eviction {
                 let _ = writeln!(text, "{}\n", drawn(eviction_columns(summary, &variants, target, &title), width));
+                continue;
+            }
+            if experiment == ExperimentId::Stalls {
+                let groups = variants.iter().flat_map(|variant| chosen(summary.at(experiment, variant, target)));
+                let columns = stall_columns(&groups.collect::<Vec<_>>(), &title);
+                let _ = writeln!(text, "{}\n", drawn(columns, width));
                 continue;
             }
             let variants = if experiment == ExperimentId::Errors {
@@ -164,6 +171,23 @@ fn rate_columns(experiment: ExperimentId, parts: &[(&str, Vec<&Group<'_>>)], tit
         Column::new("TLB IPIs", metric(Metric::ShootdownsPerS)),
         Column::new("device/work", extra),
         Column::new("evicted/IPI", per_interrupt),
+    ]
+}
+
+/// How long an access holds the thread, and what is paid for that.
+fn stall_columns(groups: &[&Group<'_>], title: &str) -> Vec<Column> {
+    let each = |show: &dyn Fn(&Group<'_>) -> String| groups.iter().map(|group| show(group)).collect::<Vec<_>>();
+    let op = |per_mille| {
+        let metric = Metric::Latency("op", per_mille);
+        each(&|group| group.spread(metric).map_or(String::new(), |spread| metric.unit().show(spread.median)))
+    };
+    vec![
+        Column::new(title, each(&|group| format!("{}: {}", group.spec.variant, group.label()))),
+        Column::new("p99.9", each(&|group| measured(group, Metric::Latency("op", 999)))),
+        Column::new("longest", op(1000)),
+        Column::new("accesses/s", each(&|group| measured(group, Metric::OpsPerS))),
+        Column::new("p50", op(500)),
+        Column::new("what it takes", each(&price)),
     ]
 }
 

@@ -246,6 +246,7 @@ pub(crate) fn full(seed: u64) -> RecordFile {
     push_async(rng, &mut file);
     push_errors(rng, &mut file);
     push_memory(rng, &mut file);
+    push_stalls(rng, &mut file);
     file.skips = vec![
         Skip {
             experiment: ExperimentId::Access,
@@ -270,6 +271,29 @@ pub(crate) fn full(seed: u64) -> RecordFile {
         cell.outcome.checks.wrong = 3;
     }
     file
+}
+
+/// Work-arounds, with what they take.
+pub(crate) fn push_stalls(rng: &mut Rng, file: &mut RecordFile) {
+    let ahead = [
+        (Like::steady("mmap", 1, 32, 15_000.0, 20.0), 0.0),
+        (Like::steady("mmap-willneed", 1, 32, 60_000.0, 12.0), 0.0),
+        (Like::steady("mmap-helpers", 1, 32, 30_000.0, 40.0), 4.0),
+        (Like::steady("uring-direct", 1, 32, 80_000.0, 4.0), 0.0),
+    ];
+    let walks = [
+        (Like::steady("engine-scan", 1, 32, 900_000.0, 1.0), 0.0),
+        (Like::steady("engine-scan-noprefetch", 1, 32, 60_000.0, 6.0), 0.0),
+    ];
+    for repeat in 0..3 {
+        let all = ahead.iter().map(|like| ("ahead", like)).chain(walks.iter().map(|like| ("leaf-scan", like)));
+        for (variant, (like, threads)) in all {
+            let mut cell = timed(rng, spec(ExperimentId::Stalls, variant, "file", like, repeat), like);
+            cell.outcome.latency.insert("op".into(), latency(rng, 1e9 / like.rate, 4000));
+            cell.outcome.figures.insert("extra_threads".into(), *threads);
+            file.cells.push(cell);
+        }
+    }
 }
 
 /// Faults as they end: by a signal, by an error, without a word; and what checking costs.
