@@ -1,11 +1,11 @@
 //! What a run does: three presets, every parameter of which a TOML file or a flag can change. The effective set is stored
 //! in the record, and `nofault lab --config records.ndjson` runs it again.
 
+mod claims;
 pub(crate) mod engines;
-mod faults;
-mod safety;
 mod eviction;
 mod faults;
+mod safety;
 mod translate;
 
 use std::fmt;
@@ -13,6 +13,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+pub use claims::ClaimsConfig;
 pub use engines::EnginesConfig;
 pub use faults::{ErrorsConfig, StallsConfig};
 pub use safety::SafetyConfig;
@@ -86,6 +87,9 @@ pub struct Config {
     pub translate: TranslateConfig,
     /// Experiment `stalls`.
     pub stalls: StallsConfig,
+    /// Experiment `claims`.
+    #[serde(default)]
+    pub claims: ClaimsConfig,
 }
 
 /// The experiments, by the names of the command line.
@@ -112,11 +116,13 @@ pub enum ExperimentId {
     Eviction,
     /// From a page's id to its bytes, in memory.
     Translate,
+    /// What others say of mmap, where the experiments above do not decide it.
+    Claims,
 }
 
 impl ExperimentId {
     /// All of them, in the order they run and are reported.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Random,
         Self::Scan,
         Self::Async,
@@ -127,6 +133,7 @@ impl ExperimentId {
         Self::Eviction,
         Self::Translate,
         Self::Engines,
+        Self::Claims,
     ];
 
     /// The name on the command line and in records.
@@ -142,6 +149,7 @@ impl ExperimentId {
             Self::Engines => "engines",
             Self::Eviction => "eviction",
             Self::Translate => "translate",
+            Self::Claims => "claims",
         }
     }
 
@@ -152,12 +160,15 @@ impl ExperimentId {
 
     /// Whether its cells read data that must not fit in memory.
     pub fn needs_limit(self) -> bool {
-        !matches!(self, Self::Async | Self::Safety | Self::Errors | Self::Translate | Self::Engines)
+        !matches!(
+            self,
+            Self::Async | Self::Safety | Self::Errors | Self::Translate | Self::Engines | Self::Claims
+        )
     }
 
     /// Whether it reads the large data file.
     pub fn needs_file(self) -> bool {
-        !matches!(self, Self::Async | Self::Safety | Self::Translate | Self::Engines)
+        !matches!(self, Self::Async | Self::Safety | Self::Translate | Self::Engines | Self::Claims)
     }
 
     /// The question it answers, in one line.
@@ -173,6 +184,7 @@ impl ExperimentId {
             Self::Engines => "What do whole databases make of it, with a map and without?",
             Self::Eviction => "Which of the three bottlenecks holds up the eviction of mapped pages?",
             Self::Translate => "Can a buffer pool match a map when everything is in memory?",
+            Self::Claims => "Which of the claims for and against mmap hold on this machine?",
         }
     }
 }
@@ -368,6 +380,7 @@ impl Config {
             eviction: EvictionConfig::quick(),
             translate: TranslateConfig::quick(),
             stalls: StallsConfig::preset(preset),
+            claims: ClaimsConfig::quick(),
         };
         match preset {
             Preset::Quick => quick,
@@ -401,6 +414,7 @@ impl Config {
         self.access.ring_setups = true;
         self.eviction = EvictionConfig::standard();
         self.translate = TranslateConfig::standard();
+        self.claims = ClaimsConfig::standard();
         // Linux's own default, beside whatever this machine has.
         self.read_ahead_kb = vec![128];
         self
@@ -419,6 +433,7 @@ impl Config {
         self.access.cell_s = 60.0;
         self.eviction = EvictionConfig::paper();
         self.translate = TranslateConfig::paper();
+        self.claims.cell_s = 10.0;
         self
     }
 
@@ -529,6 +544,7 @@ impl Config {
                 .working_set_bytes
                 .iter()
                 .try_for_each(|bytes| at_least("translate.working_set_bytes", *bytes, 1 << 16)),
+            self.claims.check(),
         ];
         match checks.into_iter().find_map(std::result::Result::err) {
             Some(wrong) => Err(LabError::new(LabErrorKind::Usage, format!("configuration: {wrong}"))),

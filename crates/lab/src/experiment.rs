@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod async_hazard;
+pub mod claims;
 pub mod engines;
 pub mod errors;
 pub mod eviction;
@@ -100,6 +101,7 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
         ExperimentId::Engines => engines::plan(config, available),
         ExperimentId::Eviction => eviction::plan(config, available),
         ExperimentId::Translate => translate::plan(config, available),
+        ExperimentId::Claims => claims::plan(config, available),
     }
 }
 
@@ -128,5 +130,6 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
         ExperimentId::Eviction => eviction::execute(spec, context),
         ExperimentId::Translate => translate::execute(spec, context),
         ExperimentId::Engines => engines::execute(spec, context),
+        ExperimentId::Claims => claims::execute(spec, context),
     }
 }

@@ -181,7 +181,8 @@ impl Metric {
             | ExperimentId::Access
             | ExperimentId::Safety
             | ExperimentId::Errors
-            | ExperimentId::Engines => Self::OpsPerS,
+            | ExperimentId::Engines
+            | ExperimentId::Claims => Self::OpsPerS,
             ExperimentId::Scan => Self::BytesPerS,
             ExperimentId::Async => Self::Seconds,
             ExperimentId::Translate => Self::TimePerOp,
@@ -482,6 +483,14 @@ pub fn contender_title(id: &str) -> String {
         "rocksdb-mmap" => "RocksDB, mmap",
         "rocksdb-direct" => "RocksDB, O_DIRECT",
         "async-mmap-yield" => "async mmap, yielding",
+        "pread-dontcache" => "pread RWF_DONTCACHE",
+        "mmap-in-place" => "mmap, in place",
+        "mmap-copy" => "mmap, copied out",
+        "mmap-call" => "mmap, touch, munmap",
+        "mmap-call-one-page" => "mmap, touch one page, munmap",
+        "mmap-private" => "private map, mapped anew",
+        "mmap-commit" => "writable map, msync",
+        "pwrite-fdatasync" => "pwrite, fdatasync",
         "pool" => "nofault pool",
         "pool-tasks" => "nofault pool, tasks",
         "pool-get-many" => "nofault pool, get_many",
@@ -504,7 +513,7 @@ pub fn contender_title(id: &str) -> String {
 }
 
 /// Parameters that say how much work there is and how it is laid out: the same for all contenders, so no part of a name.
-const SIZE_OF_WORK: [&str; 12] = [
+const SIZE_OF_WORK: [&str; 13] = [
     "files",
     "touches",
     "part_bytes",
@@ -517,6 +526,7 @@ const SIZE_OF_WORK: [&str; 12] = [
     "keys",
     "value_bytes",
     "log_bytes",
+    "updates",
 ];
 
 /// Whether nothing but the size of the work is set besides threads, depth and block.
@@ -542,6 +552,10 @@ pub fn parameters(params: &Params) -> String {
         "working_set" => {
             value.parse().map_or_else(|_| value.clone(), |bytes| format!("{} of data", crate::format::bytes(bytes)))
         }
+        "unit" => format!("units of {value}"),
+        "copied_pages" => format!("{value} copied pages"),
+        "commit_pages" => format!("{value} pages a commit"),
+        "reader" if value == "none" => "no reader".into(),
         name => format!("{} {value}", name.replace('_', " ")),
     }));
     parts.join(", ")

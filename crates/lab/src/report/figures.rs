@@ -83,6 +83,9 @@ pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Fi
                 figures.extend(latencies(&groups, &place, "open_loop", "request, from when it was due"));
                 figures.extend(latencies(&groups, &place, "op", "request, from when it was started"));
             }
+            ExperimentId::Claims => {
+                figures.extend(super::claims::figures(&groups, variant, &place));
+            }
             ExperimentId::Access => {
                 figures.extend(rates(&groups, &place, Metric::OpsPerS, "operations per second"));
                 figures.extend(sweeps(&groups, &place, Metric::OpsPerS, "operations per second"));
@@ -186,7 +189,7 @@ pub(super) fn legend_of(series: &[Series]) -> Vec<Legend> {
         .collect()
 }
 
-fn bar_row(group: &Group<'_>, metric: Metric) -> Option<Row> {
+pub(crate) fn bar_row(group: &Group<'_>, metric: Metric) -> Option<Row> {
     let spread = group.spread(metric)?;
     Some(Row {
         label: group.label(),
@@ -197,7 +200,7 @@ fn bar_row(group: &Group<'_>, metric: Metric) -> Option<Row> {
 }
 
 /// What was reached: a bar to the median, a dot a repeat.
-pub(super) fn rates(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
+pub(crate) fn rates(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
     let rows: Vec<Row> = groups.iter().filter_map(|group| bar_row(group, metric)).collect();
     if groups.is_empty() {
         return None;

@@ -173,6 +173,13 @@ fn in_general(id: ExperimentId) -> &'static str {
              follows a random cycle through all pages, one cache line of each; `lookup` looks up random keys in a B+tree, the next one \
              known only when the last value is. Nothing is evicted, so no pool pays for its replacement strategy. Each tag that is read is checked."
         }
+        ExperimentId::Claims => {
+            "Small cells for what no other experiment decides; each claim names the cells it was judged by. Cached reads: one thread reads a file \
+             that is in the page cache in units of one size, and adds up a word of each cache line, in the map, or in a buffer that it copied \
+             or read into. Calls: threads map a part of 1 MiB of a cached file, touch it and unmap it, or read it. Private map: pages spread over it are \
+             changed, then it is mapped anew, which is timed. Commits: whole pages of a file are changed and made durable. Long reader: \
+             durable commits of 500 updates each, with and without a reader that stays from the first to the last; growth counts file and memory."
+        }
     }
 }
 
@@ -238,6 +245,11 @@ pub(crate) fn change(id: ExperimentId) -> &'static [&'static str] {
             "Huge pages: the fewer misses of the TLB, the more of the time is the tree's own.",
             "Eviction: a pool must then also know which pages are in use; the contender with locks and pins shows the dearest way.",
             "More threads: pins of the root are writes that all threads share.",
+        ],
+        ExperimentId::Claims => &[
+            "Another kernel: faults, mapping calls and uncached buffered reads change from release to release.",
+            "Virtualization: a page fault in a nested guest costs several times that of the bare machine, a system call hardly more.",
+            "Larger folios in the page cache: one fault then maps many pages, which favours maps of cached data.",
         ],
     }
 }
