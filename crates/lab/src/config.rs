@@ -160,10 +160,7 @@ impl ExperimentId {
 
     /// Whether its cells read data that must not fit in memory.
     pub fn needs_limit(self) -> bool {
-        !matches!(
-            self,
-            Self::Async | Self::Safety | Self::Errors | Self::Translate | Self::Engines | Self::Claims
-        )
+        !matches!(self, Self::Async | Self::Safety | Self::Errors | Self::Translate | Self::Engines | Self::Claims)
     }
 
     /// Whether it reads the large data file.

@@ -502,7 +502,7 @@ pub fn contender_title(id: &str) -> String {
         "swizzled" => "swizzled pointers",
         "mapped" => "mapped file",
         "mapped-huge" => "mapped file, huge pages",
-        "mmap-shared" => "fault, one map",
+        "mmap-one-map" => "fault, one map",
         "mmap-own" => "fault, a map a thread",
         "pread-cached" => "pread, cached",
         "mmap-unmap-page" => "map and unmap a page",
