@@ -334,6 +334,12 @@ impl Range {
     pub fn rev(self) -> Self {
         Self(self.0.rev())
     }
+
+    /// At most so many leaves are asked for before they are needed. See [`db::Range::read_ahead_max`].
+    #[must_use]
+    pub fn read_ahead_max(self, leaves: usize) -> Self {
+        Self(self.0.read_ahead_max(leaves))
+    }
 }
 
 impl Iterator for Range {

@@ -31,8 +31,9 @@ pub(crate) struct Scan<S: Store, L: CommitLog> {
     given: usize,
     /// The next long values of `chunk`, read already.
     long: VecDeque<Vec<u8>>,
-    /// How many leaves ahead to ask for.
+    /// How many leaves ahead to ask for, and at most.
     distance: usize,
+    distance_max: usize,
     /// The leaf farthest ahead that was asked for.
     asked: Option<PageId>,
 }
@@ -57,6 +58,7 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
             given: 0,
             long: VecDeque::new(),
             distance: 0,
+            distance_max: usize::MAX,
             asked: None,
         }
     }
@@ -64,6 +66,11 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
     /// Turns round a scan that has not begun.
     pub(crate) fn set_direction(&mut self, direction: Direction) {
         self.direction = direction;
+    }
+
+    /// Never asks for more than so many leaves ahead.
+    pub(crate) fn set_read_ahead_max(&mut self, leaves: usize) {
+        self.distance_max = leaves;
     }
 
     /// The next entry.
@@ -109,13 +116,14 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         let Some(range) = &self.rest else { return Ok(false) };
         self.usable = 0;
         self.given = 0;
-        let Self { core, snapshot, tree, chunk, asked, distance, direction, .. } = self;
-        let (mut attempts, far) = (0, core.admission.window());
-        chunk.own_max = far;
+        let Self { core, snapshot, tree, chunk, asked, distance, distance_max, direction, .. } = self;
+        let window = core.admission.window();
+        let (mut attempts, far) = (0, window.min(*distance_max));
+        chunk.own_max = window;
         let mut held = HeldPages::default();
         let rest = loop {
             attempts += 1;
-            let ahead_max = (*distance * 2).clamp(2, far);
+            let ahead_max = (*distance * 2).max(2).min(far);
             let looked = tree.scan(&core.store.view(snapshot), range, *direction, usize::MAX, ahead_max, chunk);
             let wait = match looked {
                 Ok(rest) => break rest,
@@ -125,11 +133,11 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
             let mut waits = vec![wait];
             if matches!(waits[0], Wait::Miss(_)) {
                 // The leaves after it go out in the same submission.
-                ask_ahead(core, snapshot, later, (*distance).max(1), asked);
+                ask_ahead(core, snapshot, later, (*distance).max(1).min(far), asked);
                 let at = snapshot.seq();
                 if !own.is_empty() {
                     // All that the leaf needs together.
-                    waits = own.iter().take(far).map(|page| Wait::Miss(Missing { page: *page, at })).collect();
+                    waits = own.iter().take(window).map(|page| Wait::Miss(Missing { page: *page, at })).collect();
                 }
             }
             let loaded = load(&*core.store, &core.admission, mode, &mut held, &waits).await;
@@ -139,7 +147,8 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         if attempts == 1 {
             breathe(mode).await;
         }
-        self.distance = if attempts > 1 { (self.distance * 2).clamp(2, far) } else { self.distance.saturating_sub(1) };
+        self.distance =
+            if attempts > 1 { (self.distance * 2).max(2).min(far) } else { self.distance.saturating_sub(1) };
         ask_ahead(&self.core, &self.snapshot, &self.chunk.ahead, self.distance, &mut self.asked);
         self.rest = rest;
         self.usable = self.chunk.len();
