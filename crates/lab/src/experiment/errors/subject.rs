@@ -155,6 +155,7 @@ fn places_in_memory(inverted: &[u8]) -> Vec<usize> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let (mut found, mut mapped) = (Vec::new(), None);
     let mut piece = vec![0; PIECE_BYTES + inverted.len()];
+    let zeroes = vec![0; piece.len()];
     let own = piece.as_ptr() as usize..piece.as_ptr() as usize + piece.len();
     for line in maps.lines().filter(|line| line.split(' ').nth(1).is_some_and(|rights| rights.starts_with('r'))) {
         // Copies on the stack are nobody's page, and the kernel's own pages are not for us.
@@ -170,6 +171,9 @@ fn places_in_memory(inverted: &[u8]) -> Vec<usize> {
         for at in (start..end).step_by(PIECE_BYTES) {
             let wanted = piece.len().min(end - at);
             let Ok(count) = memory.read_at(&mut piece[..wanted], at as u64) else { continue };
+            if piece[..count] == zeroes[..count] {
+                continue;
+            }
             piece[..count].iter_mut().for_each(|byte| *byte = !*byte);
             let places = pages::places_of(inverted, &piece[..count]).into_iter().map(|place| at + place);
             let places: Vec<usize> = places.filter(|place| !own.contains(place) && !found_twice(*place, at)).collect();
