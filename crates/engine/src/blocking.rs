@@ -224,7 +224,7 @@ impl Table {
     /// # Errors
     /// As there.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        block_on(self.0.get_in(Mode::Blocking, key.as_ref()))
+        self.0.get_blocking(key.as_ref())
     }
 
     /// Reads many keys at one moment. See [`db::Table::get_many`].

@@ -3,14 +3,16 @@
 //! How far ahead is learnt on the way, as PostgreSQL's read stream does: a wait doubles the distance, a leaf that was there
 //! already takes one off. So a scan in memory asks for nothing, and a cold one soon keeps the device busy.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::core::Core;
 use super::wait::{Mode, attempt};
 use crate::error::Result;
 use crate::format::PageId;
+use crate::format::node::OverflowRef;
 use crate::pages::{CommitLog, Snapshot, Store, Wait};
-use crate::tree::{Chunk, Direction, Found, KeyRange, Tree};
+use crate::tree::{Chunk, Direction, Held, KeyRange, Tree};
 
 /// A key and its value.
 pub(crate) type Entry = (Vec<u8>, Vec<u8>);
@@ -27,6 +29,8 @@ pub(crate) struct Scan<S: Store, L: CommitLog> {
     /// Entries of `chunk` that may be given out, and how many were.
     usable: usize,
     given: usize,
+    /// The next long values of `chunk`, read already.
+    long: VecDeque<Vec<u8>>,
     /// How many leaves ahead to ask for, and at most.
     distance: usize,
     distance_max: usize,
@@ -52,6 +56,7 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
             chunk: Chunk::default(),
             usable: 0,
             given: 0,
+            long: VecDeque::new(),
             distance: 0,
             distance_max: usize::MAX,
             asked: None,
@@ -75,14 +80,35 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
                 return Ok(None);
             }
         }
-        let (key, cell) = self.chunk.entry(self.given);
-        let (key, found) = (key.to_vec(), Found::from(cell));
-        let value = match found {
-            Found::Inline(value) => value,
-            long => self.core.value(mode, &self.snapshot, long).await?,
+        if let Held::Overflow(_) = self.chunk.entry(self.given).1
+            && self.long.is_empty()
+        {
+            let values = self.long_to_come();
+            self.long = self.core.long_values(mode, &self.snapshot, values).await?.into();
+        }
+        let (key, held) = self.chunk.entry(self.given);
+        let value = match held {
+            Held::Here(value) => value.to_vec(),
+            Held::Overflow(_) => self.long.pop_front().unwrap_or_default(),
         };
+        let key = key.to_vec();
         self.given += 1;
         Ok(Some((key, value)))
+    }
+
+    /// The next long values of the chunk, as many as may be read together and at least one.
+    fn long_to_come(&self) -> Vec<OverflowRef> {
+        let (mut values, mut bytes) = (Vec::new(), 0);
+        for index in self.given..self.usable {
+            if let Held::Overflow(value) = self.chunk.entry(index).1 {
+                bytes += value.len_bytes;
+                if !values.is_empty() && bytes > self.core.long_bytes_at_once() {
+                    break;
+                }
+                values.push(value);
+            }
+        }
+        values
     }
 
     /// Takes in the next leaf; `false` at the end.

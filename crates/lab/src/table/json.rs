@@ -2,11 +2,13 @@
 
 use serde::Serialize;
 
+use crate::claims::{Answer, answers};
 use crate::findings::{Finding, findings};
 use crate::format;
 use crate::record::file::RecordFile;
 use crate::record::{CellSpec, MachineInfo};
 use crate::summary::{Metric, Spread, Summary};
+use crate::verdict::{Verdict, Workload, judge};
 
 /// The summary for programs.
 #[derive(Debug, Serialize)]
@@ -19,6 +21,8 @@ struct Json<'a> {
     biases: &'a [String],
     results: Vec<JsonResult<'a>>,
     findings: Vec<Finding>,
+    claims: Vec<Answer>,
+    verdict: Verdict,
     skips: &'a [crate::record::Skip],
 }
 
@@ -51,11 +55,16 @@ pub fn summary_json(file: &RecordFile) -> serde_json::Result<String> {
         ("ops_per_s", Metric::OpsPerS),
         ("bytes_per_s", Metric::BytesPerS),
         ("seconds", Metric::Seconds),
+        ("time_s_per_op", Metric::TimePerOp),
         ("cpu_s_per_op", Metric::CpuPerOp),
         ("cpu_s_per_gb", Metric::CpuPerGb),
         ("tlb_shootdowns_per_s", Metric::ShootdownsPerS),
         ("tlb_shootdowns_per_evicted_page", Metric::ShootdownsPerEvicted),
         ("kswapd_percent", Metric::KswapdShare),
+        ("system_cpu_s_per_gb", Metric::SystemCpuPerGb),
+        ("evicted_pages_per_s", Metric::EvictedPerS),
+        ("scanned_per_evicted", Metric::ScannedPerEvicted),
+        ("waiting_for_memory_percent", Metric::MemoryPressure),
         ("device_bytes_per_work_byte", Metric::Amplification),
         ("latency_s_p50", Metric::Latency("op", 500)),
         ("latency_s_p99", Metric::Latency("op", 990)),
@@ -88,6 +97,8 @@ pub fn summary_json(file: &RecordFile) -> serde_json::Result<String> {
         biases: &file.run.biases,
         results: results.collect(),
         findings: findings(file, &summary),
+        claims: answers(file, &summary),
+        verdict: judge(file, &summary, Workload::default()),
         skips: &file.skips,
     };
     serde_json::to_string_pretty(&json)

@@ -177,7 +177,7 @@ pub(crate) fn timed(rng: &mut Rng, spec: CellSpec, like: &Like) -> Cell {
     Cell { spec, outcome }
 }
 
-/// All four experiments with skips, notes, a partial cell, a spoilt cell and a warning.
+/// All experiments with skips, notes, a partial cell, a spoilt cell and a warning.
 pub(crate) fn full(seed: u64) -> RecordFile {
     let rng = &mut Rng::with_seed(seed);
     let mut file = empty();
@@ -245,7 +245,9 @@ pub(crate) fn full(seed: u64) -> RecordFile {
     }
     push_async(rng, &mut file);
     push_errors(rng, &mut file);
+    push_memory(rng, &mut file);
     push_stalls(rng, &mut file);
+    push_claims(rng, &mut file);
     file.skips = vec![
         Skip {
             experiment: ExperimentId::Access,
@@ -354,6 +356,45 @@ pub(crate) fn push_errors(rng: &mut Rng, file: &mut RecordFile) {
     }
 }
 
+/// Cells of `claims`: in one unit a map copies three times as fast, in the other it does not; a reader makes redb grow.
+fn push_claims(rng: &mut Rng, file: &mut RecordFile) {
+    for repeat in 0..3 {
+        for (unit, gain) in [(4096, 3.0), (1 << 20, 0.9)] {
+            for (contender, rate) in [("mmap-copy", 1e5 * gain), ("mmap-in-place", 2e5 * gain), ("pread-buffered", 1e5)]
+            {
+                let like = Like::steady(contender, 1, 1, rate, 3.0);
+                let mut spec = spec(ExperimentId::Claims, "cached-read", "file", &like, repeat);
+                spec.cache = CacheState::Warm;
+                spec.params.block_bytes = unit;
+                spec.params.extra.insert("unit".into(), format!("{}KiB", unit >> 10));
+                file.cells.push(timed(rng, spec, &like));
+            }
+        }
+        for (pages, ms) in [("1024", 0.2), ("16384", 3.1)] {
+            let like = Like::steady("mmap-private", 1, 1, 100.0, 3.0);
+            let mut spec = spec(ExperimentId::Claims, "private-remap", "file", &like, repeat);
+            spec.params.extra.insert("copied_pages".into(), pages.into());
+            let mut cell = timed(rng, spec, &like);
+            cell.outcome.latency.insert("op".into(), latency(rng, ms * 1e6, 500));
+            file.cells.push(cell);
+        }
+        for (contender, reader, grown) in
+            [("nofault", "none", 1e4), ("nofault", "held", 3e5), ("redb", "none", 2e4), ("redb", "held", 9e7)]
+        {
+            let like = Like::steady(contender, 1, 1, 1e5, 3.0);
+            let mut spec = spec(ExperimentId::Claims, "long-reader", "file", &like, repeat);
+            spec.params.extra = BTreeMap::from([("reader".into(), reader.into()), ("updates".into(), "50000".into())]);
+            let mut cell = timed(rng, spec, &like);
+            cell.outcome.figures = BTreeMap::from([
+                ("grown_bytes".into(), grown),
+                ("used_before_bytes".into(), 3e5),
+                ("memory_bytes".into(), 0.0),
+            ]);
+            file.cells.push(cell);
+        }
+    }
+}
+
 /// The six configurations, cold and warm, in two variants.
 pub(crate) fn push_async(rng: &mut Rng, file: &mut RecordFile) {
     let configurations = [
@@ -387,6 +428,61 @@ pub(crate) fn push_async(rng: &mut Rng, file: &mut RecordFile) {
                     file.cells.push(Cell { spec, outcome });
                 }
             }
+        }
+    }
+}
+
+/// `translate` over two working sets, and `eviction` apart and under both ways of reclaim.
+pub(crate) fn push_memory(rng: &mut Rng, file: &mut RecordFile) {
+    let times = [("array", 210.0), ("hash", 225.0), ("swizzled", 200.0), ("mapped", 240.0), ("mapped-huge", 190.0)];
+    for repeat in 0..3 {
+        for (variant, scale) in [("access", 0.4), ("lookup", 1.0)] {
+            for working_set in [64_u64 << 20, 1 << 30] {
+                for (contender, ns) in times {
+                    let like = Like::steady(contender, 1, 1, 1.0, 1.0);
+                    let mut cell = timed(rng, spec(ExperimentId::Translate, variant, "memory", &like, repeat), &like);
+                    cell.spec.target.data_bytes = working_set;
+                    cell.spec.params.extra.insert("working_set".into(), working_set.to_string());
+                    let time =
+                        ns * scale * (working_set as f64 / (1 << 30) as f64).powf(0.2) * (1.0 + rng.f64() * 0.02);
+                    cell.outcome.figures.insert("time_per_op_s".into(), time / 1e9);
+                    file.cells.push(cell);
+                }
+            }
+        }
+        for (variant, contender, threads, us) in [
+            ("faults", "mmap-one-map", 1, 1.9),
+            ("faults", "mmap-one-map", 2, 2.6),
+            ("faults", "pread-cached", 1, 0.8),
+            ("faults", "pread-cached", 2, 0.9),
+            ("shootdowns", "mmap-unmap-page", 1, 3.0),
+            ("shootdowns", "mmap-unmap-page", 2, 6.5),
+        ] {
+            let like = Like::steady(contender, threads, 1, 1e6 / us, us);
+            let mut cell = timed(rng, spec(ExperimentId::Eviction, variant, "memory", &like, repeat), &like);
+            cell.outcome.figures.insert("time_per_op_s".into(), us * (1.0 + rng.f64() * 0.02) / 1e6);
+            file.cells.push(cell);
+        }
+        for (by, kswapd) in [("cgroup", 0.0), ("kswapd", 0.4)] {
+            let random = [
+                Like::steady("mmap-random", 16, 1, 220_000.0, 8.4).mapped(220_000.0, 1.0, 12_000.0, kswapd),
+                Like::steady("pread-direct", 16, 1, 740_000.0, 2.4),
+                Like::steady("pread-buffered-random", 16, 1, 300_000.0, 6.0).mapped(300_000.0, 1.0, 200.0, kswapd),
+            ];
+            for like in &random {
+                let variant = format!("random-{by}");
+                file.cells.push(timed(rng, spec(ExperimentId::Eviction, &variant, "ram", like, repeat), like));
+            }
+            let mut pinned = spec(ExperimentId::Eviction, &format!("random-{by}"), "ram", &random[0], repeat);
+            pinned.params.extra.insert("pin".into(), "1".into());
+            let like = Like { shootdowns: 3.0, cpu_us: 7.0, rate: 130_000.0, ..random[0] };
+            file.cells.push(timed(rng, pinned, &like));
+            let scan = Like::steady("mmap-normal", 4, 1, 400_000.0, 2.2).mapped(400_000.0, 1.0, 20_000.0, 2.2 * kswapd);
+            file.cells.push(timed(
+                rng,
+                spec(ExperimentId::Eviction, &format!("scan-{by}"), "ram", &scan, repeat),
+                &scan,
+            ));
         }
     }
 }
