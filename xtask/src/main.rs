@@ -45,6 +45,9 @@ fn check() -> Result<()> {
     cargo(&["fmt", "--all", "--check"], &[])?;
     cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"], &[])?;
     step("tidy", || tidy::run(&root()))?;
+    // The fuzz targets are no part of the workspace; that they compile is checked without building the fuzzer.
+    let targets = ["check", "--quiet", "--manifest-path", "fuzz/Cargo.toml", "--no-default-features"];
+    cargo(&[&targets[..], &["--target-dir", "target/fuzz-check"]].concat(), &[])?;
     cargo(&["test"], &[])?;
     // A module's header may name its private parts: it is written for who reads the source.
     let strict = "-D warnings -A rustdoc::private_intra_doc_links";

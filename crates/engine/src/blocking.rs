@@ -90,6 +90,14 @@ impl Db {
         block_on(self.0.create_table_in(Mode::Blocking, name)).map(Table)
     }
 
+    /// Removes a table and everything in it. See [`db::Db::drop_table`].
+    ///
+    /// # Errors
+    /// As [`db::Db::drop_table`].
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        block_on(self.0.drop_table_in(Mode::Blocking, name))
+    }
+
     /// A table by its name. See [`db::Db::table`].
     ///
     /// # Errors
@@ -216,7 +224,7 @@ impl Table {
     /// # Errors
     /// As there.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        block_on(self.0.get_in(Mode::Blocking, key.as_ref()))
+        self.0.get_blocking(key.as_ref())
     }
 
     /// Reads many keys at one moment. See [`db::Table::get_many`].
@@ -276,6 +284,14 @@ impl Snapshot {
         self.0.commit()
     }
 
+    /// A table by its name, as of this snapshot. See [`db::Snapshot::table`].
+    ///
+    /// # Errors
+    /// As [`db::Snapshot::table`].
+    pub fn table(&self, name: &str) -> Result<Table> {
+        block_on(self.0.table_in(Mode::Blocking, name)).map(Table)
+    }
+
     /// The value of a key as of this snapshot.
     ///
     /// # Errors
@@ -317,6 +333,12 @@ impl Range {
     #[must_use]
     pub fn rev(self) -> Self {
         Self(self.0.rev())
+    }
+
+    /// At most so many leaves are asked for before they are needed. See [`db::Range::read_ahead_max`].
+    #[must_use]
+    pub fn read_ahead_max(self, leaves: usize) -> Self {
+        Self(self.0.read_ahead_max(leaves))
     }
 }
 

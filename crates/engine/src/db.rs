@@ -9,9 +9,11 @@
 mod bounds;
 mod bulk;
 mod commit;
+mod completions;
 mod core;
 mod open;
 mod scan;
+mod tables;
 mod thread;
 mod transaction;
 mod verify;
@@ -29,6 +31,7 @@ use std::sync::Arc;
 use nofault_io::disk::{Directory, DiskInfo};
 
 use self::bounds::{range_of, range_of_prefix};
+pub use self::completions::Completions;
 use self::core::Core;
 use self::open::Owner;
 pub(crate) use self::open::{backup as backup_blocking, create as create_blocking, open as open_blocking};
@@ -42,7 +45,7 @@ use crate::pager::Pager;
 pub use crate::pager::{PoolStats, ReaderInfo};
 use crate::pages::{Durability, Store};
 use crate::settings::Settings;
-use crate::tree::Tree;
+use crate::tree::{Found, Tree};
 use crate::txn::{Commit, Op};
 use crate::wal::Log;
 pub use crate::wal::LogStats;
@@ -50,7 +53,7 @@ pub use crate::wal::LogStats;
 type TheCore = Core<Pager, Log>;
 
 /// A database. Cloning gives another handle of the same; it is closed when the last handle, and everything obtained from
-/// it, is gone.
+/// it, is gone. Commits that were [`Durability::Deferred`] are written then; who must know that it worked calls [`Db::sync`].
 #[derive(Clone)]
 pub struct Db {
     core: Arc<TheCore>,
@@ -68,6 +71,8 @@ pub struct Stats {
     pub checkpoints: u64,
     /// The data file: how it is read and written, and why not better.
     pub disk: DiskInfo,
+    /// Memory of the list of recent commits, in bytes.
+    pub recent_commits_bytes: u64,
     /// The newest commit that readers see.
     pub visible_commit: CommitSeq,
 }
@@ -116,6 +121,17 @@ impl Db {
     /// `AlreadyExists`; `InvalidCall` when the name is empty or longer than a key may be.
     pub async fn create_table(&self, name: &str) -> Result<Table> {
         self.create_table_in(Mode::Async, name).await
+    }
+
+    /// Removes a table and everything in it. Durable when it returns. Other commits wait meanwhile: every page of the table is read
+    /// once, for the long values it may name, and takes some 100 bytes of memory until the end. Snapshots from before
+    /// still read it; its handles answer `NotFound` otherwise. Open transactions conflict.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none; `Corrupt` when it cannot be walked to its end (then the database is `Poisoned` as
+    /// well, since the log has the commit already).
+    pub async fn drop_table(&self, name: &str) -> Result<()> {
+        self.drop_table_in(Mode::Async, name).await
     }
 
     /// A table by its name.
@@ -216,6 +232,7 @@ impl Db {
             log: self.core.log.stats(),
             checkpoints: self.owner.checkpoints_made(),
             disk: self.owner.disk_info(),
+            recent_commits_bytes: self.core.commits.recent_bytes() as u64,
             visible_commit: self.core.store.visible(),
         }
     }
@@ -242,6 +259,12 @@ impl Db {
         let ops = vec![Op::CreateTable { name: name.as_bytes().to_vec() }];
         self.commit_in(mode, ops, Durability::Sync).await?;
         self.table_in(mode, name).await
+    }
+
+    pub(crate) async fn drop_table_in(&self, mode: Mode, name: &str) -> Result<()> {
+        let tree = self.core.table(mode, name.as_bytes()).await?;
+        let ops = vec![Op::DropTable { tree, name: name.as_bytes().to_vec() }];
+        self.commit_in(mode, ops, Durability::Sync).await
     }
 
     pub(crate) async fn table_in(&self, mode: Mode, name: &str) -> Result<Table> {
@@ -372,8 +395,13 @@ impl Table {
         thread::run("nofault-load", move || table.bulk_load_blocking(entries)).await?
     }
 
-    pub(crate) async fn get_in(&self, mode: Mode, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.db.core.get(mode, self.tree, key).await
+    /// Without a future where everything is in memory, which is nearly always.
+    pub(crate) fn get_blocking(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        match self.db.core.look(self.tree, key) {
+            Ok(None) => Ok(None),
+            Ok(Some(Found::Inline(value))) => Ok(Some(value)),
+            looked => crate::gate::block_on(self.db.core.get_after(Mode::Blocking, self.tree, key, looked)),
+        }
     }
 
     pub(crate) async fn get_many_in(&self, mode: Mode, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {

@@ -29,8 +29,7 @@
 //! ```
 //!
 //! What stands: everything in [`db`] and [`blocking`], on real files (io_uring or a thread pool) and on the simulated disk. What does
-//! not yet: striping over several files, compaction in the background, encryption (its bytes are reserved), dropping a table,
-//! and a runtime's own poller for completions instead of a reaper thread.
+//! not yet: striping over several files, compaction in the background, and encryption (its bytes are reserved).
 //!
 //! | module | what it is for |
 //! |---|---|
@@ -43,6 +42,7 @@
 //! | `pages` | the contract between those who use pages and those who keep them |
 //! | `gate`, `bell`, `blocks` | waiting in order, waking threads, reading past the pool |
 //! | `format` | what is on disk, as types |
+//! | `fuzzing` | what the fuzzer runs; not built otherwise |
 //! | [`settings`], [`error`] | what can be chosen, and what can go wrong |
 
 mod bell;
@@ -52,6 +52,9 @@ mod checkpoint;
 pub mod db;
 pub mod error;
 mod format;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gate;
 mod ids;
 #[cfg(feature = "mmap")]

@@ -9,6 +9,10 @@
 //! | [`Protocol::UserCow`] | changed pages are copies in user memory; a commit is a record in the log; then they are copied back into the map, or written by `pwrite`; checkpoints sync | SQLite, MonetDB, RavenDB |
 //! | [`Protocol::Shadow`] | copies up to the root go to unused pages; synced; then one of two meta pages is switched | LMDB, without and with `MDB_WRITEMAP` |
 //!
+//! `UserCow` written back by calls is also the plain case that today's systems have come to: a map for reading only under the
+//! engine's own log. It overwrites pages in place, where the engine never does; so it tells what residency by the kernel costs, and
+//! not quite alone.
+//!
 //! One table, one writer at a time, any number of readers; every write is durable when it returns.
 //!
 //! **What can be promised, and what cannot.** A process that is killed at any moment, and a power cut that loses any sectors that

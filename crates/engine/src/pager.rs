@@ -6,6 +6,7 @@
 //! | `frames` | memory, and the only `unsafe` of the read path |
 //! | `shard` | older versions and reads under way, by page |
 //! | `registry` | who can still see which version |
+//! | `epochs` | what is looked at is not reclaimed |
 //! | `view`, `edits` | what readers and writers hold for one attempt |
 //! | `lane`, `flights`, `ticket` | reads: shared, sent together, awaited |
 //! | `evict`, `write` | which frames leave, and how dirty ones get to disk |
@@ -21,6 +22,7 @@
 //! and no device waited for under a shard, books or waiter lock.
 
 mod edits;
+mod epochs;
 mod evict;
 mod flights;
 mod frames;
@@ -46,10 +48,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nofault_io::disk::{Disk, QueueOptions};
 
 pub(crate) use self::edits::Edits;
+use self::epochs::Epochs;
 pub(crate) use self::evict::CheckpointPlace;
 pub(crate) use self::frames::Frames;
 use self::frames::OwnedFrame;
-pub(crate) use self::keeper::Keeper;
+pub(crate) use self::keeper::{Keeper, ReadCompletions};
 pub(crate) use self::map::Map;
 use self::page_ids::PageIds;
 pub use self::registry::ReaderInfo;
@@ -90,6 +93,11 @@ pub(crate) struct PagerOptions {
     pub(crate) file_id: u64,
     /// Most bytes of old page versions that snapshots may keep before the oldest is given up.
     pub(crate) snapshot_bytes_max: u64,
+    /// Whether it reclaims frames by epochs of its own, which nothing else in the process holds up: what makes a history
+    /// repeat exactly.
+    pub(crate) own_epochs: bool,
+    /// Most reads at the device at a time.
+    pub(crate) reads_in_flight_max: usize,
 }
 
 /// The pool. Clones are handles of one.
@@ -117,6 +125,7 @@ pub(crate) struct Core {
     async_seen: AtomicBool,
     kept_max: usize,
     scratch_bytes: u64,
+    epochs: Epochs,
     counts: Counts,
 }
 
@@ -149,6 +158,11 @@ fn frame_memory_bytes(page_bytes: usize) -> u64 {
 }
 
 impl Pager {
+    /// Memory below which there can be no pool with this page table.
+    pub(crate) fn bytes_min(page_bytes: usize, map: &Map) -> u64 {
+        frame_memory_bytes(page_bytes) * FRAMES_MIN as u64 + map.memory_bytes() * 2
+    }
+
     /// A pool over `disk`, whose page table is `map` as of `commit`; `space` has every block marked that the map names.
     /// No threads: see [`Pager::start_keeper`].
     ///
@@ -165,8 +179,8 @@ impl Pager {
         let overhead = map.memory_bytes() * 2;
         let count = options.cache_bytes.saturating_sub(overhead + options.spent_bytes) / per_frame;
         if count < FRAMES_MIN as u64 || count > u64::from(u32::MAX) {
-            let least = per_frame * FRAMES_MIN as u64 + overhead + options.spent_bytes;
-            let what = format!("a cache of {} bytes: this database needs at least {least}", options.cache_bytes);
+            let what =
+                format!("a pool of {} bytes, {} of them spent already", options.cache_bytes, options.spent_bytes);
             return Err(Error::new(ErrorKind::InvalidCall, what));
         }
         let frames = Frames::new(count as usize, options.page_bytes)?;
@@ -183,7 +197,8 @@ impl Pager {
         let scratch = flights::Scratch::new(frames.count(), options.page_bytes)?;
         let scratch_bytes = scratch.bytes();
         let registered = vec![frames.region().clone(), scratch.region().clone()];
-        let queue = QueueOptions { registered, ..QueueOptions::default() };
+        let queue =
+            QueueOptions { registered, depth_max: options.reads_in_flight_max.max(1), ..QueueOptions::default() };
         let open = |options: &QueueOptions| {
             disk.queue(options).map_err(|error| Error::from_io("open a queue of the data file", error))
         };
@@ -204,6 +219,7 @@ impl Pager {
             async_seen: AtomicBool::new(false),
             kept_max: (options.snapshot_bytes_max / options.page_bytes as u64) as usize,
             scratch_bytes,
+            epochs: Epochs::new(options.own_epochs),
             counts: Counts::default(),
             frames,
         };
@@ -312,8 +328,10 @@ impl Store for Pager {
     }
 
     fn prefetch(&self, pages: &[Missing]) {
+        // What is not free now soon is: the keeper makes room as reads ask for it. But a walk must not fill the pool.
         let spare = self.0.frames.free_count().saturating_sub(self.0.frames.reserve());
-        for missing in pages.iter().take(spare) {
+        let most = if self.0.keeper.is_running() { spare.max(self.0.frames.count() / 8) } else { spare };
+        for missing in pages.iter().take(most) {
             self.0.ask(*missing, None);
         }
     }
@@ -418,7 +436,7 @@ impl Core {
             return;
         }
         let core = Arc::downgrade(self);
-        let guard = crossbeam_epoch::pin();
+        let guard = self.epochs.pin();
         guard.defer(move || {
             // Only notes it: this may run at any pin of any thread, under whatever locks that holds.
             if let Some(core) = core.upgrade() {
@@ -433,7 +451,7 @@ impl Core {
             return;
         }
         let core = Arc::downgrade(self);
-        let guard = crossbeam_epoch::pin();
+        let guard = self.epochs.pin();
         guard.defer(move || {
             if let Some(core) = core.upgrade() {
                 core.ripe().frames.extend(frames);

@@ -13,7 +13,7 @@ use crate::checkpoint::Checkpointer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     CommitSeq, Location, NodeId, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS,
-    Superblock, decode_node, entries_per_node, node_location,
+    Superblock, Tag, decode_node, entries_per_node, node_location,
 };
 use crate::pager::{Map, PAGES_MAX, Pager, PagerOptions};
 use crate::settings::Settings;
@@ -62,6 +62,11 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, file_i
         let what = format!("pages of {} bytes: choose a power of two from 4,096 to 65,536", settings.page_bytes);
         return Err(Error::new(ErrorKind::InvalidCall, what));
     }
+    let mut first = Map::new(settings.page_bytes);
+    let somewhere = Location { block: crate::format::BlockId(0), tag: Tag::of(0) };
+    first.set(PageId::CATALOG_ROOT, Some(somewhere));
+    first.set_node(NodeId { level: 0, index: 0 }, somewhere);
+    refuse_small_cache(settings, settings.page_bytes, &first)?;
     let names = directory.list().map_err(failed("list the folder"))?;
     if names.iter().any(|name| name == DATA) {
         return Err(Error::new(
@@ -117,6 +122,7 @@ pub(crate) fn open(directory: &Arc<dyn Directory>, settings: &Settings) -> Resul
     let mut space = Pager::new_space(superblock.page_bytes as usize, FILE_BYTES_MAX);
     let map = reader.page_table(&superblock, &mut space)?;
     drop(reader);
+    refuse_small_cache(settings, superblock.page_bytes as usize, &map)?;
     let pager = Pager::new(&*disk, &pager_options(settings, &superblock), map, space, superblock.commit)?;
     let log_disk = open_file(LOG)?;
     let options = log_options(settings, superblock.file_id, superblock.segment_bytes);
@@ -137,26 +143,59 @@ pub(crate) fn open(directory: &Arc<dyn Directory>, settings: &Settings) -> Resul
 const FILE_BYTES_MAX: u64 = 1 << 56;
 
 fn pager_options(settings: &Settings, superblock: &Superblock) -> PagerOptions {
-    let log_memory = log_buffer_bytes(settings) as u64 + LOG_GROUPS_BYTES;
+    let snapshot_bytes_max = match settings.snapshot_bytes_max {
+        0 => 4 * settings.cache_bytes as u64,
+        chosen => chosen,
+    };
     PagerOptions {
         cache_bytes: settings.cache_bytes as u64,
-        spent_bytes: log_memory,
+        spent_bytes: spent_bytes(settings.cache_bytes),
         page_bytes: superblock.page_bytes as usize,
         file_id: superblock.file_id,
-        snapshot_bytes_max: u64::MAX,
+        snapshot_bytes_max,
+        reads_in_flight_max: settings.reads_in_flight_max,
+        own_epochs: settings.seed.is_some(),
     }
+}
+
+/// Memory for the list of recent commits, against which transactions are checked.
+pub(crate) fn recent_commits_bytes(cache_bytes: usize) -> usize {
+    cache_bytes / 32
 }
 
 /// Memory of the groups in flight.
 const LOG_GROUPS_BYTES: u64 = 512 << 10;
 
-fn log_buffer_bytes(settings: &Settings) -> usize {
-    (settings.cache_bytes / 16).clamp(64 << 10, 4 << 20)
+/// What of the cache is no frame, whatever the size of the database.
+fn spent_bytes(cache_bytes: usize) -> u64 {
+    (log_buffer_bytes(cache_bytes) + recent_commits_bytes(cache_bytes)) as u64 + LOG_GROUPS_BYTES
+}
+
+/// Says what would be enough, so that trying exactly that works.
+fn refuse_small_cache(settings: &Settings, page_bytes: usize, map: &Map) -> Result<()> {
+    let needed = |cache_bytes: usize| (Pager::bytes_min(page_bytes, map) + spent_bytes(cache_bytes)) as usize;
+    let mut least = settings.cache_bytes;
+    // More cache makes larger buffers: a tenth of it, so this ends.
+    while needed(least) > least {
+        least = needed(least);
+    }
+    if least == settings.cache_bytes {
+        return Ok(());
+    }
+    let what = format!(
+        "cache_bytes is {}: this database, with pages of {page_bytes} bytes, needs at least {least}",
+        settings.cache_bytes
+    );
+    Err(Error::new(ErrorKind::InvalidCall, what))
+}
+
+fn log_buffer_bytes(cache_bytes: usize) -> usize {
+    (cache_bytes / 16).clamp(64 << 10, 4 << 20)
 }
 
 fn log_options(settings: &Settings, file_id: u64, segment_bytes: u64) -> LogOptions {
     let log_bytes = settings.log_bytes.max(4 * segment_bytes);
-    LogOptions { file_id, segment_bytes, log_bytes, buffer_bytes: log_buffer_bytes(settings) }
+    LogOptions { file_id, segment_bytes, log_bytes, buffer_bytes: log_buffer_bytes(settings.cache_bytes) }
 }
 
 /// A sixteenth of the log, within reason.

@@ -1,12 +1,19 @@
 //! What can be chosen about a database, as plain data.
 
+mod memory;
+
 /// How a database is kept and used. Fill in what you want to differ from `Settings::default()`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Bytes of a page, a power of two from 4,096 to 65,536. Counts at creation only; opening takes what the database has.
     pub page_bytes: usize,
-    /// Memory for everything the database keeps: page frames, page table, log buffers.
+    /// Memory for everything the database keeps: page frames, page table, log buffers, the list of recent commits. Taken when it
+    /// is opened. What a batch or transaction has written and not committed is its caller's and comes on top.
     pub cache_bytes: usize,
+    /// Bytes of old page versions that snapshots, ranges and transactions may keep readable, in memory or in the data file. Past it
+    /// the oldest are given up, and answer `SnapshotTooOld`. Zero for four times `cache_bytes`: listing that many versions
+    /// takes up to an eighth of the cache.
+    pub snapshot_bytes_max: u64,
     /// How much log may pile up before a checkpoint is made. Bounds the time that opening takes after a crash, and the log's
     /// space on disk, unless a single commit is larger.
     pub log_bytes: u64,
@@ -15,17 +22,24 @@ pub struct Settings {
     /// Whether background threads may be started. Without them all work is done by callers who wait: enough for the blocking
     /// calls, and what makes tests repeatable; the async calls need the threads.
     pub background_threads: bool,
+    /// For tests only. With a seed, whatever is otherwise drawn at random, or depends on what else this process does, follows
+    /// from it: one thread that uses a database without background threads on a simulated disk repeats its history exactly.
+    /// Databases created with the same seed cannot tell their files apart.
+    pub seed: Option<u64>,
 }
 
 impl Default for Settings {
-    /// 4 KiB pages, 64 MiB of memory, 256 MiB of log.
+    /// 4 KiB pages, 256 MiB of log, and for memory an eighth of what this process may use (its cgroups' limits, or the
+    /// machine's memory), but 1 GiB at most: who wants more says so.
     fn default() -> Self {
         Self {
             page_bytes: 4096,
-            cache_bytes: 64 << 20,
+            cache_bytes: memory::share_bytes(),
+            snapshot_bytes_max: 0,
             log_bytes: 256 << 20,
             reads_in_flight_max: 128,
             background_threads: true,
+            seed: None,
         }
     }
 }

@@ -31,7 +31,7 @@ use crate::format::{CommitSeq, PageId, TableId};
 use crate::gate::{Gate, Permit};
 use crate::pages::{Attempt, CommitLog, Durability, Edits, LogPosition, Snapshot, Store, Wait};
 use crate::tree::overflow::{Writer, data_bytes};
-use crate::tree::{Found, Tree};
+use crate::tree::{Found, Held, Tree};
 
 /// The tree of the table of tables.
 pub(crate) const CATALOG: Tree = Tree { root: PageId::CATALOG_ROOT, table: TableId::CATALOG };
@@ -62,6 +62,8 @@ pub(crate) enum Op {
     Delete { tree: Tree, key: Vec<u8> },
     /// Creates an empty table whose id is the number of the commit.
     CreateTable { name: Vec<u8> },
+    /// Removes a table. Its pages are freed before this is applied, which removes its name. Alone in its commit.
+    DropTable { tree: Tree, name: Vec<u8> },
 }
 
 impl Op {
@@ -69,7 +71,7 @@ impl Op {
     pub(crate) fn target(&self) -> (Tree, &[u8]) {
         match self {
             Self::Put { tree, key, .. } | Self::Delete { tree, key } => (*tree, key),
-            Self::CreateTable { name } => (CATALOG, name),
+            Self::CreateTable { name } | Self::DropTable { name, .. } => (CATALOG, name),
         }
     }
 
@@ -78,6 +80,7 @@ impl Op {
             Self::Put { tree, key, value } => Change::Put { table: tree.table, key, value },
             Self::Delete { tree, key } => Change::Delete { table: tree.table, key },
             Self::CreateTable { name } => Change::CreateTable { name },
+            Self::DropTable { tree, name } => Change::DropTable { table: tree.table, name },
         }
     }
 
@@ -149,17 +152,28 @@ struct Section {
 }
 
 impl<S: Store, L: CommitLog> Commits<S, L> {
-    /// Begins after commit `last`, which `visibility` began with as well.
-    pub(crate) fn new(store: Arc<S>, log: Arc<L>, visibility: Arc<Visibility<S>>, last: CommitSeq) -> Self {
+    /// Begins after commit `last`, which `visibility` began with as well, with so much memory for recent commits.
+    pub(crate) fn new(
+        store: Arc<S>,
+        log: Arc<L>,
+        visibility: Arc<Visibility<S>>,
+        last: CommitSeq,
+        recent_bytes_max: usize,
+    ) -> Self {
         let last = Committed { seq: last, position: LogPosition::default() };
         Self {
             store,
             log,
-            section: Mutex::new(Section { last, occupied: false, recent: Recent::default() }),
+            section: Mutex::new(Section { last, occupied: false, recent: Recent::new(recent_bytes_max) }),
             turn: Gate::new(1),
             visibility,
             poisoned: OnceLock::new(),
         }
+    }
+
+    /// Memory that the list of recent commits takes.
+    pub(crate) fn recent_bytes(&self) -> usize {
+        self.lock().recent.memory_bytes()
     }
 
     /// What must become durable before `seq` is visible; `None` when it is.
@@ -203,8 +217,8 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         let mut last = None;
         for op in ops {
             let (tree, key) = op.target();
-            let long = |cell: Option<Cell<'_>>| match cell {
-                Some(Cell::Overflow(value)) if !replaced.contains_key(&value.root) => Some(value),
+            let long = |held: Option<Held<'_>>| match held {
+                Some(Held::Overflow(value)) if !replaced.contains_key(&value.root) => Some(value),
                 _ => None,
             };
             match tree.get_with(&tip, key, long) {
@@ -262,7 +276,8 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
     pub(crate) fn is_large(&self, commit: &Commit, record_bytes: usize) -> bool {
         let page_bytes = self.store.page_bytes();
         let frames: usize = commit.ops.iter().map(|op| op.frames(page_bytes)).sum();
-        frames + 16 > self.store.edit_frames_max() || record_bytes > self.log.piece_bytes_max()
+        let drops = commit.ops.iter().any(|op| matches!(op, Op::DropTable { .. }));
+        drops || frames + 16 > self.store.edit_frames_max() || record_bytes > self.log.piece_bytes_max()
     }
 
     /// Takes the section for as long as the answer lives. `turn` is a permit of [`Commits::turn`].
@@ -301,7 +316,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         section.last = committed;
         let keys = ops.iter().map(|op| {
             let (tree, key) = op.target();
-            (tree.table, key.to_vec())
+            (tree.table, key)
         });
         section.recent.add(committed.seq, keys);
         self.visibility.published(committed.seq, durability, committed.position);
@@ -399,7 +414,12 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
         self.stage = Stage::Finished;
         let committed = Committed { seq: self.seq, position };
         let commits = self.commits.clone();
-        commits.note(&mut commits.lock(), ops, durability, committed);
+        let mut section = commits.lock();
+        commits.note(&mut section, ops, durability, committed);
+        if ops.iter().any(|op| matches!(op, Op::DropTable { .. })) {
+            // Every key of the table has changed: open transactions conflict.
+            section.recent.forget_before(self.seq);
+        }
         committed
     }
 }
@@ -434,6 +454,7 @@ pub(crate) fn record_bytes(ops: &[Op]) -> usize {
         Op::Put { key, value, .. } => key.len() + value.len() + 24,
         Op::Delete { key, .. } => key.len() + 14,
         Op::CreateTable { name } => name.len() + 4,
+        Op::DropTable { name, .. } => name.len() + 14,
     };
     ops.iter().map(op_bytes).sum()
 }
@@ -480,6 +501,7 @@ pub(crate) fn decode(mut record: &[u8], mut root_of: impl FnMut(TableId) -> Opti
             }
             Change::Delete { table, key } => Op::Delete { tree: tree(table)?, key: key.to_vec() },
             Change::CreateTable { name } => Op::CreateTable { name: name.to_vec() },
+            Change::DropTable { table, name } => Op::DropTable { tree: tree(table)?, name: name.to_vec() },
         });
     }
     Ok(ops)
@@ -509,6 +531,7 @@ fn apply<E: Edits>(
             tree.put(edits, key, cell)?
         }
         Op::Delete { tree, key } => tree.delete(edits, key)?,
+        Op::DropTable { name, .. } => CATALOG.delete(edits, name)?,
         Op::CreateTable { name } => {
             if CATALOG.get(edits, name)?.is_some() {
                 let name = String::from_utf8_lossy(name);

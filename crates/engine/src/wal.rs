@@ -303,7 +303,9 @@ impl CommitLog for Log {
     type Ticket = LogTicket;
 
     fn piece_bytes_max(&self) -> usize {
-        (self.0.options.buffer_bytes / 4).min(GROUP_BYTES_MAX)
+        // A piece must fit a log that a checkpoint has just emptied, beside what that left: or who waits for room waits for ever.
+        let log_share = usize::try_from(self.0.options.log_bytes / 4).unwrap_or(usize::MAX);
+        (self.0.options.buffer_bytes / 4).min(GROUP_BYTES_MAX).min(log_share)
     }
 
     fn append(&self, seq: CommitSeq, piece: &[&[u8]], last: Option<Durability>) -> Attempt<LogPosition> {

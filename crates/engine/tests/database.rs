@@ -1,5 +1,7 @@
 //! The whole engine through its public face: on real files and on the simulated disk.
 
+#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -8,7 +10,9 @@ use nofault::error::ErrorKind;
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
+use nofault_io::folder::{Backend, Folder};
 use nofault_io::sim::{SimOptions, SimWorld};
+use nofault_io::uring::UringDisk;
 use proptest::prelude::*;
 
 /// As little of everything as there can be, and no threads: the same steps do the same things.
@@ -20,6 +24,11 @@ fn tiny() -> Settings {
         background_threads: false,
         ..Settings::default()
     }
+}
+
+/// For files: the default would take a gigabyte for every test that runs at a time.
+fn modest() -> Settings {
+    Settings { cache_bytes: 64 << 20, ..Settings::default() }
 }
 
 fn on_sim(seed: u64) -> (SimWorld, Arc<dyn Directory>) {
@@ -71,74 +80,122 @@ fn key_of(number: u16) -> Vec<u8> {
     format!("key-{number:05}").into_bytes()
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, max_shrink_iters: 200, ..ProptestConfig::default() })]
-
-    #[test]
-    fn a_database_in_a_tiny_cache_does_what_a_map_does(steps in steps(), seed in any::<u64>()) {
-        let (_world, directory) = on_sim(seed);
-        let mut db = Db::create_in(&directory, &tiny()).unwrap();
-        let mut table = db.create_table("t").unwrap();
-        let mut model = Model::new();
-        let mut snapshots: Vec<(Snapshot, Model)> = Vec::new();
-        let mut stamp = 0u8;
-        for step in steps {
-            match step {
-                Step::Write(writes, sync) => {
-                    let mut batch = Batch::new();
-                    for (number, len) in writes {
-                        stamp = stamp.wrapping_add(1);
-                        let key = key_of(number);
-                        match len {
-                            Some(len) => {
-                                batch.put(&table, &key, vec![stamp; len]);
-                                model.insert(key, vec![stamp; len]);
-                            }
-                            None => {
-                                batch.delete(&table, &key);
-                                model.remove(&key);
-                            }
+/// Takes the steps, beside a map that does the same.
+fn does_what_a_map_does(
+    directory: &Arc<dyn Directory>,
+    settings: &Settings,
+    steps: Vec<Step>,
+) -> Result<(), TestCaseError> {
+    let mut db = Db::create_in(directory, settings).unwrap();
+    let mut table = db.create_table("t").unwrap();
+    let mut model = Model::new();
+    let mut snapshots: Vec<(Snapshot, Model)> = Vec::new();
+    let mut stamp = 0u8;
+    for step in steps {
+        match step {
+            Step::Write(writes, sync) => {
+                let mut batch = Batch::new();
+                for (number, len) in writes {
+                    stamp = stamp.wrapping_add(1);
+                    let key = key_of(number);
+                    match len {
+                        Some(len) => {
+                            batch.put(&table, &key, vec![stamp; len]);
+                            model.insert(key, vec![stamp; len]);
+                        }
+                        None => {
+                            batch.delete(&table, &key);
+                            model.remove(&key);
                         }
                     }
-                    db.write(batch, if sync { Durability::Sync } else { Durability::Deferred }).unwrap();
                 }
-                Step::Get(number) => {
-                    let key = key_of(number);
-                    prop_assert_eq!(table.get(&key).unwrap(), model.get(&key).cloned());
-                }
-                Step::GetMany(numbers) => {
-                    let keys: Vec<_> = numbers.into_iter().map(key_of).collect();
-                    let wanted: Vec<_> = keys.iter().map(|key| model.get(key).cloned()).collect();
-                    prop_assert_eq!(table.get_many(&keys).unwrap(), wanted);
-                }
-                Step::TakeSnapshot => snapshots.push((db.snapshot(), model.clone())),
-                Step::DropSnapshot(which) => {
-                    if which < snapshots.len() {
-                        snapshots.swap_remove(which);
-                    }
-                }
-                Step::CheckSnapshot(which) => {
-                    if let Some((snapshot, model)) = snapshots.get(which) {
-                        prop_assert!(content(snapshot, &table) == *model);
-                    }
-                }
-                Step::Checkpoint => db.checkpoint().unwrap(),
-                Step::Reopen => {
-                    db.sync().unwrap();
-                    snapshots.clear();
-                    drop((db, table));
-                    db = Db::open_in(&directory, &tiny()).unwrap();
-                    table = db.table("t").unwrap();
+                db.write(batch, if sync { Durability::Sync } else { Durability::Deferred }).unwrap();
+            }
+            Step::Get(number) => {
+                let key = key_of(number);
+                prop_assert_eq!(table.get(&key).unwrap(), model.get(&key).cloned());
+            }
+            Step::GetMany(numbers) => {
+                let keys: Vec<_> = numbers.into_iter().map(key_of).collect();
+                let wanted: Vec<_> = keys.iter().map(|key| model.get(key).cloned()).collect();
+                prop_assert_eq!(table.get_many(&keys).unwrap(), wanted);
+            }
+            Step::TakeSnapshot => snapshots.push((db.snapshot(), model.clone())),
+            Step::DropSnapshot(which) => {
+                if which < snapshots.len() {
+                    snapshots.swap_remove(which);
                 }
             }
+            Step::CheckSnapshot(which) => {
+                if let Some((snapshot, model)) = snapshots.get(which) {
+                    prop_assert!(content(snapshot, &table) == *model);
+                }
+            }
+            Step::Checkpoint => db.checkpoint().unwrap(),
+            Step::Reopen => {
+                db.sync().unwrap();
+                snapshots.clear();
+                drop((db, table));
+                db = Db::open_in(directory, settings).unwrap();
+                table = db.table("t").unwrap();
+            }
         }
-        for (snapshot, model) in &snapshots {
-            prop_assert!(content(snapshot, &table) == *model);
+    }
+    for (snapshot, model) in &snapshots {
+        prop_assert!(content(snapshot, &table) == *model);
+    }
+    prop_assert!(content(&db.snapshot(), &table) == model);
+    let found = db.verify().unwrap();
+    prop_assert!(found.is_clean(), "{:?}", found.problems);
+    prop_assert_eq!(found.entries, model.len() as u64 + 1);
+    Ok(())
+}
+
+fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, max_shrink_iters: 200, ..ProptestConfig::default() }
+}
+
+/// Few frames whatever the size of a page.
+fn tiny_with(page_bytes: usize, background_threads: bool) -> Settings {
+    Settings { page_bytes, cache_bytes: (640 << 10) + (page_bytes - 512) * 80, background_threads, ..tiny() }
+}
+
+fn page_sizes() -> impl Strategy<Value = usize> {
+    prop_oneof![3 => Just(512usize), 2 => Just(4096), 1 => Just(1024), 1 => Just(16_384), 1 => Just(65_536)]
+}
+
+fn on_disk(backend: Backend, settings: &Settings, steps: Vec<Step>) -> Result<(), TestCaseError> {
+    // On the disk that the sources are on: not on tmpfs.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let directory: Arc<dyn Directory> = Arc::new(Folder::open(folder.path(), backend).unwrap());
+    does_what_a_map_does(&directory, settings, steps)
+}
+
+proptest! {
+    #![proptest_config(cases(40))]
+
+    #[test]
+    fn a_database_in_a_tiny_cache_does_what_a_map_does(steps in steps(), seed in any::<u64>(), page_bytes in page_sizes()) {
+        let (_world, directory) = on_sim(seed);
+        does_what_a_map_does(&directory, &tiny_with(page_bytes, false), steps)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(12))]
+
+    #[test]
+    fn and_so_it_does_on_files_through_a_pool_of_threads(steps in steps(), page_bytes in page_sizes(), threads in any::<bool>()) {
+        on_disk(Backend::Psync, &tiny_with(page_bytes, threads), steps)?;
+    }
+
+    #[test]
+    fn and_so_it_does_on_files_through_a_ring(steps in steps(), page_bytes in page_sizes(), threads in any::<bool>()) {
+        if let Some(reason) = UringDisk::ring_refused() {
+            println!("not checked: no io_uring here: {reason}");
+            return Ok(());
         }
-        prop_assert!(content(&db.snapshot(), &table) == model);
-        let found = db.verify().unwrap();
-        prop_assert!(found.is_clean(), "{:?}", found.problems);
-        prop_assert_eq!(found.entries, model.len() as u64 + 1);
+        on_disk(Backend::Uring, &tiny_with(page_bytes, threads), steps)?;
     }
 }
 
@@ -148,7 +205,7 @@ fn what_was_committed_is_there_after_opening_again() {
     let path = folder.path().join("db");
     let big = vec![7u8; 3 << 20];
     {
-        let db = Db::create(&path, &Settings::default()).unwrap();
+        let db = Db::create(&path, &modest()).unwrap();
         let table = db.create_table("t").unwrap();
         for number in 0..2000u32 {
             let mut batch = Batch::new();
@@ -157,9 +214,11 @@ fn what_was_committed_is_there_after_opening_again() {
         }
         table.put("big", &big).unwrap();
     }
-    let db = Db::open(&path, &Settings::default()).unwrap();
+    let db = Db::open(&path, &modest()).unwrap();
     let table = db.table("t").unwrap();
     assert_eq!(table.range::<&[u8]>(..).count(), 2001);
+    let without_read_ahead: Vec<_> = table.range::<&[u8]>(..).read_ahead_max(0).map(Result::unwrap).collect();
+    assert!(without_read_ahead.into_iter().eq(table.range::<&[u8]>(..).read_ahead_max(1).map(Result::unwrap)));
     assert!(table.get("big").unwrap() == Some(big));
     assert_eq!(table.range::<&[u8]>(..).rev().nth(1).unwrap().unwrap().0, 1999u32.to_be_bytes());
     assert!(db.verify().unwrap().is_clean());
@@ -169,16 +228,16 @@ fn what_was_committed_is_there_after_opening_again() {
 fn opening_and_creating_say_what_to_do_instead() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("db");
-    let error = Db::open(&path, &Settings::default()).unwrap_err();
+    let error = Db::open(&path, &modest()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
-    let db = Db::create(&path, &Settings::default()).unwrap();
-    let error = Db::open(&path, &Settings::default()).unwrap_err();
+    let db = Db::create(&path, &modest()).unwrap();
+    let error = Db::open(&path, &modest()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
     assert!(error.to_string().contains(&std::process::id().to_string()), "{error}");
     drop(db);
-    let error = Db::create(&path, &Settings::default()).unwrap_err();
+    let error = Db::create(&path, &modest()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
-    Db::open(&path, &Settings::default()).unwrap();
+    Db::open(&path, &modest()).unwrap();
 }
 
 #[test]
@@ -223,9 +282,148 @@ fn a_bulk_load_is_there_after_opening_again_and_a_wrong_one_leaves_nothing() {
 }
 
 #[test]
+fn a_dropped_table_is_gone_with_its_pages_and_its_handles_say_so() {
+    let (_world, directory) = on_sim(6);
+    let settings = Settings { cache_bytes: 1 << 20, page_bytes: 1024, seed: Some(6), ..tiny() };
+    let db = Db::create_in(&directory, &settings).unwrap();
+    let (kept, gone) = (db.create_table("kept").unwrap(), db.create_table("gone").unwrap());
+    kept.put("k", "v").unwrap();
+    db.checkpoint().unwrap();
+    db.checkpoint().unwrap();
+    let blocks = db.stats().pool.blocks_used;
+    let value = |number: u32| vec![number as u8; if number.is_multiple_of(500) { 20_000 } else { 100 }];
+    gone.bulk_load((0..5_000u32).map(|number| (number.to_be_bytes(), value(number)))).unwrap();
+    let before = db.snapshot();
+    let mut reader = db.begin();
+    assert_eq!(reader.get(&gone, 7u32.to_be_bytes()).unwrap(), Some(value(7)));
+    reader.put(&kept, "k", "of a transaction that saw the table").unwrap();
+
+    db.drop_table("gone").unwrap();
+    assert_eq!(db.table_names().unwrap(), ["kept"]);
+    let mut large = Batch::new();
+    for number in 0..3000u32 {
+        large.put(&gone, number.to_be_bytes(), [1; 200]);
+    }
+    for refused in [
+        db.drop_table("gone"),
+        db.table("gone").map(drop),
+        gone.get("k").map(drop),
+        gone.get_many(&["k"]).map(drop),
+        gone.put("k", "v"),
+        gone.range::<&[u8]>(..).next().unwrap().map(drop),
+        db.write(large, Durability::Sync),
+        gone.bulk_load([("a", "b")]).map(drop),
+    ] {
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    }
+    assert_eq!(reader.commit(Durability::Sync).unwrap_err().kind(), ErrorKind::Conflict);
+    // A snapshot from before has it still, by an old handle and by its name.
+    assert_eq!(before.get(&gone, 500u32.to_be_bytes()).unwrap(), Some(value(500)));
+    assert_eq!(before.range::<&[u8]>(&before.table("gone").unwrap(), ..).unwrap().count(), 5_000);
+    drop(before);
+    // The same name is another table.
+    let again = db.create_table("gone").unwrap();
+    assert_eq!(again.get(7u32.to_be_bytes()).unwrap(), None);
+    assert_eq!(gone.get(7u32.to_be_bytes()).unwrap_err().kind(), ErrorKind::NotFound);
+    again.put("new", "row").unwrap();
+    (0..2).for_each(|_| db.checkpoint().unwrap());
+    let left = db.stats().pool.blocks_used;
+    assert!(left < blocks + 20, "{blocks} blocks before, {left} after it was dropped");
+    assert!(db.verify().unwrap().is_clean());
+    drop((db, kept, gone, again));
+    let db = Db::open_in(&directory, &settings).unwrap();
+    assert_eq!(db.table_names().unwrap(), ["gone", "kept"]);
+    assert_eq!(db.table("gone").unwrap().range::<&[u8]>(..).count(), 1);
+    assert_eq!(db.table("kept").unwrap().get("k").unwrap(), Some(b"v".to_vec()));
+}
+
+#[test]
+fn a_snapshot_that_keeps_too_much_is_given_up_and_says_so_and_a_new_one_reads_on() {
+    let (_world, directory) = on_sim(7);
+    let settings = Settings { snapshot_bytes_max: 20 * 512, ..tiny() };
+    let db = Db::create_in(&directory, &settings).unwrap();
+    let table = db.create_table("t").unwrap();
+    let put_all = |round: u8| (0..400u32).for_each(|number| table.put(number.to_be_bytes(), [round; 60]).unwrap());
+    put_all(1);
+    let old = db.snapshot();
+    assert_eq!(old.get(&table, 3u32.to_be_bytes()).unwrap(), Some(vec![1; 60]));
+    put_all(2);
+    let error = old.get(&table, 3u32.to_be_bytes()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::SnapshotTooOld, "{error}");
+    assert_eq!(old.range::<&[u8]>(&table, ..).unwrap().next().unwrap().unwrap_err().kind(), ErrorKind::SnapshotTooOld);
+    let new = db.snapshot();
+    assert!(db.stats().pool.snapshot_bytes <= 20 * 512, "{:?}", db.stats().pool);
+    assert_eq!(new.get(&table, 3u32.to_be_bytes()).unwrap(), Some(vec![2; 60]));
+    assert_eq!(table.get(3u32.to_be_bytes()).unwrap(), Some(vec![2; 60]));
+    assert!(db.verify().unwrap().is_clean());
+}
+
+#[test]
+fn a_cache_that_is_too_small_is_refused_with_one_that_is_enough() {
+    for page_bytes in [4096, 65_536] {
+        let (_world, directory) = on_sim(8);
+        let refused = |cache_bytes| {
+            let settings = Settings { cache_bytes, page_bytes, background_threads: false, ..Settings::default() };
+            let error = Db::create_in(&directory, &settings).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidCall, "{error}");
+            assert!(directory.list().unwrap().is_empty(), "a refused creation left something");
+            let text = error.to_string();
+            assert!(text.starts_with(&format!("cache_bytes is {cache_bytes}: ")), "{text}");
+            text.rsplit(' ').next().unwrap().parse::<usize>().unwrap()
+        };
+        let least = refused(0);
+        assert_eq!(refused(least - 1), least);
+        let settings = Settings { cache_bytes: least, page_bytes, background_threads: false, ..Settings::default() };
+        let db = Db::create_in(&directory, &settings).unwrap();
+        let table = db.create_table("t").unwrap();
+        (0..300u32).for_each(|number| table.put(number.to_be_bytes(), [7; 500]).unwrap());
+        assert_eq!(table.range::<&[u8]>(..).count(), 300);
+    }
+}
+
+/// Pieces of records were as large as the cache allowed, and waited for ever for room in a log that was smaller.
+#[test]
+fn a_commit_larger_than_the_log_goes_through() {
+    for background_threads in [false, true] {
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let (_world, directory) = on_sim(10);
+            let settings = Settings { cache_bytes: 16 << 20, log_bytes: 64 << 10, background_threads, ..tiny() };
+            let db = Db::create_in(&directory, &settings).unwrap();
+            let table = db.create_table("t").unwrap();
+            let mut batch = Batch::new();
+            for number in 0..4_000u32 {
+                batch.put(&table, number.to_be_bytes(), [number as u8; 100]);
+            }
+            db.write(batch, Durability::Sync).unwrap();
+            tell.send(table.range::<&[u8]>(..).count()).unwrap();
+        });
+        let count = told.recv_timeout(std::time::Duration::from_secs(60)).expect("it hangs");
+        assert_eq!(count, 4_000);
+    }
+}
+
+#[test]
+fn closing_writes_the_deferred_commits() {
+    let (world, directory) = on_sim(9);
+    let settings = Settings { background_threads: true, ..tiny() };
+    let db = Db::create_in(&directory, &settings).unwrap();
+    let table = db.create_table("t").unwrap();
+    let mut batch = Batch::new();
+    batch.put(&table, "k", "v");
+    db.write(batch, Durability::Deferred).unwrap();
+    drop((db, table));
+    // The power fails right afterwards.
+    let directory: Arc<dyn Directory> = world.restart(1).directory();
+    let db = Db::open_in(&directory, &settings).unwrap();
+    assert_eq!(db.table("t").unwrap().get("k").unwrap(), Some(b"v".to_vec()));
+}
+
+#[test]
 fn a_backup_has_what_was_visible_when_it_began() {
     let folder = tempfile::tempdir().unwrap();
-    let db = Db::create(folder.path().join("db"), &Settings::default()).unwrap();
+    let db = Db::create(folder.path().join("db"), &modest()).unwrap();
     let (first, second) = (db.create_table("first").unwrap(), db.create_table("second").unwrap());
     for number in 0..500u32 {
         first.put(number.to_be_bytes(), b"1").unwrap();
@@ -233,7 +431,7 @@ fn a_backup_has_what_was_visible_when_it_began() {
     second.put("k", vec![3; 100_000]).unwrap();
     db.backup(folder.path().join("copy")).unwrap();
     first.put("later", "x").unwrap();
-    let copy = Db::open(folder.path().join("copy"), &Settings::default()).unwrap();
+    let copy = Db::open(folder.path().join("copy"), &modest()).unwrap();
     assert_eq!(copy.table_names().unwrap(), ["first", "second"]);
     assert_eq!(copy.table("first").unwrap().range::<&[u8]>(..).count(), 500);
     assert_eq!(copy.table("second").unwrap().get("k").unwrap(), Some(vec![3; 100_000]));

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use nofault::settings::Settings;
 use nofault::{Batch, Db, Durability};
+use nofault_io::mapped::{Advice, MappedFile, Protection};
 
 fn small() -> Settings {
     Settings { cache_bytes: 2 << 20, log_bytes: 4 << 20, ..Settings::default() }
@@ -189,4 +192,171 @@ fn a_hit_is_answered_in_the_first_poll() {
         Poll::Ready(value) => assert_eq!(value.unwrap(), Some(b"v".to_vec())),
         Poll::Pending => panic!("a page in memory was waited for"),
     }
+}
+
+#[test]
+fn an_executor_that_takes_the_completions_itself_serves_its_tasks_beside_blocking_calls() {
+    use tokio::io::{Interest, unix::AsyncFd};
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("db");
+    let db = nofault::blocking::Db::create(&path, &small()).unwrap();
+    let table = db.create_table("t").unwrap();
+    table.bulk_load((0..20_000_u32).map(|number| (number.to_be_bytes(), [number as u8; 500]))).unwrap();
+    let Some(completions) = db.asynchronous().completions() else {
+        eprintln!("not run: this disk has no descriptor to poll (no io_uring here)");
+        return;
+    };
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Blocking calls take the queue from under the executor, and must not keep what they find there.
+        let blocking = scope.spawn(|| {
+            let mut random = fastrand::Rng::with_seed(7);
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let number = random.u32(..20_000);
+                assert_eq!(table.get(number.to_be_bytes()).unwrap(), Some(vec![number as u8; 500]));
+            }
+        });
+        on_one_thread(async {
+            // SAFETY: the descriptor is the same, and open, for as long as `completions` lives, which `ready` owns.
+            let ready = unsafe { AsyncFd::register_with_interest(completions, Interest::READABLE) }.unwrap();
+            let poller = tokio::spawn(async move {
+                while let Ok(mut guard) = ready.readable().await {
+                    guard.clear_ready();
+                    ready.get_ref().take();
+                }
+            });
+            let table = AsRef::<nofault::Table>::as_ref(&table);
+            let tasks: Vec<_> = (0..16_u64)
+                .map(|task| {
+                    let table = table.clone();
+                    tokio::spawn(async move {
+                        let mut random = fastrand::Rng::with_seed(task);
+                        for _ in 0..200 {
+                            let number = random.u32(..20_000);
+                            let value = table.get(number.to_be_bytes()).await.unwrap();
+                            assert_eq!(value, Some(vec![number as u8; 500]), "key {number}");
+                        }
+                    })
+                })
+                .collect();
+            for task in tasks {
+                let ended = tokio::time::timeout(std::time::Duration::from_secs(60), task).await;
+                ended.expect("a completion was forgotten").unwrap();
+            }
+            poller.abort();
+        });
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        blocking.join().unwrap();
+    });
+}
+
+/// How late a 1 ms timer fires while `tasks` run on its thread, one entry for every tick that was due.
+fn lateness<F: Future<Output = ()> + 'static>(tasks: impl FnOnce() -> Vec<F>) -> Vec<Duration> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let ticker = tokio::task::spawn_local(async {
+            let mut ticks = tokio::time::interval(Duration::from_millis(1));
+            let mut late = Vec::new();
+            while !STOP.get() {
+                let due = ticks.tick().await;
+                late.push(tokio::time::Instant::now().saturating_duration_since(due));
+            }
+            late
+        });
+        STOP.set(false);
+        let tasks: Vec<_> = tasks().into_iter().map(tokio::task::spawn_local).collect();
+        for task in tasks {
+            task.await.expect("a task that reads");
+        }
+        STOP.set(true);
+        ticker.await.expect("the ticker")
+    })
+}
+
+thread_local! {
+    /// The reads are done: the ticker may go.
+    static STOP: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// The async hazard and its absence: the same number of cold reads of 4 KiB, by as many tasks, on one thread with a timer.
+#[test]
+fn a_timer_beside_cold_reads_of_the_engine_is_more_on_time_than_beside_those_of_a_map() {
+    const READS: usize = 6_000;
+    const TASKS: usize = 64;
+    // On the disk that the sources are on: not on tmpfs.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = folder.path().join("db");
+    // Four rows fill a page of values.
+    let rows = 4 * READS as u32;
+    let (table, direct) = on_one_thread(async {
+        let db = Db::create(&path, &small()).await.unwrap();
+        let table = db.create_table("t").await.unwrap();
+        let entries = (0..rows).map(|number| (number.to_be_bytes(), vec![number as u8; 1000]));
+        table.bulk_load(entries).await.unwrap();
+        drop(table);
+        let direct = db.stats().disk.direct;
+        drop(db);
+        let db = Db::open(&path, &small()).await.unwrap();
+        (db.table("t").await.unwrap(), direct)
+    });
+    if !direct {
+        return println!("not checked: no direct I/O here, so what was written is in the page cache");
+    }
+    let mut numbers: Vec<u32> = (0..rows).step_by(4).collect();
+    fastrand::Rng::with_seed(1).shuffle(&mut numbers);
+
+    let started = Instant::now();
+    let of_engine = lateness(|| {
+        let task = |numbers: &[u32]| {
+            let (table, numbers) = (table.clone(), numbers.to_vec());
+            async move {
+                for number in numbers {
+                    assert_eq!(table.get(number.to_be_bytes()).await.unwrap().unwrap()[0], number as u8);
+                }
+            }
+        };
+        numbers.chunks(READS / TASKS).map(task).collect()
+    });
+    let took_engine = started.elapsed();
+    let misses = table.db().stats().pool.misses;
+    drop(table);
+
+    let file = std::fs::File::open(path.join("data")).unwrap();
+    let pages = (file.metadata().unwrap().len() / 4096) as u32;
+    // SAFETY: nobody has the database open any more, and the folder is this test's own.
+    let map = unsafe { MappedFile::map(&file, Protection::ReadOnly, 0..u64::from(pages) * 4096) }.unwrap();
+    map.advise(Advice::Random, 0..map.len_bytes()).unwrap();
+    let resident_bytes = map.residency(0..map.len_bytes()).unwrap();
+    assert!(resident_bytes < map.len_bytes() as u64 / 10, "{resident_bytes} bytes are in memory before they are read");
+    let mut numbers: Vec<u32> = (0..pages).collect();
+    fastrand::Rng::with_seed(1).shuffle(&mut numbers);
+    numbers.truncate(READS);
+    let map = Rc::new(map);
+    let started = Instant::now();
+    let of_map = lateness(|| {
+        let task = |numbers: &[u32]| {
+            let (map, numbers) = (Rc::clone(&map), numbers.to_vec());
+            async move {
+                for number in numbers {
+                    let at = number as usize * 4096;
+                    let sum = map.bytes()[at..at + 4096].iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
+                    std::hint::black_box(sum);
+                    tokio::task::yield_now().await;
+                }
+            }
+        };
+        numbers.chunks(READS / TASKS).map(task).collect()
+    });
+    let took_map = started.elapsed();
+
+    let of = |mut late: Vec<Duration>| {
+        late.sort_unstable();
+        [late.len() / 2, late.len() * 99 / 100, late.len() - 1].map(|at| late[at])
+    };
+    let (engine, map) = (of(of_engine), of(of_map));
+    println!("{READS} cold reads by {TASKS} tasks on one thread; lateness of a 1 ms timer, p50, p99, worst:");
+    println!("  engine: {engine:.1?} ({misses} misses in {took_engine:.0?})");
+    println!("  map:    {map:.1?} (in {took_map:.0?})");
+    assert!(engine[0] < map[0], "the engine's reads delay the timer more than those of a map");
 }

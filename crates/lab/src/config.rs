@@ -1,8 +1,11 @@
 //! What a run does: three presets, every parameter of which a TOML file or a flag can change. The effective set is stored
 //! in the record, and `nofault lab --config records.ndjson` runs it again.
 
+mod claims;
+pub(crate) mod engines;
 mod eviction;
 mod faults;
+mod safety;
 mod translate;
 
 use std::fmt;
@@ -10,7 +13,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub use faults::ErrorsConfig;
+pub use claims::ClaimsConfig;
+pub use engines::EnginesConfig;
+pub use faults::{ErrorsConfig, StallsConfig};
+pub use safety::SafetyConfig;
 
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format::bytes;
@@ -68,12 +74,22 @@ pub struct Config {
     pub async_: AsyncConfig,
     /// Experiment `access`.
     pub access: AccessConfig,
+    /// Experiment `safety`.
+    #[serde(default)]
+    pub safety: SafetyConfig,
     /// Experiment `errors`.
     pub errors: ErrorsConfig,
+    /// Experiment `engines`.
+    pub engines: EnginesConfig,
     /// Experiment `eviction`.
     pub eviction: EvictionConfig,
     /// Experiment `translate`.
     pub translate: TranslateConfig,
+    /// Experiment `stalls`.
+    pub stalls: StallsConfig,
+    /// Experiment `claims`.
+    #[serde(default)]
+    pub claims: ClaimsConfig,
 }
 
 /// The experiments, by the names of the command line.
@@ -88,18 +104,37 @@ pub enum ExperimentId {
     Async,
     /// One thread, random reads and overwrites, syncs.
     Access,
+    /// What making a mapped file safe costs.
+    Safety,
+    /// Can one work around the stalls of a mapping?
+    Stalls,
     /// What happens when I/O fails.
     Errors,
+    /// Whole databases, with a map and without.
+    Engines,
     /// What holds up the eviction of mapped pages.
     Eviction,
     /// From a page's id to its bytes, in memory.
     Translate,
+    /// What others say of mmap, where the experiments above do not decide it.
+    Claims,
 }
 
 impl ExperimentId {
     /// All of them, in the order they run and are reported.
-    pub const ALL: [Self; 7] =
-        [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Errors, Self::Eviction, Self::Translate];
+    pub const ALL: [Self; 11] = [
+        Self::Random,
+        Self::Scan,
+        Self::Async,
+        Self::Access,
+        Self::Safety,
+        Self::Stalls,
+        Self::Errors,
+        Self::Eviction,
+        Self::Translate,
+        Self::Engines,
+        Self::Claims,
+    ];
 
     /// The name on the command line and in records.
     pub fn name(self) -> &'static str {
@@ -108,25 +143,32 @@ impl ExperimentId {
             Self::Scan => "scan",
             Self::Async => "async",
             Self::Access => "access",
+            Self::Safety => "safety",
+            Self::Stalls => "stalls",
             Self::Errors => "errors",
+            Self::Engines => "engines",
             Self::Eviction => "eviction",
             Self::Translate => "translate",
+            Self::Claims => "claims",
         }
     }
 
     /// Whether it is part of a quick run that names no experiments; it still runs short when it is named.
     pub fn in_quick(self) -> bool {
-        self != Self::Eviction
+        !matches!(self, Self::Eviction | Self::Engines)
     }
 
     /// Whether its cells read data that must not fit in memory.
     pub fn needs_limit(self) -> bool {
-        !matches!(self, Self::Async | Self::Errors | Self::Translate)
+        !matches!(
+            self,
+            Self::Async | Self::Safety | Self::Errors | Self::Translate | Self::Engines | Self::Claims
+        )
     }
 
     /// Whether it reads the large data file.
     pub fn needs_file(self) -> bool {
-        !matches!(self, Self::Async | Self::Translate)
+        !matches!(self, Self::Async | Self::Safety | Self::Translate | Self::Engines | Self::Claims)
     }
 
     /// The question it answers, in one line.
@@ -136,9 +178,13 @@ impl ExperimentId {
             Self::Scan => "How fast can a file be scanned, from one device and from several?",
             Self::Async => "Does `await` help when the file is mapped?",
             Self::Access => "What does one thread get from each way to read, overwrite and sync?",
+            Self::Safety => "What does it cost to make a mapped file safe?",
+            Self::Stalls => "Can one work around the stalls of a mapping?",
             Self::Errors => "What happens when I/O fails, and what does it cost to notice?",
+            Self::Engines => "What do whole databases make of it, with a map and without?",
             Self::Eviction => "Which of the three bottlenecks holds up the eviction of mapped pages?",
             Self::Translate => "Can a buffer pool match a map when everything is in memory?",
+            Self::Claims => "Which of the claims for and against mmap hold on this machine?",
         }
     }
 }
@@ -328,9 +374,13 @@ impl Config {
                 open_loop_shares: vec![0.5],
                 ring_setups: false,
             },
+            safety: SafetyConfig::preset(preset),
             errors: ErrorsConfig::preset(preset),
+            engines: EnginesConfig::preset(preset),
             eviction: EvictionConfig::quick(),
             translate: TranslateConfig::quick(),
+            stalls: StallsConfig::preset(preset),
+            claims: ClaimsConfig::quick(),
         };
         match preset {
             Preset::Quick => quick,
@@ -364,6 +414,7 @@ impl Config {
         self.access.ring_setups = true;
         self.eviction = EvictionConfig::standard();
         self.translate = TranslateConfig::standard();
+        self.claims = ClaimsConfig::standard();
         // Linux's own default, beside whatever this machine has.
         self.read_ahead_kb = vec![128];
         self
@@ -382,6 +433,7 @@ impl Config {
         self.access.cell_s = 60.0;
         self.eviction = EvictionConfig::paper();
         self.translate = TranslateConfig::paper();
+        self.claims.cell_s = 10.0;
         self
     }
 
@@ -472,8 +524,14 @@ impl Config {
             counts("access.batches", &self.access.batches, 4096),
             counts("access.writes_per_sync", &[self.access.writes_per_sync], 1 << 20),
             positive("access.open_loop_shares", &self.access.open_loop_shares),
+            self.safety.check(),
+            positive("stalls.cell_s", &[self.stalls.cell_s]),
+            counts("stalls.ahead", &[self.stalls.ahead], 4096),
+            counts("stalls.helpers", &self.stalls.helpers, 1024),
+            at_least("stalls.scan_bytes", self.stalls.scan_bytes, MIB),
             positive("errors.cell_s", &[self.errors.cell_s]),
             self.errors.working_sets.iter().try_for_each(|bytes| at_least("errors.working_sets", *bytes, 4096)),
+            self.engines.wrong().map_or(Ok(()), Err),
             positive("eviction.cell_s", &[self.eviction.cell_s, self.eviction.part_s]),
             counts("eviction.threads", &self.eviction.threads, 4096),
             counts("eviction.scan_threads", &[self.eviction.scan_threads], 4096),
@@ -486,6 +544,7 @@ impl Config {
                 .working_set_bytes
                 .iter()
                 .try_for_each(|bytes| at_least("translate.working_set_bytes", *bytes, 1 << 16)),
+            self.claims.check(),
         ];
         match checks.into_iter().find_map(std::result::Result::err) {
             Some(wrong) => Err(LabError::new(LabErrorKind::Usage, format!("configuration: {wrong}"))),

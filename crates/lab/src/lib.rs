@@ -3,6 +3,7 @@
 //! [`run`] does what a [`config`] says and leaves [`record`]s; everything else reads those.
 
 pub mod bench;
+pub mod claims;
 pub mod compare;
 pub mod config;
 pub mod contender;
@@ -16,13 +17,14 @@ pub mod listing;
 pub mod literature;
 pub mod machine;
 pub mod measure;
+mod mixes;
 pub mod progress;
 pub mod record;
 pub mod report;
 pub mod run;
-#[expect(dead_code, reason = "the experiment `engines` will use the rest")]
 mod stores;
 pub mod summary;
 pub mod table;
 mod ticker;
+pub mod verdict;
 pub mod workload;

@@ -91,6 +91,12 @@ pub static NVME: Source = Source {
     how: "one thread, 4 KiB, 64 GB file, as stated",
 };
 
+/// The comparison in redb's own documentation.
+pub static REDB: Source = Source {
+    cite: "redb 4, README",
+    title: "redb: benchmarks",
+    machine: "AMD Ryzen 9950X3D, Samsung 9100 PRO",
+    how: "redb's own benchmark, 24-byte keys and 150-byte values, data in memory; times turned into rates",
 /// Two systems whose papers are about this question, as published, on a machine of today.
 pub static SYSTEMS: Source = Source {
     cite: "vmcache (SIGMOD 2023) and LeanStore (ICDE 2018), run for this project",
@@ -212,6 +218,39 @@ static TABLES: &[LiteratureTable] = &[
     },
     LiteratureTable {
         source: &PAPER,
+        experiment: ExperimentId::Safety,
+        variant: "",
+        devices: 1,
+        title: "What the paper says of transactional safety (§3.1)",
+        unit: Unit::Count,
+        columns: &[],
+        rows: &[],
+        remarks: &[
+            "No figures. The operating system can write a dirty page at any time, whether its transaction committed or not, and mlock does not \
+             keep it from that.",
+            "Three ways around it: copies by the operating system (MongoDB MMAPv1), copies in user space (SQLite, MonetDB, RavenDB), shadow paging \
+             (LMDB). Each gives up part of what made mapping attractive: memory for two copies and remapping, a log and copying back, or a single \
+             writer.",
+        ],
+    },
+    LiteratureTable {
+        source: &PAPER,
+        experiment: ExperimentId::Stalls,
+        variant: "",
+        devices: 1,
+        title: "What the paper says of stalls (§3.2)",
+        unit: Unit::Count,
+        columns: &[],
+        rows: &[],
+        remarks: &[
+            "No figures. Any access may stall, as the database cannot tell what is in memory; asynchronous reads through a mapping do not exist.",
+            "mlock pins pages, but how much may be locked is limited, and too much of it harms everyone else; madvise is only a hint, which the kernel may \
+             ignore; helper threads that touch pages first stall in the caller's place.",
+            "Its verdict: each remedy brings back a part of the complexity that the mapping was to save.",
+        ],
+    },
+    LiteratureTable {
+        source: &PAPER,
         experiment: ExperimentId::Errors,
         variant: "",
         devices: 1,
@@ -225,6 +264,26 @@ static TABLES: &[LiteratureTable] = &[
             "Two: pointers gone astray in a memory-unsafe language can change mapped pages, which then go to disk unnoticed; a pool can check a page \
              before it writes it.",
             "Three: a failed read or write is a SIGBUS wherever the memory is touched, where a call would have returned an error at one place.",
+        ],
+    },
+    LiteratureTable {
+        source: &REDB,
+        experiment: ExperimentId::Engines,
+        variant: "commit",
+        devices: 1,
+        title: "Durable commits of one writer (\"individual writes\": 1,000 commits of one entry)",
+        unit: Unit::PerSecond,
+        columns: &["commits per second"],
+        rows: &[
+            row("redb", "redb", &[1000.0 / 0.920], "920 ms"),
+            row("LMDB", "lmdb", &[1000.0 / 1.598], "1,598 ms"),
+            row("RocksDB", "rocksdb", &[1000.0 / 2.432], "2,432 ms"),
+            row("fjall", "fjall", &[1000.0 / 3.488], "3,488 ms"),
+            row("SQLite", "sqlite", &[1000.0 / 7.040], "7,040 ms"),
+        ],
+        remarks: &[
+            "A consumer drive without a capacitor: what a sync costs decides, not the store.",
+            "The paper's table 1 names databases that use or used mmap (MonetDB, LevelDB, LMDB, SQLite, MongoDB, SingleStore, InfluxDB, RavenDB, QuestDB and others) and has no figures.",
         ],
     },
     LiteratureTable {

@@ -97,6 +97,8 @@ pub enum Metric {
     MemoryPressure,
     /// Bytes the device read for one byte of work.
     Amplification,
+    /// Bytes of files for one byte of keys and values.
+    SpaceRatio,
     /// A percentile of a latency, in per mille: `Latency("op", 990)`; 1000 is the largest.
     Latency(&'static str, u16),
     /// A figure of the experiment's own, by its name in [`Outcome::figures`].
@@ -139,6 +141,7 @@ impl Metric {
             }
             Self::Amplification => over(outcome.counter("device_read_bytes")?, bytes as f64),
             Self::Figure(name) => outcome.figures.get(name).copied(),
+            Self::SpaceRatio => outcome.figures.get("space_ratio").copied(),
             Self::Latency(name, per_mille) => {
                 let latency = outcome.latency.get(name).filter(|latency| latency.count > 0)?;
                 let ns = match per_mille {
@@ -162,7 +165,7 @@ impl Metric {
             Self::Seconds | Self::TimePerOp | Self::CpuPerOp | Self::CpuPerGb | Self::Latency(..) => Unit::Seconds,
             Self::ShootdownsPerEvicted | Self::ScannedPerEvicted | Self::Figure(_) => Unit::Count,
             Self::KswapdShare | Self::MemoryPressure => Unit::Percent,
-            Self::Amplification => Unit::Ratio,
+            Self::Amplification | Self::SpaceRatio => Unit::Ratio,
         }
     }
 
@@ -174,11 +177,17 @@ impl Metric {
     /// What an experiment is judged by.
     pub fn primary(experiment: ExperimentId) -> Self {
         match experiment {
-            ExperimentId::Random | ExperimentId::Access | ExperimentId::Errors => Self::OpsPerS,
+            ExperimentId::Random
+            | ExperimentId::Access
+            | ExperimentId::Safety
+            | ExperimentId::Errors
+            | ExperimentId::Engines
+            | ExperimentId::Claims => Self::OpsPerS,
             ExperimentId::Scan => Self::BytesPerS,
             ExperimentId::Async => Self::Seconds,
             ExperimentId::Translate => Self::TimePerOp,
             ExperimentId::Eviction => Self::CpuPerGb,
+            ExperimentId::Stalls => Self::Latency("op", 999),
         }
     }
 
@@ -226,9 +235,11 @@ impl Family {
             () if has("fio") => Self::Baseline,
             () if has("check-every-access") || has("no-check") => Self::Mapped,
             () if has("check-every-load") => Self::Direct,
-            () if has("pool") => Self::Pool,
+            () if has("pool") || contender == "nofault" => Self::Pool,
             () if has("array") || has("hash") || has("swizzled") => Self::Pool,
+            () if contender.starts_with("lmdb") => Self::Mapped,
             () if has("uring") || has("engine") => Self::Ring,
+            () if has("cow") || has("shadow") => Self::Mapped,
             () if has("map") || has("msync") => Self::Mapped,
             () if has("direct") || has("pwrite-dsync") => Self::Direct,
             () => Self::Buffered,
@@ -435,9 +446,27 @@ pub fn contender_title(id: &str) -> String {
         "threads-read" => "threads, read",
         "single-mmap" => "one thread, mmap",
         "single-read" => "one thread, read",
+        "mmap-shared" => "mmap, shared",
+        "map-private" => "mmap, private",
+        "os-cow" => "os_cow (MMAPv1)",
+        "user-cow" => "user_cow (in the map)",
+        "user-cow-pwrite" => "user_cow (pwrite)",
+        "shadow" => "shadow (LMDB)",
+        "shadow-writemap" => "shadow (LMDB, WRITEMAP)",
         "async-mmap" => "async mmap",
         "async-read" => "async read",
         "async-uring" => "async io_uring",
+        "mmap-willneed" => "mmap, MADV_WILLNEED",
+        "mmap-readahead" => "mmap, read-ahead calls",
+        "mmap-populate-ahead" => "mmap, MADV_POPULATE_READ",
+        "mmap-populate" => "mmap, populated first",
+        "mmap-mlock" => "mmap, mlock",
+        "mmap-helpers" => "mmap, helper threads",
+        "mmap-mincore" => "mmap, mincore and helpers",
+        "mmap-nowait" => "mmap, RWF_NOWAIT and helpers",
+        "pool-frames" => "memory of its own",
+        "engine-scan" => "engine, leaf scan",
+        "engine-scan-noprefetch" => "engine, leaf scan without prefetch",
         "mmap-readonly" => "mmap, read-only",
         "mmap-guarded" => "mmap, guarded",
         "mmap-guarded-checked" => "mmap, guarded, checked at every access",
@@ -446,7 +475,22 @@ pub fn contender_title(id: &str) -> String {
         "no-check" => "mmap, no check",
         "check-every-access" => "mmap, checked at every access",
         "check-every-load" => "own memory, checked at load",
+        "lmdb" => "LMDB",
+        "lmdb-readahead" => "LMDB, read-ahead",
+        "sqlite" => "SQLite",
+        "sqlite-mmap" => "SQLite, mmap",
+        "rocksdb" => "RocksDB",
+        "rocksdb-mmap" => "RocksDB, mmap",
+        "rocksdb-direct" => "RocksDB, O_DIRECT",
         "async-mmap-yield" => "async mmap, yielding",
+        "pread-dontcache" => "pread RWF_DONTCACHE",
+        "mmap-in-place" => "mmap, in place",
+        "mmap-copy" => "mmap, copied out",
+        "mmap-call" => "mmap, touch, munmap",
+        "mmap-call-one-page" => "mmap, touch one page, munmap",
+        "mmap-private" => "private map, mapped anew",
+        "mmap-commit" => "writable map, msync",
+        "pwrite-fdatasync" => "pwrite, fdatasync",
         "pool" => "nofault pool",
         "pool-tasks" => "nofault pool, tasks",
         "pool-get-many" => "nofault pool, get_many",
@@ -469,7 +513,21 @@ pub fn contender_title(id: &str) -> String {
 }
 
 /// Parameters that say how much work there is and how it is laid out: the same for all contenders, so no part of a name.
-const SIZE_OF_WORK: [&str; 6] = ["files", "touches", "part_bytes", "stripe_bytes", "writes_per_sync", "cache_bytes"];
+const SIZE_OF_WORK: [&str; 13] = [
+    "files",
+    "touches",
+    "part_bytes",
+    "stripe_bytes",
+    "writes_per_sync",
+    "cache_bytes",
+    "fit",
+    "durability",
+    "memory",
+    "keys",
+    "value_bytes",
+    "log_bytes",
+    "updates",
+];
 
 /// Whether nothing but the size of the work is set besides threads, depth and block.
 pub fn is_plain(params: &Params) -> bool {
@@ -494,6 +552,10 @@ pub fn parameters(params: &Params) -> String {
         "working_set" => {
             value.parse().map_or_else(|_| value.clone(), |bytes| format!("{} of data", crate::format::bytes(bytes)))
         }
+        "unit" => format!("units of {value}"),
+        "copied_pages" => format!("{value} copied pages"),
+        "commit_pages" => format!("{value} pages a commit"),
+        "reader" if value == "none" => "no reader".into(),
         name => format!("{} {value}", name.replace('_', " ")),
     }));
     parts.join(", ")
@@ -505,6 +567,7 @@ pub fn target_title(label: &str) -> String {
         "" => "the whole machine".into(),
         "file" => "file".into(),
         "ram" => "RAM-backed device".into(),
+        "in-memory" => "all in memory".into(),
         "device" => "raw device".into(),
         other => other.into(),
     }

@@ -1,19 +1,23 @@
 //! The summary for a terminal: a table for each experiment and target, then what a busy reader needs; everything else
 //! is in the report. The same as JSON for programs: [`json`].
 
+mod engines;
 mod json;
 mod rows;
+mod safety;
 
 use std::fmt::Write as _;
 
 use comfy_table::{ContentArrangement, Table, presets};
 
-use crate::compare::Verdict;
+use crate::claims::{Answer, Outcome, answers, counted};
+use crate::compare;
 use crate::findings::{Finding, Kind, findings, headlines};
 use crate::format::Unit;
 use crate::record::file::RecordFile;
 use crate::record::{ExperimentId, Skip};
 use crate::summary::{Summary, contender_title, target_title};
+use crate::verdict::{Verdict, Workload, judge};
 
 pub use json::summary_json;
 
@@ -25,7 +29,7 @@ const DOUBTS_MAX: usize = 6;
 pub fn summary_table(file: &RecordFile, width: u16) -> String {
     let width = usize::from(width.max(40));
     let summary = Summary::of(file);
-    let mut text = rows::tables(&summary, width);
+    let mut text = rows::tables(file, &summary, width);
     if summary.groups.is_empty() {
         text.push_str("Nothing was measured.\n");
     }
@@ -51,6 +55,32 @@ pub fn summary_table(file: &RecordFile, width: u16) -> String {
         if !skips.is_empty() {
             let _ = writeln!(text, "{}", skipped(id, &skips, width));
         }
+    }
+    claims_lines(&answers(file, &summary), width, &mut text);
+    let _ = writeln!(text, "\nVerdict");
+    let width = u16::try_from(width).unwrap_or(u16::MAX);
+    text.push_str(&verdict_text(&judge(file, &summary, Workload::default()), true, width));
+    text
+}
+
+/// How many claims ended how, and which they are, but for those that were not measured.
+fn claims_lines(all: &[Answer], width: usize, text: &mut String) {
+    push(text, "=>", &format!("{} claims for and against mmap: {}.", all.len(), counted(all)), width);
+    for outcome in [Outcome::Held, Outcome::InPart, Outcome::DidNotHold] {
+        let of = all.iter().filter(|answer| answer.decision.outcome == outcome);
+        let ids: Vec<&str> = of.map(|answer| answer.id).collect();
+        if !ids.is_empty() {
+            push(text, "  ", &format!("{}: {}", outcome.words(), ids.join(", ")), width);
+        }
+    }
+}
+
+/// A verdict for a terminal; `short` keeps the first reasons. Ends with a line break.
+pub fn verdict_text(verdict: &Verdict, short: bool, width: u16) -> String {
+    let width = usize::from(width.max(40));
+    let mut text = String::new();
+    for (mark, sentence) in verdict.lines(short) {
+        push(&mut text, mark, &sentence, width);
     }
     text
 }
@@ -124,7 +154,7 @@ pub fn comparison_table(comparison: &crate::compare::Comparison, width: u16) -> 
     table.load_style(presets::NOTHING);
     table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
     table.set_header(["cell", "before", "after", "after/before", "verdict"]);
-    let is_same = |row: &&crate::compare::Row| row.verdict == Verdict::Same;
+    let is_same = |row: &&crate::compare::Row| row.verdict == compare::Verdict::Same;
     for row in comparison.rows.iter().filter(|row| !is_same(row)) {
         table.add_row([
             row.key.clone(),

@@ -44,6 +44,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         block_on(async {
             let turn = self.commits.turn().acquire(1).await;
             let mut section = self.commits.occupy(turn)?;
+            self.tables.refusal(tree).map_or(Ok(()), Err)?;
             // What is visible next must follow everything before it.
             self.wait_durable(Mode::Blocking, self.commits.last().position).await?;
             self.refuse_unless_empty(tree).await?;
@@ -96,6 +97,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             }
             let Load { builder, count, .. } = &mut *state;
             let written_before = builder.pages().len();
+            builder.begin_portion();
             let step = section.edit(|edits, _| {
                 while let Some((key, value)) = &next {
                     let cell = match at {

@@ -12,7 +12,7 @@ use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Store, Wait};
 use crate::tree::Tree;
 use crate::tree::overflow::Writer;
 use crate::tree::write::check_key;
-use crate::txn::{Commit, Committed, Exclusive, Op, Refused, encode, for_each_piece, record_bytes};
+use crate::txn::{CATALOG, Commit, Committed, Exclusive, Op, Refused, encode, for_each_piece, record_bytes, table_of};
 
 /// Attempts of an ordinary commit before it takes the section for itself.
 const ATTEMPTS_BEFORE_EXCLUSIVE: usize = 8;
@@ -102,6 +102,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                     held = Held::default();
                     self.wait_for_room(mode, len_bytes).await?;
                 }
+                Err(Refused::Wait(Wait::Failed(error))) => return Err(self.explain(&commit.ops, error).into()),
                 Err(Refused::Wait(wait)) => load(&*self.store, &self.admission, mode, &mut held, &[wait]).await?,
                 Err(Refused::Occupied) => {
                     held = Held::default();
@@ -126,7 +127,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut waits = Vec::new();
         loop {
             waits.clear();
-            let long = self.commits.gather(ops, replaced, self.admission.window(), &mut waits)?;
+            let long = self.commits.gather(ops, replaced, self.admission.window(), &mut waits);
+            let long = long.map_err(|error| self.explain(ops, error))?;
             if let Some(value) = long {
                 let before = self.commits.last().seq;
                 match self.pages_of(mode, value).await {
@@ -165,7 +167,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 return Err(Error::new(ErrorKind::Bug, format!("checking a commit met {other:?}")).into());
             }
         };
-        self.refuse_existing_tables(&ops).await?;
+        self.refuse_wrong_tables(&ops).await?;
         let mut position = LogPosition::default();
         let mut pieces = for_each_piece(&ops, self.log.piece_bytes_max()).peekable();
         while let Some(piece) = pieces.next() {
@@ -181,6 +183,12 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 }
             };
         }
+        for op in &ops {
+            if let Op::DropTable { tree, name } = op {
+                // Before it is visible, so that nobody takes what its pages turn into for damage.
+                self.tables.dropped(*tree, name);
+            }
+        }
         if let Err(error) = self.apply_all(&mut section, &ops, &mut replaced).await {
             // Not the error itself: that would say that nothing happened, and opening again finishes this commit.
             let what = format!(
@@ -193,13 +201,26 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 
     /// What could still be the caller's mistake is found before the record is in the log.
-    async fn refuse_existing_tables(&self, ops: &[Op]) -> Result<()> {
+    async fn refuse_wrong_tables(&self, ops: &[Op]) -> Result<()> {
         for op in ops {
-            let Op::CreateTable { name } = op else { continue };
-            let look = || crate::txn::CATALOG.get(&self.store.tip(), name);
-            if super::wait::attempt(&*self.store, &self.admission, Mode::Blocking, look).await?.is_some() {
-                let name = String::from_utf8_lossy(name);
-                return Err(Error::new(ErrorKind::AlreadyExists, format!("table {name:?} exists already")));
+            let (Op::CreateTable { name } | Op::DropTable { name, .. }) = op else {
+                if let Some(error) = self.tables.refusal(op.target().0) {
+                    return Err(error);
+                }
+                continue;
+            };
+            let look = || CATALOG.get(&self.store.tip(), name);
+            let found = super::wait::attempt(&*self.store, &self.admission, Mode::Blocking, look).await?;
+            let found = found.map(|found| table_of(name, &found)).transpose()?;
+            let text = String::from_utf8_lossy(name);
+            match op {
+                Op::DropTable { tree, .. } if found != Some(*tree) => {
+                    return Err(Error::new(ErrorKind::NotFound, format!("there is no table {text:?} any more")));
+                }
+                Op::CreateTable { .. } if found.is_some() => {
+                    return Err(Error::new(ErrorKind::AlreadyExists, format!("table {text:?} exists already")));
+                }
+                _ => {}
             }
         }
         Ok(())
@@ -219,7 +240,13 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut portion = portion_max;
         // Where the long value of the next op was written: once, however often its turn comes.
         let mut at = None;
+        let mut freed = false;
         while !rest.is_empty() {
+            if let Op::DropTable { tree, .. } = &rest[0]
+                && !std::mem::replace(&mut freed, true)
+            {
+                self.free_tree(section, *tree).await?;
+            }
             if at.is_none() && self.is_long(&rest[0]) {
                 at = self.write_long_op(section, &rest[0]).await?;
             }
@@ -241,6 +268,11 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             }
         }
         Ok(())
+    }
+
+    /// What an error in one of the tables of `ops` means.
+    fn explain(&self, ops: &[Op], error: Error) -> Error {
+        ops.iter().fold(error, |error, op| self.tables.explain(op.target().0, error))
     }
 
     fn is_long(&self, op: &Op) -> bool {

@@ -112,7 +112,7 @@ fn folder(path: &Path) -> Result<(Arc<dyn Directory>, FolderLock)> {
 /// Creates a database and opens it. Blocks.
 pub(super) fn create_in(directory: &Arc<dyn Directory>, settings: &Settings, lock: Option<FolderLock>) -> Result<Db> {
     // Tells the files of one database from those of all others.
-    let file_id = RandomState::new().build_hasher().finish();
+    let file_id = settings.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
     recovery::create(directory, settings, file_id)?;
     open_in(directory, settings, lock)
 }
@@ -124,7 +124,8 @@ pub(super) fn open_in(directory: &Arc<dyn Directory>, settings: &Settings, lock:
     let visibility = Arc::new(Visibility::new(store.clone(), base));
     let hook = visibility.clone();
     log.set_hook(Box::new(move |seq| hook.durable(seq)));
-    let commits = Arc::new(Commits::new(store.clone(), log.clone(), visibility, base));
+    let recent_bytes_max = recovery::recent_commits_bytes(settings.cache_bytes);
+    let commits = Arc::new(Commits::new(store.clone(), log.clone(), visibility, base, recent_bytes_max));
     let core = Arc::new(Core::new(store, log, commits));
     let mut tables = block_on(core.all_tables())?;
     for record in records {
@@ -132,9 +133,16 @@ pub(super) fn open_in(directory: &Arc<dyn Directory>, settings: &Settings, lock:
         let ops = txn::decode(&record, |table| tables.get(&table).copied())?;
         core.replay(seq, &ops)?;
         for op in ops {
-            if let Op::CreateTable { name } = op {
-                let tree = block_on(core.table(Mode::Blocking, &name))?;
-                tables.insert(tree.table, tree);
+            match op {
+                Op::CreateTable { name } => {
+                    let tree = block_on(core.table(Mode::Blocking, &name))?;
+                    tables.insert(tree.table, tree);
+                }
+                Op::DropTable { tree, name } => {
+                    core.tables.dropped(tree, &name);
+                    tables.remove(&tree.table);
+                }
+                _ => {}
             }
         }
     }
@@ -170,10 +178,12 @@ impl<S: Store, L: crate::pages::CommitLog> Core<S, L> {
 
 /// Copies what is visible now into a new database. Blocks.
 pub(crate) fn backup(db: &Db, path: &Path) -> Result<()> {
-    let snapshot = db.snapshot();
+    // Never given up: a backup is worth the old pages it keeps.
+    let held = Arc::new(db.core.store.essential_snapshot());
+    let snapshot = super::Snapshot { db: db.clone(), held };
     let settings = Settings { page_bytes: db.page_bytes(), cache_bytes: BACKUP_CACHE_BYTES, ..Settings::default() };
     let copy = create(path, &settings)?;
-    let copied = copy_tables(db, &snapshot, &copy);
+    let copied = copy_tables(&snapshot, &copy);
     drop(copy);
     if copied.is_err() {
         // What is there is a sound database with a part of the content: worse than none. The reason of the failure counts.
@@ -184,9 +194,9 @@ pub(crate) fn backup(db: &Db, path: &Path) -> Result<()> {
     copied
 }
 
-fn copy_tables(db: &Db, snapshot: &super::Snapshot, copy: &Db) -> Result<()> {
+fn copy_tables(snapshot: &super::Snapshot, copy: &Db) -> Result<()> {
     for name in block_on(snapshot.table_names_in(Mode::Blocking))? {
-        let from = block_on(db.table_in(Mode::Blocking, &name))?;
+        let from = block_on(snapshot.table_in(Mode::Blocking, &name))?;
         let to = block_on(copy.create_table_in(Mode::Blocking, &name))?;
         let mut range = snapshot.range::<&[u8]>(&from, ..)?;
         let mut failed = None;

@@ -68,6 +68,8 @@ fn new_pager(hardship: Hardship) -> Pager {
         page_bytes: hardship.page_bytes,
         file_id: 77,
         snapshot_bytes_max: u64::MAX,
+        own_epochs: false,
+        reads_in_flight_max: 128,
     };
     let space = Pager::new_space(hardship.page_bytes, 1 << 30);
     Pager::new(&*disk, &options, Map::new(hardship.page_bytes), space, CommitSeq(0)).unwrap()
@@ -80,7 +82,7 @@ fn core_over<S: Store>(store: S, hardship: Hardship) -> TestCore<S> {
     let hook = visibility.clone();
     let log = MemoryLog::new(700, hardship.stingy_log, Box::new(move |seq| hook.durable(seq)));
     let log = Arc::new(log);
-    let commits = Arc::new(Commits::new(store.clone(), log.clone(), visibility, CommitSeq(0)));
+    let commits = Arc::new(Commits::new(store.clone(), log.clone(), visibility, CommitSeq(0), 1 << 20));
     Arc::new(Core::new(store, log, commits))
 }
 

@@ -9,11 +9,12 @@ use super::open::Owner;
 use super::scan::Scan;
 use super::transaction;
 use super::{Db, Mode, Table};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
 use crate::pager::{self, Pager};
 use crate::pages::{Durability, Snapshot as _};
-use crate::tree::{Direction, KeyRange, Tree};
+use crate::tree::{Direction, Found, KeyRange, Tree};
+use crate::txn::{CATALOG, table_of};
 use crate::wal::Log;
 
 /// The database as it was at one moment. Cloning shares it. While one lives, old versions of changed pages are kept for it;
@@ -77,12 +78,27 @@ impl Snapshot {
     }
 
     pub(crate) async fn table_names_in(&self, mode: Mode) -> Result<Vec<String>> {
-        let mut range = self.scan(crate::txn::CATALOG, KeyRange { start: Vec::new(), end: None });
+        let mut range = self.scan(CATALOG, KeyRange { start: Vec::new(), end: None });
         let mut names = Vec::new();
         while let Some((name, _)) = range.next_in(mode).await? {
             names.push(String::from_utf8_lossy(&name).into_owned());
         }
         Ok(names)
+    }
+
+    /// A table by its name, as of this snapshot: also one that was dropped since.
+    ///
+    /// # Errors
+    /// `NotFound` when there was none; as [`Snapshot::get`].
+    pub async fn table(&self, name: &str) -> Result<Table> {
+        self.table_in(Mode::Async, name).await
+    }
+
+    pub(crate) async fn table_in(&self, mode: Mode, name: &str) -> Result<Table> {
+        let found = self.db.core.get_at(mode, &self.held, CATALOG, name.as_bytes()).await?;
+        let missing = || Error::new(ErrorKind::NotFound, format!("there is no table {name:?} in this snapshot"));
+        let tree = table_of(name.as_bytes(), &Found::Inline(found.ok_or_else(missing)?))?;
+        Ok(Table { db: self.db.clone(), tree, name: name.into() })
     }
 
     pub(super) fn scan(&self, tree: Tree, range: KeyRange) -> Range {
@@ -104,6 +120,14 @@ impl Range {
     #[must_use]
     pub fn rev(mut self) -> Self {
         self.scan.set_direction(Direction::Reverse);
+        self
+    }
+
+    /// At most so many leaves are asked for before they are needed; without this, as many as keep the device busy. 0 reads each leaf
+    /// when the walk comes to it: for a walk that will end soon, or where its reads must not crowd out others.
+    #[must_use]
+    pub fn read_ahead_max(mut self, leaves: usize) -> Self {
+        self.scan.set_read_ahead_max(leaves);
         self
     }
 

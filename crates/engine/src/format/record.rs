@@ -7,6 +7,7 @@
 //! | put | `1`, table, length of the key, length of the value, key, value |
 //! | delete | `2`, table, length of the key, key |
 //! | create table | `3`, length of the name, name; its id is the number of the commit |
+//! | drop table | `4`, table, length of the name, name |
 
 use super::TableId;
 use crate::error::{Error, ErrorKind, Result};
@@ -14,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 const CREATE_TABLE: u8 = 3;
+const DROP_TABLE: u8 = 4;
 
 /// One change, borrowed from where it is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +38,13 @@ pub(crate) enum Change<'a> {
     },
     /// Creates an empty table.
     CreateTable {
+        /// Its name.
+        name: &'a [u8],
+    },
+    /// Removes a table and all that is in it.
+    DropTable {
+        /// Which.
+        table: TableId,
         /// Its name.
         name: &'a [u8],
     },
@@ -66,6 +75,13 @@ impl<'a> Change<'a> {
                 into.extend_from_slice(name);
                 &[]
             }
+            Self::DropTable { table, name } => {
+                into.push(DROP_TABLE);
+                put_number(into, table.0);
+                put_number(into, name.len() as u64);
+                into.extend_from_slice(name);
+                &[]
+            }
         }
     }
 
@@ -89,6 +105,10 @@ impl<'a> Change<'a> {
             CREATE_TABLE => {
                 let name_len = take_number(record)?;
                 Self::CreateTable { name: take(record, name_len)? }
+            }
+            DROP_TABLE => {
+                let (table, name_len) = (TableId(take_number(record)?), take_number(record)?);
+                Self::DropTable { table, name: take(record, name_len)? }
             }
             other => return Err(damaged(format!("change of kind {other}"))),
         };
@@ -157,12 +177,13 @@ mod tests {
     proptest! {
         #[test]
         fn changes_come_back_as_they_were_written(
-            parts in prop::collection::vec((0u8..3, any::<u64>(), prop::collection::vec(any::<u8>(), 0..200)), 0..10),
+            parts in prop::collection::vec((0u8..4, any::<u64>(), prop::collection::vec(any::<u8>(), 0..200)), 0..10),
         ) {
             let changes: Vec<_> = parts.iter().map(|(kind, table, bytes)| match kind {
                 0 => Change::Put { table: TableId(*table), key: &bytes[..bytes.len() / 3], value: &bytes[bytes.len() / 3..] },
                 1 => Change::Delete { table: TableId(*table), key: bytes },
-                _ => Change::CreateTable { name: bytes },
+                2 => Change::CreateTable { name: bytes },
+                _ => Change::DropTable { table: TableId(*table), name: bytes },
             }).collect();
             let record = encode(&changes);
             prop_assert_eq!(decode(&record).unwrap(), changes);

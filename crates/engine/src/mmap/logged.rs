@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,8 @@ const WAITING_PAGES_MAX: usize = 4096;
 const WAITING_PAGES_WAKE: usize = 512;
 /// How long committed pages wait otherwise.
 const APPLY_EVERY: Duration = Duration::from_millis(10);
+/// How long the background thread sleeps when nothing happens.
+const IDLE_MOST: Duration = Duration::from_secs(1);
 /// How long a commit waits for readers that keep the log from being used again.
 const READERS_END_WITHIN: Duration = Duration::from_secs(1);
 /// Attempts to get room in the log.
@@ -69,8 +71,17 @@ pub(super) struct Logged {
     applying: Mutex<()>,
     meta: Mutex<Meta>,
     in_background: AtomicBool,
-    signal: (Mutex<bool>, Condvar),
+    signal: (Mutex<Signal>, Condvar),
     pub(super) counts: Counts,
+}
+
+/// What the background thread is told.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Signal {
+    /// Something was committed: apply it before long.
+    work: bool,
+    /// Do not wait for more.
+    hurry: bool,
 }
 
 #[derive(Debug, Default)]
@@ -138,7 +149,7 @@ impl Logged {
             applying: Mutex::default(),
             meta: Mutex::new(meta),
             in_background: AtomicBool::new(false),
-            signal: (Mutex::new(false), Condvar::new()),
+            signal: (Mutex::default(), Condvar::new()),
             counts: Counts::default(),
         };
         // Replayed records are in the file now: they need not be replayed again.
@@ -341,16 +352,23 @@ impl Logged {
     fn tidy_up(&self) -> Result<()> {
         let waiting = self.versions.pages();
         if self.in_background.load(Ordering::Relaxed) {
-            if waiting > WAITING_PAGES_WAKE || self.wants_shrinking() || self.log.wants_checkpoint() {
-                *lock(&self.signal.0) = true;
-                self.signal.1.notify_one();
-            }
+            self.tell(waiting > WAITING_PAGES_WAKE || self.wants_shrinking() || self.log.wants_checkpoint());
             return if waiting > WAITING_PAGES_MAX { self.apply().map(drop) } else { Ok(()) };
         }
         if waiting > WAITING_PAGES_WAKE {
             self.apply()?;
         }
         self.maintain()
+    }
+
+    /// Tells the background thread that there is something to do.
+    fn tell(&self, hurry: bool) {
+        let mut signal = lock(&self.signal.0);
+        let told = Signal { work: true, hurry: signal.hurry || hurry };
+        if *signal != told {
+            *signal = told;
+            self.signal.1.notify_one();
+        }
     }
 
     fn maintain(&self) -> Result<()> {
@@ -464,11 +482,13 @@ impl Background {
         store.in_background.store(true, Ordering::Relaxed);
         let work = move || {
             while let Some(store) = weak.upgrade() {
-                let waited = wait_for(&store.signal);
+                let told = wait_for_work(&store.signal);
                 if stopped.load(Ordering::SeqCst) {
                     return;
                 }
-                drop(waited);
+                if !told {
+                    continue;
+                }
                 // A failure has poisoned the log: whoever commits next is told.
                 let _ = store.apply().and_then(|_| store.maintain());
             }
@@ -481,20 +501,23 @@ impl Background {
     }
 }
 
-fn wait_for(signal: &(Mutex<bool>, Condvar)) -> MutexGuard<'_, bool> {
-    let asked = lock(&signal.0);
-    let waited = signal.1.wait_timeout_while(asked, APPLY_EVERY, |asked| !*asked);
-    let mut asked = waited.unwrap_or_else(PoisonError::into_inner).0;
-    *asked = false;
-    asked
+/// Waits until there is work, and a little for more of it. False when there was none for long.
+fn wait_for_work((told, changed): &(Mutex<Signal>, Condvar)) -> bool {
+    let wait = |signal, most, quiet: fn(&mut Signal) -> bool| {
+        changed.wait_timeout_while(signal, most, quiet).unwrap_or_else(PoisonError::into_inner).0
+    };
+    let mut signal = wait(lock(told), IDLE_MOST, |signal| !signal.work);
+    if signal.work {
+        signal = wait(signal, APPLY_EVERY, |signal| !signal.hurry);
+    }
+    std::mem::take(&mut *signal).work
 }
 
 impl Drop for Background {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
         if let Some(store) = self.store.upgrade() {
-            *lock(&store.signal.0) = true;
-            store.signal.1.notify_one();
+            store.tell(true);
         }
         if let Some(thread) = self.thread.take() {
             // A panic there has been printed already.

@@ -1,6 +1,9 @@
 //! Which frames leave: a clock with small counters (GCLOCK). A use raises a frame's counter, the hand lowers it, cold
 //! frames go. Clean ones go at once; dirty ones are written first, many together, and go if they are still cold.
 
+#[cfg(test)]
+mod policies;
+
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -117,7 +120,7 @@ impl Core {
     /// Takes a frame out of its place if it is cold, clean and unpinned; says so if it only has to be written first.
     fn try_evict(&self, index: u32, cool: bool) -> Option<Found> {
         let frame = self.frames.frame(index);
-        if !frame.is_published() || frame.pins() > 0 || (cool && !frame.cool()) {
+        if !frame.is_published() || frame.pins() > 0 || (cool && !self.frames.cool(index)) {
             return None;
         }
         let page = frame.page();
@@ -145,7 +148,7 @@ impl Core {
     /// Lets deferred calls run that wait only for nobody in particular to look at the epoch.
     pub(crate) fn help_epoch(&self) {
         for _ in 0..4 {
-            crossbeam_epoch::pin().flush();
+            self.epochs.pin().flush();
         }
     }
 

@@ -5,24 +5,28 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use crate::format::{CommitSeq, TableId};
 use crate::tree::KeyRange;
 
-/// Keys remembered before the oldest are given up.
-const KEYS_MAX: usize = 1 << 20;
+/// What a remembered key takes besides its bytes: its place in the map and in the list of its commit, and the counts of its
+/// shared allocation.
+const KEY_OVERHEAD_BYTES: usize = 104;
 
 /// A key of a table.
-type Key = (TableId, Vec<u8>);
+type Key = (TableId, Arc<[u8]>);
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Recent {
     /// The last commit of each key.
-    keys: BTreeMap<TableId, BTreeMap<Vec<u8>, CommitSeq>>,
+    keys: BTreeMap<TableId, BTreeMap<Arc<[u8]>, CommitSeq>>,
     /// What each commit changed, oldest first.
     commits: VecDeque<(CommitSeq, Vec<Key>)>,
-    key_count: usize,
+    /// Memory that all of this takes, about, and may take.
+    bytes: usize,
+    bytes_max: usize,
     /// Open transactions by what they see.
     open: BTreeMap<CommitSeq, usize>,
     /// Commits up to this one are forgotten.
@@ -32,11 +36,23 @@ pub(crate) struct Recent {
 /// What a transaction has read.
 #[derive(Debug, Default)]
 pub(crate) struct ReadSet {
-    pub(crate) keys: Vec<Key>,
+    pub(crate) keys: Vec<(TableId, Vec<u8>)>,
     pub(crate) ranges: Vec<(TableId, KeyRange)>,
 }
 
 impl Recent {
+    /// Nothing yet, and `bytes_max` to remember in.
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self {
+            keys: BTreeMap::new(),
+            commits: VecDeque::new(),
+            bytes: 0,
+            bytes_max,
+            open: BTreeMap::new(),
+            floor: CommitSeq(0),
+        }
+    }
+
     /// A transaction begins that sees `seq`.
     pub(crate) fn open(&mut self, seq: CommitSeq) {
         *self.open.entry(seq).or_default() += 1;
@@ -53,14 +69,19 @@ impl Recent {
     }
 
     /// Commit `seq` changes these keys.
-    pub(crate) fn add(&mut self, seq: CommitSeq, keys: impl Iterator<Item = Key>) {
-        let keys: Vec<_> = keys.collect();
+    pub(crate) fn add<'k>(&mut self, seq: CommitSeq, keys: impl Iterator<Item = (TableId, &'k [u8])>) {
+        let keys: Vec<Key> = keys.map(|(table, key)| (table, key.into())).collect();
         for (table, key) in &keys {
             self.keys.entry(*table).or_default().insert(key.clone(), seq);
         }
-        self.key_count += keys.len();
+        self.bytes += bytes_of(&keys);
         self.commits.push_back((seq, keys));
-        while self.key_count > KEYS_MAX && self.forget_oldest() {}
+        while self.bytes > self.bytes_max && self.forget_oldest() {}
+    }
+
+    /// Memory it takes, about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Forgets what nobody can ask for any more.
@@ -82,7 +103,9 @@ impl Recent {
             return true;
         }
         let newer = |seq: &CommitSeq| *seq > seen;
-        let key_changed = |(table, key): &Key| self.keys.get(table).and_then(|keys| keys.get(key)).is_some_and(newer);
+        let key_changed = |(table, key): &(TableId, Vec<u8>)| {
+            self.keys.get(table).and_then(|keys| keys.get(key.as_slice())).is_some_and(newer)
+        };
         let range_changed = |(table, range): &(TableId, KeyRange)| {
             let end = match &range.end {
                 Some(end) => Bound::Excluded(end.as_slice()),
@@ -98,7 +121,7 @@ impl Recent {
     fn forget_oldest(&mut self) -> bool {
         let Some((seq, keys)) = self.commits.pop_front() else { return false };
         self.floor = seq;
-        self.key_count -= keys.len();
+        self.bytes -= bytes_of(&keys);
         for (table, key) in keys {
             if let Some(of_table) = self.keys.get_mut(&table)
                 && of_table.get(&key) == Some(&seq)
@@ -108,6 +131,11 @@ impl Recent {
         }
         true
     }
+}
+
+/// Memory for a commit of these keys.
+fn bytes_of(keys: &[Key]) -> usize {
+    keys.iter().map(|(_, key)| key.len() + KEY_OVERHEAD_BYTES).sum::<usize>() + size_of::<(CommitSeq, Vec<Key>)>()
 }
 
 #[cfg(test)]
@@ -125,12 +153,12 @@ mod tests {
     }
 
     fn add(recent: &mut Recent, seq: u64, key: &str) {
-        recent.add(CommitSeq(seq), [(TableId(1), key.as_bytes().to_vec())].into_iter());
+        recent.add(CommitSeq(seq), [(TableId(1), key.as_bytes())].into_iter());
     }
 
     #[test]
     fn a_key_or_range_changed_since_conflicts_and_an_older_change_does_not() {
-        let mut recent = Recent::default();
+        let mut recent = Recent::new(1 << 20);
         add(&mut recent, 5, "b");
         assert!(recent.conflicts(CommitSeq(4), &reads(&["b"], None)));
         assert!(!recent.conflicts(CommitSeq(5), &reads(&["b"], None)));
@@ -140,7 +168,7 @@ mod tests {
 
     #[test]
     fn commits_are_kept_while_a_transaction_could_have_missed_them() {
-        let mut recent = Recent::default();
+        let mut recent = Recent::new(1 << 20);
         recent.open(CommitSeq(4));
         add(&mut recent, 5, "b");
         recent.prune(CommitSeq(9));
@@ -151,12 +179,23 @@ mod tests {
         assert!(recent.conflicts(CommitSeq(4), &reads(&["b"], None)));
         recent.prune(CommitSeq(5));
         assert!(!recent.conflicts(CommitSeq(5), &reads(&["b"], None)));
-        assert_eq!(recent.key_count, 0);
+        assert_eq!(recent.memory_bytes(), 0);
+    }
+
+    #[test]
+    fn past_its_memory_the_oldest_commits_are_forgotten_and_older_transactions_conflict() {
+        let mut recent = Recent::new(1000);
+        recent.open(CommitSeq(0));
+        (1..=20).for_each(|seq| add(&mut recent, seq, &format!("{seq}")));
+        assert!(recent.memory_bytes() <= 1000, "{} bytes", recent.memory_bytes());
+        assert!(recent.conflicts(CommitSeq(0), &reads(&["never written"], None)), "it may have missed anything");
+        assert!(!recent.conflicts(CommitSeq(19), &reads(&["19"], None)));
+        assert!(recent.conflicts(CommitSeq(19), &reads(&["20"], None)));
     }
 
     #[test]
     fn forgetting_an_old_change_of_a_key_keeps_its_newer_one() {
-        let mut recent = Recent::default();
+        let mut recent = Recent::new(1 << 20);
         add(&mut recent, 5, "b");
         add(&mut recent, 6, "b");
         recent.prune(CommitSeq(5));

@@ -1,4 +1,5 @@
-//! The log's background thread: takes completions for those who poll, writes deferred commits soon, prepares segments.
+//! The log's background thread: takes completions for those who poll, writes deferred commits soon (the last ones when the
+//! database is closed), prepares segments.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,15 +55,21 @@ fn keep(core: &Weak<LogCore>, stop: &AtomicBool) {
     // Whether groups that this thread started may be in flight. Blocking committers take their completions themselves, and
     // waking up for each of theirs would only be in their way.
     let mut own_groups = false;
-    while !stop.load(Ordering::SeqCst) {
+    loop {
         let Some(core) = core.upgrade() else { return };
+        if stop.load(Ordering::SeqCst) {
+            // The last deferred commits. Who must know that this worked calls `sync` before: the log is closed now, whatever
+            // becomes of it.
+            let _ = Log(core).flush();
+            return;
+        }
         let for_others = core.async_seen.load(Ordering::Relaxed);
         let listens = for_others || own_groups;
         let ready = core.ready_fd.as_ref().filter(|_| listens).map(AsFd::as_fd);
         let blind = listens && ready.is_none() && core.lock_writer().in_flight() > 0;
         let rang = core.bell.wait(ready, blind.then_some(Duration::ZERO));
         if stop.load(Ordering::SeqCst) {
-            return;
+            continue;
         }
         if rang && !for_others {
             std::thread::sleep(DEFER);

@@ -9,5 +9,6 @@ mod faults;
 mod futures;
 mod hostile;
 mod power_cuts;
+mod repeat;
 mod serializable;
 mod story;

@@ -1,42 +1,57 @@
 //! The power fails at any moment, recovery and checkpoints included; what was acknowledged is there, whole, and nothing else.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use nofault::blocking::Db;
 use nofault::error::{ErrorKind, Result};
+use nofault::settings::Settings;
 use nofault_io::disk::Directory;
 use nofault_io::sim::{SimOptions, SimWorld};
 
-use crate::story::{Book, Broken, Story, Style, blames_the_data, content, for_each_seed, tiny, verify};
+use crate::story::{Book, Broken, Story, Style, blames_the_data, content, for_each_seed, tiny_with, verify};
 
 /// Lives of a database, each ended by a cut at a random event: in recovery, in a checkpoint, in the middle of a commit.
 /// What one life leaves is what the next begins with.
-fn lives(seed: u64, count: usize) -> u64 {
+pub(crate) fn lives(seed: u64, count: usize) -> History {
     let mut rng = Rng::with_seed(seed);
+    // Small pages make the tallest trees; each of the others has its turn.
+    let page_bytes = [512, 512, 512, 1024, 4096, 4096, 16_384, 65_536][rng.usize(..8)];
+    let settings = tiny_with(page_bytes);
     let style = Style { keys: [20, 60, 150][rng.usize(..3)], reopen: rng.bool() };
     let mut world = SimWorld::new(rng.u64(..), options(&mut rng));
     let mut book = Book::new();
     let mut created = false;
-    let mut cuts = 0;
+    let mut history = History { page_bytes, cuts: 0, trace: 0 };
     for life in 0..count {
-        let what = format!("seed {seed}, life {life}");
+        let what = format!("seed {seed}, pages of {page_bytes}, life {life}");
         // Short ones end in recovery, long ones see checkpoints.
         let length = [20, 100, 400, 1500][rng.usize(..4)];
         world.cut_after(rng.u64(1..=length));
         let directory: Arc<dyn Directory> = world.directory();
-        let (ended, outcome) = one_life(&directory, book, rng, style, &mut created, &what);
+        let (ended, outcome) = one_life(&directory, &settings, book, rng, style, &mut created, &what);
         (book, rng) = ended;
         if let Err(error) = outcome {
             assert!(world.is_cut(), "{what}: {error:?} without a power cut");
             assert!(!blames_the_data(&error), "{what}: a power cut is taken for {error:?}");
         }
         // A life that ended by itself is cut as it stands.
-        cuts += 1;
+        history.cuts += 1;
+        history.trace = history.trace.rotate_left(7) ^ world.trace_hash();
         world = world.restart_with(rng.u64(..), options(&mut rng));
     }
-    cuts
+    history
+}
+
+/// What happened in some lives of a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct History {
+    pub(crate) page_bytes: usize,
+    pub(crate) cuts: u64,
+    /// A hash of everything that the disk was asked and answered.
+    pub(crate) trace: u64,
 }
 
 fn options(rng: &mut Rng) -> SimOptions {
@@ -46,14 +61,15 @@ fn options(rng: &mut Rng) -> SimOptions {
 /// Opens or creates, compares, goes on until something fails or it is long enough.
 fn one_life(
     directory: &Arc<dyn Directory>,
+    settings: &Settings,
     mut book: Book,
     rng: Rng,
     style: Style,
     created: &mut bool,
     what: &str,
 ) -> ((Book, Rng), Result<()>) {
-    let opened = match Db::open_in(directory, &tiny()) {
-        Err(error) if error.kind() == ErrorKind::NotFound && !*created => Db::create_in(directory, &tiny()),
+    let opened = match Db::open_in(directory, settings) {
+        Err(error) if error.kind() == ErrorKind::NotFound && !*created => Db::create_in(directory, settings),
         opened => opened,
     };
     let db = match opened {
@@ -65,7 +81,7 @@ fn one_life(
         Ok(found) => book.survived(found, what),
         Err(error) => return ((book, rng), Err(error)),
     }
-    let mut story = Story::new(db, directory.clone(), &tiny(), book, rng, style);
+    let mut story = Story::new(db, directory.clone(), settings, book, rng, style);
     if let Err(error) = story.check() {
         let Broken { book, rng, error } = story.broken(error);
         return ((book, rng), Err(error));
@@ -79,9 +95,13 @@ fn one_life(
 #[test]
 fn a_power_cut_at_any_moment_of_many_lives_keeps_exactly_what_was_acknowledged() {
     let started = Instant::now();
-    let mut cuts = 0;
-    for_each_seed("many_lives", 1..=40, |seed| cuts += lives(seed, 250));
-    println!("{cuts} power cuts in {:.1} s", started.elapsed().as_secs_f64());
+    let mut cuts = BTreeMap::<usize, u64>::new();
+    for_each_seed("many_lives", 1..=40, |seed| {
+        let history = lives(seed, 250);
+        *cuts.entry(history.page_bytes).or_default() += history.cuts;
+    });
+    let all: u64 = cuts.values().sum();
+    println!("{all} power cuts in {:.1} s, by bytes of a page: {cuts:?}", started.elapsed().as_secs_f64());
 }
 
 /// Creation, a short history and a checkpoint, cut at every single event.
@@ -92,11 +112,12 @@ fn creation_and_a_first_checkpoint_cut_at_every_event_leave_nothing_or_a_databas
         for event in 1.. {
             let world = SimWorld::new(seed, options(&mut Rng::with_seed(seed)));
             world.cut_after(event);
-            let (book, whole) = short_history(&world, seed);
+            let settings = tiny_with([512, 4096, 65_536][seed as usize % 3]);
+            let (book, whole) = short_history(&world, &settings, seed);
             for again in 0..3 {
                 let after = world.restart(seed ^ again << 8);
                 let mut book = book.clone();
-                check_short_history(&after, &mut book, &format!("seed {seed}, event {event}, {after}"));
+                check_short_history(&after, &settings, &mut book, &format!("seed {seed}, event {event}, {after}"));
                 cuts += 1;
             }
             if whole {
@@ -108,11 +129,11 @@ fn creation_and_a_first_checkpoint_cut_at_every_event_leave_nothing_or_a_databas
 }
 
 /// A book, which is `None` until the database was created, and whether nothing failed.
-fn short_history(world: &SimWorld, seed: u64) -> (Option<Book>, bool) {
+fn short_history(world: &SimWorld, settings: &Settings, seed: u64) -> (Option<Book>, bool) {
     let directory: Arc<dyn Directory> = world.directory();
-    let Ok(db) = Db::create_in(&directory, &tiny()) else { return (None, false) };
+    let Ok(db) = Db::create_in(&directory, settings) else { return (None, false) };
     let style = Style { keys: 20, reopen: false };
-    let story = Story::new(db, directory, &tiny(), Book::new(), Rng::with_seed(seed), style);
+    let story = Story::new(db, directory, settings, Book::new(), Rng::with_seed(seed), style);
     let broken = |broken: Broken| (Some(broken.book), false);
     let mut story = match story.live(40) {
         Ok(story) => story,
@@ -128,13 +149,13 @@ fn short_history(world: &SimWorld, seed: u64) -> (Option<Book>, bool) {
     }
 }
 
-fn check_short_history(after: &SimWorld, book: &mut Option<Book>, what: &str) {
+fn check_short_history(after: &SimWorld, settings: &Settings, book: &mut Option<Book>, what: &str) {
     let directory: Arc<dyn Directory> = after.directory();
-    let db = match Db::open_in(&directory, &tiny()) {
+    let db = match Db::open_in(&directory, settings) {
         Ok(db) => db,
         Err(error) => {
             assert!(error.kind() == ErrorKind::NotFound && book.is_none(), "{what}: {error:?}");
-            Db::create_in(&directory, &tiny()).unwrap_or_else(|error| panic!("{what}: create again: {error:?}"))
+            Db::create_in(&directory, settings).unwrap_or_else(|error| panic!("{what}: create again: {error:?}"))
         }
     };
     let found = content(&db).unwrap_or_else(|error| panic!("{what}: {error:?}"));
@@ -142,19 +163,27 @@ fn check_short_history(after: &SimWorld, book: &mut Option<Book>, what: &str) {
     verify(&db).unwrap_or_else(|error| panic!("{what}: {error:?}"));
 }
 
-/// Run by `cargo xtask sim`, for as long as it says, with seeds that nobody has seen.
+/// Run by `cargo xtask sim`, for as long as it says, with seeds that nobody has seen. A failure names its seed.
 #[test]
 #[ignore = "takes as long as NOFAULT_SIM_MINUTES says; use cargo xtask sim"]
 fn power_cuts_for_minutes() {
     let minutes: f64 = std::env::var("NOFAULT_SIM_MINUTES").map_or(1.0, |minutes| minutes.parse().expect("minutes"));
     let (started, mut told) = (Instant::now(), Instant::now());
-    let mut cuts = 0;
+    let (mut cuts, mut seeds) = (0, 0);
+    let tell = |cuts: u64, seeds: u64, end: &str| {
+        let seconds = started.elapsed().as_secs_f64();
+        println!("{cuts} power cuts of {seeds} seeds in {seconds:.0} s, {:.0} a second{end}", cuts as f64 / seconds);
+    };
     while started.elapsed() < Duration::from_secs_f64(minutes * 60.0) {
-        for_each_seed("power_cuts_for_minutes -- --ignored", [fastrand::u64(..)], |seed| cuts += lives(seed, 250));
+        for_each_seed("power_cuts_for_minutes -- --ignored", [fastrand::u64(..)], |seed| cuts += lives(seed, 250).cuts);
+        seeds += 1;
         if told.elapsed() > Duration::from_secs(10) {
             told = Instant::now();
-            println!("{cuts} power cuts in {:.0} s", started.elapsed().as_secs_f64());
+            tell(cuts, seeds, "");
+        }
+        if std::env::var_os("NOFAULT_SEED").is_some() {
+            break;
         }
     }
-    println!("{cuts} power cuts in {:.0} s, all kept what they had to", started.elapsed().as_secs_f64());
+    tell(cuts, seeds, ": all kept what they had to");
 }

@@ -42,13 +42,19 @@ pub(crate) fn for_each_seed(test: &'static str, seeds: impl IntoIterator<Item = 
     }
 }
 
-/// As little of everything as there can be, and no threads: the same seed does the same things.
+/// As little of everything as there can be, no threads and no chance: the same seed does the same things.
 pub(crate) fn tiny() -> Settings {
+    tiny_with(512)
+}
+
+/// The same with other pages, and about as many of them in memory.
+pub(crate) fn tiny_with(page_bytes: usize) -> Settings {
     Settings {
-        page_bytes: 512,
-        cache_bytes: (576 << 10) + (64 << 10),
+        page_bytes,
+        cache_bytes: (640 << 10) + (page_bytes - 512) * 100,
         log_bytes: 64 << 10,
         background_threads: false,
+        seed: Some(0x5EED),
         ..Settings::default()
     }
 }
@@ -238,6 +244,7 @@ impl Story {
                 Ok(())
             }
             35 => self.check_snapshot(),
+            36 => self.drop_table(),
             _ => self.read(),
         }
     }
@@ -345,6 +352,16 @@ impl Story {
         self.commit(after, Durability::Sync, |db| db.create_table(&name).map(drop))
     }
 
+    /// Drops a table, and looks what its handle is good for then.
+    fn drop_table(&mut self) -> Result<()> {
+        let Some((name, table)) = self.table()? else { return Ok(()) };
+        let mut after = self.book.newest().clone();
+        after.remove(&name);
+        self.commit(after, Durability::Sync, |db| db.drop_table(&name))?;
+        let refused = table.get(self.key()).expect_err("it was dropped");
+        if refused.kind() == ErrorKind::NotFound { Ok(()) } else { Err(refused) }
+    }
+
     fn bulk_load(&mut self) -> Result<()> {
         let name = format!("bulk-{}", self.rng.u32(..2));
         if !self.book.newest().contains_key(&name) {
@@ -403,7 +420,7 @@ impl Story {
     fn check_snapshot(&mut self) -> Result<()> {
         let Some((snapshot, model)) = self.snapshots.pop() else { return Ok(()) };
         for (name, rows) in &model {
-            let table = self.db.table(name)?;
+            let table = snapshot.table(name)?;
             let keys: Vec<Vec<u8>> = (0..10).map(|_| self.key()).collect();
             let expected: Vec<_> = keys.iter().map(|key| rows.get(key).map(|value| value.to_vec())).collect();
             assert_eq!(snapshot.get_many(&table, &keys)?, expected, "get_many in a snapshot of {name}");

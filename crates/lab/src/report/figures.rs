@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::charts::{Lines, Mark, MarkKind, Panel, Row, Rows, Series};
-use crate::experiment::errors;
+use crate::experiment::{errors, safety};
 use crate::format::{Unit, digits};
 use crate::record::{CacheState, Cell, ExperimentId, Tick};
 use crate::summary::{Family, Group, Metric, Summary, contender_title, is_plain, parameters, target_title};
@@ -42,14 +42,18 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    fn new(headers: &[&str]) -> Self {
+    pub(crate) fn new(headers: &[&str]) -> Self {
         Self { headers: headers.iter().map(|&header| header.into()).collect(), rows: Vec::new() }
     }
 }
 
 /// All figures of an experiment.
 pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Figure> {
-    let mut figures = if experiment == ExperimentId::Errors { super::faults::faults(summary) } else { Vec::new() };
+    let mut figures = match experiment {
+        ExperimentId::Errors => super::faults::faults(summary),
+        ExperimentId::Safety => super::safety::figures(summary),
+        _ => super::engines::overviews(summary, experiment),
+    };
     for (variant, target) in summary.places(experiment) {
         let mut groups = summary.at(experiment, variant, target);
         if experiment != ExperimentId::Async {
@@ -79,17 +83,40 @@ pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Fi
                 figures.extend(latencies(&groups, &place, "open_loop", "request, from when it was due"));
                 figures.extend(latencies(&groups, &place, "op", "request, from when it was started"));
             }
+            ExperimentId::Claims => {
+                figures.extend(super::claims::figures(&groups, variant, &place));
+            }
             ExperimentId::Access => {
                 figures.extend(rates(&groups, &place, Metric::OpsPerS, "operations per second"));
                 figures.extend(sweeps(&groups, &place, Metric::OpsPerS, "operations per second"));
                 figures.extend(latencies(&groups, &place, "op", "operation"));
                 figures.extend(latencies(&groups, &place, "sync", "sync"));
             }
+            ExperimentId::Safety if variant == safety::COMMITS => {
+                figures.extend(rates(&groups, &place, Metric::OpsPerS, "durable commits per second"));
+                figures.extend(latencies(&groups, &place, "op", "commit"));
+                figures.extend(latencies(&groups, &place, "read", "read beside the writers"));
+            }
+            // The sin: told in a table.
+            ExperimentId::Safety => {}
+            ExperimentId::Stalls => {
+                figures.extend(super::stalls::stalls(&groups, &place));
+                figures.extend(rates(&groups, &place, Metric::OpsPerS, "accesses per second"));
+                figures.extend(latencies(&groups, &place, "op", "access"));
+            }
             ExperimentId::Errors if variant == errors::CHECKSUM_COST => {
                 figures.extend(rates(&groups, &place, Metric::OpsPerS, "accesses per second"));
             }
             // Outcomes of faults: told above, all in one table.
             ExperimentId::Errors => {}
+            ExperimentId::Engines => {
+                let place = super::engines::place_title(variant, target);
+                figures.extend(rates(&groups, &place, Metric::OpsPerS, "operations per second"));
+                if super::engines::worth_detail(variant) {
+                    figures.extend(costs(&groups, &place, Metric::CpuPerOp, "CPU time per operation"));
+                    figures.extend(latencies(&groups, &place, "op", "operation"));
+                }
+            }
             ExperimentId::Eviction if target == "memory" => {
                 figures.extend(rates(&groups, &place, Metric::TimePerOp, "time of one operation"));
                 figures.extend(costs(&groups, &place, Metric::CpuPerOp, "CPU time per page"));
@@ -162,7 +189,7 @@ pub(super) fn legend_of(series: &[Series]) -> Vec<Legend> {
         .collect()
 }
 
-fn bar_row(group: &Group<'_>, metric: Metric) -> Option<Row> {
+pub(crate) fn bar_row(group: &Group<'_>, metric: Metric) -> Option<Row> {
     let spread = group.spread(metric)?;
     Some(Row {
         label: group.label(),
@@ -173,7 +200,7 @@ fn bar_row(group: &Group<'_>, metric: Metric) -> Option<Row> {
 }
 
 /// What was reached: a bar to the median, a dot a repeat.
-pub(super) fn rates(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
+pub(crate) fn rates(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
     let rows: Vec<Row> = groups.iter().filter_map(|group| bar_row(group, metric)).collect();
     if groups.is_empty() {
         return None;

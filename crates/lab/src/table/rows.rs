@@ -5,21 +5,24 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use crate::experiment::errors;
+use super::engines;
+use crate::experiment::{errors, safety};
 use crate::findings::best;
 use crate::findings::faults::{outcome_of, short_fate, store_title};
+use crate::findings::stalls::price;
 use crate::format::{Unit, digits};
+use crate::record::file::RecordFile;
 use crate::record::{CacheState, ExperimentId};
 use crate::summary::{Family, Group, Metric, Spread, Summary, contender_title, fio_of, is_plain, target_title};
 
 /// A header and a figure for each row; empty where there is none.
-struct Column {
+pub(super) struct Column {
     header: String,
     cells: Vec<String>,
 }
 
 impl Column {
-    fn new(header: &str, cells: Vec<String>) -> Self {
+    pub(super) fn new(header: &str, cells: Vec<String>) -> Self {
         Self { header: header.into(), cells }
     }
 
@@ -29,7 +32,7 @@ impl Column {
 }
 
 /// All tables, each followed by an empty line. Columns that say the same of every row are left out.
-pub(super) fn tables(summary: &Summary<'_>, width: usize) -> String {
+pub(super) fn tables(file: &RecordFile, summary: &Summary<'_>, width: usize) -> String {
     let mut text = String::new();
     for experiment in ExperimentId::ALL {
         let places = summary.places(experiment);
@@ -40,6 +43,15 @@ pub(super) fn tables(summary: &Summary<'_>, width: usize) -> String {
             }
         }
         for target in targets {
+            if experiment == ExperimentId::Safety {
+                let groups = summary.at(experiment, safety::COMMITS, target);
+                let _ = writeln!(text, "{}\n", drawn(super::safety::columns(&groups), width));
+                continue;
+            }
+            // Its cells differ in kind: the claims themselves are listed instead.
+            if experiment == ExperimentId::Claims {
+                continue;
+            }
             let variants: Vec<&str> = places.iter().filter(|place| place.1 == target).map(|place| place.0).collect();
             let title = format!("{experiment}, {}", target_title(target));
             if experiment == ExperimentId::Async {
@@ -59,6 +71,12 @@ pub(super) fn tables(summary: &Summary<'_>, width: usize) -> String {
                 let _ = writeln!(text, "{}\n", drawn(eviction_columns(summary, &variants, target, &title), width));
                 continue;
             }
+            if experiment == ExperimentId::Stalls {
+                let groups = variants.iter().flat_map(|variant| chosen(summary.at(experiment, variant, target)));
+                let columns = stall_columns(&groups.collect::<Vec<_>>(), &title);
+                let _ = writeln!(text, "{}\n", drawn(columns, width));
+                continue;
+            }
             let variants = if experiment == ExperimentId::Errors {
                 if let Some(columns) = fault_columns(summary, target, &title) {
                     let _ = writeln!(text, "{}\n", drawn(columns, width));
@@ -68,6 +86,12 @@ pub(super) fn tables(summary: &Summary<'_>, width: usize) -> String {
                 variants
             };
             if variants.is_empty() {
+                continue;
+            }
+            if experiment == ExperimentId::Engines {
+                let _ = writeln!(text, "{}", drawn(engines::columns(summary, target, &title), width));
+                text.push_str(&engines::not_built(file));
+                text.push('\n');
                 continue;
             }
             let parts = variants.iter().map(|variant| (*variant, chosen(summary.at(experiment, variant, target))));
@@ -151,6 +175,23 @@ fn rate_columns(experiment: ExperimentId, parts: &[(&str, Vec<&Group<'_>>)], tit
         Column::new("TLB IPIs", metric(Metric::ShootdownsPerS)),
         Column::new("device/work", extra),
         Column::new("evicted/IPI", per_interrupt),
+    ]
+}
+
+/// How long an access holds the thread, and what is paid for that.
+fn stall_columns(groups: &[&Group<'_>], title: &str) -> Vec<Column> {
+    let each = |show: &dyn Fn(&Group<'_>) -> String| groups.iter().map(|group| show(group)).collect::<Vec<_>>();
+    let op = |per_mille| {
+        let metric = Metric::Latency("op", per_mille);
+        each(&|group| group.spread(metric).map_or(String::new(), |spread| metric.unit().show(spread.median)))
+    };
+    vec![
+        Column::new(title, each(&|group| format!("{}: {}", group.spec.variant, group.label()))),
+        Column::new("p99.9", each(&|group| measured(group, Metric::Latency("op", 999)))),
+        Column::new("longest", op(1000)),
+        Column::new("accesses/s", each(&|group| measured(group, Metric::OpsPerS))),
+        Column::new("p50", op(500)),
+        Column::new("what it takes", each(&price)),
     ]
 }
 

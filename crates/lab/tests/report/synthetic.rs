@@ -246,6 +246,8 @@ pub(crate) fn full(seed: u64) -> RecordFile {
     push_async(rng, &mut file);
     push_errors(rng, &mut file);
     push_memory(rng, &mut file);
+    push_stalls(rng, &mut file);
+    push_claims(rng, &mut file);
     file.skips = vec![
         Skip {
             experiment: ExperimentId::Access,
@@ -270,6 +272,29 @@ pub(crate) fn full(seed: u64) -> RecordFile {
         cell.outcome.checks.wrong = 3;
     }
     file
+}
+
+/// Work-arounds, with what they take.
+pub(crate) fn push_stalls(rng: &mut Rng, file: &mut RecordFile) {
+    let ahead = [
+        (Like::steady("mmap", 1, 32, 15_000.0, 20.0), 0.0),
+        (Like::steady("mmap-willneed", 1, 32, 60_000.0, 12.0), 0.0),
+        (Like::steady("mmap-helpers", 1, 32, 30_000.0, 40.0), 4.0),
+        (Like::steady("uring-direct", 1, 32, 80_000.0, 4.0), 0.0),
+    ];
+    let walks = [
+        (Like::steady("engine-scan", 1, 32, 900_000.0, 1.0), 0.0),
+        (Like::steady("engine-scan-noprefetch", 1, 32, 60_000.0, 6.0), 0.0),
+    ];
+    for repeat in 0..3 {
+        let all = ahead.iter().map(|like| ("ahead", like)).chain(walks.iter().map(|like| ("leaf-scan", like)));
+        for (variant, (like, threads)) in all {
+            let mut cell = timed(rng, spec(ExperimentId::Stalls, variant, "file", like, repeat), like);
+            cell.outcome.latency.insert("op".into(), latency(rng, 1e9 / like.rate, 4000));
+            cell.outcome.figures.insert("extra_threads".into(), *threads);
+            file.cells.push(cell);
+        }
+    }
 }
 
 /// Faults as they end: by a signal, by an error, without a word; and what checking costs.
@@ -326,6 +351,45 @@ pub(crate) fn push_errors(rng: &mut Rng, file: &mut RecordFile) {
             spec.params.extra.insert("working_set".into(), "67108864".into());
             let mut cell = timed(rng, spec, &like);
             cell.outcome.figures.insert("ns_per_access".into(), ns * (1.0 + rng.f64() * 0.02));
+            file.cells.push(cell);
+        }
+    }
+}
+
+/// Cells of `claims`: in one unit a map copies three times as fast, in the other it does not; a reader makes redb grow.
+fn push_claims(rng: &mut Rng, file: &mut RecordFile) {
+    for repeat in 0..3 {
+        for (unit, gain) in [(4096, 3.0), (1 << 20, 0.9)] {
+            for (contender, rate) in [("mmap-copy", 1e5 * gain), ("mmap-in-place", 2e5 * gain), ("pread-buffered", 1e5)]
+            {
+                let like = Like::steady(contender, 1, 1, rate, 3.0);
+                let mut spec = spec(ExperimentId::Claims, "cached-read", "file", &like, repeat);
+                spec.cache = CacheState::Warm;
+                spec.params.block_bytes = unit;
+                spec.params.extra.insert("unit".into(), format!("{}KiB", unit >> 10));
+                file.cells.push(timed(rng, spec, &like));
+            }
+        }
+        for (pages, ms) in [("1024", 0.2), ("16384", 3.1)] {
+            let like = Like::steady("mmap-private", 1, 1, 100.0, 3.0);
+            let mut spec = spec(ExperimentId::Claims, "private-remap", "file", &like, repeat);
+            spec.params.extra.insert("copied_pages".into(), pages.into());
+            let mut cell = timed(rng, spec, &like);
+            cell.outcome.latency.insert("op".into(), latency(rng, ms * 1e6, 500));
+            file.cells.push(cell);
+        }
+        for (contender, reader, grown) in
+            [("nofault", "none", 1e4), ("nofault", "held", 3e5), ("redb", "none", 2e4), ("redb", "held", 9e7)]
+        {
+            let like = Like::steady(contender, 1, 1, 1e5, 3.0);
+            let mut spec = spec(ExperimentId::Claims, "long-reader", "file", &like, repeat);
+            spec.params.extra = BTreeMap::from([("reader".into(), reader.into()), ("updates".into(), "50000".into())]);
+            let mut cell = timed(rng, spec, &like);
+            cell.outcome.figures = BTreeMap::from([
+                ("grown_bytes".into(), grown),
+                ("used_before_bytes".into(), 3e5),
+                ("memory_bytes".into(), 0.0),
+            ]);
             file.cells.push(cell);
         }
     }

@@ -1,0 +1,124 @@
+//! What the fuzzer runs: each function takes any bytes at all, and panics or hangs only when nofault is wrong.
+//!
+//! Here and not in `fuzz/`, because most of it needs what the crate keeps to itself, and because the same bodies run for a moment
+//! in the ordinary tests, from a seed. Not part of the library: built for tests, and with the feature `fuzzing`.
+//!
+//! | body | what it is given |
+//! |---|---|
+//! | [`page`] | a page, as read from disk, and as a node of a tree |
+//! | [`tree`] | a handful of pages that call themselves a tree, which is read and changed |
+//! | [`log_group`] | a group of the log, with the records in it |
+//! | [`metadata`] | superblock, page-table node, catalog entry |
+//! | [`open`] | both files, arbitrary or as they were with changes here and there |
+//! | [`operations`] | what to do with a database, beside a map that does the same |
+
+mod database;
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+pub use self::database::{open, operations};
+pub use self::tree::{page, tree};
+use crate::format::catalog::{decode_table, encode_table};
+use crate::format::record::Change;
+use crate::format::{
+    BlockId, GROUP_HEADER_BYTES, LOG_BLOCK_BYTES, Location, NodeId, SUPERBLOCK_BYTES, Superblock, Tag, decode_group,
+    decode_node, encode_group, encode_node, peek_group, pieces_of,
+};
+
+/// The id of every file here, so that checksums can be made right.
+const FILE_ID: u64 = 0xF022;
+
+/// Takes numbers off the front; zeroes when there is nothing left.
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn bytes(&mut self, count: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(count.min(self.0.len()));
+        self.0 = rest;
+        taken
+    }
+
+    fn u8(&mut self) -> u8 {
+        self.bytes(1).first().copied().unwrap_or(0)
+    }
+
+    fn u16(&mut self) -> u16 {
+        u16::from(self.u8()) | u16::from(self.u8()) << 8
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// A group of the log: as it is, and with header and checksum put right so that what is in it is looked at.
+pub fn log_group(bytes: &[u8]) {
+    const SEGMENT: u64 = 1 << 20;
+    if let Some(header) = decode_group(FILE_ID, SEGMENT, bytes) {
+        let _ = pieces_of(&header, bytes);
+    }
+    let mut block = bytes.to_vec();
+    block.resize(block.len().max(GROUP_HEADER_BYTES).next_multiple_of(LOG_BLOCK_BYTES), 0);
+    let Some(header) = peek_group(&block, SEGMENT).or_else(|| {
+        let payload_bytes = bytes.len().saturating_sub(GROUP_HEADER_BYTES) as u32;
+        Some(crate::format::GroupHeader {
+            sequence: 1,
+            position: 0,
+            durable_sequence: 0,
+            previous: 0,
+            slots: 2,
+            payload_bytes,
+            checksum: 0,
+        })
+    }) else {
+        return;
+    };
+    if GROUP_HEADER_BYTES + header.payload_bytes as usize > block.len() || header.len_bytes() as u64 > SEGMENT {
+        return;
+    }
+    encode_group(FILE_ID, &header, &mut block);
+    let Some(found) = decode_group(FILE_ID, SEGMENT, &block) else {
+        assert!(
+            header.position % SEGMENT + header.len_bytes() as u64 > SEGMENT,
+            "a sealed group is refused: {header:?}"
+        );
+        return;
+    };
+    for (_, mut record) in pieces_of(&found, &block).unwrap_or_default() {
+        while let Ok(Some(change)) = Change::decode(&mut record) {
+            let mut again = Vec::new();
+            let value = change.encode_head(&mut again);
+            again.extend_from_slice(value);
+            let read_again = Change::decode(&mut again.as_slice());
+            assert_eq!(read_again.ok().flatten(), Some(change), "a change does not come back as it was written");
+        }
+    }
+}
+
+/// A superblock, a node of the page table and an entry of the catalog: as they are, and with the checksum put right.
+pub fn metadata(bytes: &[u8]) {
+    for slot in 0..2 {
+        let Ok(superblock) = Superblock::decode(slot, bytes) else { continue };
+        let mut sector = vec![0; SUPERBLOCK_BYTES];
+        superblock.encode(slot, &mut sector);
+        assert_eq!(Superblock::decode(slot, &sector).ok(), Some(superblock), "a superblock changes when it is written");
+    }
+    let node = NodeId { level: u32::from(bytes.first().copied().unwrap_or(0) % 4), index: 3 };
+    let _ = decode_node(FILE_ID, node, Location { block: BlockId(9), tag: Tag::of(0) }, bytes);
+    let mut block = vec![0; 512];
+    let words = bytes.chunks_exact(8).take(crate::format::entries_per_node(block.len()) as usize);
+    let entries = words.map(|word| word.iter().fold(0u64, |word, byte| word << 8 | u64::from(*byte)));
+    let checksum = encode_node(FILE_ID, node, entries, &mut block);
+    let at = crate::format::node_location(BlockId(9), checksum);
+    if let Ok(words) = decode_node(FILE_ID, node, at, &block) {
+        for word in words {
+            let _ = Location::from_word(word);
+        }
+    }
+    if let Ok((table, root)) = decode_table(b"t", bytes) {
+        let again = encode_table(table, root);
+        assert_eq!(decode_table(b"t", &again).ok(), Some((table, root)), "an entry of the catalog changes");
+    }
+}

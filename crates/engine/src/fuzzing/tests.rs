@@ -1,0 +1,86 @@
+//! The bodies for a moment: bytes from a seed, and sound bytes with a few of them changed.
+
+use fastrand::Rng;
+
+use super::*;
+
+/// Random bytes; often with runs of the same, and with small numbers where lengths would be.
+fn bytes(rng: &mut Rng, len_max: usize) -> Vec<u8> {
+    let mut bytes = vec![0; rng.usize(..=len_max)];
+    let mut at = 0;
+    while at < bytes.len() {
+        let end = (at + rng.usize(1..40)).min(bytes.len());
+        match rng.u8(..4) {
+            0 => {}
+            1 => bytes[at..end].fill(rng.u8(..)),
+            2 => bytes[at..end].iter_mut().for_each(|byte| *byte = rng.u8(..16)),
+            _ => rng.fill(&mut bytes[at..end]),
+        }
+        at = end;
+    }
+    bytes
+}
+
+fn run(test: &str, cases: u64, len_max: usize, body: fn(&[u8])) {
+    let seeds = match std::env::var("NOFAULT_SEED") {
+        Ok(seed) => vec![seed.parse().expect("NOFAULT_SEED is a number")],
+        Err(_) => (0..cases).collect(),
+    };
+    for seed in seeds {
+        let input = bytes(&mut Rng::with_seed(seed), len_max);
+        if std::panic::catch_unwind(|| body(&input)).is_err() {
+            panic!("repeat with: NOFAULT_SEED={seed} cargo test -p nofault --lib fuzzing::tests::{test}");
+        }
+    }
+}
+
+#[test]
+fn pages_of_any_bytes() {
+    run("pages_of_any_bytes", 20_000, 600, page);
+}
+
+#[test]
+fn trees_of_any_pages() {
+    run("trees_of_any_pages", 10_000, 3000, tree);
+}
+
+/// A sound node is where the deep paths begin: change a few of its bytes.
+#[test]
+fn nodes_with_a_few_bytes_changed() {
+    let sound = tree::sound_pages();
+    for seed in 0..10_000 {
+        let mut rng = Rng::with_seed(seed);
+        let mut input = sound.clone();
+        for _ in 0..rng.usize(1..8) {
+            let at = rng.usize(..input.len());
+            input[at] = if rng.bool() { rng.u8(..) } else { input[at] ^ 1 << rng.u8(..8) };
+        }
+        super::tree(&input);
+        page(&input[1..473]);
+    }
+}
+
+#[test]
+fn log_groups_of_any_bytes() {
+    run("log_groups_of_any_bytes", 5_000, 9000, log_group);
+}
+
+#[test]
+fn superblocks_nodes_and_catalog_entries_of_any_bytes() {
+    run("superblocks_nodes_and_catalog_entries_of_any_bytes", 5_000, 4200, metadata);
+}
+
+#[test]
+fn files_of_any_bytes() {
+    run("files_of_any_bytes", 300, 40_000, |input| open(&[&[0], input].concat()));
+}
+
+#[test]
+fn files_with_a_few_changes() {
+    run("files_with_a_few_changes", 400, 60, |input| open(&[&[1], input].concat()));
+}
+
+#[test]
+fn operations_in_any_order() {
+    run("operations_in_any_order", 150, 700, operations);
+}

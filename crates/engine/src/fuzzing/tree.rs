@@ -1,0 +1,146 @@
+//! Pages that call themselves a tree, whose checksums were right: read and changed without ever trusting them.
+
+use std::collections::BTreeMap;
+
+use super::{FILE_ID, Input};
+use crate::format::node::{Cell, Node};
+use crate::format::{
+    BlockId, CommitSeq, HEADER_BYTES, Location, PageId, TableId, Tag, check_page, page_commit, seal_page,
+};
+use crate::pages::{Attempt, Edits, Missing, Pages, Wait};
+use crate::tree::{Chunk, Direction, KeyRange, Tree};
+
+const PAGE_BYTES: usize = 512;
+const TABLE: TableId = TableId(1);
+
+/// A page of any length: as read from disk, and, with its checksum put right, as a node.
+pub fn page(bytes: &[u8]) {
+    let id = PageId(7);
+    let _ = check_page(FILE_ID, id, Location { block: BlockId(300), tag: Tag::of(0) }, bytes);
+    let mut sealed = bytes.to_vec();
+    if sealed.len() >= HEADER_BYTES {
+        let tag = seal_page(FILE_ID, id, CommitSeq(5), &mut sealed);
+        let checked = check_page(FILE_ID, id, Location { block: BlockId(300), tag }, &sealed);
+        assert!(checked.is_ok(), "a sealed page is refused: {checked:?}");
+        assert_eq!(page_commit(&sealed), CommitSeq(5));
+    }
+    let Ok(node) = Node::open(id, bytes) else { return };
+    let sound = node.check().is_ok();
+    let (_, _, _) = (node.lower(), node.upper(), node.prefix());
+    assert!(node.used_bytes() <= bytes.len(), "more is used than there is");
+    for index in 0..node.count() + 2 {
+        let key = node.key(index);
+        let found = [node.cell(index).map(drop), node.child(index).map(drop)];
+        if let Ok(key) = key {
+            let search = node.search(&key);
+            let _ = (node.child_index(&key), node.child_index_below(Some(&key)));
+            if sound && index < node.count() {
+                assert_eq!(search.ok(), Some(Ok(index)), "a key of a sound node is not found");
+                assert!(found[usize::from(node.level() > 0)].is_ok(), "a sound node has a cell that cannot be read");
+            }
+        }
+    }
+}
+
+/// A few pages, linked as their bytes say: looked up, walked both ways, and changed.
+pub fn tree(bytes: &[u8]) {
+    let mut input = Input(bytes);
+    let mut bag = Bag::default();
+    for id in 0..1 + u64::from(input.u8() % 6) {
+        let mut body = vec![0; PAGE_BYTES - HEADER_BYTES];
+        let given = input.bytes(body.len());
+        body[..given.len()].copy_from_slice(given);
+        // What nearly every page would be refused for otherwise.
+        body[0] = 1;
+        body[1] %= 3;
+        body[16..24].copy_from_slice(&TABLE.0.to_le_bytes());
+        bag.pages.insert(PageId(id), body);
+    }
+    let tree = Tree { root: PageId(0), table: TABLE };
+    let key = input.bytes(20).to_vec();
+    let _ = tree.get(&bag, &key);
+    for direction in [Direction::Forward, Direction::Reverse] {
+        let mut rest = Some(KeyRange { start: Vec::new(), end: None });
+        let mut chunk = Chunk::default();
+        // Whatever the fences say, a walk goes on in one direction: with keys this short it must end.
+        let mut steps = 0u32;
+        while let Some(range) = rest.take() {
+            rest = tree.scan(&bag, &range, direction, 5, 3, &mut chunk).ok().flatten();
+            (0..chunk.len()).for_each(|index| _ = chunk.entry(index));
+            steps += 1;
+            assert!(steps < 100_000, "a walk through {} pages does not end", bag.pages.len());
+        }
+    }
+    for _ in 0..8 {
+        let key = input.bytes(12).to_vec();
+        if input.u8() % 3 == 0 {
+            let _ = tree.delete(&mut bag, &key);
+        } else {
+            let value = vec![7; usize::from(input.u8() % 120)];
+            let _ = tree.put(&mut bag, &key, Cell::Inline(&value));
+        }
+    }
+}
+
+/// Bytes that [`tree`] takes for a sound tree of a few pages.
+#[cfg(test)]
+pub(super) fn sound_pages() -> Vec<u8> {
+    let mut bag = Bag::default();
+    let made = Tree::create(&mut bag, TABLE, PageId(0));
+    assert!(matches!(made, Ok(Tree { root: PageId(0), .. })), "{made:?}");
+    let tree = Tree { root: PageId(0), table: TABLE };
+    for number in 0..28u8 {
+        let key = [b"key-", &[number.wrapping_mul(37)][..], b"abcdef"].concat();
+        assert!(tree.put(&mut bag, &key, Cell::Inline(&[number; 30])).is_ok(), "an empty tree takes a few keys");
+    }
+    let count = bag.pages.len() as u8;
+    assert!(
+        (3..=6).contains(&count) && bag.pages.keys().last() == Some(&PageId(u64::from(count) - 1)),
+        "{count} pages"
+    );
+    bag.pages.into_values().fold(vec![count - 1], |bytes, body| [bytes, body].concat())
+}
+
+/// Pages in a map; edits are made in place, which a caller that gives up after an error does not notice.
+#[derive(Default)]
+struct Bag {
+    pages: BTreeMap<PageId, Vec<u8>>,
+}
+
+impl Bag {
+    fn missing<T>(id: PageId) -> Attempt<T> {
+        Err(Wait::Miss(Missing { page: id, at: CommitSeq(1) }))
+    }
+}
+
+impl Pages for Bag {
+    type Page<'a> = &'a [u8];
+
+    fn page_bytes(&self) -> usize {
+        PAGE_BYTES
+    }
+
+    fn page(&self, id: PageId) -> Attempt<&[u8]> {
+        self.pages.get(&id).map_or_else(|| Self::missing(id), |body| Ok(body.as_slice()))
+    }
+}
+
+impl Edits for Bag {
+    fn reserve(&mut self, _frames: usize) -> Attempt<()> {
+        Ok(())
+    }
+
+    fn edit(&mut self, id: PageId) -> Attempt<&mut [u8]> {
+        self.pages.get_mut(&id).map_or_else(|| Self::missing(id), |body| Ok(body.as_mut_slice()))
+    }
+
+    fn allocate(&mut self, _near: PageId) -> Attempt<(PageId, &mut [u8])> {
+        let id = PageId(self.pages.keys().next_back().map_or(0, |last| last.0 + 1));
+        let body = self.pages.entry(id).or_insert_with(|| vec![0; PAGE_BYTES - HEADER_BYTES]);
+        Ok((id, body))
+    }
+
+    fn free(&mut self, id: PageId) {
+        self.pages.remove(&id);
+    }
+}

@@ -1,0 +1,311 @@
+//! Compares ways to choose which frames leave: hit rates over a few traces, of the pool's clock and of what others use.
+//!
+//! In the ordinary tests it runs small and checks only what must not change: that a scan does not empty the pool. For the table:
+//! `cargo test --release -p nofault pager::evict::policies -- --ignored --nocapture`.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+
+use fastrand::Rng;
+
+/// What a request is: a page that somebody waits for, or one that a scan asked for early and now walks over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Request {
+    Get(u32),
+    Scan(u32),
+}
+
+impl Request {
+    fn page(self) -> u32 {
+        match self {
+            Self::Get(page) | Self::Scan(page) => page,
+        }
+    }
+}
+
+trait Policy {
+    /// Looks for the page, and takes it in if it was not there.
+    fn request(&mut self, request: Request) -> bool;
+}
+
+/// What `frames` and `evict` do: a counter up to `heat_max`, raised by each use, lowered by the hand.
+struct Clock {
+    frames: Vec<(u32, u8)>,
+    at: HashMap<u32, usize>,
+    hand: usize,
+    capacity: usize,
+    heat_max: u8,
+    /// Heat of a page that came because of a `Get`, and because of a `Scan`, after its first use.
+    born: [u8; 2],
+}
+
+impl Clock {
+    fn new(capacity: usize, heat_max: u8, born: [u8; 2]) -> Self {
+        Self { frames: Vec::new(), at: HashMap::new(), hand: 0, capacity, heat_max, born }
+    }
+}
+
+impl Policy for Clock {
+    fn request(&mut self, request: Request) -> bool {
+        let page = request.page();
+        if let Some(at) = self.at.get(&page) {
+            let heat = &mut self.frames[*at].1;
+            *heat = (*heat + 1).min(self.heat_max);
+            return true;
+        }
+        let heat = self.born[usize::from(matches!(request, Request::Scan(_)))];
+        if self.frames.len() < self.capacity {
+            self.at.insert(page, self.frames.len());
+            self.frames.push((page, heat));
+            return false;
+        }
+        while self.frames[self.hand].1 > 0 {
+            self.frames[self.hand].1 -= 1;
+            self.hand = (self.hand + 1) % self.capacity;
+        }
+        self.at.remove(&self.frames[self.hand].0);
+        self.at.insert(page, self.hand);
+        self.frames[self.hand] = (page, heat);
+        self.hand = (self.hand + 1) % self.capacity;
+        false
+    }
+}
+
+/// Least recently used.
+#[derive(Default)]
+struct Lru {
+    used: HashMap<u32, u64>,
+    order: BTreeMap<u64, u32>,
+    now: u64,
+    capacity: usize,
+}
+
+impl Policy for Lru {
+    fn request(&mut self, request: Request) -> bool {
+        self.now += 1;
+        let before = self.used.insert(request.page(), self.now);
+        before.map(|before| self.order.remove(&before));
+        self.order.insert(self.now, request.page());
+        if self.used.len() > self.capacity
+            && let Some((_, page)) = self.order.pop_first()
+        {
+            self.used.remove(&page);
+        }
+        before.is_some()
+    }
+}
+
+/// SIEVE (Zhang and others, NSDI 2024): a queue that nothing is moved in, a bit, and a hand from the oldest to the newest.
+struct Sieve {
+    queue: VecDeque<(u32, bool)>,
+    inside: HashMap<u32, bool>,
+    hand: usize,
+    capacity: usize,
+}
+
+impl Policy for Sieve {
+    fn request(&mut self, request: Request) -> bool {
+        let page = request.page();
+        if let Some(visited) = self.inside.get_mut(&page) {
+            *visited = true;
+            return true;
+        }
+        if self.queue.len() == self.capacity {
+            // The front is the oldest. The bit lives in `inside`.
+            loop {
+                self.hand %= self.queue.len();
+                let candidate = self.queue[self.hand].0;
+                match self.inside.get_mut(&candidate) {
+                    Some(visited) if *visited => *visited = false,
+                    _ => {
+                        self.queue.remove(self.hand);
+                        self.inside.remove(&candidate);
+                        break;
+                    }
+                }
+                self.hand += 1;
+            }
+        }
+        self.queue.push_back((page, false));
+        self.inside.insert(page, false);
+        false
+    }
+}
+
+/// S3-FIFO (Yang and others, SOSP 2023): a small queue for newcomers, a main one, and ghosts of those that left early.
+struct S3Fifo {
+    small: VecDeque<u32>,
+    main: VecDeque<u32>,
+    uses: HashMap<u32, u8>,
+    ghosts: VecDeque<u32>,
+    is_ghost: HashSet<u32>,
+    capacity: usize,
+}
+
+impl S3Fifo {
+    fn make_room(&mut self) {
+        while self.small.len() + self.main.len() >= self.capacity {
+            if self.small.len() > self.capacity / 10
+                && let Some(page) = self.small.pop_front()
+            {
+                if self.uses.get(&page).is_some_and(|uses| *uses > 1) {
+                    self.uses.insert(page, 0);
+                    self.main.push_back(page);
+                } else {
+                    self.uses.remove(&page);
+                    self.ghosts.push_back(page);
+                    self.is_ghost.insert(page);
+                    if self.ghosts.len() > self.capacity
+                        && let Some(oldest) = self.ghosts.pop_front()
+                    {
+                        self.is_ghost.remove(&oldest);
+                    }
+                }
+            } else if let Some(page) = self.main.pop_front() {
+                match self.uses.get_mut(&page) {
+                    Some(uses) if *uses > 0 => {
+                        *uses -= 1;
+                        self.main.push_back(page);
+                    }
+                    _ => drop(self.uses.remove(&page)),
+                }
+            }
+        }
+    }
+}
+
+impl Policy for S3Fifo {
+    fn request(&mut self, request: Request) -> bool {
+        let page = request.page();
+        if let Some(uses) = self.uses.get_mut(&page) {
+            *uses = (*uses + 1).min(3);
+            return true;
+        }
+        self.make_room();
+        self.uses.insert(page, 0);
+        if self.is_ghost.contains(&page) {
+            self.main.push_back(page)
+        } else {
+            self.small.push_back(page)
+        }
+        false
+    }
+}
+
+/// Numbers below `count`, the small ones far more often: Zipf with exponent 0.99, by a table of sums.
+struct Zipf(Vec<f64>);
+
+impl Zipf {
+    fn new(count: usize) -> Self {
+        let mut sum = 0.0;
+        let sums = (1..=count).map(|rank| {
+            sum += (rank as f64).powf(-0.99);
+            sum
+        });
+        Self(sums.collect())
+    }
+
+    fn next(&self, rng: &mut Rng) -> u32 {
+        let total = self.0.last().copied().unwrap_or(1.0);
+        let at = rng.f64() * total;
+        // Scattered, so that neighbours of a hot page are not hot as well.
+        let rank = self.0.partition_point(|sum| *sum < at) as u64;
+        (rank.wrapping_mul(2_654_435_761) % self.0.len() as u64) as u32
+    }
+}
+
+/// The traces, over `pages` pages.
+fn traces(pages: u32, length: usize) -> Vec<(&'static str, Vec<Request>)> {
+    let mut rng = Rng::with_seed(1);
+    let zipf = Zipf::new(pages as usize);
+    let points = |rng: &mut Rng| Request::Get(zipf.next(rng));
+    let plain = (0..length).map(|_| points(&mut rng)).collect();
+    let uniform = (0..length).map(|_| Request::Get(rng.u32(..pages))).collect();
+    // A scan of everything runs beside the points, a page for every point.
+    let beside = |rng: &mut Rng, at: usize| {
+        if at.is_multiple_of(2) { points(rng) } else { Request::Scan((at / 2) as u32 % pages) }
+    };
+    let scans = (0..length).map(|at| beside(&mut rng, at)).collect();
+    // What is hot moves on every tenth of the way.
+    let moved = |rng: &mut Rng, at: usize| {
+        let shift = (at * 10 / length) as u32 * (pages / 10);
+        Request::Get((zipf.next(rng) + shift) % pages)
+    };
+    let shift = (0..length).map(|at| moved(&mut rng, at)).collect();
+    // A loop over a fifth more than fits: LRU keeps nothing of it.
+    let round = pages / 10 * 12 / 10;
+    let circle = (0..length).map(|at| Request::Get(at as u32 % round)).collect();
+    vec![
+        ("zipf", plain),
+        ("zipf beside a scan", scans),
+        ("zipf that moves", shift),
+        ("loop of 1.2 x the cache", circle),
+        ("uniform", uniform),
+    ]
+}
+
+fn policies(capacity: usize) -> Vec<(&'static str, Box<dyn Policy>)> {
+    vec![
+        ("clock, as the pool has it", Box::new(Clock::new(capacity, 3, BORN))),
+        ("clock, newcomers at 2", Box::new(Clock::new(capacity, 3, [2, 1]))),
+        ("clock, newcomers at 0", Box::new(Clock::new(capacity, 3, [0, 0]))),
+        ("clock of one bit", Box::new(Clock::new(capacity, 1, [1, 1]))),
+        ("LRU", Box::new(Lru { capacity, ..Lru::default() })),
+        ("SIEVE", Box::new(Sieve { queue: VecDeque::new(), inside: HashMap::new(), hand: 0, capacity })),
+        (
+            "S3-FIFO",
+            Box::new(S3Fifo {
+                small: VecDeque::new(),
+                main: VecDeque::new(),
+                uses: HashMap::new(),
+                ghosts: VecDeque::new(),
+                is_ghost: HashSet::new(),
+                capacity,
+            }),
+        ),
+    ]
+}
+
+/// What `lane` gives a page when it comes, plus the first use.
+const BORN: [u8; 2] = [2, 1];
+
+/// Hit rates in percent, of all requests and of the `Get`s alone.
+fn rates(policy: &mut dyn Policy, trace: &[Request]) -> [f64; 2] {
+    let (mut hits, mut counts) = ([0u32; 2], [0u32; 2]);
+    for request in trace {
+        let hit = policy.request(*request);
+        for kind in [Some(0), matches!(request, Request::Get(_)).then_some(1)].into_iter().flatten() {
+            counts[kind] += 1;
+            hits[kind] += u32::from(hit);
+        }
+    }
+    [0, 1].map(|kind| f64::from(hits[kind]) * 100.0 / f64::from(counts[kind].max(1)))
+}
+
+#[test]
+fn a_scan_beside_hot_pages_does_not_push_them_out() {
+    let pages = 5_000;
+    let traces = traces(pages, 60_000);
+    let points = |name: &str, policy: &mut dyn Policy| {
+        let trace = traces.iter().find(|(which, _)| *which == name).map(|(_, trace)| trace.as_slice());
+        rates(policy, trace.unwrap_or_default())[1]
+    };
+    let capacity = pages as usize / 10;
+    let alone = points("zipf", &mut Clock::new(capacity, 3, BORN));
+    let beside = points("zipf beside a scan", &mut Clock::new(capacity, 3, BORN));
+    let lru = points("zipf beside a scan", &mut Lru { capacity, ..Lru::default() });
+    println!("hits of gets: {alone:.1} % alone, {beside:.1} % beside a scan (LRU {lru:.1} %)");
+    assert!(beside > alone - 10.0 && beside > lru, "{alone:.1} % alone, {beside:.1} % beside a scan, LRU {lru:.1} %");
+}
+
+#[test]
+#[ignore = "a table for people"]
+fn hit_rates_of_policies_over_traces() {
+    let pages = 100_000;
+    for (name, trace) in traces(pages, 3_000_000) {
+        println!("{name}, a cache of a tenth of the pages:");
+        for (policy, mut state) in policies(pages as usize / 10) {
+            let [all, gets] = rates(&mut *state, &trace);
+            println!("  {policy:<28} {all:5.1} % of all, {gets:5.1} % of gets");
+        }
+    }
+}

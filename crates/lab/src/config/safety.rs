@@ -1,0 +1,77 @@
+//! Parameters of `safety`.
+
+use serde::{Deserialize, Serialize};
+
+use super::Preset;
+
+const MIB: u64 = 1 << 20;
+
+/// Parameters of `safety`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SafetyConfig {
+    /// Length of a cell; filling the store, opening it again and checking it come on top.
+    pub cell_s: f64,
+    /// Keys in the store.
+    pub keys: u32,
+    /// Bytes of a value.
+    pub value_bytes: u32,
+    /// Writers that commit at the same time.
+    pub writers: Vec<u32>,
+    /// Bytes of log between checkpoints, for all that have a log.
+    pub log_bytes: u64,
+    /// Also wait until the kernel writes uncommitted pages of its own accord, which takes as long as the machine's
+    /// `dirty_expire_centisecs` says.
+    pub wait_for_kernel: bool,
+}
+
+impl Default for SafetyConfig {
+    fn default() -> Self {
+        Self::preset(Preset::Quick)
+    }
+}
+
+impl SafetyConfig {
+    /// What types cannot check.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let in_range = |name: &str, value: u64, least: u64, most: u64| {
+            let fine = (least..=most).contains(&value);
+            if fine { Ok(()) } else { Err(format!("safety.{name} = {value}: must be {least} to {most}")) }
+        };
+        if !(self.cell_s > 0.0 && self.cell_s.is_finite()) {
+            return Err(format!("safety.cell_s = {}: must be more than zero", self.cell_s));
+        }
+        if self.writers.is_empty() {
+            return Err("safety.writers: at least one is needed".into());
+        }
+        self.writers.iter().try_for_each(|count| in_range("writers", u64::from(*count), 1, 1024))?;
+        in_range("keys", self.keys.into(), 2, 1 << 30)?;
+        in_range("value_bytes", self.value_bytes.into(), 8, 1 << 20)?;
+        in_range("log_bytes", self.log_bytes, 1 << 20, 1 << 40)
+    }
+
+    /// The values of a preset.
+    pub fn preset(preset: Preset) -> Self {
+        let quick = Self {
+            cell_s: 0.3,
+            keys: 10_000,
+            value_bytes: 100,
+            writers: vec![8],
+            log_bytes: 16 * MIB,
+            wait_for_kernel: false,
+        };
+        let standard = Self {
+            cell_s: 2.5,
+            keys: 50_000,
+            writers: vec![1, 8, 64],
+            log_bytes: 64 * MIB,
+            wait_for_kernel: true,
+            ..quick.clone()
+        };
+        match preset {
+            Preset::Quick => quick,
+            Preset::Standard => standard,
+            Preset::Paper => Self { cell_s: 30.0, keys: 1_000_000, log_bytes: 256 * MIB, ..standard },
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! The price of each cure: durable commits beside a reader, and what is there after the process is gone.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nofault_io::counters::cachestat;
+
+use super::stores::{self, Did, Pairs, Size, Subject};
+use super::{FILL_S_PER_1000, number};
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiment::Context;
+use crate::machine::cache;
+use crate::machine::scratch::Scratch;
+use crate::measure::{self, Measurement, Work, Worker};
+use crate::record::{CellSpec, Outcome};
+
+/// Pairs put by one commit while the store is filled.
+const FILL_PAIRS: u64 = 250;
+/// Bytes of a key.
+const KEY_BYTES: u64 = 8;
+
+/// What is in a store. Pair `p` is two keys far apart in the tree; both carry the number of the commit that wrote them last.
+#[derive(Debug, Clone, Copy)]
+struct Content {
+    pairs: u64,
+    value_bytes: usize,
+}
+
+impl Content {
+    fn keys_of(self, pair: u64) -> [[u8; 8]; 2] {
+        [pair.to_be_bytes(), (pair + self.pairs).to_be_bytes()]
+    }
+
+    /// The stamp, and bytes that follow from key and stamp.
+    fn value(self, key: [u8; 8], stamp: u64) -> Vec<u8> {
+        let mut value = Vec::with_capacity(self.value_bytes);
+        value.extend_from_slice(&stamp.to_le_bytes());
+        let mut word = u64::from_be_bytes(key) ^ stamp.rotate_left(32) ^ 0x9E37_79B9_7F4A_7C15;
+        while value.len() < self.value_bytes {
+            word = word.wrapping_mul(0xD120_0000_0000_0001 | 5).rotate_left(29) ^ stamp;
+            let rest = (self.value_bytes - value.len()).min(8);
+            value.extend_from_slice(&word.to_le_bytes()[..rest]);
+        }
+        value
+    }
+
+    fn write(self, pair: u64, stamp: u64) -> Pairs {
+        self.keys_of(pair).into_iter().map(|key| (key.to_vec(), self.value(key, stamp))).collect()
+    }
+
+    /// The stamp of a value that is right; `None` for one that no commit wrote.
+    fn stamp_of(self, key: [u8; 8], value: Option<&[u8]>) -> Option<u64> {
+        let value = value?;
+        let stamp = u64::from_le_bytes(value.get(..8)?.try_into().ok()?);
+        (value == self.value(key, stamp)).then_some(stamp)
+    }
+
+    fn bytes_per_commit(self) -> u64 {
+        2 * (KEY_BYTES + self.value_bytes as u64)
+    }
+}
+
+/// Measures one store with so many writers.
+pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let [folder] = spec.target.paths.as_slice() else {
+        return Err(LabError::new(LabErrorKind::Usage, "safety works in one folder"));
+    };
+    let (keys, writers) = (number(spec, "keys")?, u64::from(spec.params.threads));
+    let value_bytes = number(spec, "value_bytes")?.max(8);
+    let content = Content { pairs: (keys / 2).max(writers), value_bytes: value_bytes as usize };
+    let size = Size { data_bytes: content.pairs * content.bytes_per_commit(), log_bytes: number(spec, "log_bytes")? };
+    let scratch = Scratch::make(Path::new(folder), "safety")?;
+    let place = scratch.path().join("store");
+    let store = stores::open(&spec.contender, &place, size, true)?;
+    fill(&*store, content)?;
+    let before = store.did();
+    let acknowledged: Vec<Mutex<HashMap<u64, u64>>> = (0..writers).map(|_| Mutex::default()).collect();
+    let mut works: Vec<Work<'_>> = Vec::new();
+    for (writer, acknowledged) in (0..writers).zip(&acknowledged) {
+        let (store, seed) = (&*store, spec.seed ^ writer << 32);
+        works.push(Box::new(move |worker| write(worker, store, content, (writer, writers), seed, acknowledged)));
+    }
+    works.push(Box::new(|worker| read(worker, &*store, content, spec.seed)));
+    let filling_s = keys as f64 / 1000.0 * FILL_S_PER_1000;
+    let duration =
+        Duration::try_from_secs_f64((spec.duration_s - filling_s).max(0.05)).unwrap_or(Duration::from_secs(1));
+    let plan = Measurement {
+        duration,
+        tick: (duration / 10).max(Duration::from_millis(20)),
+        watch: context.watch,
+        memory_bytes: None,
+        cancel: context.cancel,
+    };
+    let mut outcome = measure::run(&plan, works, context.on_tick)?;
+    // All of it: checkpoints come in bursts, and a window without one would flatter.
+    outcome.steady = None;
+    note_price(&mut outcome, before, store.did(), content, &place);
+    outcome.texts.insert("settings".into(), stores::settings_text(&spec.contender, size));
+
+    // The files as they stand while the store is open: what a process leaves that is killed now.
+    let left = scratch.path().join("left");
+    copy_files(&place, &left)?;
+    drop(store);
+    recover(&mut outcome, spec, size, content, &left, &acknowledged)?;
+    Ok(outcome)
+}
+
+fn fill(store: &dyn Subject, content: Content) -> Result<()> {
+    let pairs: Vec<u64> = (0..content.pairs).collect();
+    for part in pairs.chunks(FILL_PAIRS as usize) {
+        let batch: Pairs = part.iter().flat_map(|pair| content.write(*pair, 0)).collect();
+        store.commit(&batch)?;
+    }
+    store.checkpoint()
+}
+
+/// Commits to pairs of its own, so that it knows what must be there.
+fn write(
+    worker: &mut Worker<'_>,
+    store: &dyn Subject,
+    content: Content,
+    (number, writers): (u64, u64),
+    seed: u64,
+    acknowledged: &Mutex<HashMap<u64, u64>>,
+) -> Result<()> {
+    let mut chance = fastrand::Rng::with_seed(seed);
+    let mine = (content.pairs / writers).max(1);
+    let mut stamp = 0;
+    let mut written = HashMap::new();
+    worker.start();
+    while worker.running() {
+        let pair = chance.u64(..mine) * writers + number;
+        stamp += 1;
+        let batch = content.write(pair, stamp);
+        let started = Instant::now();
+        store.commit(&batch)?;
+        worker.latency("op", started.elapsed());
+        worker.done(1, content.bytes_per_commit());
+        written.insert(pair, stamp);
+    }
+    *acknowledged.lock().unwrap_or_else(PoisonError::into_inner) = written;
+    Ok(())
+}
+
+fn read(worker: &mut Worker<'_>, store: &dyn Subject, content: Content, seed: u64) -> Result<()> {
+    let mut chance = fastrand::Rng::with_seed(!seed);
+    worker.start();
+    while worker.running() {
+        let key = content.keys_of(chance.u64(..content.pairs))[usize::from(chance.bool())];
+        let started = Instant::now();
+        let value = store.get(&key)?;
+        worker.latency("read", started.elapsed());
+        worker.figure("reads", 1.0);
+        worker.verified(content.stamp_of(key, value.as_deref()).is_some());
+    }
+    Ok(())
+}
+
+fn note_price(outcome: &mut Outcome, before: Did, after: Did, content: Content, place: &Path) {
+    // Those that ended after the clock did are in the bytes as well.
+    let commits = outcome.latency.get("op").map_or(1, |latency| latency.count.max(1)) as f64;
+    let bytes = (after.bytes_written - before.bytes_written) as f64;
+    let reads = outcome.figures.remove("reads").unwrap_or(0.0);
+    let elapsed_s = outcome.elapsed_s.max(1e-9);
+    let mut figure = |name: &str, value: f64| {
+        outcome.figures.insert(name.into(), value);
+    };
+    figure("bytes_written_per_commit", bytes / commits);
+    figure("bytes_written_per_byte", bytes / commits / content.bytes_per_commit() as f64);
+    figure("syncs_per_commit", (after.syncs - before.syncs) as f64 / commits);
+    figure("reads_per_s", reads / elapsed_s);
+    let (own, cached) = (own_bytes(), cached_bytes(place));
+    figure("own_memory_bytes", own);
+    figure("page_cache_bytes", cached);
+    figure("memory_bytes", own + cached);
+    if after.remap_s_max > 0.0 {
+        figure("remap_s_max", after.remap_s_max);
+    }
+}
+
+/// Memory of this process that is no file's.
+fn own_bytes() -> f64 {
+    let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<f64>().ok());
+    kib.unwrap_or(0.0) * 1024.0
+}
+
+/// Bytes of a store's files in the page cache.
+fn cached_bytes(place: &Path) -> f64 {
+    let files = files_of(place).unwrap_or_default();
+    let cached = |path: &PathBuf| {
+        let file = File::open(path).ok()?;
+        let len = file.metadata().ok()?.len();
+        Some(cachestat(&file, 0..len)?.cached_bytes as f64)
+    };
+    files.iter().filter_map(cached).sum()
+}
+
+fn files_of(place: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut files: Vec<PathBuf> = fs::read_dir(place)?.flatten().map(|entry| entry.path()).collect();
+    files.retain(|path| path.is_file() && path.file_name().is_some_and(|name| name != "lock"));
+    files.sort();
+    Ok(files)
+}
+
+/// Copies the files of a store; what is a hole stays one.
+fn copy_files(from: &Path, to: &Path) -> Result<()> {
+    let copy = || -> std::io::Result<()> {
+        fs::create_dir(to)?;
+        let mut buffer = vec![0; 256 << 10];
+        for path in files_of(from)? {
+            let name = path.file_name().unwrap_or_default();
+            let (mut source, mut target) = (File::open(&path)?, File::create(to.join(name))?);
+            let len = source.metadata()?.len();
+            target.set_len(len)?;
+            loop {
+                let count = source.read(&mut buffer)?;
+                if count == 0 {
+                    break;
+                }
+                if buffer[..count].iter().all(|byte| *byte == 0) {
+                    target.seek(SeekFrom::Current(count as i64))?;
+                } else {
+                    target.write_all(&buffer[..count])?;
+                }
+            }
+            target.sync_all()?;
+        }
+        Ok(())
+    };
+    copy().map_err(|error| LabError::system(format_args!("copy {}", from.display()), &error))
+}
+
+/// Opens what was left, and looks for every commit that was acknowledged.
+fn recover(
+    outcome: &mut Outcome,
+    spec: &CellSpec,
+    size: Size,
+    content: Content,
+    left: &Path,
+    acknowledged: &[Mutex<HashMap<u64, u64>>],
+) -> Result<()> {
+    let files = files_of(left).map_err(|error| LabError::system("list a store's files", &error))?;
+    let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
+    cache::make_cold(&files, cache::Means::Advise)?;
+    let started = Instant::now();
+    let store = stores::open(&spec.contender, left, size, false)?;
+    store.get(&content.keys_of(0)[0])?;
+    outcome.figures.insert("recovery_s".into(), started.elapsed().as_secs_f64());
+    let (mut lost, mut torn, mut wrong) = (0u64, 0u64, 0u64);
+    let writers = acknowledged.len() as u64;
+    for pair in 0..content.pairs {
+        let mut stamps = [None; 2];
+        for (stamp, key) in stamps.iter_mut().zip(content.keys_of(pair)) {
+            *stamp = content.stamp_of(key, store.get(&key)?.as_deref());
+        }
+        let [Some(first), Some(second)] = stamps else {
+            wrong += 1;
+            continue;
+        };
+        let wanted = acknowledged[(pair % writers) as usize].lock().unwrap_or_else(PoisonError::into_inner);
+        torn += u64::from(first != second);
+        lost += u64::from(first.min(second) < wanted.get(&pair).copied().unwrap_or(0));
+    }
+    outcome.checks.verified += 2 * content.pairs;
+    outcome.checks.wrong += wrong;
+    outcome.figures.insert("lost_commits".into(), lost as f64);
+    outcome.figures.insert("torn_commits".into(), torn as f64);
+    if lost + torn > 0 {
+        outcome
+            .warnings
+            .push(format!("after the process was gone {lost} acknowledged commits were lost and {torn} torn"));
+    }
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! The sin itself: a page that nobody committed is on disk, although it was never synced by its owner and is locked in memory.
+//!
+//! The kernel says when it has written a page (`cachestat`: none is dirty or being written any more), so that nothing is read
+//! from disk before: a direct read of a dirty page would itself have it written. Then the file is read around the page
+//! cache, and the pages that carry the uncommitted bytes are counted.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use nofault_io::aligned::{IoBuf, PageKind};
+use nofault_io::completion::{Op, OpKind};
+use nofault_io::counters::cachestat;
+use nofault_io::disk::{DirectIo, Disk, FileOptions, QueueOptions};
+use nofault_io::mapped::{MappedFile, Protection};
+use nofault_io::psync::PsyncDisk;
+
+use super::KERNEL_S_MAX;
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiment::Context;
+use crate::machine::scratch::Scratch;
+use crate::measure::unix_ms;
+use crate::record::{CellSpec, Checks, Outcome};
+
+const PAGE: usize = 4096;
+const PAGES: usize = 64;
+const COMMITTED: u8 = 0x11;
+const UNCOMMITTED: u8 = 0xEE;
+
+/// Stores uncommitted bytes, waits for the cause, looks at the disk.
+pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let [folder] = spec.target.paths.as_slice() else {
+        return Err(LabError::new(LabErrorKind::Usage, "safety works in one folder"));
+    };
+    let scratch = Scratch::make(Path::new(folder), "safety")?;
+    let path = scratch.path().join("page");
+    let system = |action: &'static str| move |error: std::io::Error| LabError::system(action, &error);
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).map_err(system("make a file"))?;
+    file.write_all_at(&vec![COMMITTED; PAGES * PAGE], 0).map_err(system("fill a file"))?;
+    file.sync_all().map_err(system("sync a file"))?;
+
+    let private = spec.contender.contains("private");
+    let protection = if private { Protection::Private } else { Protection::Shared };
+    // SAFETY: the file is the cell's own, in a folder that was made for it; nobody else changes it.
+    let mut map = unsafe { MappedFile::map(&file, protection, 0..(PAGES * PAGE) as u64) }?;
+    let mut outcome = Outcome { started_unix_ms: unix_ms(), ..Outcome::default() };
+    let locked = map.lock(0..PAGES * PAGE);
+    let stored = Instant::now();
+    map.guarded_mut(0..PAGES * PAGE, |bytes| bytes.fill(UNCOMMITTED))?;
+    let on_disk = if private || spec.params.extra.get("cause").is_some_and(|cause| cause == "sync") {
+        // What any other process may do at any time: it does not know of the transaction.
+        let other = File::open(&path).map_err(system("open a file again"))?;
+        other.sync_data().map_err(system("sync a file"))?;
+        true
+    } else {
+        wait_until_written(&file, context)
+    };
+    let waited = stored.elapsed();
+    let found = if on_disk { pages_on_disk(&path)? } else { 0 };
+    outcome.elapsed_s = waited.as_secs_f64();
+    (outcome.ops, outcome.bytes) = (PAGES as u64, (PAGES * PAGE) as u64);
+    outcome.checks = Checks { verified: PAGES as u64, ..Checks::default() };
+    outcome.partial = context.cancel.load(Ordering::Relaxed);
+    let mut figure = |name: &str, value: f64| {
+        outcome.figures.insert(name.into(), value);
+    };
+    figure("uncommitted_on_disk", found as f64);
+    figure("uncommitted_stored", PAGES as f64);
+    figure("mlocked", f64::from(u8::from(locked.is_ok())));
+    figure("until_on_disk_s", waited.as_secs_f64());
+    if let Some(expire) = centiseconds("dirty_expire_centisecs") {
+        figure("dirty_expire_s", expire);
+    }
+    if let Err(error) = locked {
+        outcome.warnings.push(format!("the pages were not locked in memory: {error}"));
+    }
+    Ok(outcome)
+}
+
+/// Whether the kernel wrote all of it in time. It is only asked, never told.
+fn wait_until_written(file: &File, context: &Context<'_>) -> bool {
+    let deadline = Instant::now() + Duration::from_secs_f64(KERNEL_S_MAX);
+    while Instant::now() < deadline && !context.cancel.load(Ordering::Relaxed) {
+        let stat = cachestat(file, 0..(PAGES * PAGE) as u64);
+        let Some((dirty, writing)) = stat.and_then(|stat| Some((stat.dirty_bytes?, stat.writeback_bytes?))) else {
+            // An older kernel does not tell: wait for as long as it may take.
+            std::thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        if dirty + writing == 0 {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    cachestat(file, 0..1).is_some_and(|stat| stat.dirty_bytes.is_none())
+}
+
+/// Pages of the file, as they are on disk, that carry the uncommitted bytes.
+fn pages_on_disk(path: &Path) -> Result<usize> {
+    let options = FileOptions { direct: DirectIo::Prefer, write: false, create: false };
+    let disk = PsyncDisk::open(path, &options, 1)?;
+    let mut queue = disk.queue(&QueueOptions::default())?;
+    let buffer = IoBuf::zeroed(PAGES * PAGE, PageKind::Small)?;
+    queue.push(Op::new(0, 0, OpKind::Read(buffer))).map_err(|refused| refused.error)?;
+    queue.submit()?;
+    let mut done = Vec::new();
+    while done.is_empty() {
+        queue.reap(1, &mut done)?;
+    }
+    let completion = done.remove(0);
+    completion.result?;
+    let OpKind::Read(bytes) = completion.op.kind else {
+        return Err(LabError::new(LabErrorKind::System, "a read came back as something else"));
+    };
+    Ok(bytes.chunks(PAGE).filter(|page| page.iter().all(|byte| *byte == UNCOMMITTED)).count())
+}
+
+/// A time of the kernel's write-back settings, in seconds.
+fn centiseconds(name: &str) -> Option<f64> {
+    let text = std::fs::read_to_string(format!("/proc/sys/vm/{name}")).ok()?;
+    Some(text.trim().parse::<f64>().ok()? / 100.0)
+}

@@ -1,0 +1,70 @@
+use std::sync::atomic::AtomicBool;
+
+use nofault_io::counters::Watch;
+
+use super::*;
+use crate::record::ExperimentId;
+
+fn planned() -> (tempfile::TempDir, Plan) {
+    let folder = tempfile::tempdir().unwrap();
+    let available = Available { folder: folder.path().to_path_buf(), ..Available::default() };
+    let mut config = Config::preset(Preset::Quick);
+    config.safety.keys = 300;
+    config.safety.writers = vec![2];
+    config.safety.cell_s = 0.1;
+    let plan = plan(&config, &available);
+    (folder, plan)
+}
+
+fn run(spec: &CellSpec) -> Outcome {
+    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+    let outcome = execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} });
+    outcome.unwrap_or_else(|error| panic!("{}: {error}", spec.key()))
+}
+
+#[test]
+fn uncommitted_bytes_of_a_shared_map_are_on_disk_and_those_of_a_private_one_are_not() {
+    let (folder, plan) = planned();
+    for spec in plan.cells.iter().filter(|spec| spec.variant == SIN) {
+        let outcome = run(spec);
+        let wanted = if spec.contender == "mmap-shared" { outcome.figures["uncommitted_stored"] } else { 0.0 };
+        assert_eq!(outcome.figures["uncommitted_on_disk"], wanted, "{}", spec.contender);
+        assert!(outcome.figures["until_on_disk_s"] > 0.0);
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "scratch folders are removed");
+}
+
+#[test]
+fn every_store_keeps_what_it_acknowledged_and_names_its_price() {
+    let (_folder, plan) = planned();
+    let commits: Vec<&CellSpec> = plan.cells.iter().filter(|spec| spec.variant == COMMITS).collect();
+    assert_eq!(commits.len(), STORES.len());
+    for spec in commits {
+        let outcome = run(spec);
+        let figure = |name: &str| *outcome.figures.get(name).unwrap_or_else(|| panic!("{}: no {name}", spec.contender));
+        assert!(outcome.ops > 0 && outcome.latency["op"].count >= outcome.ops, "{}", spec.contender);
+        assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{}", spec.contender);
+        assert!(outcome.checks.verified >= 600 && outcome.latency["read"].count > 0, "{}", spec.contender);
+        assert_eq!((figure("lost_commits"), figure("torn_commits")), (0.0, 0.0), "{}", spec.contender);
+        assert!(figure("bytes_written_per_commit") > 0.0 && figure("syncs_per_commit") > 0.0, "{}", spec.contender);
+        assert!(figure("recovery_s") > 0.0 && figure("memory_bytes") > 0.0, "{}", spec.contender);
+        assert!(outcome.texts["settings"].contains("durable"), "{}", spec.contender);
+    }
+}
+
+#[test]
+fn longer_presets_wait_for_the_kernel_and_take_more_writers() {
+    let available = Available::default();
+    let plan = plan(&Config::preset(Preset::Standard), &available);
+    assert!(plan.once.iter().any(|spec| spec.params.extra.get("cause").is_some_and(|cause| cause == "kernel")));
+    for writers in [1, 8, 64] {
+        let of_so_many = plan.cells.iter().filter(|spec| spec.variant == COMMITS && spec.params.threads == writers);
+        assert_eq!(of_so_many.count(), STORES.len());
+    }
+    assert!(plan.cells.iter().all(|spec| spec.experiment == ExperimentId::Safety));
+    let mut unknown = plan.cells[0].clone();
+    unknown.contender = "nobody".into();
+    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+    let refused = execute(&unknown, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} });
+    assert_eq!(refused.unwrap_err().kind(), LabErrorKind::Usage);
+}

@@ -1,0 +1,4 @@
+//! Both files of a database, changed anywhere or made up. The body is in `nofault::fuzzing`, where the ordinary tests run it as well.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| nofault::fuzzing::open(bytes));
