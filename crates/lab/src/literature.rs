@@ -97,6 +97,8 @@ pub static REDB: Source = Source {
     title: "redb: benchmarks",
     machine: "AMD Ryzen 9950X3D, Samsung 9100 PRO",
     how: "redb's own benchmark, 24-byte keys and 150-byte values, data in memory; times turned into rates",
+};
+
 /// Two systems whose papers are about this question, as published, on a machine of today.
 pub static SYSTEMS: Source = Source {
     cite: "vmcache (SIGMOD 2023) and LeanStore (ICDE 2018), run for this project",
