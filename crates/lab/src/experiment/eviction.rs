@@ -78,7 +78,7 @@ fn plan_parts(config: &Config, plan: &mut Plan) {
     let mut counts = vec![1, cpus()];
     counts.dedup();
     for (variant, contenders) in [
-        (FAULTS, ["mmap-fault-shared", "mmap-fault-own", "pread-cached"].as_slice()),
+        (FAULTS, ["mmap-one-map", "mmap-own", "pread-cached"].as_slice()),
         (SHOOTDOWNS, &["mmap-unmap-page", "mmap-unmap-batch"]),
     ] {
         for contender in contenders {

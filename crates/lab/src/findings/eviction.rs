@@ -52,8 +52,8 @@ fn time(spread: Spread) -> String {
 fn contention(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
     let threads = most(groups);
     for (contender, what) in [
-        ("mmap-fault-shared", "a fault of a cached page in one map that all threads share"),
-        ("mmap-fault-own", "a fault of a cached page in a map of the thread's own"),
+        ("mmap-one-map", "a fault of a cached page in one map that all threads share"),
+        ("mmap-own", "a fault of a cached page in a map of the thread's own"),
         ("pread-cached", "a read call of a cached page, without any map,"),
     ] {
         let pair = (with(groups, contender, threads), with(groups, contender, 1));
@@ -166,11 +166,11 @@ fn binding(
     let (Some(whole), Some(floor)) = (cpu(map), cpu(direct)) else { return };
     let per_page = map.spread(Metric::ShootdownsPerS).map_or(0.0, |rate| rate.median / rates.a.median.max(1e-9));
     let shot = price_of_a_shootdown(shootdowns).map(|price| price * per_page);
-    let contended = match (with(faults, "mmap-fault-shared", most(faults)), with(faults, "mmap-fault-shared", 1)) {
+    let contended = match (with(faults, "mmap-one-map", most(faults)), with(faults, "mmap-one-map", 1)) {
         (Some(many), Some(one)) => cpu(many).zip(cpu(one)).map(|(many, one)| (many - one).max(0.0)),
         _ => None,
     };
-    let fault = with(faults, "mmap-fault-shared", 1).and_then(cpu);
+    let fault = with(faults, "mmap-one-map", 1).and_then(cpu);
     // What is above a direct read and is neither of the others: finding, unmapping and freeing pages, and the fault itself.
     let rest = (whole - floor - shot.unwrap_or(0.0) - contended.unwrap_or(0.0)).max(0.0);
     let kswapd = map.spread(Metric::KswapdShare).map_or(0.0, |share| share.median);

@@ -451,8 +451,8 @@ pub(crate) fn push_memory(rng: &mut Rng, file: &mut RecordFile) {
             }
         }
         for (variant, contender, threads, us) in [
-            ("faults", "mmap-fault-shared", 1, 1.9),
-            ("faults", "mmap-fault-shared", 2, 2.6),
+            ("faults", "mmap-one-map", 1, 1.9),
+            ("faults", "mmap-one-map", 2, 2.6),
             ("faults", "pread-cached", 1, 0.8),
             ("faults", "pread-cached", 2, 0.9),
             ("shootdowns", "mmap-unmap-page", 1, 3.0),

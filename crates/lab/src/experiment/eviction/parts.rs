@@ -80,8 +80,8 @@ pub(super) fn faults(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outco
     let works = (0..spec.params.threads.max(1)).map(|_| -> Result<Work<'_>> {
         let (pages, shared) = (&pages, &shared);
         Ok(match spec.contender.as_str() {
-            "mmap-fault-shared" => Box::new(move |worker: &mut Worker<'_>| fault_in(worker, pages, shared)),
-            "mmap-fault-own" => Box::new(move |worker: &mut Worker<'_>| fault_in(worker, pages, &Shared::default())),
+            "mmap-one-map" => Box::new(move |worker: &mut Worker<'_>| fault_in(worker, pages, shared)),
+            "mmap-own" => Box::new(move |worker: &mut Worker<'_>| fault_in(worker, pages, &Shared::default())),
             "pread-cached" => Box::new(move |worker: &mut Worker<'_>| read_cached(worker, pages, shared)),
             _ => return Err(contender::unknown(spec)),
         })

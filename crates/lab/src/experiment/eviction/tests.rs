@@ -55,7 +55,7 @@ fn every_planned_cell_reads_what_it_must() {
 fn each_touch_is_a_fault() {
     let folder = tempfile::tempdir().unwrap();
     let cells = plan(&config(), &available(folder.path())).cells;
-    for contender in ["mmap-fault-shared", "mmap-fault-own", "mmap-unmap-page"] {
+    for contender in ["mmap-one-map", "mmap-own", "mmap-unmap-page"] {
         let spec = cells.iter().find(|spec| spec.contender == contender).unwrap();
         let outcome = run(&CellSpec { duration_s: 0.4, ..spec.clone() }).unwrap();
         // From tick to tick, as the first counters are read while the work has begun. Faults of other tests in this process
