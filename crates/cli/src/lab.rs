@@ -31,6 +31,7 @@ pub(crate) fn run(arguments: LabArguments, cancel: &Arc<AtomicBool>) -> Result<E
         Some(LabCommand::Compare { before, after, threshold, json }) => {
             compare_results(&before, &after, threshold, json)
         }
+        Some(LabCommand::Verdict(arguments)) => crate::verdict::verdict(&arguments),
         Some(LabCommand::Doctor { dir, json }) => {
             let doctor = machine::doctor::doctor(&dir);
             print(&if json { serde_text(&doctor)? } else { doctor.to_string() })?;
@@ -68,6 +69,7 @@ fn measure(arguments: &RunArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCod
     print_summary(&result.records, arguments.json)?;
     tell(&format!("records: {}", result.folder.join(run::RECORDS_NAME).display()));
     tell(&format!("report:  {}", result.folder.join(run::REPORT_NAME).display()));
+    tell(&format!("your own workload: nofault lab verdict {}", result.folder.display()));
     match result.trouble {
         Some(error) => Err(error.into()),
         None => Ok(ExitCode::SUCCESS),
@@ -104,7 +106,7 @@ pub(crate) fn tell(line: &str) {
 }
 
 /// Standard output; a reader that has gone (`| head`) is no error.
-fn print(text: &str) -> Result<()> {
+pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{}", text.trim_end()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
@@ -112,7 +114,7 @@ fn print(text: &str) -> Result<()> {
     }
 }
 
-fn serde_text(value: &impl serde::Serialize) -> Result<String> {
+pub(crate) fn serde_text(value: &impl serde::Serialize) -> Result<String> {
     serde_json::to_string_pretty(value).context("as JSON")
 }
 

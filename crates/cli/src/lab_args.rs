@@ -6,6 +6,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use nofault_lab::config::{Choice, Config, ExperimentId, MemoryChoice, Preset, parse_bytes};
 use nofault_lab::error::{LabError, LabErrorKind, Result};
 
+use crate::verdict::VerdictArguments;
+
 /// `nofault lab [EXPERIMENT]… [flags]`, or one of its commands.
 #[derive(Debug, Args)]
 #[command(
@@ -17,6 +19,7 @@ Examples:
   nofault lab --dir /mnt/nvme/lab      measure the file system mounted there
   nofault lab --plan                   say what would be done, how long and how large, and stop
   nofault lab --config nofault-lab/2026-01-31T12-00-00    the same run again
+  nofault lab verdict --read-only      whether to use mmap, by the newest result's figures
   nofault lab doctor                   what this machine allows
 
 Each run gets a folder of its own with records.ndjson and report.html; data files are removed at the end.
@@ -68,6 +71,8 @@ pub(crate) enum LabCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Whether to use mmap for a database of yours, by a result's figures.
+    Verdict(VerdictArguments),
     /// Say what this machine allows: clock, rights, cgroup, io_uring, O_DIRECT, sync cost, device floor and ceiling.
     Doctor {
         /// The folder whose file system and device are meant.
@@ -108,7 +113,7 @@ pub(crate) enum LabCommand {
 /// The flags of a run. Each changes one value of the preset or of the configuration file.
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// Which experiments: random, scan, async, access, errors. All by default.
+    /// Which experiments: random, scan, async, access, errors, claims. All by default.
     #[arg(value_name = "EXPERIMENT")]
     experiments: Vec<String>,
     /// How thorough: quick (about two minutes), standard (sweeps and repeats), paper (its sizes and durations).
@@ -235,7 +240,8 @@ impl RunArguments {
             let parsed: std::result::Result<Vec<ExperimentId>, String> =
                 self.experiments.iter().map(|name| name.parse()).collect();
             config.experiments = parsed.map_err(|why| {
-                let help = "'nofault lab --help' lists the commands report, compare, doctor, list, prepare-device";
+                let help =
+                    "'nofault lab --help' lists the commands report, compare, verdict, doctor, list, prepare-device";
                 LabError::new(LabErrorKind::Usage, format!("{why}; {help}"))
             })?;
         }
@@ -264,6 +270,7 @@ impl RunArguments {
             config.scan.cell_s = seconds;
             config.access.cell_s = seconds;
             config.errors.cell_s = seconds;
+            config.claims.cell_s = seconds;
         }
         config.validate()?;
         Ok(config)

@@ -5,6 +5,7 @@ mod db;
 mod db_args;
 mod lab;
 mod lab_args;
+mod verdict;
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -56,6 +56,29 @@ fn a_run_ends_with_table_report_and_records_and_leaves_nothing_else() {
 }
 
 #[test]
+fn a_verdict_names_what_was_said_what_was_assumed_and_what_was_not_measured() {
+    let lab = Lab::new();
+    assert_eq!(lab.run(&[]).code, 0);
+    let result = lab.only_result();
+    let judged = |arguments: &[&str]| outcome(lab.command(&["verdict"]).arg(&result).args(arguments));
+    let words = judged(&["--threads", "3", "--needs-transactions", "--latency-matters=false"]);
+    assert_eq!(words.code, 0, "{}", words.told);
+    for part in [
+        "You said: in transactions, slow answers do not matter, 3 threads.",
+        "Assumed: larger than memory, updated.",
+        "not measured:",
+    ] {
+        assert!(words.said.contains(part), "{part}: {}", words.said);
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&judged(&["--json", "--read-only", "--fits-in-memory"]).said).unwrap();
+    assert_eq!(json["advice"], "no_answer", "the tiny run measured only async: {json}");
+    assert_eq!(json["said"]["read_only"], true);
+    assert_eq!(judged(&["--threads", "0"]).code, 2);
+    refused(&lab, &["verdict", "/nowhere"], 2);
+}
+
+#[test]
 fn a_plan_touches_nothing() {
     let lab = Lab::new();
     let outcome = lab.run(&["--plan"]);

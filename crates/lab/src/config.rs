@@ -1,11 +1,14 @@
 //! What a run does: three presets, every parameter of which a TOML file or a flag can change. The effective set is stored
 //! in the record, and `nofault lab --config records.ndjson` runs it again.
 
+mod claims;
 mod faults;
 mod safety;
 
 use std::fmt;
 use std::path::PathBuf;
+
+pub use claims::ClaimsConfig;
 
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +73,9 @@ pub struct Config {
     pub safety: SafetyConfig,
     /// Experiment `errors`.
     pub errors: ErrorsConfig,
+    /// Experiment `claims`.
+    #[serde(default)]
+    pub claims: ClaimsConfig,
 }
 
 /// The experiments, by the names of the command line.
@@ -88,11 +94,14 @@ pub enum ExperimentId {
     Safety,
     /// What happens when I/O fails.
     Errors,
+    /// What others say of mmap, where the experiments above do not decide it.
+    Claims,
 }
 
 impl ExperimentId {
     /// All of them, in the order they run and are reported.
-    pub const ALL: [Self; 6] = [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Safety, Self::Errors];
+    pub const ALL: [Self; 7] =
+        [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Safety, Self::Errors, Self::Claims];
 
     /// The name on the command line and in records.
     pub fn name(self) -> &'static str {
@@ -103,17 +112,18 @@ impl ExperimentId {
             Self::Access => "access",
             Self::Safety => "safety",
             Self::Errors => "errors",
+            Self::Claims => "claims",
         }
     }
 
     /// Whether its cells read data that must not fit in memory.
     pub fn needs_limit(self) -> bool {
-        !matches!(self, Self::Async | Self::Safety | Self::Errors)
+        !matches!(self, Self::Async | Self::Safety | Self::Errors | Self::Claims)
     }
 
     /// Whether it reads the large data file.
     pub fn needs_file(self) -> bool {
-        !matches!(self, Self::Async | Self::Safety)
+        !matches!(self, Self::Async | Self::Safety | Self::Claims)
     }
 
     /// The question it answers, in one line.
@@ -125,6 +135,7 @@ impl ExperimentId {
             Self::Access => "What does one thread get from each way to read, overwrite and sync?",
             Self::Safety => "What does it cost to make a mapped file safe?",
             Self::Errors => "What happens when I/O fails, and what does it cost to notice?",
+            Self::Claims => "Which of the claims for and against mmap hold on this machine?",
         }
     }
 }
@@ -316,6 +327,7 @@ impl Config {
             },
             safety: SafetyConfig::preset(preset),
             errors: ErrorsConfig::preset(preset),
+            claims: ClaimsConfig::quick(),
         };
         match preset {
             Preset::Quick => quick,
@@ -346,6 +358,7 @@ impl Config {
         self.access.batches = vec![1, 2, 4, 8, 16, 32, 64, 128];
         self.access.open_loop_shares = vec![0.5, 0.8];
         self.access.ring_setups = true;
+        self.claims = ClaimsConfig::standard();
         // Linux's own default, beside whatever this machine has.
         self.read_ahead_kb = vec![128];
         self
@@ -362,6 +375,7 @@ impl Config {
         self.scan.map_threads = vec![1, 20];
         self.async_.runs = 100;
         self.access.cell_s = 60.0;
+        self.claims.cell_s = 10.0;
         self
     }
 
@@ -455,6 +469,7 @@ impl Config {
             self.safety.check(),
             positive("errors.cell_s", &[self.errors.cell_s]),
             self.errors.working_sets.iter().try_for_each(|bytes| at_least("errors.working_sets", *bytes, 4096)),
+            self.claims.check(),
         ];
         match checks.into_iter().find_map(std::result::Result::err) {
             Some(wrong) => Err(LabError::new(LabErrorKind::Usage, format!("configuration: {wrong}"))),

@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod async_hazard;
+pub mod claims;
 pub mod errors;
 pub mod random;
 mod reads;
@@ -80,6 +81,7 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
         ExperimentId::Access => access::plan(config, available),
         ExperimentId::Safety => safety::plan(config, available),
         ExperimentId::Errors => errors::plan(config, available),
+        ExperimentId::Claims => claims::plan(config, available),
     }
 }
 
@@ -100,5 +102,6 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
         ExperimentId::Access => access::execute(spec, context),
         ExperimentId::Safety => safety::execute(spec, context),
         ExperimentId::Errors => errors::execute(spec, context),
+        ExperimentId::Claims => claims::execute(spec, context),
     }
 }

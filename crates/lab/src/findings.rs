@@ -76,15 +76,25 @@ pub fn findings(file: &RecordFile, summary: &Summary<'_>) -> Vec<Finding> {
     all
 }
 
-/// The key figures: at most five, at most two from one experiment, in the order of the findings.
+/// Which experiments a reader with little time wants first.
+const FIRST: [&str; 11] =
+    ["random", "async", "safety", "stalls", "engines", "scan", "errors", "translate", "eviction", "access", "claims"];
+
+/// The key figures: at most five, at most two from one experiment. Those that the repeats bear out come before the others.
 pub fn key_figures(findings: &[Finding]) -> Vec<(&Finding, &KeyFigure)> {
+    let rank = |finding: &Finding| {
+        let name = finding.experiment.map_or("", ExperimentId::name);
+        FIRST.iter().position(|first| *first == name).unwrap_or(FIRST.len())
+    };
+    let mut keyed: Vec<(&Finding, &KeyFigure)> =
+        findings.iter().filter_map(|finding| finding.key_figure.as_ref().map(|figure| (finding, figure))).collect();
+    keyed.sort_by_key(|(finding, _)| (rank(finding), finding.kind == Kind::Inconclusive));
     let mut chosen: Vec<(&Finding, &KeyFigure)> = Vec::new();
-    let keyed = || findings.iter().filter_map(|finding| finding.key_figure.as_ref().map(|figure| (finding, figure)));
     // One from each experiment first, then the rest, so that no experiment crowds the others out.
     for per_experiment in 1..=2 {
-        for (finding, figure) in keyed() {
+        for (finding, figure) in &keyed {
             let same = chosen.iter().filter(|(other, _)| other.experiment == finding.experiment).count();
-            let known = chosen.iter().any(|(other, _)| std::ptr::eq(*other, finding));
+            let known = chosen.iter().any(|(other, _)| std::ptr::eq(*other, *finding));
             if chosen.len() < 5 && same < per_experiment && !known {
                 chosen.push((finding, figure));
             }

@@ -3,6 +3,7 @@
 //! [`run`] does what a [`config`] says and leaves [`record`]s; everything else reads those.
 
 pub mod bench;
+pub mod claims;
 pub mod compare;
 pub mod config;
 pub mod contender;
@@ -25,4 +26,5 @@ mod stores;
 pub mod summary;
 pub mod table;
 mod ticker;
+pub mod verdict;
 pub mod workload;

@@ -5,6 +5,7 @@
 
 mod beside;
 mod charts;
+mod claims;
 mod faults;
 mod figures;
 mod safety;
@@ -17,6 +18,7 @@ use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
 
+use crate::claims::answers;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::findings::{Finding, Kind, findings, headlines, key_figures};
 use crate::format;
@@ -24,6 +26,7 @@ use crate::literature;
 use crate::record::file::RecordFile;
 use crate::record::{ExperimentId, MachineInfo};
 use crate::summary::Summary;
+use crate::verdict::{Side, Verdict, Workload, judge};
 use figures::Figure;
 
 const TEMPLATE: &str = include_str!("report/report.html");
@@ -71,6 +74,54 @@ struct Key<'a> {
     inconclusive: bool,
 }
 
+/// The verdict in words.
+#[derive(Debug, Serialize)]
+struct Judged {
+    headline: String,
+    workload: String,
+    reasons: Vec<JudgedReason>,
+    not_measured: Vec<String>,
+    otherwise: Option<String>,
+    sure: &'static str,
+    why_no_surer: String,
+}
+
+/// One of its reasons.
+#[derive(Debug, Serialize)]
+struct JudgedReason {
+    rule: &'static str,
+    side: &'static str,
+    class: &'static str,
+    text: String,
+    cells: Vec<String>,
+}
+
+impl Judged {
+    fn of(verdict: Verdict) -> Self {
+        let workload = format!("Assumed of the workload: {}.", verdict.assumptions());
+        let reasons = verdict.reasons.into_iter().map(|reason| JudgedReason {
+            rule: reason.rule,
+            side: reason.side.words(),
+            class: match reason.side {
+                Side::Against => "against",
+                Side::For => "for",
+                Side::Neither => "neither",
+            },
+            text: format::glued(&reason.text),
+            cells: reason.cells,
+        });
+        Self {
+            headline: verdict.headline,
+            workload,
+            reasons: reasons.collect(),
+            not_measured: verdict.not_measured,
+            otherwise: verdict.otherwise.map(|words| format::glued(&words)),
+            sure: verdict.sure.words(),
+            why_no_surer: verdict.why_no_surer.join("; "),
+        }
+    }
+}
+
 /// What the template is filled with.
 #[derive(Debug, Serialize)]
 struct Page<'a> {
@@ -88,6 +139,9 @@ struct Page<'a> {
     biases: &'a [String],
     /// What each bias is, without what follows from it.
     bias_names: Vec<&'a str>,
+    verdict: Judged,
+    claims: Vec<claims::Line>,
+    claims_counted: String,
     key_groups: Vec<KeyGroup<'a>>,
     headlines: Vec<&'a Finding>,
     undecided: Vec<&'a Finding>,
@@ -137,6 +191,10 @@ pub fn html(file: &RecordFile) -> Result<String> {
         .map(|id| section(id, file, &summary, &findings))
         .collect();
 
+    let answers = answers(file, &summary);
+    let has_section = |name: &str| sections.iter().any(|section| section.id == name);
+    let claims = claims::lines(&answers, has_section);
+
     let mut environment = Environment::new();
     let failed =
         |error: minijinja::Error| LabError::new(LabErrorKind::System, format!("fill the report's template: {error:#}"));
@@ -157,6 +215,9 @@ pub fn html(file: &RecordFile) -> Result<String> {
         machine_line: machine_line(&run.machine),
         biases: &run.biases,
         bias_names: run.biases.iter().map(|bias| first_clause(bias)).collect(),
+        verdict: Judged::of(judge(file, &summary, Workload::default())),
+        claims,
+        claims_counted: crate::claims::counted(&answers),
         key_groups,
         headlines,
         undecided: open.iter().copied().filter(|finding| finding.key_figure.is_some()).take(4).collect(),

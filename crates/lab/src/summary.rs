@@ -149,7 +149,11 @@ impl Metric {
     /// What an experiment is judged by.
     pub fn primary(experiment: ExperimentId) -> Self {
         match experiment {
-            ExperimentId::Random | ExperimentId::Access | ExperimentId::Safety | ExperimentId::Errors => Self::OpsPerS,
+            ExperimentId::Random
+            | ExperimentId::Access
+            | ExperimentId::Safety
+            | ExperimentId::Errors
+            | ExperimentId::Claims => Self::OpsPerS,
             ExperimentId::Scan => Self::BytesPerS,
             ExperimentId::Async => Self::Seconds,
         }
@@ -427,6 +431,14 @@ pub fn contender_title(id: &str) -> String {
         "check-every-access" => "mmap, checked at every access",
         "check-every-load" => "own memory, checked at load",
         "async-mmap-yield" => "async mmap, yielding",
+        "pread-dontcache" => "pread RWF_DONTCACHE",
+        "mmap-in-place" => "mmap, in place",
+        "mmap-copy" => "mmap, copied out",
+        "mmap-call" => "mmap, touch, munmap",
+        "mmap-call-one-page" => "mmap, touch one page, munmap",
+        "mmap-private" => "private map, mapped anew",
+        "mmap-commit" => "writable map, msync",
+        "pwrite-fdatasync" => "pwrite, fdatasync",
         "pool" => "nofault pool",
         "pool-tasks" => "nofault pool, tasks",
         "pool-get-many" => "nofault pool, get_many",
@@ -437,13 +449,14 @@ pub fn contender_title(id: &str) -> String {
 }
 
 /// Parameters that say how much work there is and how it is laid out: the same for all contenders, so no part of a name.
-const SIZE_OF_WORK: [&str; 9] = [
+const SIZE_OF_WORK: [&str; 10] = [
     "files",
     "touches",
     "part_bytes",
     "stripe_bytes",
     "writes_per_sync",
     "cache_bytes",
+    "updates",
     "keys",
     "value_bytes",
     "log_bytes",
@@ -471,6 +484,10 @@ pub fn parameters(params: &Params) -> String {
         "working_set" => {
             value.parse().map_or_else(|_| value.clone(), |bytes| format!("{} of data", crate::format::bytes(bytes)))
         }
+        "unit" => format!("units of {value}"),
+        "copied_pages" => format!("{value} copied pages"),
+        "commit_pages" => format!("{value} pages a commit"),
+        "reader" if value == "none" => "no reader".into(),
         name => format!("{} {value}", name.replace('_', " ")),
     }));
     parts.join(", ")

@@ -9,12 +9,14 @@ use std::fmt::Write as _;
 
 use comfy_table::{ContentArrangement, Table, presets};
 
-use crate::compare::Verdict;
+use crate::claims::{Answer, Outcome, answers, counted};
+use crate::compare;
 use crate::findings::{Finding, Kind, findings, headlines};
 use crate::format::Unit;
 use crate::record::file::RecordFile;
 use crate::record::{ExperimentId, Skip};
 use crate::summary::{Summary, contender_title, target_title};
+use crate::verdict::{Verdict, Workload, judge};
 
 pub use json::summary_json;
 
@@ -52,6 +54,32 @@ pub fn summary_table(file: &RecordFile, width: u16) -> String {
         if !skips.is_empty() {
             let _ = writeln!(text, "{}", skipped(id, &skips, width));
         }
+    }
+    claims_lines(&answers(file, &summary), width, &mut text);
+    let _ = writeln!(text, "\nVerdict");
+    let width = u16::try_from(width).unwrap_or(u16::MAX);
+    text.push_str(&verdict_text(&judge(file, &summary, Workload::default()), true, width));
+    text
+}
+
+/// How many claims ended how, and which they are, but for those that were not measured.
+fn claims_lines(all: &[Answer], width: usize, text: &mut String) {
+    push(text, "=>", &format!("{} claims for and against mmap: {}.", all.len(), counted(all)), width);
+    for outcome in [Outcome::Held, Outcome::InPart, Outcome::DidNotHold] {
+        let of = all.iter().filter(|answer| answer.decision.outcome == outcome);
+        let ids: Vec<&str> = of.map(|answer| answer.id).collect();
+        if !ids.is_empty() {
+            push(text, "  ", &format!("{}: {}", outcome.words(), ids.join(", ")), width);
+        }
+    }
+}
+
+/// A verdict for a terminal; `short` keeps the first reasons. Ends with a line break.
+pub fn verdict_text(verdict: &Verdict, short: bool, width: u16) -> String {
+    let width = usize::from(width.max(40));
+    let mut text = String::new();
+    for (mark, sentence) in verdict.lines(short) {
+        push(&mut text, mark, &sentence, width);
     }
     text
 }
@@ -125,7 +153,7 @@ pub fn comparison_table(comparison: &crate::compare::Comparison, width: u16) -> 
     table.load_style(presets::NOTHING);
     table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
     table.set_header(["cell", "before", "after", "after/before", "verdict"]);
-    let is_same = |row: &&crate::compare::Row| row.verdict == Verdict::Same;
+    let is_same = |row: &&crate::compare::Row| row.verdict == compare::Verdict::Same;
     for row in comparison.rows.iter().filter(|row| !is_same(row)) {
         table.add_row([
             row.key.clone(),

@@ -1,12 +1,14 @@
-//! `pread` on threads: buffered, buffered with POSIX_FADV_RANDOM, and direct. One system call a block, each timed.
+//! `pread` on threads: buffered, buffered with POSIX_FADV_RANDOM, buffered with RWF_DONTCACHE, and direct. One system call a block, each timed.
 
 use std::fs::File;
+use std::io::IoSliceMut;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Instant;
 
 use nofault_io::aligned::{IoBuf, PageKind};
 use rustix::fs::{Advice, OFlags, SeekFrom};
+use rustix::io::ReadWriteFlags;
 
 use crate::contender::Pattern;
 use crate::error::{LabError, LabErrorKind, Result};
@@ -21,13 +23,18 @@ pub enum Means {
     Buffered,
     /// Through the page cache, without read-ahead.
     BufferedRandom,
+    /// Through the page cache, which keeps nothing of it (RWF_DONTCACHE, Linux 6.14).
+    DontCache,
     /// Past the page cache.
     Direct,
 }
 
 /// The open files of a cell, shared by its workers.
 #[derive(Debug)]
-pub struct Files(Vec<File>);
+pub struct Files {
+    files: Vec<File>,
+    means: Means,
+}
 
 impl Files {
     /// Opens the files of a layout for reading.
@@ -35,7 +42,7 @@ impl Files {
     /// # Errors
     /// What opening says; `Unsupported` where direct I/O cannot be had.
     pub fn open(layout: &Layout, means: Means) -> Result<Self> {
-        Ok(Self(layout.paths.iter().map(|path| open(path, means)).collect::<Result<_>>()?))
+        Ok(Self { files: layout.paths.iter().map(|path| open(path, means)).collect::<Result<_>>()?, means })
     }
 
     /// Fills `into` from file number `file` of the layout.
@@ -46,7 +53,7 @@ impl Files {
     pub fn read(&self, layout: &Layout, file: usize, offset_bytes: u64, into: &mut [u8]) -> Result<()> {
         let mut done = 0;
         while done < into.len() {
-            match rustix::io::pread(&self.0[file], &mut into[done..], offset_bytes + done as u64) {
+            match self.read_some(file, &mut into[done..], offset_bytes + done as u64) {
                 Ok(0) => {
                     let path = layout.paths[file].display();
                     let message = format!(
@@ -57,6 +64,10 @@ impl Files {
                 }
                 Ok(count) => done += count,
                 Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::OPNOTSUPP) if self.means == Means::DontCache => {
+                    let message = "this kernel or file system has no RWF_DONTCACHE (Linux 6.14, ext4, XFS or btrfs)";
+                    return Err(LabError::new(LabErrorKind::Unsupported, message));
+                }
                 Err(errno) => {
                     let action =
                         format!("read {} bytes at {offset_bytes} of {}", into.len(), layout.paths[file].display());
@@ -65,6 +76,17 @@ impl Files {
             }
         }
         Ok(())
+    }
+
+    #[inline]
+    fn read_some(&self, file: usize, into: &mut [u8], offset_bytes: u64) -> rustix::io::Result<usize> {
+        match self.means {
+            Means::DontCache => {
+                let flags = ReadWriteFlags::from_bits_retain(libc::RWF_DONTCACHE as u32);
+                rustix::io::preadv2(&self.files[file], &mut [IoSliceMut::new(into)], offset_bytes, flags)
+            }
+            _ => rustix::io::pread(&self.files[file], into, offset_bytes),
+        }
     }
 }
 

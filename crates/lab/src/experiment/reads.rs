@@ -35,12 +35,13 @@ pub(super) enum Way {
 }
 
 /// The contenders by their ids.
-const WAYS: [(&str, Way); 12] = [
+const WAYS: [(&str, Way); 13] = [
     ("mmap-random", Way::Map(Advice::Random)),
     ("mmap-normal", Way::Map(Advice::Normal)),
     ("mmap-sequential", Way::Map(Advice::Sequential)),
     ("pread-buffered", Way::Sync(Means::Buffered)),
     ("pread-buffered-random", Way::Sync(Means::BufferedRandom)),
+    ("pread-dontcache", Way::Sync(Means::DontCache)),
     ("pread-direct", Way::Sync(Means::Direct)),
     ("uring-direct", Way::Ring),
     ("pool", Way::Pool(Calls::Threads)),
@@ -159,7 +160,8 @@ impl Planner<'_> {
             let path = Path::new(path);
             let options = FileOptions { direct: DirectIo::Require, write: false, create: false };
             let opened = match way {
-                Way::Map(_) | Way::Pool(_) | Way::Sync(Means::Buffered | Means::BufferedRandom) => return None,
+                Way::Map(_) | Way::Pool(_) => return None,
+                Way::Sync(Means::Buffered | Means::BufferedRandom | Means::DontCache) => return None,
                 Way::Sync(Means::Direct) | Way::Fio(Engine::Psync) => PsyncDisk::open(path, &options, 1).map(drop),
                 Way::Ring | Way::Fio(Engine::Uring) => nofault_io::uring::UringDisk::open(path, &options).map(drop),
             };

@@ -42,7 +42,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    fn new(headers: &[&str]) -> Self {
+    pub(crate) fn new(headers: &[&str]) -> Self {
         Self { headers: headers.iter().map(|&header| header.into()).collect(), rows: Vec::new() }
     }
 }
@@ -82,6 +82,9 @@ pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Fi
                 // The rate is given: only the times can differ.
                 figures.extend(latencies(&groups, &place, "open_loop", "request, from when it was due"));
                 figures.extend(latencies(&groups, &place, "op", "request, from when it was started"));
+            }
+            ExperimentId::Claims => {
+                figures.extend(super::claims::figures(&groups, variant, &place));
             }
             ExperimentId::Access => {
                 figures.extend(rates(&groups, &place, Metric::OpsPerS, "operations per second"));
@@ -155,7 +158,7 @@ fn legend_of(series: &[Series]) -> Vec<Legend> {
         .collect()
 }
 
-fn bar_row(group: &Group<'_>, metric: Metric) -> Option<Row> {
+pub(crate) fn bar_row(group: &Group<'_>, metric: Metric) -> Option<Row> {
     let spread = group.spread(metric)?;
     Some(Row {
         label: group.label(),
@@ -166,7 +169,7 @@ fn bar_row(group: &Group<'_>, metric: Metric) -> Option<Row> {
 }
 
 /// What was reached: a bar to the median, a dot a repeat.
-fn rates(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
+pub(crate) fn rates(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
     let rows: Vec<Row> = groups.iter().filter_map(|group| bar_row(group, metric)).collect();
     if groups.is_empty() {
         return None;

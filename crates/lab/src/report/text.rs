@@ -141,6 +141,13 @@ fn in_general(id: ExperimentId) -> &'static str {
              store alone. Plain mappings are used as they are; guarded ones turn SIGBUS into an error; checked ones also verify a page's \
              checksum at every access. Checksum-cost: one thread loads a word of random pages, all in memory."
         }
+        ExperimentId::Claims => {
+            "Small cells for what no other experiment decides; each claim names the cells it was judged by. Cached reads: one thread reads a file \
+             that is in the page cache in units of one size, and adds up a word of each cache line, in the map, or in a buffer that it copied \
+             or read into. Calls: threads map a part of 1 MiB of a cached file, touch it and unmap it, or read it. Private map: pages spread over it are \
+             changed, then it is mapped anew, which is timed. Commits: whole pages of a file are changed and made durable. Long reader: \
+             durable commits of 500 updates each, with and without a reader that stays from the first to the last; growth counts file and memory."
+        }
     }
 }
 
@@ -181,6 +188,11 @@ pub(crate) fn change(id: ExperimentId) -> &'static [&'static str] {
             "Data that does not fit in memory: where every access is a load, both ways check equally often.",
             "A file system with checksums of its own (btrfs, ZFS): it finds what flips on disk, and tells a mapping by SIGBUS.",
             "A read-only mapping: a stray write ends the process instead of the data.",
+        ],
+        ExperimentId::Claims => &[
+            "Another kernel: faults, mapping calls and uncached buffered reads change from release to release.",
+            "Virtualization: a page fault in a nested guest costs several times that of the bare machine, a system call hardly more.",
+            "Larger folios in the page cache: one fault then maps many pages, which favours maps of cached data.",
         ],
     }
 }

@@ -73,7 +73,8 @@ impl Prepared {
         let dir = WorkDir::open(&config.dir, true)?;
         notes.extend(dir.cleaned().iter().cloned());
         let runs = |id| config.experiments.contains(&id);
-        let needs_file = config.experiments.iter().any(|id| id.needs_file());
+        let claims_read_it = runs(ExperimentId::Claims) && config.claims.thorough;
+        let needs_file = claims_read_it || config.experiments.iter().any(|id| id.needs_file());
         let ram_wanted = Wanted { seed: config.seed, data_bytes: whole_blocks(config.ram_data_bytes) };
         let mut prepared = Self {
             available: Available {
@@ -95,7 +96,7 @@ impl Prepared {
         if needs_file {
             prepared.plan_file(config)?;
         }
-        if runs(ExperimentId::Async) {
+        if runs(ExperimentId::Async) || runs(ExperimentId::Claims) {
             prepared.plan_async_files(config);
         }
         prepared.plan_pool(config);

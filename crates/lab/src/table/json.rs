@@ -2,11 +2,13 @@
 
 use serde::Serialize;
 
+use crate::claims::{Answer, answers};
 use crate::findings::{Finding, findings};
 use crate::format;
 use crate::record::file::RecordFile;
 use crate::record::{CellSpec, MachineInfo};
 use crate::summary::{Metric, Spread, Summary};
+use crate::verdict::{Verdict, Workload, judge};
 
 /// The summary for programs.
 #[derive(Debug, Serialize)]
@@ -19,6 +21,8 @@ struct Json<'a> {
     biases: &'a [String],
     results: Vec<JsonResult<'a>>,
     findings: Vec<Finding>,
+    claims: Vec<Answer>,
+    verdict: Verdict,
     skips: &'a [crate::record::Skip],
 }
 
@@ -88,6 +92,8 @@ pub fn summary_json(file: &RecordFile) -> serde_json::Result<String> {
         biases: &file.run.biases,
         results: results.collect(),
         findings: findings(file, &summary),
+        claims: answers(file, &summary),
+        verdict: judge(file, &summary, Workload::default()),
         skips: &file.skips,
     };
     serde_json::to_string_pretty(&json)

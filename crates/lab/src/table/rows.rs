@@ -45,6 +45,10 @@ pub(super) fn tables(summary: &Summary<'_>, width: usize) -> String {
                 let _ = writeln!(text, "{}\n", drawn(super::safety::columns(&groups), width));
                 continue;
             }
+            // Its cells differ in kind: the claims themselves are listed instead.
+            if experiment == ExperimentId::Claims {
+                continue;
+            }
             let variants: Vec<&str> = places.iter().filter(|place| place.1 == target).map(|place| place.0).collect();
             let title = format!("{experiment}, {}", target_title(target));
             if experiment == ExperimentId::Async {

@@ -246,6 +246,7 @@ pub(crate) fn full(seed: u64) -> RecordFile {
     push_async(rng, &mut file);
     push_safety(rng, &mut file);
     push_errors(rng, &mut file);
+    push_claims(rng, &mut file);
     file.skips = vec![
         Skip {
             experiment: ExperimentId::Access,
@@ -274,11 +275,12 @@ pub(crate) fn full(seed: u64) -> RecordFile {
 
 /// A page that went to disk uncommitted, and what two cures cost.
 pub(crate) fn push_safety(rng: &mut Rng, file: &mut RecordFile) {
-    let like = |contender, rate| Like { contender, threads: 8, depth: 1, rate, fill_rate: rate, ..Like::default() };
+    let like = |contender, rate| Like::steady(contender, 8, 1, rate, 90.0);
     for repeat in 0..3 {
         let like = like("mmap-shared", 64.0);
         let mut sin = timed(rng, spec(ExperimentId::Safety, "sin", "file", &like, repeat), &like);
-        let figures = [("uncommitted_on_disk", 64.0), ("uncommitted_stored", 64.0), ("mlocked", 1.0), ("until_on_disk_s", 0.002)];
+        let figures =
+            [("uncommitted_on_disk", 64.0), ("uncommitted_stored", 64.0), ("mlocked", 1.0), ("until_on_disk_s", 0.002)];
         sin.outcome.figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
         file.cells.push(sin);
     }
@@ -357,6 +359,45 @@ pub(crate) fn push_errors(rng: &mut Rng, file: &mut RecordFile) {
             spec.params.extra.insert("working_set".into(), "67108864".into());
             let mut cell = timed(rng, spec, &like);
             cell.outcome.figures.insert("ns_per_access".into(), ns * (1.0 + rng.f64() * 0.02));
+            file.cells.push(cell);
+        }
+    }
+}
+
+/// Cells of `claims`: in one unit a map copies three times as fast, in the other it does not; a reader makes redb grow.
+fn push_claims(rng: &mut Rng, file: &mut RecordFile) {
+    for repeat in 0..3 {
+        for (unit, gain) in [(4096, 3.0), (1 << 20, 0.9)] {
+            for (contender, rate) in [("mmap-copy", 1e5 * gain), ("mmap-in-place", 2e5 * gain), ("pread-buffered", 1e5)]
+            {
+                let like = Like::steady(contender, 1, 1, rate, 3.0);
+                let mut spec = spec(ExperimentId::Claims, "cached-read", "file", &like, repeat);
+                spec.cache = CacheState::Warm;
+                spec.params.block_bytes = unit;
+                spec.params.extra.insert("unit".into(), format!("{}KiB", unit >> 10));
+                file.cells.push(timed(rng, spec, &like));
+            }
+        }
+        for (pages, ms) in [("1024", 0.2), ("16384", 3.1)] {
+            let like = Like::steady("mmap-private", 1, 1, 100.0, 3.0);
+            let mut spec = spec(ExperimentId::Claims, "private-remap", "file", &like, repeat);
+            spec.params.extra.insert("copied_pages".into(), pages.into());
+            let mut cell = timed(rng, spec, &like);
+            cell.outcome.latency.insert("op".into(), latency(rng, ms * 1e6, 500));
+            file.cells.push(cell);
+        }
+        for (contender, reader, grown) in
+            [("nofault", "none", 1e4), ("nofault", "held", 3e5), ("redb", "none", 2e4), ("redb", "held", 9e7)]
+        {
+            let like = Like::steady(contender, 1, 1, 1e5, 3.0);
+            let mut spec = spec(ExperimentId::Claims, "long-reader", "file", &like, repeat);
+            spec.params.extra = BTreeMap::from([("reader".into(), reader.into()), ("updates".into(), "50000".into())]);
+            let mut cell = timed(rng, spec, &like);
+            cell.outcome.figures = BTreeMap::from([
+                ("grown_bytes".into(), grown),
+                ("used_before_bytes".into(), 3e5),
+                ("memory_bytes".into(), 0.0),
+            ]);
             file.cells.push(cell);
         }
     }

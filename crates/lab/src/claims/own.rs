@@ -1,0 +1,525 @@
+//! The rules that are more than one comparison.
+
+use super::{Decision, Outcome, Records, against, extra, figure, inside, times};
+use crate::findings::best;
+use crate::format::{Unit, bytes, digits};
+use crate::record::{ExperimentId, MemoryMethod};
+use crate::summary::{Family, Group, Metric, Spread, target_title};
+
+const ON_BOTH_TARGETS: &str =
+    "it takes `random` on two targets: as root, `nofault lab random` also measures a RAM-backed device";
+
+fn mapped<'g, 'a>(groups: &[&'g Group<'a>]) -> Vec<&'g Group<'a>> {
+    groups.iter().copied().filter(|group| group.family() == Family::Mapped).collect()
+}
+
+fn explicit<'g, 'a>(groups: &[&'g Group<'a>]) -> Vec<&'g Group<'a>> {
+    groups.iter().copied().filter(|group| group.family().is_explicit()).collect()
+}
+
+/// The groups of one variant of `claims`.
+fn of_variant<'s>(records: &'s Records<'_>, experiment: &str, variant: &str) -> Vec<&'s Group<'s>> {
+    records.of(experiment).filter(|group| group.spec.variant == variant).collect()
+}
+
+fn count_of(group: &Group<'_>, name: &str) -> Option<f64> {
+    extra(group, name)?.parse().ok()
+}
+
+/// Places decided one by one, and the words for each.
+#[derive(Default)]
+struct Places<'s> {
+    outcomes: Vec<Outcome>,
+    texts: Vec<String>,
+    used: Vec<&'s Group<'s>>,
+}
+
+impl<'s> Places<'s> {
+    fn add(&mut self, outcome: Outcome, text: String, used: &[&'s Group<'s>]) {
+        self.outcomes.push(outcome);
+        self.texts.push(text);
+        self.used.extend(used);
+    }
+
+    fn decide(self, missing: &str) -> Decision {
+        if self.outcomes.is_empty() {
+            return Decision::not_measured(missing);
+        }
+        Decision::new(Outcome::all(&self.outcomes), format!("{}.", self.texts.join("; ")), &self.used)
+    }
+}
+
+/// The rate of a map, from the device's rate and the CPU of a fault.
+pub(super) fn predicted(records: &Records<'_>) -> Decision {
+    let at = |target: &str| records.summary.at(ExperimentId::Random, "", target);
+    let (file, ram) = (at("file"), at("ram"));
+    let cpus = f64::from(records.file.run.machine.cpu_count.max(1));
+    let mut places = Places::default();
+    for (here, there, target) in [(&file, &ram, "file"), (&ram, &file, "ram")] {
+        let rate = Metric::OpsPerS;
+        let (Some(map), Some(direct)) = (best(mapped(here), rate), best(explicit(here), rate)) else { continue };
+        let Some(other) = best(mapped(there), rate) else { continue };
+        let (Some(measured), Some(ceiling), Some(cost)) =
+            (map.spread(rate), direct.spread(rate), other.spread(Metric::CpuPerOp))
+        else {
+            continue;
+        };
+        // No more CPUs can work than there are threads.
+        let workers = cpus.min(f64::from(map.spec.params.threads.max(1)));
+        let predicted = ceiling.median.min(workers / cost.median.max(1e-9));
+        let Some(ratio) =
+            measured.over(&Spread { median: predicted, min: predicted, max: predicted, count: measured.count })
+        else {
+            continue;
+        };
+        let text = format!(
+            "{}: predicted {} (device {}, {} of CPU a read), measured {}: {}",
+            target_title(target),
+            rate.unit().show(predicted),
+            rate.unit().show(ceiling.median),
+            Unit::Seconds.show(cost.median),
+            rate.unit().show(measured.median),
+            times(&ratio)
+        );
+        places.add(inside(&ratio, 2.0 / 3.0, 4.0 / 3.0), text, &[map, direct, other]);
+    }
+    places.decide(ON_BOTH_TARGETS)
+}
+
+/// Device bytes for each byte asked, at two values of read-ahead.
+pub(super) fn hint(records: &Records<'_>) -> Decision {
+    let missing = "it takes two values of read-ahead: as root, `nofault lab random --read-ahead-kb 128,1024`";
+    let own_kib = records.file.run.machine.read_ahead_kb.map(|kib| kib as f64);
+    let mut places = Places::default();
+    for (variant, target) in records.summary.places(ExperimentId::Random) {
+        let groups = records.summary.at(ExperimentId::Random, variant, target);
+        let normal: Vec<(f64, &Group<'_>)> = groups
+            .iter()
+            .copied()
+            .filter(|group| group.spec.contender == "mmap-normal")
+            // The machine's own value is known for the file's device only.
+            .filter_map(|group| {
+                let set = count_of(group, "read_ahead_kb").or(own_kib.filter(|_| target == "file"));
+                Some((set?, group))
+            })
+            .collect();
+        for (index, (low_kib, low)) in normal.iter().enumerate() {
+            let same = |other: &&(f64, &Group<'_>)| {
+                other.1.spec.params.threads == low.spec.params.threads && (other.0 - low_kib).abs() > 0.5
+            };
+            let Some((high_kib, high)) = normal[index + 1..].iter().find(same) else { continue };
+            let metric = Metric::Amplification;
+            let (Some(a), Some(b)) = (high.spread(metric), low.spread(metric)) else { continue };
+            let Some(ratio) = a.over(&b) else { continue };
+            let expected = high_kib / low_kib;
+            let share = Spread {
+                median: ratio.median / expected,
+                min: ratio.min / expected,
+                max: ratio.max / expected,
+                count: ratio.count,
+            };
+            let text = format!(
+                "{}, {} threads: {} bytes for each asked at {high_kib:.0} KiB and {} at {low_kib:.0} KiB: {} for {}× the read-ahead",
+                target_title(target),
+                low.spec.params.threads,
+                digits(a.median),
+                digits(b.median),
+                times(&ratio),
+                digits(expected)
+            );
+            places.add(inside(&share, 0.5, 2.0), text, &[high, low]);
+        }
+    }
+    places.decide(missing)
+}
+
+/// The rate after memory was full over that before.
+pub(super) fn collapse(records: &Records<'_>) -> Decision {
+    let mut places = Places::default();
+    for (variant, target) in records.summary.places(ExperimentId::Random) {
+        let groups = records.summary.at(ExperimentId::Random, variant, target);
+        let random = groups.iter().copied().filter(|group| group.spec.contender == "mmap-random");
+        let Some(group) = best(random, Metric::OpsPerS) else { continue };
+        let ratios = group.good.iter().filter_map(|cell| {
+            let outcome = &cell.outcome;
+            let full_at = outcome.full_at_s?;
+            let before = outcome.ticks.iter().filter(|tick| tick.at_s <= full_at);
+            let (ops, seconds) = before.fold((0, 0.0), |(ops, s), tick| (ops + tick.ops, s + tick.elapsed_s));
+            let steady = outcome.steady.as_ref()?;
+            (ops > 0 && seconds > 0.0).then(|| steady.ops as f64 / steady.elapsed_s.max(1e-9) / (ops as f64 / seconds))
+        });
+        let Some(ratio) = Spread::of(ratios) else { continue };
+        let text = format!("{}: {}, {}", target_title(target), group.label(), times(&ratio));
+        places.add(inside(&ratio, 0.0, 0.5), text, &[group]);
+    }
+    places.decide("no cell of `random` filled its memory; `nofault lab random` measures it")
+}
+
+/// What several devices give to a map and to direct I/O.
+pub(super) fn striping(records: &Records<'_>) -> Decision {
+    let metric = Metric::BytesPerS;
+    let summary = records.summary;
+    let mut places = Places::default();
+    for (variant, striped) in summary.places(ExperimentId::Scan).into_iter().filter(|(_, at)| at.contains("striped")) {
+        let single = if striped.contains("ram") { "ram" } else { "file" };
+        let (many, one) =
+            (summary.at(ExperimentId::Scan, variant, striped), summary.at(ExperimentId::Scan, variant, single));
+        let gain = |a: Vec<&'_ Group<'_>>, b: Vec<&'_ Group<'_>>| {
+            let (a, b) = (best(a, metric)?, best(b, metric)?);
+            a.spread(metric)?.over(&b.spread(metric)?)
+        };
+        let (Some(map), Some(direct)) = (gain(mapped(&many), mapped(&one)), gain(explicit(&many), explicit(&one)))
+        else {
+            continue;
+        };
+        let text = format!("{striped}: mmap gains {}, direct I/O {}", times(&map), times(&direct));
+        // Devices that add no bandwidth for anybody decide nothing.
+        let outcome = match inside(&direct, 1.5, f64::INFINITY) {
+            Outcome::Held => inside(&map, 0.0, 1.2),
+            _ => Outcome::Undecided,
+        };
+        places.add(outcome, text, &[]);
+    }
+    places.decide(
+        "it takes a striped scan: `nofault lab scan` with root's RAM-backed devices, or --stripe-over another disk",
+    )
+}
+
+/// kswapd's share of a core where it reclaims.
+pub(super) fn kswapd(records: &Records<'_>) -> Decision {
+    let by_kswapd = |group: &&Group<'_>| {
+        let method = group.spec.memory.method;
+        matches!(method, MemoryMethod::Ballast | MemoryMethod::LargeFile) && group.family() == Family::Mapped
+    };
+    let groups = ["eviction", "scan", "random"].into_iter().flat_map(|name| records.of(name)).filter(by_kswapd);
+    let shares = groups.filter_map(|group| Some((group.spread(Metric::KswapdShare)?, group)));
+    let Some((share, group)) = shares.reduce(|a, b| if b.0.median > a.0.median { b } else { a }) else {
+        return Decision::not_measured(
+            "no map was measured under kswapd: `nofault lab eviction`, or --memory-method ballast (as root)",
+        );
+    };
+    let text = format!(
+        "{} ({}, {}): kswapd uses {} of a core",
+        group.label(),
+        group.spec.experiment,
+        target_title(&group.spec.target.label),
+        share.show(Unit::Percent)
+    );
+    Decision::new(inside(&share, 85.0, f64::INFINITY), format!("{text}."), &[group])
+}
+
+/// How long one synchronous direct read takes.
+pub(super) fn one_thread(records: &Records<'_>) -> Decision {
+    let groups = records.summary.at(ExperimentId::Access, "read", "file");
+    let metric = Metric::Latency("op", 500);
+    let found = groups.into_iter().find(|group| group.spec.contender == "pread-direct");
+    let Some((group, took)) = found.and_then(|group| Some((group, group.spread(metric)?))) else {
+        return Decision::not_measured("`nofault lab access` measures it");
+    };
+    let rate = group.primary().map_or("–".to_owned(), |rate| Unit::PerSecond.show(rate.median));
+    let text = format!(
+        "file: an O_DIRECT read takes {} (median), and one thread makes {rate}; 720 K/s would leave it 1.39 µs. The source contradicts itself: \
+         its own 5 to 15 µs a read allow 67 to 200 K/s.",
+        took.show(Unit::Seconds)
+    );
+    Decision::new(inside(&took, 0.0, 1.39e-6), text, &[group])
+}
+
+/// Cached data: a map against read calls, by size.
+pub(super) fn cached(records: &Records<'_>) -> Decision {
+    let groups = of_variant(records, "claims", crate::experiment::claims::CACHED_READ);
+    let metric = Metric::BytesPerS;
+    let mut places = Places::default();
+    let find = |contender: &str, block: u64| {
+        let same = |group: &&&Group<'_>| group.spec.contender == contender && group.spec.params.block_bytes == block;
+        groups.iter().find(same).copied()
+    };
+    let mut sizes: Vec<u64> = groups.iter().map(|group| group.spec.params.block_bytes).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    for size in sizes {
+        let (Some(copy), Some(read)) = (find("mmap-copy", size), find("pread-buffered", size)) else { continue };
+        let (Some(a), Some(b)) = (copy.spread(metric), read.spread(metric)) else { continue };
+        let Some(ratio) = a.over(&b) else { continue };
+        let in_place = find("mmap-in-place", size).and_then(|group| group.spread(metric)?.over(&b));
+        let in_place = in_place.map_or(String::new(), |ratio| format!(", in place {}", Unit::Ratio.show(ratio.median)));
+        let text = format!("{}: copied out {}{in_place}", bytes(size), times(&ratio));
+        places.add(inside(&ratio, 2.0, f64::INFINITY), text, &[copy, read]);
+    }
+    places.decide("`nofault lab claims` measures it")
+}
+
+/// Mapping calls against threads.
+pub(super) fn calls(records: &Records<'_>) -> Decision {
+    let groups = of_variant(records, "claims", crate::experiment::claims::MAP_CALLS);
+    let metric = Metric::OpsPerS;
+    let find = |contender: &str, threads: u32| {
+        let same = |group: &&&Group<'_>| group.spec.contender == contender && group.spec.params.threads == threads;
+        groups.iter().find(same).copied()
+    };
+    let mut places = Places::default();
+    let mut counts: Vec<u32> =
+        groups.iter().map(|group| group.spec.params.threads).filter(|count| *count > 1).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    for threads in counts {
+        let gain =
+            |contender: &str| find(contender, threads)?.spread(metric)?.over(&find(contender, 1)?.spread(metric)?);
+        let (Some(map), Some(read)) = (gain("mmap-call-one-page"), gain("pread-buffered")) else { continue };
+        let Some(ratio) = map.over(&read) else { continue };
+        let late = |contender: &str| {
+            let spread = find(contender, threads)?.spread(Metric::Latency("op", 990))?;
+            Some(Unit::Seconds.show(spread.median))
+        };
+        let late = |contender: &str| late(contender).unwrap_or("–".into());
+        let text = format!(
+            "{threads} threads make {}× the calls of one where they map, {}× where they read: {}; p99 {} and {}",
+            digits(map.median),
+            digits(read.median),
+            times(&ratio),
+            late("mmap-call-one-page"),
+            late("pread-buffered")
+        );
+        let used: Vec<&Group<'_>> =
+            groups.iter().copied().filter(|g| [1, threads].contains(&g.spec.params.threads)).collect();
+        places.add(inside(&ratio, 0.0, 0.75), text, &used);
+    }
+    places.decide("`nofault lab claims` measures it")
+}
+
+/// The time to map anew against the copies.
+pub(super) fn remap(records: &Records<'_>) -> Decision {
+    let mut groups: Vec<(f64, &Group<'_>)> = of_variant(records, "claims", crate::experiment::claims::PRIVATE_REMAP)
+        .into_iter()
+        .filter_map(|group| Some((count_of(group, "copied_pages")?, group)))
+        .collect();
+    groups.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let metric = Metric::Latency("op", 500);
+    let mut places = Places::default();
+    // The smallest number in which the copies and not the call are what takes the time, and the largest.
+    let from = groups.iter().position(|(count, _)| *count >= 1000.0).unwrap_or(0);
+    if let (Some((few, small)), Some((many, large))) =
+        (groups.get(from.min(groups.len().saturating_sub(2))), groups.last())
+        && many > few
+        && let (Some(a), Some(b)) = (large.spread(metric), small.spread(metric))
+        && let Some(ratio) = a.over(&b)
+    {
+        let expected = many / few;
+        let share = Spread {
+            median: ratio.median / expected,
+            min: ratio.min / expected,
+            max: ratio.max / expected,
+            count: ratio.count,
+        };
+        let text = format!(
+            "{} for {many:.0} copied pages, {} for {few:.0}: {} for {}× the pages",
+            Unit::Seconds.show(a.median),
+            Unit::Seconds.show(b.median),
+            times(&ratio),
+            digits(expected)
+        );
+        places.add(inside(&share, 0.5, 2.0), text, &[large, small]);
+    }
+    places.decide("`nofault lab claims` measures it")
+}
+
+/// Uncached buffered reads against direct ones.
+pub(super) fn dontcache(records: &Records<'_>) -> Decision {
+    let groups = of_variant(records, "claims", crate::experiment::claims::UNCACHED_READ);
+    let mut places = Places::default();
+    for uncached in groups.iter().copied().filter(|group| group.spec.contender == "pread-dontcache") {
+        let same =
+            |group: &&&Group<'_>| group.spec.contender == "pread-direct" && group.spec.params == uncached.spec.params;
+        let Some(direct) = groups.iter().find(same).copied() else { continue };
+        let over = |metric: Metric| uncached.spread(metric)?.over(&direct.spread(metric)?);
+        let (Some(rate), Some(cpu)) = (over(Metric::OpsPerS), over(Metric::CpuPerOp)) else { continue };
+        let outcome = match (inside(&rate, 0.9, f64::INFINITY), inside(&cpu, 0.0, 1.1)) {
+            (Outcome::Held, Outcome::Held) => Outcome::Held,
+            (Outcome::DidNotHold, _) | (_, Outcome::DidNotHold) => Outcome::DidNotHold,
+            _ => Outcome::Undecided,
+        };
+        let size = bytes(uncached.spec.params.block_bytes);
+        let text = format!("{size}: rate {}, CPU a read {}", times(&rate), times(&cpu));
+        places.add(outcome, text, &[uncached, direct]);
+    }
+    places.decide("`nofault lab claims --preset standard` measures it where the kernel has RWF_DONTCACHE (6.14)")
+}
+
+/// Commits through a map against write calls.
+pub(super) fn writable(records: &Records<'_>) -> Decision {
+    let groups = of_variant(records, "claims", crate::experiment::claims::MAP_COMMIT);
+    let mut places = Places::default();
+    for map in groups.iter().copied().filter(|group| group.spec.contender == "mmap-commit") {
+        let same =
+            |group: &&&Group<'_>| group.spec.contender == "pwrite-fdatasync" && group.spec.params == map.spec.params;
+        let Some(write) = groups.iter().find(same).copied() else { continue };
+        let metric = Metric::OpsPerS;
+        let Some(ratio) = map.spread(metric).and_then(|a| a.over(&write.spread(metric)?)) else { continue };
+        let pages = extra(map, "commit_pages").unwrap_or("?");
+        let pages = if pages == "1" { "1 page".to_owned() } else { format!("{pages} pages") };
+        places.add(inside(&ratio, 1.1, f64::INFINITY), format!("{pages} a commit: {}", times(&ratio)), &[map, write]);
+    }
+    places.decide("`nofault lab claims --preset standard` measures it")
+}
+
+/// What a held reader makes each store grow by.
+pub(super) fn readers(records: &Records<'_>) -> Decision {
+    let groups = of_variant(records, "claims", crate::experiment::claims::LONG_READER);
+    let mut places = Places::default();
+    for held in groups.iter().copied().filter(|group| extra(group, "reader") == Some("held")) {
+        let without = groups.iter().copied().find(|group| {
+            group.spec.contender == held.spec.contender
+                && extra(group, "reader") == Some("none")
+                && extra(group, "updates") == extra(held, "updates")
+        });
+        let Some(without) = without else { continue };
+        let (Some(with), Some(base), Some(before)) =
+            (figure(held, "grown_bytes"), figure(without, "grown_bytes"), figure(held, "used_before_bytes"))
+        else {
+            continue;
+        };
+        let share = |grown: f64, other: f64| (grown - other) / before.median.max(1.0);
+        let grown = Spread {
+            median: share(with.median, base.median),
+            min: share(with.min, base.max),
+            max: share(with.max, base.min),
+            count: with.count.min(base.count),
+        };
+        let text = format!(
+            "{}: {} with a reader and {} without, for {} of data: {} of it",
+            held.spec.contender,
+            bytes(with.median as u64),
+            bytes(base.median as u64),
+            bytes(before.median as u64),
+            grown.show(Unit::Ratio)
+        );
+        places.add(inside(&grown, f64::NEG_INFINITY, 0.1), text, &[held, without]);
+    }
+    places.decide("`nofault lab claims` measures it")
+}
+
+/// Lookups at each working set: the mapped file, and the best of the pool's own ways.
+fn translations<'s>(records: &'s Records<'_>) -> Vec<(f64, &'s Group<'s>, &'s Group<'s>)> {
+    let groups = of_variant(records, "translate", "lookup");
+    let mut sets: Vec<f64> = groups.iter().filter_map(|group| count_of(group, "working_set")).collect();
+    sets.sort_by(f64::total_cmp);
+    sets.dedup();
+    let at = |set: f64, wanted: fn(&str) -> bool| {
+        let same = groups.iter().copied().filter(|group| {
+            group.spec.params.threads <= 1
+                && count_of(group, "working_set") == Some(set)
+                && wanted(&group.spec.contender)
+        });
+        best(same, Metric::OpsPerS)
+    };
+    sets.iter()
+        .filter_map(|set| {
+            let map = at(*set, |contender| contender == "mapped")?;
+            Some((*set, at(*set, |contender| !contender.starts_with("mapped"))?, map))
+        })
+        .collect()
+}
+
+/// The pool's translation against the map, at the largest working set.
+pub(super) fn pool(records: &Records<'_>) -> Decision {
+    let mut places = Places::default();
+    if let Some((set, pool, map)) = translations(records).into_iter().next_back()
+        && let Some(ratio) = pool.spread(Metric::OpsPerS).and_then(|a| a.over(&map.spread(Metric::OpsPerS)?))
+    {
+        let text = format!("{}: {}", bytes(set as u64), against(pool, map, Metric::OpsPerS, &ratio));
+        places.add(inside(&ratio, 0.0, 1.0 / 1.3), text, &[pool, map]);
+    }
+    places.decide("`nofault lab translate` measures it")
+}
+
+/// The same at each working set.
+pub(super) fn matches(records: &Records<'_>) -> Decision {
+    let mut places = Places::default();
+    for (set, pool, map) in translations(records) {
+        let Some(ratio) = pool.spread(Metric::OpsPerS).and_then(|a| a.over(&map.spread(Metric::OpsPerS)?)) else {
+            continue;
+        };
+        let text = format!("{}: {} {}", bytes(set as u64), pool.label(), times(&ratio));
+        places.add(inside(&ratio, 0.9, f64::INFINITY), text, &[pool, map]);
+    }
+    places.decide("`nofault lab translate` measures it")
+}
+
+/// Uncommitted bytes on the disk.
+pub(super) fn sin(records: &Records<'_>) -> Decision {
+    let groups = of_variant(records, "safety", "sin");
+    let mut places = Places::default();
+    for group in groups {
+        let Some(found) = figure(group, "uncommitted_on_disk") else { continue };
+        // One page is enough: this is a proof, not a rate.
+        let outcome = if found.max > 0.0 { Outcome::Held } else { Outcome::DidNotHold };
+        places.add(
+            outcome,
+            format!("{}: {} found on disk before the commit", group.label(), digits(found.max)),
+            &[group],
+        );
+    }
+    places.decide("`nofault lab safety` measures it")
+}
+
+fn is_explicit_store(contender: &str) -> bool {
+    ["engine", "nofault", "direct", "uring", "pread", "pool"].iter().any(|word| contender.contains(word))
+}
+
+/// Signals and errors.
+pub(super) fn signals(records: &Records<'_>) -> Decision {
+    let mut places = Places::default();
+    for variant in ["truncated", "read-error"] {
+        for group in of_variant(records, "errors", variant) {
+            let (signals, returned) = (figure(group, "signals"), figure(group, "error_returned"));
+            let (signalled, returned) =
+                (signals.is_some_and(|count| count.max > 0.0), returned.is_some_and(|count| count.min > 0.0));
+            let as_claimed = if is_explicit_store(&group.spec.contender) { returned && !signalled } else { signalled };
+            let outcome = if as_claimed { Outcome::Held } else { Outcome::DidNotHold };
+            let met = match (signalled, returned) {
+                (true, true) => "a signal, turned into an error",
+                (true, false) => "a signal",
+                (false, true) => "an error",
+                (false, false) => "neither signal nor error",
+            };
+            places.add(outcome, format!("{} {variant}: {met}", group.label()), &[group]);
+        }
+    }
+    places.decide("`nofault lab errors` measures it")
+}
+
+/// LMDB's design under crashes, flipped bits and failed reads.
+pub(super) fn crash_proof(records: &Records<'_>) -> Decision {
+    let alike = |group: &&Group<'_>| ["shadow", "lmdb"].iter().any(|name| group.spec.contender.contains(name));
+    let mut places = Places::default();
+    let bad = [
+        ("safety", "lost_commits", "commits lost"),
+        ("safety", "torn_commits", "commits torn"),
+        ("errors", "wrong_answers", "wrong answers"),
+        ("errors", "signals", "signals"),
+    ];
+    for (experiment, name, words) in bad {
+        for group in records.of(experiment).filter(alike) {
+            let Some(count) = figure(group, name) else { continue };
+            let outcome = if count.max > 0.0 { Outcome::DidNotHold } else { Outcome::Held };
+            let text = format!("{} {}: {} {words}", group.label(), group.spec.variant, digits(count.max));
+            places.add(outcome, text, &[group]);
+        }
+    }
+    places.decide("`nofault lab safety errors` measures it")
+}
+
+/// SQLite with a map and without.
+pub(super) fn sqlite(records: &Records<'_>) -> Decision {
+    let groups = of_variant(records, "engines", "ycsb-c");
+    let metric = Metric::OpsPerS;
+    let mut places = Places::default();
+    for map in groups.iter().copied().filter(|group| group.spec.contender == "sqlite-mmap") {
+        let same = |group: &&&Group<'_>| group.spec.contender == "sqlite" && group.spec.params == map.spec.params;
+        let Some(calls) = groups.iter().find(same).copied() else { continue };
+        let Some(ratio) = map.spread(metric).and_then(|a| a.over(&calls.spread(metric)?)) else { continue };
+        let fit = extra(map, "fit").unwrap_or("?");
+        places.add(inside(&ratio, 1.1, f64::INFINITY), format!("{fit}: {}", times(&ratio)), &[map, calls]);
+    }
+    places.decide("`nofault lab engines` built with --features peers measures it")
+}

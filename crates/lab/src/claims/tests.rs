@@ -1,0 +1,60 @@
+//! Claims are whole, and follow the figures in either direction.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+fn spread(min: f64, max: f64, count: usize) -> Spread {
+    Spread { median: f64::midpoint(min, max), min, max, count }
+}
+
+#[test]
+fn every_claim_has_a_name_of_its_own_a_source_a_rule_and_a_sentence() {
+    let ids: BTreeSet<&str> = CLAIMS.iter().map(|claim| claim.id).collect();
+    assert_eq!(ids.len(), CLAIMS.len());
+    for claim in CLAIMS {
+        assert!(claim.hypothesis.ends_with('.') && !claim.source.is_empty() && !claim.rule.is_empty(), "{claim:?}");
+        assert!(claim.id.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'), "{claim:?}");
+    }
+}
+
+#[test]
+fn the_page_of_claims_has_each_as_it_is_tried() {
+    let page = include_str!("../../../../docs/claims.md");
+    for claim in CLAIMS {
+        let line = format!(
+            "| `{}` | {} — {} | `{}` | {} |",
+            claim.id, claim.hypothesis, claim.source, claim.experiment, claim.rule
+        );
+        assert!(page.contains(&line), "docs/claims.md must have the line\n{line}");
+    }
+}
+
+#[test]
+fn a_bound_is_met_missed_or_crossed() {
+    for (low, high, count, outcome) in [
+        (0.4, 0.6, 3, Outcome::Held),
+        (0.7, 0.9, 3, Outcome::DidNotHold),
+        (0.1, 0.2, 2, Outcome::DidNotHold),
+        (0.6, 0.7, 3, Outcome::Undecided),
+        (0.5, 0.5, 1, Outcome::Undecided),
+    ] {
+        assert_eq!(inside(&spread(low, high, count), 0.35, 0.65), outcome, "{low} {high} {count}");
+    }
+}
+
+#[test]
+fn several_places_make_one_answer() {
+    use Outcome::{DidNotHold, Held, InPart, NotMeasured, Undecided};
+    for (outcomes, together) in [
+        (vec![], NotMeasured),
+        (vec![Held, Held], Held),
+        (vec![DidNotHold], DidNotHold),
+        (vec![Held, DidNotHold], InPart),
+        (vec![Held, Undecided], Undecided),
+        (vec![Undecided, DidNotHold], Undecided),
+        (vec![Held, Undecided, DidNotHold], InPart),
+    ] {
+        assert_eq!(Outcome::all(&outcomes), together, "{outcomes:?}");
+    }
+}

@@ -1,0 +1,100 @@
+//! Durable changes of pages: stored in a writable map and synced with msync, as LMDB does under MDB_WRITEMAP, or written with
+//! `pwrite` and synced with fdatasync, as it does by default. The file has no name, so nothing of it can be left behind.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Instant;
+
+use nofault_io::mapped::{MappedFile, Protection, SyncMode};
+
+use super::{folder_of, number, run_timed};
+use crate::contender::unknown;
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiment::Context;
+use crate::measure::{Work, Worker};
+use crate::record::{CellSpec, Outcome};
+use crate::workload::{PAGE_BYTES, first_word};
+
+/// By the means of writing.
+pub(super) const CONTENDERS: [&str; 2] = ["mmap-commit", "pwrite-fdatasync"];
+
+/// Pages of the file: 64 MiB.
+const PAGES: u64 = 16 << 10;
+
+/// Measures one contender: `op` is a commit, `sync` the call that makes it durable.
+pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let count = number(spec, "commit_pages")?;
+    if !(1..=PAGES).contains(&count) {
+        let message = format!("{}: {count} pages a commit: must be 1 to {PAGES}", spec.key());
+        return Err(LabError::new(LabErrorKind::Usage, message));
+    }
+    let through_map = match spec.contender.as_str() {
+        "mmap-commit" => true,
+        "pwrite-fdatasync" => false,
+        _ => return Err(unknown(spec)),
+    };
+    let file = nameless(&folder_of(spec))?;
+    let failed = |what: &'static str| move |error: std::io::Error| LabError::system(what, &error);
+    // Written and synced once: what is timed changes blocks that are there.
+    for start in (0..PAGES).step_by(256) {
+        file.write_all_at(&vec![0; 256 * PAGE_BYTES], start * PAGE_BYTES as u64).map_err(failed("fill a file"))?;
+    }
+    file.sync_all().map_err(failed("sync a file"))?;
+    let file = &file;
+    let seed = spec.seed;
+    let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
+        // SAFETY: the file has no name, so nobody else can open it, and this work alone changes it: through this map, or by
+        // calls while no slice of the map is alive.
+        let mut map = unsafe { MappedFile::map(file, Protection::Shared, 0..PAGES * PAGE_BYTES as u64) }?;
+        let mut expected = vec![0_u64; PAGES as usize];
+        let mut chance = fastrand::Rng::with_seed(seed);
+        let mut page = vec![7_u8; PAGE_BYTES];
+        let mut next = 1_u64;
+        worker.start();
+        while worker.running() {
+            let before = Instant::now();
+            for _ in 0..count {
+                let number = chance.usize(0..PAGES as usize);
+                page[..8].copy_from_slice(&next.to_le_bytes());
+                let at = number * PAGE_BYTES;
+                if through_map {
+                    map.guarded_mut(at..at + PAGE_BYTES, |bytes| bytes.copy_from_slice(&page))?;
+                } else {
+                    file.write_all_at(&page, at as u64).map_err(failed("write a page"))?;
+                }
+                expected[number] = next;
+                next += 1;
+            }
+            let synced = Instant::now();
+            if through_map {
+                map.sync(0..map.len_bytes(), SyncMode::Wait)?;
+            } else {
+                file.sync_data().map_err(failed("fdatasync"))?;
+            }
+            worker.latency("sync", synced.elapsed());
+            worker.latency("op", before.elapsed());
+            worker.done(1, count * PAGE_BYTES as u64);
+        }
+        for (number, word) in expected.iter().enumerate() {
+            file.read_exact_at(&mut page, (number * PAGE_BYTES) as u64).map_err(failed("read a page back"))?;
+            worker.verified(first_word(&page) == *word);
+        }
+        Ok(())
+    });
+    run_timed(spec, vec![work], context)
+}
+
+/// A file in `folder` that has no name, or lost it at once where the file system has no such files.
+fn nameless(folder: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    if let Ok(file) = options.clone().custom_flags(libc::O_TMPFILE).open(folder) {
+        return Ok(file);
+    }
+    let path = folder.join(format!("nofault-lab-nameless.{}", std::process::id()));
+    let failed = |error| LabError::system(format!("make {}", path.display()), &error);
+    let file = options.create_new(true).open(&path).map_err(failed)?;
+    std::fs::remove_file(&path).map_err(failed)?;
+    Ok(file)
+}

@@ -1,0 +1,53 @@
+//! A private view of a file in which pages were changed, mapped anew to drop the copies: what MongoDB's MMAPv1 did every two
+//! seconds, with all its threads waiting.
+
+use std::fs::File;
+use std::time::Instant;
+
+use super::raw_map::RawMap;
+use super::{number, only_path, run_timed};
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiment::Context;
+use crate::measure::{Work, Worker};
+use crate::record::{CellSpec, Outcome};
+use crate::workload::{Layout, PAGE_BYTES};
+
+/// Measures it: `op` is mapping anew, `touch_again` the first touch of all the pages that were copies, `copy` making them.
+pub(super) fn execute(spec: &CellSpec, layout: &Layout, context: &mut Context<'_>) -> Result<Outcome> {
+    if spec.contender != "mmap-private" {
+        return Err(crate::contender::unknown(spec));
+    }
+    let path = only_path(spec, layout)?;
+    let copied = usize::try_from(number(spec, "copied_pages")?).unwrap_or(usize::MAX);
+    // The first page of the file is the lab's own.
+    let pages = (layout.file_bytes() as usize / PAGE_BYTES).saturating_sub(1);
+    if copied == 0 || copied > pages {
+        let message = format!("{}: {copied} pages to be copied of {pages}", spec.key());
+        return Err(LabError::new(LabErrorKind::Usage, message));
+    }
+    let file = File::open(path).map_err(|error| LabError::system(format!("open {}", path.display()), &error))?;
+    let file = &file;
+    let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
+        let mut map = RawMap::map(file, PAGE_BYTES as u64, pages * PAGE_BYTES, true)?;
+        // Spread over the whole view, as updates are.
+        let at = |number: usize| number * pages / copied;
+        worker.start();
+        while worker.running() {
+            let before = Instant::now();
+            (0..copied).for_each(|number| map.change(at(number), u64::MAX));
+            worker.latency("copy", before.elapsed());
+            let before = Instant::now();
+            map.map_again()?;
+            worker.latency("op", before.elapsed());
+            let before = Instant::now();
+            for number in 0..copied {
+                let offset_bytes = ((at(number) + 1) * PAGE_BYTES) as u64;
+                worker.verified(layout.is_right_word(map.word(at(number)), offset_bytes));
+            }
+            worker.latency("touch_again", before.elapsed());
+            worker.done(1, (copied * PAGE_BYTES) as u64);
+        }
+        Ok(())
+    });
+    run_timed(spec, vec![work], context)
+}

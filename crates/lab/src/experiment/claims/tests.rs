@@ -1,0 +1,106 @@
+//! Every cell runs tiny, in this process, on real files, and finds what must be there.
+
+use std::sync::atomic::AtomicBool;
+
+use nofault_io::counters::Watch;
+
+use super::*;
+use crate::config::Preset;
+use crate::machine::data::{self, Wanted};
+
+fn available(folder: &Path) -> Available {
+    let make = |name: &str, data_bytes: u64| {
+        let wanted = Wanted { seed: 5, data_bytes };
+        data::ensure_file(&folder.join(name), wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap()
+    };
+    Available {
+        async_files: make("small.data", 4 << 20),
+        file: make("large.data", 8 << 20),
+        // Named so that the cells are planned; nothing enforces it here.
+        memory: MemoryLimit { method: MemoryMethod::LargeFile, bytes: 4 << 20 },
+        ..Available::default()
+    }
+}
+
+fn config() -> Config {
+    let mut config = Config::preset(Preset::Standard);
+    config.claims.cell_s = 0.05;
+    config.claims.unit_bytes = vec![4096, 1 << 20];
+    config.claims.map_threads = vec![3];
+    config.claims.copied_pages = vec![8, 512];
+    config.claims.commit_pages = vec![1, 64];
+    config.claims.reader_updates = 3_000;
+    config.claims.reader_keys = 200;
+    config
+}
+
+fn run(spec: &CellSpec) -> Result<Outcome> {
+    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+    execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
+}
+
+#[test]
+fn every_planned_cell_measures_and_verifies_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let cells = plan(&config(), &available(folder.path())).cells;
+    let variants = [CACHED_READ, MAP_CALLS, PRIVATE_REMAP, LONG_READER, MAP_COMMIT, UNCACHED_READ];
+    for variant in variants {
+        assert!(cells.iter().any(|cell| cell.variant == variant), "{variant}");
+    }
+    for spec in &cells {
+        let outcome = match run(spec) {
+            Err(error) if error.kind() == LabErrorKind::Unsupported => {
+                println!("not tested: {}: {error}", spec.key());
+                continue;
+            }
+            outcome => outcome.unwrap_or_else(|error| panic!("{}: {error}", spec.key())),
+        };
+        // A sync may take longer than the cell: that something was verified is all that must be.
+        assert!(outcome.checks.verified > 0, "{}: {outcome:?}", spec.key());
+        assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{}", spec.key());
+    }
+    let mut left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["large.data", "small.data"]);
+}
+
+#[test]
+fn a_private_map_drops_its_copies_when_it_is_mapped_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    std::fs::write(&path, vec![9; 3 * PAGE_BYTES]).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    let mut map = raw_map::RawMap::map(&file, PAGE_BYTES as u64, 2 * PAGE_BYTES, true).unwrap();
+    let word = u64::from_le_bytes([9; 8]);
+    map.change(1, 1);
+    assert_eq!((map.word(0), map.word(1)), (word, 1));
+    map.map_again().unwrap();
+    assert_eq!((map.word(0), map.word(1)), (word, word));
+    assert_eq!(std::fs::read(&path).unwrap(), vec![9; 3 * PAGE_BYTES], "the file never saw it");
+}
+
+#[test]
+fn a_first_answer_leaves_out_what_takes_long_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = plan(&Config::preset(Preset::Quick), &available(folder.path()));
+    assert!(plan.cells.iter().all(|cell| ![UNCACHED_READ, MAP_COMMIT].contains(&cell.variant.as_str())));
+    assert!(plan.skips.iter().any(|skip| skip.reason.contains("standard")));
+}
+
+#[test]
+fn what_is_unknown_or_makes_no_sense_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let cells = plan(&config(), &available(folder.path())).cells;
+    for variant in [CACHED_READ, MAP_CALLS, PRIVATE_REMAP, LONG_READER, MAP_COMMIT, UNCACHED_READ, "nothing"] {
+        let like = cells.iter().find(|cell| cell.variant == variant).unwrap_or(&cells[0]);
+        let spec = CellSpec { contender: "nobody".into(), variant: variant.into(), ..like.clone() };
+        assert_eq!(run(&spec).unwrap_err().kind(), LabErrorKind::Usage, "{variant}");
+    }
+    for (variant, name, value) in
+        [(PRIVATE_REMAP, "copied_pages", "0"), (MAP_COMMIT, "commit_pages", "many"), (LONG_READER, "keys", "0")]
+    {
+        let mut spec = cells.iter().find(|cell| cell.variant == variant).unwrap().clone();
+        spec.params.extra.insert(name.into(), value.into());
+        assert_eq!(run(&spec).unwrap_err().kind(), LabErrorKind::Usage, "{variant}");
+    }
+}

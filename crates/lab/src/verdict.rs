@@ -1,0 +1,366 @@
+//! Whether to page *this* database through mmap on *this* machine: the paper's decision rules, applied to records and to what
+//! the user says of the workload.
+//!
+//! The paper: do not use mmap if you (1) need updates that are safe in transactions, (2) must not stall on slow I/O, or must control what
+//! is in memory, (3) care about error handling and right answers, (4) need high throughput on fast storage. Maybe use it if
+//! (5) the working set fits in memory and is only read. Each is a rule here; each rule looks for its evidence in the records.
+//!
+//! Kept true by: a rule without evidence gives no reason, only a line of what was not measured; without any evidence there is
+//! no recommendation; a comparison that the repeats do not bear out never decides.
+
+mod rules;
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::claims::Records;
+use crate::record::file::RecordFile;
+use crate::summary::Summary;
+
+/// What the user says of the workload; `None` where nothing was said.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Workload {
+    /// Nothing is ever written.
+    pub read_only: Option<bool>,
+    /// All that is used fits in memory.
+    pub fits_in_memory: Option<bool>,
+    /// Threads that use the database at the same time.
+    pub threads: Option<u32>,
+    /// A slow answer now and then is a problem.
+    pub latency_matters: Option<bool>,
+    /// Several changes must happen together or not at all, and survive a crash.
+    pub needs_transactions: Option<bool>,
+}
+
+impl Workload {
+    /// The usual case for what was not said: larger than memory, updated in transactions, answers awaited.
+    fn assumed(self) -> Self {
+        let read_only = self.read_only.unwrap_or(false);
+        Self {
+            read_only: Some(read_only),
+            fits_in_memory: Some(self.fits_in_memory.unwrap_or(false)),
+            threads: self.threads,
+            latency_matters: Some(self.latency_matters.unwrap_or(true)),
+            needs_transactions: Some(self.needs_transactions.unwrap_or(!read_only)),
+        }
+    }
+
+    /// In words.
+    pub fn words(&self) -> String {
+        let said = |value: Option<bool>, yes: &str, no: &str| match value {
+            Some(true) => Some(yes.to_owned()),
+            Some(false) => Some(no.to_owned()),
+            None => None,
+        };
+        let parts = [
+            said(self.fits_in_memory, "fits in memory", "larger than memory"),
+            said(self.read_only, "only read", "updated"),
+            said(self.needs_transactions, "in transactions", "without transactions"),
+            said(self.latency_matters, "slow answers matter", "slow answers do not matter"),
+            self.threads.map(|count| if count == 1 { "one thread".to_owned() } else { format!("{count} threads") }),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+
+    fn is_whole(&self) -> bool {
+        [self.read_only, self.fits_in_memory].iter().all(Option::is_some)
+    }
+}
+
+/// What a rule's evidence speaks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// Against mmap.
+    Against,
+    /// For mmap.
+    For,
+    /// For neither: no difference that matters, or none that the repeats bear out.
+    Neither,
+}
+
+/// A rule's evidence.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Reason {
+    /// The paper's rule, in short: `safe updates`.
+    pub rule: &'static str,
+    /// What it speaks for.
+    pub side: Side,
+    /// The figures with their spread.
+    pub text: String,
+    /// Keys of the cells it rests on.
+    pub cells: Vec<String>,
+    /// Fewest repeats behind it; a proof (bytes found on the disk) counts as enough.
+    #[serde(skip)]
+    repeats: usize,
+    /// Whether it was measured on the storage in question, not only on a RAM-backed device.
+    #[serde(skip)]
+    at_home: bool,
+}
+
+/// The recommendation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Advice {
+    /// Explicit I/O and a buffer pool.
+    Explicit,
+    /// A map will do.
+    Map,
+    /// The records show no reason for either.
+    Either,
+    /// There is no evidence.
+    NoAnswer,
+}
+
+/// How sure it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sure {
+    /// There is no answer to be sure of.
+    Nothing,
+    /// One rule, two repeats, or a noisy machine.
+    Little,
+    /// What decides was measured here and borne out; other rules were not measured.
+    Fairly,
+    /// Every rule that applies was measured here and borne out.
+    Very,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verdict {
+    /// What the user said.
+    pub said: Workload,
+    /// What was taken for it where nothing was said.
+    pub assumed: Workload,
+    /// The recommendation.
+    pub advice: Advice,
+    /// In one sentence.
+    pub headline: String,
+    /// The rules that apply, with their evidence; the deciding ones first.
+    pub reasons: Vec<Reason>,
+    /// Rules that apply and have no evidence, with what would measure them.
+    pub not_measured: Vec<String>,
+    /// How sure.
+    pub sure: Sure,
+    /// Why no surer.
+    pub why_no_surer: Vec<String>,
+    /// The answer for a read-only workload in memory, where the user said neither; one sentence.
+    pub otherwise: Option<String>,
+}
+
+/// Judges from records alone.
+pub fn judge(file: &RecordFile, summary: &Summary<'_>, said: Workload) -> Verdict {
+    let records = Records { file, summary };
+    let mut verdict = judge_as(&records, said, said.assumed());
+    let other = Workload { read_only: Some(true), fits_in_memory: Some(true), needs_transactions: Some(false), ..said };
+    if !said.is_whole() && said.read_only != Some(false) && said.fits_in_memory != Some(false) {
+        let other = judge_as(&records, other, other.assumed());
+        let why = other.reasons.iter().find(|reason| reason.side != Side::Neither).map(|reason| reason.text.as_str());
+        let why = why.map_or(String::new(), |why| format!(" {}", upper(why)));
+        verdict.otherwise = Some(match other.advice {
+            Advice::NoAnswer => "No answer for a database that fits in memory and is only read: these records measure nothing of the kind.".into(),
+            _ => format!("If it fits in memory and is only read: {}{why}", lower(&other.headline)),
+        });
+    }
+    verdict
+}
+
+fn judge_as(records: &Records<'_>, said: Workload, assumed: Workload) -> Verdict {
+    let mut found = rules::apply(records, &assumed);
+    let sides: Vec<Side> = found.reasons.iter().map(|reason| reason.side).collect();
+    let decides = |side: Side| sides.contains(&side);
+    let may_map = assumed.read_only == Some(true) && assumed.fits_in_memory == Some(true);
+    let advice = match (decides(Side::Against), decides(Side::For)) {
+        _ if found.reasons.is_empty() => Advice::NoAnswer,
+        // The paper's "maybe": what speaks against it is then a price, and named.
+        (true, true) if may_map => Advice::Map,
+        (true, _) => Advice::Explicit,
+        (false, true) => Advice::Map,
+        (false, false) => Advice::Either,
+    };
+    let deciding = match advice {
+        Advice::Explicit => Side::Against,
+        Advice::Map => Side::For,
+        _ => Side::Neither,
+    };
+    found.reasons.sort_by_key(|reason| match reason.side {
+        side if side == deciding => 0,
+        Side::Neither => 2,
+        _ => 1,
+    });
+    let (sure, why_no_surer) = how_sure(records, advice, deciding, &found);
+    Verdict {
+        said,
+        assumed,
+        advice,
+        headline: headline(advice, decides(Side::Against)).into(),
+        reasons: found.reasons,
+        not_measured: found.not_measured,
+        sure,
+        why_no_surer,
+        otherwise: None,
+    }
+}
+
+fn headline(advice: Advice, has_price: bool) -> &'static str {
+    match advice {
+        Advice::Map if has_price => {
+            "A map will do for this database on this machine, if you can live with what speaks against it."
+        }
+        Advice::Explicit => {
+            "Do not page this database through mmap on this machine: use explicit I/O and a buffer pool."
+        }
+        Advice::Map => "A map will do for this database on this machine.",
+        Advice::Either => {
+            "These records show no reason to prefer either: what decides is what you would rather maintain."
+        }
+        Advice::NoAnswer => "No answer: these records hold no evidence for this workload.",
+    }
+}
+
+fn lower(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    letters.next().map_or(String::new(), |first| first.to_lowercase().chain(letters).collect())
+}
+
+fn upper(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// Others may use this share of a cell's CPU time before it counts as noisy; the cells say it themselves.
+const NOISY: &str = "others used";
+
+fn how_sure(records: &Records<'_>, advice: Advice, deciding: Side, found: &rules::Found) -> (Sure, Vec<String>) {
+    if advice == Advice::NoAnswer {
+        return (Sure::Nothing, Vec::new());
+    }
+    let mut why = Vec::new();
+    let mut sure = Sure::Very;
+    let mut at_most = |limit: Sure, reason: String| {
+        sure = sure.min(limit);
+        why.push(reason);
+    };
+    let decisive: Vec<&Reason> = found.reasons.iter().filter(|reason| reason.side == deciding).collect();
+    if advice == Advice::Either {
+        at_most(Sure::Little, "nothing that was measured decides".into());
+    }
+    if !found.not_measured.is_empty() {
+        let count = found.not_measured.len();
+        at_most(
+            Sure::Fairly,
+            format!("{count} of the rules that apply {} not measured", if count == 1 { "was" } else { "were" }),
+        );
+    }
+    if decisive.iter().all(|reason| reason.repeats < 3) && !decisive.is_empty() {
+        at_most(Sure::Fairly, "no deciding figure has three repeats (--preset standard has)".into());
+    }
+    if decisive.len() == 1 {
+        at_most(Sure::Fairly, "one rule alone decides".into());
+    }
+    if !decisive.is_empty() && decisive.iter().all(|reason| !reason.at_home) {
+        at_most(Sure::Little, "only the RAM-backed device decides, not the storage in question".into());
+    }
+    let cells: Vec<_> = records.summary.groups.iter().flat_map(|group| &group.good).collect();
+    let noisy = cells.iter().filter(|cell| cell.outcome.warnings.iter().any(|text| text.contains(NOISY))).count();
+    if noisy * 4 > cells.len() {
+        at_most(
+            Sure::Little,
+            format!("the machine was not quiet: others worked during {noisy} of {} cells", cells.len()),
+        );
+    }
+    if !records.file.is_complete() {
+        at_most(Sure::Little, format!("the run is not complete ({})", records.file.incomplete_reason()));
+    }
+    (sure, why)
+}
+
+impl Sure {
+    /// For people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Nothing => "no answer",
+            Self::Little => "not very sure",
+            Self::Fairly => "fairly sure",
+            Self::Very => "sure",
+        }
+    }
+}
+
+impl Side {
+    /// For people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Against => "against mmap",
+            Self::For => "for mmap",
+            Self::Neither => "for neither",
+        }
+    }
+}
+
+impl Verdict {
+    /// Beside how many reasons the verdict is still read at the end of a run.
+    const SHORT: usize = 3;
+
+    /// What was assumed and not said, in words; empty where all was said.
+    pub fn assumptions(&self) -> String {
+        let only = |said: Option<bool>, assumed: Option<bool>| if said.is_none() { assumed } else { None };
+        Workload {
+            read_only: only(self.said.read_only, self.assumed.read_only),
+            fits_in_memory: only(self.said.fits_in_memory, self.assumed.fits_in_memory),
+            threads: None,
+            latency_matters: only(self.said.latency_matters, self.assumed.latency_matters),
+            needs_transactions: only(self.said.needs_transactions, self.assumed.needs_transactions),
+        }
+        .words()
+    }
+
+    /// The lines for a terminal: the mark of each, and its sentence. `short` keeps the first reasons and counts the rest.
+    pub fn lines(&self, short: bool) -> Vec<(&'static str, String)> {
+        let mut lines = vec![("==", self.headline.clone())];
+        let mut workload = String::new();
+        if !self.said.words().is_empty() {
+            let _ = write!(workload, "You said: {}. ", self.said.words());
+        }
+        if !self.assumptions().is_empty() {
+            let _ = write!(workload, "Assumed: {}.", self.assumptions());
+        }
+        lines.push(("  ", workload.trim_end().to_owned()));
+        let shown = if short { Self::SHORT } else { usize::MAX };
+        for reason in self.reasons.iter().take(shown) {
+            let mark = match reason.side {
+                Side::Against => " -",
+                Side::For => " +",
+                Side::Neither => " =",
+            };
+            lines.push((mark, format!("{}: {}", reason.rule, reason.text)));
+        }
+        if let Some(more) = self.reasons.len().checked_sub(shown).filter(|more| *more > 0) {
+            lines.push(("  ", format!("{more} more figures are in the report.")));
+        }
+        if short && !self.not_measured.is_empty() {
+            let first = |missing: &String| missing.split("; `").next().unwrap_or_default().to_owned();
+            let all: Vec<String> = self.not_measured.iter().map(first).collect();
+            lines.push((" ?", format!("not measured: {}", all.join("; "))));
+        } else {
+            lines.extend(self.not_measured.iter().map(|missing| (" ?", format!("not measured: {missing}"))));
+        }
+        if let Some(otherwise) = &self.otherwise {
+            lines.push(("  ", otherwise.clone()));
+        }
+        if self.advice != Advice::NoAnswer {
+            let why = if self.why_no_surer.is_empty() {
+                String::new()
+            } else {
+                format!(": {}", self.why_no_surer.join("; "))
+            };
+            lines.push(("  ", format!("How sure: {}{why}.", self.sure.words())));
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests;
