@@ -262,6 +262,10 @@ pub(crate) struct BenchArguments {
     /// Memory of the databases that do not fit; an eighth of --size by default, and at least 1 MiB.
     #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
     pub(crate) cache: Option<u64>,
+    /// Memory, page cache included, of the processes that work out of core, where a memory cgroup may be made; an eighth and
+    /// 64 MiB more than --cache by default.
+    #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
+    pub(crate) limit: Option<u64>,
     /// Bytes of a value, as in 100,1000.
     #[arg(long, value_delimiter = ',', default_value = "100,1000", value_name = "BYTES", value_parser = clap::value_parser!(u32).range(16..=65536))]
     pub(crate) values: Vec<u32>,
@@ -283,4 +287,7 @@ pub(crate) struct BenchArguments {
     /// No progress on standard error.
     #[arg(long, short)]
     pub(crate) quiet: bool,
+    /// How the benchmark calls itself.
+    #[arg(long, hide = true)]
+    pub(crate) child: bool,
 }

@@ -113,7 +113,8 @@ pub(crate) enum LabCommand {
 /// The flags of a run. Each changes one value of the preset or of the configuration file.
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// Which experiments: random, scan, async, access, errors, claims. All by default.
+    /// Which experiments: random, scan, async, access, safety, stalls, errors, eviction, translate, engines, claims. Those of
+    /// the preset by default.
     #[arg(value_name = "EXPERIMENT")]
     experiments: Vec<String>,
     /// How thorough: quick (about two minutes), standard (sweeps and repeats), paper (its sizes and durations).
@@ -270,6 +271,10 @@ impl RunArguments {
             config.scan.cell_s = seconds;
             config.access.cell_s = seconds;
             config.errors.cell_s = seconds;
+            config.engines.cell_s = seconds;
+            config.eviction.cell_s = seconds;
+            config.translate.cell_s = seconds;
+            config.stalls.cell_s = seconds;
             config.claims.cell_s = seconds;
         }
         config.validate()?;

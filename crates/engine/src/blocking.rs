@@ -224,7 +224,7 @@ impl Table {
     /// # Errors
     /// As there.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        block_on(self.0.get_in(Mode::Blocking, key.as_ref()))
+        self.0.get_blocking(key.as_ref())
     }
 
     /// Reads many keys at one moment. See [`db::Table::get_many`].
@@ -333,6 +333,12 @@ impl Range {
     #[must_use]
     pub fn rev(self) -> Self {
         Self(self.0.rev())
+    }
+
+    /// At most so many leaves are asked for before they are needed. See [`db::Range::read_ahead_max`].
+    #[must_use]
+    pub fn read_ahead_max(self, leaves: usize) -> Self {
+        Self(self.0.read_ahead_max(leaves))
     }
 }
 

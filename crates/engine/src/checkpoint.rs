@@ -29,8 +29,8 @@ use crate::pager::{CheckpointPlace, NodeToWrite, Pager};
 use crate::pages::{Snapshot as _, Store as _};
 use crate::wal::Log;
 
-/// Pages, or nodes, written at a time.
-const BATCH: usize = 128;
+/// Pages, or nodes, written at a time: a few large operations side by side.
+const BATCH: usize = 512;
 
 /// Makes checkpoints of one database.
 pub(crate) struct Checkpointer {

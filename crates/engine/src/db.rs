@@ -9,6 +9,7 @@
 mod bounds;
 mod bulk;
 mod commit;
+mod completions;
 mod core;
 mod open;
 mod scan;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 use nofault_io::disk::{Directory, DiskInfo};
 
 use self::bounds::{range_of, range_of_prefix};
+pub use self::completions::Completions;
 use self::core::Core;
 use self::open::Owner;
 pub(crate) use self::open::{backup as backup_blocking, create as create_blocking, open as open_blocking};
@@ -43,7 +45,7 @@ use crate::pager::Pager;
 pub use crate::pager::{PoolStats, ReaderInfo};
 use crate::pages::{Durability, Store};
 use crate::settings::Settings;
-use crate::tree::Tree;
+use crate::tree::{Found, Tree};
 use crate::txn::{Commit, Op};
 use crate::wal::Log;
 pub use crate::wal::LogStats;
@@ -393,8 +395,13 @@ impl Table {
         thread::run("nofault-load", move || table.bulk_load_blocking(entries)).await?
     }
 
-    pub(crate) async fn get_in(&self, mode: Mode, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.db.core.get(mode, self.tree, key).await
+    /// Without a future where everything is in memory, which is nearly always.
+    pub(crate) fn get_blocking(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        match self.db.core.look(self.tree, key) {
+            Ok(None) => Ok(None),
+            Ok(Some(Found::Inline(value))) => Ok(Some(value)),
+            looked => crate::gate::block_on(self.db.core.get_after(Mode::Blocking, self.tree, key, looked)),
+        }
     }
 
     pub(crate) async fn get_many_in(&self, mode: Mode, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {

@@ -52,7 +52,7 @@ use self::epochs::Epochs;
 pub(crate) use self::evict::CheckpointPlace;
 pub(crate) use self::frames::Frames;
 use self::frames::OwnedFrame;
-pub(crate) use self::keeper::Keeper;
+pub(crate) use self::keeper::{Keeper, ReadCompletions};
 pub(crate) use self::map::Map;
 use self::page_ids::PageIds;
 pub use self::registry::ReaderInfo;
@@ -328,8 +328,10 @@ impl Store for Pager {
     }
 
     fn prefetch(&self, pages: &[Missing]) {
+        // What is not free now soon is: the keeper makes room as reads ask for it. But a walk must not fill the pool.
         let spare = self.0.frames.free_count().saturating_sub(self.0.frames.reserve());
-        for missing in pages.iter().take(spare) {
+        let most = if self.0.keeper.is_running() { spare.max(self.0.frames.count() / 8) } else { spare };
+        for missing in pages.iter().take(most) {
             self.0.ask(*missing, None);
         }
     }

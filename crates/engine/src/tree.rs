@@ -8,6 +8,7 @@
 
 pub(crate) mod build;
 pub(crate) mod overflow;
+pub(crate) mod packed;
 pub(crate) mod write;
 
 #[cfg(test)]
@@ -36,13 +37,32 @@ pub(crate) enum Found {
     Overflow(OverflowRef),
 }
 
-impl From<Cell<'_>> for Found {
-    fn from(cell: Cell<'_>) -> Self {
-        match cell {
-            Cell::Inline(value) => Self::Inline(value.to_vec()),
-            Cell::Overflow(to) => Self::Overflow(to),
+impl From<Held<'_>> for Found {
+    fn from(held: Held<'_>) -> Self {
+        match held {
+            Held::Here(value) => Self::Inline(value.to_vec()),
+            Held::Overflow(to) => Self::Overflow(to),
         }
     }
+}
+
+/// A value where it lies: in its leaf or in a page of values, or in pages of its own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Held<'a> {
+    /// The value.
+    Here(&'a [u8]),
+    /// To be read from overflow pages.
+    Overflow(OverflowRef),
+}
+
+/// Shows `look` the value of a cell.
+#[inline]
+pub(crate) fn with_value<P: Pages, R>(pages: &P, cell: Cell<'_>, look: impl FnOnce(Held<'_>) -> R) -> Attempt<R> {
+    Ok(match cell {
+        Cell::Inline(value) => look(Held::Here(value)),
+        Cell::Overflow(to) => look(Held::Overflow(to)),
+        Cell::Packed(at) => look(Held::Here(packed::value(at, &pages.page(at.page)?)?)),
+    })
 }
 
 /// Keys from `start` on and below `end`; to the end of the table without one.
@@ -76,6 +96,9 @@ pub(crate) enum Direction {
     Reverse,
 }
 
+/// How many of the leaves to come are looked into, if they are in memory, for pages of values.
+const LEAVES_LOOKED_INTO: usize = 4;
+
 /// Entries of one leaf, copied out, in the order of the scan.
 #[derive(Debug, Default)]
 pub(crate) struct Chunk {
@@ -100,13 +123,35 @@ impl Chunk {
     }
 
     /// Entry `index`: its key and its value.
-    pub(crate) fn entry(&self, index: usize) -> (&[u8], Cell<'_>) {
+    pub(crate) fn entry(&self, index: usize) -> (&[u8], Held<'_>) {
         let entry = &self.entries[index];
-        let cell = match entry.overflow {
-            Some(to) => Cell::Overflow(to),
-            None => Cell::Inline(&self.bytes[entry.key_end..entry.end]),
+        let held = match entry.overflow {
+            Some(to) => Held::Overflow(to),
+            None => Held::Here(&self.bytes[entry.key_end..entry.end]),
         };
-        (&self.bytes[entry.start..entry.key_end], cell)
+        (&self.bytes[entry.start..entry.key_end], held)
+    }
+
+    /// Names the pages of values that a leaf refers to, if it is in memory and refers to any.
+    fn look_into<P: Pages>(&mut self, pages: &P, leaf: PageId, direction: Direction) {
+        let Ok(page) = pages.page(leaf) else { return };
+        let Ok(node) = Node::open(leaf, &page) else { return };
+        let is_packed = |index: usize| matches!(node.cell(index), Ok(Cell::Packed(_)));
+        if node.level() != 0 || node.count() == 0 || !(is_packed(0) || is_packed(node.count() - 1)) {
+            return;
+        }
+        match direction {
+            Direction::Forward => name_values(&node, 0..node.count(), &mut self.ahead),
+            Direction::Reverse => name_values(&node, (0..node.count()).rev(), &mut self.ahead),
+        }
+    }
+
+    /// After an entry could not be added: the pages of values from there on come before everything else.
+    fn lacks_values(&mut self, node: &Node<'_>, indexes: impl Iterator<Item = usize>) {
+        let mut first = Vec::new();
+        name_values(node, indexes, &mut first);
+        first.append(&mut self.ahead);
+        self.ahead = first;
     }
 
     fn clear(&mut self) {
@@ -115,19 +160,30 @@ impl Chunk {
         self.ahead.clear();
     }
 
-    fn push(&mut self, node: &Node<'_>, index: usize) -> Result<(), Error> {
+    /// Adds an entry; after a `Wait` nothing was added.
+    fn push<P: Pages>(&mut self, pages: &P, node: &Node<'_>, index: usize) -> Attempt<()> {
+        let cell = node.cell(index)?;
         let start = self.bytes.len();
         self.bytes.extend_from_slice(node.prefix());
-        self.bytes.extend_from_slice(node.rest(index)?);
+        let (head, tail) = node.rest(index)?;
+        self.bytes.extend_from_slice(head);
+        self.bytes.extend_from_slice(tail);
         let key_end = self.bytes.len();
-        let overflow = match node.cell(index)? {
-            Cell::Inline(value) => {
-                self.bytes.extend_from_slice(value);
+        let bytes = &mut self.bytes;
+        let copied = with_value(pages, cell, |held| match held {
+            Held::Here(value) => {
+                bytes.extend_from_slice(value);
                 None
             }
-            Cell::Overflow(to) => Some(to),
-        };
-        self.entries.push(ChunkEntry { start, key_end, end: self.bytes.len(), overflow });
+            Held::Overflow(to) => Some(to),
+        });
+        match copied {
+            Ok(overflow) => self.entries.push(ChunkEntry { start, key_end, end: self.bytes.len(), overflow }),
+            Err(wait) => {
+                self.bytes.truncate(start);
+                return Err(wait);
+            }
+        }
         Ok(())
     }
 }
@@ -136,26 +192,26 @@ impl Tree {
     /// Looks up one key.
     #[inline]
     pub(crate) fn get<P: Pages>(&self, pages: &P, key: &[u8]) -> Attempt<Option<Found>> {
-        self.get_with(pages, key, |cell| cell.map(Found::from))
+        self.get_with(pages, key, |held| held.map(Found::from))
     }
 
-    /// Looks up one key and shows its cell to `look` where it lies.
+    /// Looks up one key and shows its value to `look` where it lies.
     #[inline]
     pub(crate) fn get_with<P: Pages, R>(
         &self,
         pages: &P,
         key: &[u8],
-        look: impl FnOnce(Option<Cell<'_>>) -> R,
+        look: impl FnOnce(Option<Held<'_>>) -> R,
     ) -> Attempt<R> {
         let (mut id, mut level) = (self.root, None);
         loop {
             let page = pages.page(id)?;
             let node = self.open(id, &page, level)?;
             if node.level() == 0 {
-                return Ok(match node.search(key)? {
-                    Ok(index) => look(Some(node.cell(index)?)),
-                    Err(_) => look(None),
-                });
+                return match node.search(key)? {
+                    Ok(index) => with_value(pages, node.cell(index)?, |held| look(Some(held))),
+                    Err(_) => Ok(look(None)),
+                };
             }
             (id, level) = (node.child(node.child_index(key)?)?, Some(node.level() - 1));
         }
@@ -182,10 +238,10 @@ impl Tree {
             let page = pages.page(id)?;
             let node = self.open(id, &page, level)?;
             if node.level() == 0 {
-                return Ok(match direction {
-                    Direction::Forward => copy_forward(&node, range, entries_max, chunk)?,
-                    Direction::Reverse => copy_reverse(&node, range, entries_max, chunk)?,
-                });
+                return match direction {
+                    Direction::Forward => copy_forward(pages, &node, range, entries_max, chunk),
+                    Direction::Reverse => copy_reverse(pages, &node, range, entries_max, chunk),
+                };
             }
             let index = match direction {
                 Direction::Forward => node.child_index(&range.start)?,
@@ -196,8 +252,15 @@ impl Tree {
                 Direction::Reverse => index.checked_sub(step),
             };
             if node.level() == 1 {
-                for at in (1..=ahead_max).map_while(next) {
-                    chunk.ahead.push(node.child(at)?);
+                for (distance, at) in (1..=ahead_max).map_while(next).enumerate() {
+                    let leaf = node.child(at)?;
+                    chunk.ahead.push(leaf);
+                    if distance < LEAVES_LOOKED_INTO {
+                        chunk.look_into(pages, leaf, direction);
+                    }
+                    if chunk.ahead.len() >= ahead_max {
+                        break;
+                    }
                 }
                 if chunk.ahead.len() < ahead_max {
                     chunk.ahead.extend(cousin);
@@ -235,7 +298,24 @@ impl Tree {
     }
 }
 
-fn copy_forward(node: &Node<'_>, range: &KeyRange, entries_max: usize, chunk: &mut Chunk) -> Attempt<Option<KeyRange>> {
+/// Names the pages of values that these cells refer to, each once for a run of them.
+fn name_values(node: &Node<'_>, indexes: impl Iterator<Item = usize>, into: &mut Vec<PageId>) {
+    for index in indexes {
+        if let Ok(Cell::Packed(at)) = node.cell(index)
+            && into.last() != Some(&at.page)
+        {
+            into.push(at.page);
+        }
+    }
+}
+
+fn copy_forward<P: Pages>(
+    pages: &P,
+    node: &Node<'_>,
+    range: &KeyRange,
+    entries_max: usize,
+    chunk: &mut Chunk,
+) -> Attempt<Option<KeyRange>> {
     let (Ok(first) | Err(first)) = node.search(&range.start)?;
     let past = match &range.end {
         Some(end) => {
@@ -246,7 +326,13 @@ fn copy_forward(node: &Node<'_>, range: &KeyRange, entries_max: usize, chunk: &m
     };
     let stop = past.min(first.saturating_add(entries_max));
     for index in first..stop {
-        chunk.push(node, index)?;
+        if let Err(wait) = chunk.push(pages, node, index) {
+            chunk.lacks_values(node, index..stop);
+            if index == first || !matches!(wait, Wait::Miss(_)) {
+                return Err(wait);
+            }
+            return Ok(Some(KeyRange { start: node.key(index)?, end: range.end.clone() }));
+        }
     }
     if stop < past {
         let start = node.key(stop)?;
@@ -263,7 +349,13 @@ fn copy_forward(node: &Node<'_>, range: &KeyRange, entries_max: usize, chunk: &m
     Ok(rest.filter(|rest| !rest.is_empty()))
 }
 
-fn copy_reverse(node: &Node<'_>, range: &KeyRange, entries_max: usize, chunk: &mut Chunk) -> Attempt<Option<KeyRange>> {
+fn copy_reverse<P: Pages>(
+    pages: &P,
+    node: &Node<'_>,
+    range: &KeyRange,
+    entries_max: usize,
+    chunk: &mut Chunk,
+) -> Attempt<Option<KeyRange>> {
     let (Ok(first) | Err(first)) = node.search(&range.start)?;
     let past = match &range.end {
         Some(end) => {
@@ -274,7 +366,13 @@ fn copy_reverse(node: &Node<'_>, range: &KeyRange, entries_max: usize, chunk: &m
     };
     let stop = first.max(past.saturating_sub(entries_max));
     for index in (stop..past).rev() {
-        chunk.push(node, index)?;
+        if let Err(wait) = chunk.push(pages, node, index) {
+            chunk.lacks_values(node, (stop..=index).rev());
+            if index + 1 == past || !matches!(wait, Wait::Miss(_)) {
+                return Err(wait);
+            }
+            return Ok(Some(KeyRange { start: range.start.clone(), end: Some(node.key(index + 1)?) }));
+        }
     }
     if stop > first {
         let end = node.key(stop)?;

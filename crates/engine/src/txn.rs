@@ -31,7 +31,7 @@ use crate::format::{CommitSeq, PageId, TableId};
 use crate::gate::{Gate, Permit};
 use crate::pages::{Attempt, CommitLog, Durability, Edits, LogPosition, Snapshot, Store, Wait};
 use crate::tree::overflow::{Writer, data_bytes};
-use crate::tree::{Found, Tree};
+use crate::tree::{Found, Held, Tree};
 
 /// The tree of the table of tables.
 pub(crate) const CATALOG: Tree = Tree { root: PageId::CATALOG_ROOT, table: TableId::CATALOG };
@@ -217,8 +217,8 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         let mut last = None;
         for op in ops {
             let (tree, key) = op.target();
-            let long = |cell: Option<Cell<'_>>| match cell {
-                Some(Cell::Overflow(value)) if !replaced.contains_key(&value.root) => Some(value),
+            let long = |held: Option<Held<'_>>| match held {
+                Some(Held::Overflow(value)) if !replaced.contains_key(&value.root) => Some(value),
                 _ => None,
             };
             match tree.get_with(&tip, key, long) {

@@ -217,6 +217,8 @@ fn what_was_committed_is_there_after_opening_again() {
     let db = Db::open(&path, &modest()).unwrap();
     let table = db.table("t").unwrap();
     assert_eq!(table.range::<&[u8]>(..).count(), 2001);
+    let without_read_ahead: Vec<_> = table.range::<&[u8]>(..).read_ahead_max(0).map(Result::unwrap).collect();
+    assert!(without_read_ahead.into_iter().eq(table.range::<&[u8]>(..).read_ahead_max(1).map(Result::unwrap)));
     assert!(table.get("big").unwrap() == Some(big));
     assert_eq!(table.range::<&[u8]>(..).rev().nth(1).unwrap().unwrap().0, 1999u32.to_be_bytes());
     assert!(db.verify().unwrap().is_clean());

@@ -61,6 +61,8 @@ pub enum Advice {
     HugePage,
     /// Never use huge pages.
     NoHugePage,
+    /// Put it into huge pages now, as far as it can be; waits (Linux 6.1).
+    Collapse,
 }
 
 /// Whether `sync` waits.
@@ -113,6 +115,38 @@ impl MappedFile {
     /// than the range; `NoPermission` when the file is not open for what `protection` wants; `NoSpace` without address
     /// space; `Unsupported` for a file that cannot be mapped.
     pub unsafe fn map(file: &File, protection: Protection, range: Range<u64>) -> Result<Self> {
+        // SAFETY: the caller promises what this asks, and a null hint leaves the address to the kernel.
+        unsafe { Self::map_near(std::ptr::null_mut(), file, protection, range) }
+    }
+
+    /// As [`map`](Self::map), at an address that is a multiple of `align_bytes` (a power of two) where the kernel agrees: huge
+    /// pages need such an address. Another thread that maps at the same moment may take the place; the map is then elsewhere.
+    ///
+    /// # Safety
+    /// As for [`map`](Self::map).
+    ///
+    /// # Errors
+    /// As for [`map`](Self::map).
+    pub unsafe fn map_aligned(
+        file: &File,
+        protection: Protection,
+        range: Range<u64>,
+        align_bytes: usize,
+    ) -> Result<Self> {
+        let len_bytes = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        let hint = free_place(len_bytes, align_bytes);
+        // SAFETY: the caller promises what this asks; the place is only a hint, nothing mapped is replaced.
+        unsafe { Self::map_near(hint, file, protection, range) }
+    }
+
+    /// # Safety
+    /// As for [`map`](Self::map); `hint` is never dereferenced.
+    unsafe fn map_near(
+        hint: *mut std::ffi::c_void,
+        file: &File,
+        protection: Protection,
+        range: Range<u64>,
+    ) -> Result<Self> {
         let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
         let action = format!("map bytes {} to {}", range.start, range.end);
         let invalid = |why: String| Error::new(ErrorKind::InvalidCall, &action, why).at(&path);
@@ -134,7 +168,7 @@ impl MappedFile {
         sigbus::install()?;
         let (prot, flags) = protection_flags(protection);
         // SAFETY: a new mapping at an address of the kernel's choice; what the file does meanwhile is the caller's promise.
-        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len_bytes, prot, flags, &file, range.start) };
+        let base = unsafe { rustix::mm::mmap(hint, len_bytes, prot, flags, &file, range.start) };
         let base = match base {
             Ok(base) => base,
             Err(errno @ (rustix::io::Errno::NODEV | rustix::io::Errno::OPNOTSUPP)) => {
@@ -302,6 +336,7 @@ impl MappedFile {
             Advice::PageOut => Kernel::LinuxPageOut,
             Advice::HugePage => Kernel::LinuxHugepage,
             Advice::NoHugePage => Kernel::LinuxNoHugepage,
+            Advice::Collapse => return self.collapse(range),
         };
         let what = format!("advise {advice:?} for");
         let (start, len) = self.whole_pages(&what, &range)?;
@@ -324,6 +359,25 @@ impl MappedFile {
                 Err(self.fault_error(&what, &range, range.start))
             }
             Err(errno) => Err(Error::from_rustix(self.action(&what, &range), errno).at(&self.path)),
+        }
+    }
+
+    /// [`Advice::Collapse`], which rustix does not know yet.
+    fn collapse(&self, range: Range<usize>) -> Result<()> {
+        let what = "put into huge pages";
+        let (start, len) = self.whole_pages(what, &range)?;
+        // SAFETY: the pages belong to this map; where they lie changes, their bytes do not.
+        if unsafe { libc::madvise(start.cast(), len, libc::MADV_COLLAPSE) } == 0 {
+            return Ok(());
+        }
+        let error = std::io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINVAL) => {
+                let why =
+                    "this kernel does not know it, or not for this file, or the map does not begin where huge pages do";
+                Err(self.error(ErrorKind::Unsupported, what, &range, why))
+            }
+            _ => Err(Error::from_io(self.action(what, &range), &error).at(&self.path)),
         }
     }
 
@@ -516,6 +570,26 @@ pub fn prefetch(bytes: &[u8]) {
     // The arm64 instruction has no stable intrinsic.
     #[cfg(not(target_arch = "x86_64"))]
     let _ = bytes;
+}
+
+/// An address at a multiple of `align_bytes` where so many bytes are free now; null where none is found.
+fn free_place(len_bytes: usize, align_bytes: usize) -> *mut std::ffi::c_void {
+    let Some(room) = len_bytes.checked_add(align_bytes).filter(|room| *room <= isize::MAX as usize) else {
+        return std::ptr::null_mut();
+    };
+    // SAFETY: a new range of address space that nobody may touch, given back at once: nothing refers to it.
+    let place = unsafe {
+        let reserved = rustix::mm::mmap_anonymous(
+            std::ptr::null_mut(),
+            room,
+            ProtFlags::empty(),
+            MapFlags::PRIVATE | MapFlags::NORESERVE,
+        );
+        let Ok(place) = reserved else { return std::ptr::null_mut() };
+        let _ = rustix::mm::munmap(place, room);
+        place
+    };
+    place.wrapping_byte_add(place.addr().next_multiple_of(align_bytes.max(1)) - place.addr())
 }
 
 fn protection_flags(protection: Protection) -> (ProtFlags, MapFlags) {

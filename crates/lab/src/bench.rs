@@ -5,6 +5,7 @@
 //! Kept true by: every value that is read is checked whole while it is timed, and a wrong one ends the run; engine and
 //! baselines take turns, so a machine that changes changes for all; everything lies in one folder that is made and removed.
 
+pub mod child;
 mod device;
 mod reads;
 mod row;
@@ -19,6 +20,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use nofault::settings::Settings;
 
 pub use self::row::{Baseline, BenchReport, Limit, Row, Spread};
@@ -29,9 +32,11 @@ use crate::{entries as data, stores as store};
 
 /// The folder in the user's folder that the run makes and removes.
 const FOLDER: &str = "nofault-bench";
+/// The same for a run that starts no children, because it is one.
+const CHILD_FOLDER: &str = "nofault-bench-work";
 
 /// Sizes and times of a run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BenchOptions {
     /// Names of the works; all when empty.
     pub works: Vec<String>,
@@ -43,6 +48,11 @@ pub struct BenchOptions {
     pub memory_keys: u64,
     /// Memory of the databases that do not fit.
     pub cache_bytes: u64,
+    /// Memory, page cache included, of the process that measures them; an eighth and 64 MiB more than the cache when not said.
+    pub limit_bytes: Option<u64>,
+    /// This program, called as `nofault db bench --child` for each work out of core; without it all is done in this process,
+    /// under no limit.
+    pub program: Option<PathBuf>,
     /// Sizes of values.
     pub value_bytes: Vec<usize>,
     /// Log that is left behind before the database is opened again.
@@ -55,27 +65,38 @@ pub struct BenchOptions {
     pub seed: u64,
 }
 
-/// A name, what it measures, and the code.
-type Work = (&'static str, &'static str, fn(&mut Bench<'_>) -> Result<()>);
+/// Where a work is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// In this process.
+    Here,
+    /// In a process under a memory limit.
+    Limited,
+}
+
+use Room::{Here, Limited};
+
+/// A name, what it measures, where, and the code.
+type Work = (&'static str, &'static str, Room, fn(&mut Bench<'_>) -> Result<()>);
 
 const WORKS: [Work; 12] = [
-    ("get-memory", "random gets, all in memory, 1 and 2 threads", reads::get_memory),
-    ("get-tasks", "random gets out of core, 64 tasks on one executor thread", tasks::get_tasks),
-    ("get-many", "batches of 64 and 256 random gets out of core, one thread", reads::get_many),
-    ("get-one", "one blocking random get at a time, out of core", reads::get_one),
-    ("scan", "full scan, cold: bulk-loaded, and after rewriting a tenth", reads::scan),
-    ("commit", "durable single-put commits, 1 and 64 writers", tasks::commit),
-    ("bulk-load", "sorted bulk load", writes::bulk_load),
-    ("put-batch", "random puts in durable batches of 1000, out of core", writes::put_batch),
-    ("reopen", "opening after a crash with a full log", writes::reopen),
-    ("space", "bytes of file for each user byte after bulk load", writes::space),
-    ("long-reader", "growth under updates while a reader is held", writes::long_reader),
-    ("ycsb", "YCSB A to F, 2 threads", ycsb::ycsb),
+    ("get-memory", "random gets, all in memory, 1 and 2 threads", Here, reads::get_memory),
+    ("get-tasks", "random gets out of core, 64 tasks on one executor thread", Limited, tasks::get_tasks),
+    ("get-many", "batches of 64 and 256 random gets out of core, one thread", Limited, reads::get_many),
+    ("get-one", "one blocking random get at a time, out of core", Limited, reads::get_one),
+    ("scan", "full scan, cold: bulk-loaded, and after rewriting a tenth", Limited, reads::scan),
+    ("commit", "durable single-put commits, 1 and 64 writers", Here, tasks::commit),
+    ("bulk-load", "sorted bulk load", Limited, writes::bulk_load),
+    ("put-batch", "random puts in durable batches of 1000, out of core", Limited, writes::put_batch),
+    ("reopen", "opening after a crash with a full log", Here, writes::reopen),
+    ("space", "bytes of file for each user byte after bulk load", Here, writes::space),
+    ("long-reader", "growth under updates while a reader is held", Here, writes::long_reader),
+    ("ycsb", "YCSB A to F, 2 threads", Limited, ycsb::ycsb),
 ];
 
 /// Names of the works and what they measure.
 pub fn works() -> impl Iterator<Item = (&'static str, &'static str)> {
-    WORKS.iter().map(|(name, what, _)| (*name, *what))
+    WORKS.iter().map(|(name, what, ..)| (*name, *what))
 }
 
 /// Measures; `say` is told what is being done. What was measured before an interruption is in the answer, with the error.
@@ -95,7 +116,7 @@ pub fn run(
     if options.time.is_zero() || options.value_bytes.iter().any(|bytes| *bytes < 16) {
         return Err(usage("the time must be above zero, and values of 16 bytes or more".into()));
     }
-    let folder = options.dir.join(FOLDER);
+    let folder = options.dir.join(if options.program.is_some() { FOLDER } else { CHILD_FOLDER });
     std::fs::create_dir(&folder).map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => {
             let why =
@@ -107,9 +128,12 @@ pub fn run(
     let mut bench = Bench { options, folder: &folder, cancel, say, rows: Vec::new() };
     let chosen = |name: &str| options.works.is_empty() || options.works.iter().any(|work| work == name);
     let works = WORKS.iter().filter(|(name, ..)| chosen(name));
-    let ended = works.map(|(name, what, work)| {
-        (bench.say)(&format!("{name}: {what}"));
-        work(&mut bench)
+    let ended = works.map(|(name, what, room, work)| match (room, &options.program) {
+        (Limited, Some(program)) => bench.in_child(program, name),
+        _ => {
+            (bench.say)(&format!("{name}: {what}"));
+            work(&mut bench)
+        }
     });
     let trouble = ended.filter_map(Result::err).next();
     let rows = bench.rows.into_iter().map(Row::finish).collect();
@@ -149,6 +173,20 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
+    /// Has a work done by a child, in this run's folder.
+    fn in_child(&mut self, program: &Path, work: &str) -> Result<()> {
+        self.go_on()?;
+        let options = BenchOptions {
+            works: vec![work.to_owned()],
+            dir: self.folder.to_path_buf(),
+            program: None,
+            ..self.options.clone()
+        };
+        let (rows, trouble) = child::run_work(program, &options, self.cancel, self.say)?;
+        self.rows.extend(rows);
+        trouble.map_or(Ok(()), Err)
+    }
+
     /// Fails when the user wants to stop.
     fn go_on(&self) -> Result<()> {
         if self.cancel.load(Ordering::Relaxed) { Err(LabError::interrupted()) } else { Ok(()) }

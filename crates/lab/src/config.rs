@@ -2,21 +2,27 @@
 //! in the record, and `nofault lab --config records.ndjson` runs it again.
 
 mod claims;
+pub(crate) mod engines;
+mod eviction;
 mod faults;
 mod safety;
+mod translate;
 
 use std::fmt;
 use std::path::PathBuf;
 
-pub use claims::ClaimsConfig;
-
 use serde::{Deserialize, Serialize};
 
-pub use faults::ErrorsConfig;
+pub use claims::ClaimsConfig;
+pub use engines::EnginesConfig;
+pub use faults::{ErrorsConfig, StallsConfig};
 pub use safety::SafetyConfig;
 
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format::bytes;
+
+pub use eviction::EvictionConfig;
+pub use translate::TranslateConfig;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -73,6 +79,14 @@ pub struct Config {
     pub safety: SafetyConfig,
     /// Experiment `errors`.
     pub errors: ErrorsConfig,
+    /// Experiment `engines`.
+    pub engines: EnginesConfig,
+    /// Experiment `eviction`.
+    pub eviction: EvictionConfig,
+    /// Experiment `translate`.
+    pub translate: TranslateConfig,
+    /// Experiment `stalls`.
+    pub stalls: StallsConfig,
     /// Experiment `claims`.
     #[serde(default)]
     pub claims: ClaimsConfig,
@@ -92,16 +106,35 @@ pub enum ExperimentId {
     Access,
     /// What making a mapped file safe costs.
     Safety,
+    /// Can one work around the stalls of a mapping?
+    Stalls,
     /// What happens when I/O fails.
     Errors,
+    /// Whole databases, with a map and without.
+    Engines,
+    /// What holds up the eviction of mapped pages.
+    Eviction,
+    /// From a page's id to its bytes, in memory.
+    Translate,
     /// What others say of mmap, where the experiments above do not decide it.
     Claims,
 }
 
 impl ExperimentId {
     /// All of them, in the order they run and are reported.
-    pub const ALL: [Self; 7] =
-        [Self::Random, Self::Scan, Self::Async, Self::Access, Self::Safety, Self::Errors, Self::Claims];
+    pub const ALL: [Self; 11] = [
+        Self::Random,
+        Self::Scan,
+        Self::Async,
+        Self::Access,
+        Self::Safety,
+        Self::Stalls,
+        Self::Errors,
+        Self::Eviction,
+        Self::Translate,
+        Self::Engines,
+        Self::Claims,
+    ];
 
     /// The name on the command line and in records.
     pub fn name(self) -> &'static str {
@@ -111,19 +144,28 @@ impl ExperimentId {
             Self::Async => "async",
             Self::Access => "access",
             Self::Safety => "safety",
+            Self::Stalls => "stalls",
             Self::Errors => "errors",
+            Self::Engines => "engines",
+            Self::Eviction => "eviction",
+            Self::Translate => "translate",
             Self::Claims => "claims",
         }
     }
 
+    /// Whether it is part of a quick run that names no experiments; it still runs short when it is named.
+    pub fn in_quick(self) -> bool {
+        !matches!(self, Self::Eviction | Self::Engines)
+    }
+
     /// Whether its cells read data that must not fit in memory.
     pub fn needs_limit(self) -> bool {
-        !matches!(self, Self::Async | Self::Safety | Self::Errors | Self::Claims)
+        !matches!(self, Self::Async | Self::Safety | Self::Errors | Self::Translate | Self::Engines | Self::Claims)
     }
 
     /// Whether it reads the large data file.
     pub fn needs_file(self) -> bool {
-        !matches!(self, Self::Async | Self::Safety | Self::Claims)
+        !matches!(self, Self::Async | Self::Safety | Self::Translate | Self::Engines | Self::Claims)
     }
 
     /// The question it answers, in one line.
@@ -134,7 +176,11 @@ impl ExperimentId {
             Self::Async => "Does `await` help when the file is mapped?",
             Self::Access => "What does one thread get from each way to read, overwrite and sync?",
             Self::Safety => "What does it cost to make a mapped file safe?",
+            Self::Stalls => "Can one work around the stalls of a mapping?",
             Self::Errors => "What happens when I/O fails, and what does it cost to notice?",
+            Self::Engines => "What do whole databases make of it, with a map and without?",
+            Self::Eviction => "Which of the three bottlenecks holds up the eviction of mapped pages?",
+            Self::Translate => "Can a buffer pool match a map when everything is in memory?",
             Self::Claims => "Which of the claims for and against mmap hold on this machine?",
         }
     }
@@ -277,7 +323,7 @@ impl Config {
     pub fn preset(preset: Preset) -> Self {
         let quick = Self {
             preset,
-            experiments: ExperimentId::ALL.to_vec(),
+            experiments: ExperimentId::ALL.into_iter().filter(|id| id.in_quick()).collect(),
             dir: PathBuf::from("nofault-lab"),
             repeats: 2,
             seed: 1,
@@ -327,6 +373,10 @@ impl Config {
             },
             safety: SafetyConfig::preset(preset),
             errors: ErrorsConfig::preset(preset),
+            engines: EnginesConfig::preset(preset),
+            eviction: EvictionConfig::quick(),
+            translate: TranslateConfig::quick(),
+            stalls: StallsConfig::preset(preset),
             claims: ClaimsConfig::quick(),
         };
         match preset {
@@ -337,6 +387,7 @@ impl Config {
     }
 
     fn standard(mut self) -> Self {
+        self.experiments = ExperimentId::ALL.to_vec();
         self.repeats = 3;
         self.data_bytes = 8 * GIB;
         self.memory_bytes = 512 * MIB;
@@ -358,6 +409,8 @@ impl Config {
         self.access.batches = vec![1, 2, 4, 8, 16, 32, 64, 128];
         self.access.open_loop_shares = vec![0.5, 0.8];
         self.access.ring_setups = true;
+        self.eviction = EvictionConfig::standard();
+        self.translate = TranslateConfig::standard();
         self.claims = ClaimsConfig::standard();
         // Linux's own default, beside whatever this machine has.
         self.read_ahead_kb = vec![128];
@@ -375,6 +428,8 @@ impl Config {
         self.scan.map_threads = vec![1, 20];
         self.async_.runs = 100;
         self.access.cell_s = 60.0;
+        self.eviction = EvictionConfig::paper();
+        self.translate = TranslateConfig::paper();
         self.claims.cell_s = 10.0;
         self
     }
@@ -467,8 +522,25 @@ impl Config {
             counts("access.writes_per_sync", &[self.access.writes_per_sync], 1 << 20),
             positive("access.open_loop_shares", &self.access.open_loop_shares),
             self.safety.check(),
+            positive("stalls.cell_s", &[self.stalls.cell_s]),
+            counts("stalls.ahead", &[self.stalls.ahead], 4096),
+            counts("stalls.helpers", &self.stalls.helpers, 1024),
+            at_least("stalls.scan_bytes", self.stalls.scan_bytes, MIB),
             positive("errors.cell_s", &[self.errors.cell_s]),
             self.errors.working_sets.iter().try_for_each(|bytes| at_least("errors.working_sets", *bytes, 4096)),
+            self.engines.wrong().map_or(Ok(()), Err),
+            positive("eviction.cell_s", &[self.eviction.cell_s, self.eviction.part_s]),
+            counts("eviction.threads", &self.eviction.threads, 4096),
+            counts("eviction.scan_threads", &[self.eviction.scan_threads], 4096),
+            at_least("eviction.cgroup_bytes", self.eviction.cgroup_bytes, 32 * MIB),
+            at_least("eviction.kswapd_bytes", self.eviction.kswapd_bytes, 32 * MIB),
+            at_least("eviction.fault_bytes", self.eviction.fault_bytes, MIB),
+            positive("translate.cell_s", &[self.translate.cell_s]),
+            counts("translate.threads", &self.translate.threads, 4096),
+            self.translate
+                .working_set_bytes
+                .iter()
+                .try_for_each(|bytes| at_least("translate.working_set_bytes", *bytes, 1 << 16)),
             self.claims.check(),
         ];
         match checks.into_iter().find_map(std::result::Result::err) {

@@ -106,6 +106,7 @@ pub(crate) fn mix(number: u64) -> u64 {
 
 /// YCSB's zipfian: rank 0 is the most popular, with the constant 0.99. After Gray and others, "Quickly generating
 /// billion-record synthetic databases" (1994).
+#[derive(Clone)]
 pub(crate) struct Zipfian {
     count: f64,
     zeta: f64,
@@ -125,6 +126,11 @@ impl Zipfian {
         let eta = (1.0 - (2.0 / count as f64).powf(1.0 - THETA)) / (1.0 - two / all);
         let rng = fastrand::Rng::with_seed(seed);
         Self { count: count as f64, zeta: all, eta, alpha: 1.0 / (1.0 - THETA), half: 0.5_f64.powf(THETA), rng }
+    }
+
+    /// The same with other choices.
+    pub(crate) fn reseeded(&self, seed: u64) -> Self {
+        Self { rng: fastrand::Rng::with_seed(seed), ..self.clone() }
     }
 
     /// The next rank.

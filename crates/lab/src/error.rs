@@ -29,6 +29,30 @@ pub enum LabErrorKind {
     System,
 }
 
+const KIND_NAMES: [(LabErrorKind, &str); 9] = [
+    (LabErrorKind::Usage, "usage"),
+    (LabErrorKind::NoPermission, "no_permission"),
+    (LabErrorKind::NoSpace, "no_space"),
+    (LabErrorKind::Busy, "busy"),
+    (LabErrorKind::Damaged, "damaged"),
+    (LabErrorKind::Unsupported, "unsupported"),
+    (LabErrorKind::Interrupted, "interrupted"),
+    (LabErrorKind::WrongData, "wrong_data"),
+    (LabErrorKind::System, "system"),
+];
+
+impl LabErrorKind {
+    /// Its name in what processes say to each other.
+    pub(crate) fn name(self) -> &'static str {
+        KIND_NAMES.iter().find(|(known, _)| *known == self).map_or("system", |(_, name)| name)
+    }
+
+    /// The kind of this name; `System` for one that nobody has.
+    pub(crate) fn of_name(name: &str) -> Self {
+        KIND_NAMES.iter().find(|(_, known)| *known == name).map_or(Self::System, |(kind, _)| *kind)
+    }
+}
+
 /// An error: its kind and a message for a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabError {
@@ -115,5 +139,17 @@ impl From<nofault::error::Error> for LabError {
             _ => LabErrorKind::System,
         };
         Self::new(kind, format!("the engine: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_error_survives_a_pipe() {
+        for (kind, name) in KIND_NAMES {
+            assert_eq!((kind.name(), LabErrorKind::of_name(name)), (name, kind));
+        }
     }
 }

@@ -7,11 +7,15 @@
 pub mod access;
 pub mod async_hazard;
 pub mod claims;
+pub mod engines;
 pub mod errors;
+pub mod eviction;
 pub mod random;
 mod reads;
 pub mod safety;
 pub mod scan;
+pub mod stalls;
+pub mod translate;
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -41,10 +45,20 @@ pub struct Available {
     pub memory: MemoryLimit,
     /// Limit for cells on RAM-backed devices.
     pub ram_memory: MemoryLimit,
+    /// The folder of `engines`, in which one store at a time has its database.
+    pub stores: PathBuf,
+    /// Limit for the cells of `engines` whose data must not fit, where it can be limited.
+    pub stores_memory: Option<MemoryLimit>,
+    /// Why it cannot.
+    pub no_stores_memory: String,
     /// Version of fio where it is installed.
     pub fio: Option<String>,
     /// The lab's folder, for what cells make themselves.
     pub folder: PathBuf,
+    /// The ways to make memory full, for `eviction`.
+    pub reclaim: Vec<eviction::Reclaim>,
+    /// Memory that is free for the cells now; `None` where it is not known.
+    pub memory_available_bytes: Option<u64>,
     /// Whether the lab runs as root.
     pub root: bool,
 }
@@ -58,6 +72,8 @@ pub struct Plan {
     pub once: Vec<CellSpec>,
     /// How often to measure `cells`; `None` takes `Config::repeats`.
     pub repeats: Option<u32>,
+    /// Neighbours of one contender and target build on each other: they keep their order in every round.
+    pub together: bool,
     /// What cannot be measured here.
     pub skips: Vec<Skip>,
 }
@@ -80,14 +96,22 @@ pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
         ExperimentId::Async => async_hazard::plan(config, available),
         ExperimentId::Access => access::plan(config, available),
         ExperimentId::Safety => safety::plan(config, available),
+        ExperimentId::Stalls => stalls::plan(config, available),
         ExperimentId::Errors => errors::plan(config, available),
+        ExperimentId::Engines => engines::plan(config, available),
+        ExperimentId::Eviction => eviction::plan(config, available),
+        ExperimentId::Translate => translate::plan(config, available),
         ExperimentId::Claims => claims::plan(config, available),
     }
 }
 
-/// Whether a cell makes its warm state itself: the engine's pool is warm when the pool is, not the page cache.
+/// Whether a cell makes its warm state itself: the engine's pool is warm when the pool is, not the page cache,
+/// and what is made in memory has no file at all.
 pub fn warms_itself(spec: &CellSpec) -> bool {
-    crate::contender::pool::is_pool(&spec.contender)
+    // Caches of a store's own are filled through the store.
+    spec.experiment == ExperimentId::Engines
+        || spec.target.paths.is_empty()
+        || crate::contender::pool::is_pool(&spec.contender)
 }
 
 /// Measures one cell, in this process. The caller has limited the memory and dropped the caches.
@@ -101,7 +125,11 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
         ExperimentId::Async => async_hazard::execute(spec, context),
         ExperimentId::Access => access::execute(spec, context),
         ExperimentId::Safety => safety::execute(spec, context),
+        ExperimentId::Stalls => stalls::execute(spec, context),
         ExperimentId::Errors => errors::execute(spec, context),
+        ExperimentId::Eviction => eviction::execute(spec, context),
+        ExperimentId::Translate => translate::execute(spec, context),
+        ExperimentId::Engines => engines::execute(spec, context),
         ExperimentId::Claims => claims::execute(spec, context),
     }
 }

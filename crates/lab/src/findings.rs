@@ -6,10 +6,14 @@
 mod access;
 mod asynchronous;
 mod doubts;
+mod engines;
+mod eviction;
 pub(crate) mod faults;
 mod paging;
 mod pool;
 pub(crate) mod safety;
+pub(crate) mod stalls;
+mod translate;
 
 use serde::Serialize;
 
@@ -71,7 +75,11 @@ pub fn findings(file: &RecordFile, summary: &Summary<'_>) -> Vec<Finding> {
     pool::find(summary, &mut all);
     access::find(summary, &mut all);
     safety::find(summary, &mut all);
+    stalls::find(summary, &mut all);
     faults::errors(summary, &mut all);
+    engines::find(summary, &mut all);
+    eviction::find(summary, &mut all);
+    translate::find(summary, &mut all);
     doubts::find(file, summary, &mut all);
     all
 }

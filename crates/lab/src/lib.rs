@@ -17,11 +17,11 @@ pub mod listing;
 pub mod literature;
 pub mod machine;
 pub mod measure;
+mod mixes;
 pub mod progress;
 pub mod record;
 pub mod report;
 pub mod run;
-#[expect(dead_code, reason = "the experiment `engines` will use the rest")]
 mod stores;
 pub mod summary;
 pub mod table;

@@ -91,6 +91,22 @@ pub static NVME: Source = Source {
     how: "one thread, 4 KiB, 64 GB file, as stated",
 };
 
+/// The comparison in redb's own documentation.
+pub static REDB: Source = Source {
+    cite: "redb 4, README",
+    title: "redb: benchmarks",
+    machine: "AMD Ryzen 9950X3D, Samsung 9100 PRO",
+    how: "redb's own benchmark, 24-byte keys and 150-byte values, data in memory; times turned into rates",
+};
+
+/// Two systems whose papers are about this question, as published, on a machine of today.
+pub static SYSTEMS: Source = Source {
+    cite: "vmcache (SIGMOD 2023) and LeanStore (ICDE 2018), run for this project",
+    title: "Virtual-Memory Assisted Buffer Management; LeanStore: In-Memory Data Management beyond Main Memory",
+    machine: "a virtual machine with 2 CPUs and 24 GiB, Linux 6.18",
+    how: "the published programs, one thread, medians; no figures of the papers themselves",
+};
+
 static TABLES: &[LiteratureTable] = &[
     LiteratureTable {
         source: &PAPER,
@@ -221,6 +237,22 @@ static TABLES: &[LiteratureTable] = &[
     },
     LiteratureTable {
         source: &PAPER,
+        experiment: ExperimentId::Stalls,
+        variant: "",
+        devices: 1,
+        title: "What the paper says of stalls (§3.2)",
+        unit: Unit::Count,
+        columns: &[],
+        rows: &[],
+        remarks: &[
+            "No figures. Any access may stall, as the database cannot tell what is in memory; asynchronous reads through a mapping do not exist.",
+            "mlock pins pages, but how much may be locked is limited, and too much of it harms everyone else; madvise is only a hint, which the kernel may \
+             ignore; helper threads that touch pages first stall in the caller's place.",
+            "Its verdict: each remedy brings back a part of the complexity that the mapping was to save.",
+        ],
+    },
+    LiteratureTable {
+        source: &PAPER,
         experiment: ExperimentId::Errors,
         variant: "",
         devices: 1,
@@ -234,6 +266,77 @@ static TABLES: &[LiteratureTable] = &[
             "Two: pointers gone astray in a memory-unsafe language can change mapped pages, which then go to disk unnoticed; a pool can check a page \
              before it writes it.",
             "Three: a failed read or write is a SIGBUS wherever the memory is touched, where a call would have returned an error at one place.",
+        ],
+    },
+    LiteratureTable {
+        source: &REDB,
+        experiment: ExperimentId::Engines,
+        variant: "commit",
+        devices: 1,
+        title: "Durable commits of one writer (\"individual writes\": 1,000 commits of one entry)",
+        unit: Unit::PerSecond,
+        columns: &["commits per second"],
+        rows: &[
+            row("redb", "redb", &[1000.0 / 0.920], "920 ms"),
+            row("LMDB", "lmdb", &[1000.0 / 1.598], "1,598 ms"),
+            row("RocksDB", "rocksdb", &[1000.0 / 2.432], "2,432 ms"),
+            row("fjall", "fjall", &[1000.0 / 3.488], "3,488 ms"),
+            row("SQLite", "sqlite", &[1000.0 / 7.040], "7,040 ms"),
+        ],
+        remarks: &[
+            "A consumer drive without a capacitor: what a sync costs decides, not the store.",
+            "The paper's table 1 names databases that use or used mmap (MonetDB, LevelDB, LMDB, SQLite, MongoDB, SingleStore, InfluxDB, RavenDB, QuestDB and others) and has no figures.",
+        ],
+    },
+    LiteratureTable {
+        source: &PAPER,
+        experiment: ExperimentId::Eviction,
+        variant: "random",
+        devices: 1,
+        title: "TLB shootdowns with memory full: random 4 KiB reads, 100 threads",
+        unit: Unit::PerSecond,
+        columns: &["shootdowns per second"],
+        rows: &[
+            row("mmap RANDOM", "mmap-random", &[1.19e6], "401 K reads/s: three for each read"),
+            row("mmap NORMAL", "mmap-normal", &[1.1e6], "22 K reads/s"),
+            row("mmap SEQUENTIAL", "mmap-sequential", &[2.0e6], "23 K reads/s"),
+        ],
+        remarks: &[
+            "The paper names three bottlenecks and holds that shootdowns have the largest effect; it counts them, and gives no price for one.",
+            "With 128 hardware threads each flush may interrupt many CPUs; the counter adds up who was interrupted.",
+        ],
+    },
+    LiteratureTable {
+        source: &PAPER,
+        experiment: ExperimentId::Eviction,
+        variant: "scan",
+        devices: 1,
+        title: "TLB shootdowns with memory full: scan, 20 threads",
+        unit: Unit::PerSecond,
+        columns: &["shootdowns per second"],
+        rows: &[row("mmap NORMAL and SEQUENTIAL", "mmap-normal", &[0.42e6], "0.41 to 0.44 M/s at 2.5 GB/s")],
+        remarks: &[],
+    },
+    LiteratureTable {
+        source: &SYSTEMS,
+        experiment: ExperimentId::Translate,
+        variant: "lookup",
+        devices: 1,
+        title: "Time of a B-tree lookup in memory, 8-byte keys, 120-byte values, 10 M entries, one thread",
+        unit: Unit::Seconds,
+        columns: &["time of a lookup"],
+        rows: &[
+            row("vmcache: virtual memory, handled by the database", "mapped", &[1.0 / 605e3], "1.43 GB of pages"),
+            row(
+                "LeanStore: swizzled pointers, log and versions off",
+                "swizzled",
+                &[1.0 / 842e3],
+                "3.3 GB of pages, about 40 % full",
+            ),
+        ],
+        remarks: &[
+            "Whole systems: latches, version checks and a read transaction are in these times, and not in the lab's.",
+            "The paper itself gives no figure for this: it holds that a buffer pool with light synchronisation reaches similar performance in memory.",
         ],
     },
 ];

@@ -99,6 +99,12 @@ impl Worker<'_> {
         self.checks.wrong += u64::from(!right);
     }
 
+    /// Notes many blocks at once, of which so many were wrong.
+    pub fn verified_many(&mut self, count: u64, wrong: u64) {
+        self.checks.verified += count;
+        self.checks.wrong += wrong;
+    }
+
     /// Notes an operation that failed.
     pub fn failed(&mut self) {
         self.checks.failed += 1;

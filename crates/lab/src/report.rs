@@ -6,11 +6,14 @@
 mod beside;
 mod charts;
 mod claims;
+mod engines;
 mod faults;
 mod figures;
 mod safety;
+mod stalls;
 mod svg;
 mod text;
+mod translate;
 
 use std::collections::BTreeMap;
 

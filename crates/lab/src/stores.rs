@@ -2,7 +2,8 @@
 //! One file a rival; a rival that was not built is known by name all the same, with the feature that brings it.
 //!
 //! What is equal: keys, values and their order; memory for process and page cache together; one commit a write; two
-//! classes of durability, [`Class`]. What cannot be made equal each store says of itself ([`Store::unequal`]).
+//! classes of durability: *sync*, a commit that has returned survives a power cut; *deferred*, it is visible, and a power cut may
+//! lose the last ones. What cannot be made equal each store says of itself ([`Store::unequal`]).
 
 #[cfg(feature = "peers")]
 mod fjall;
@@ -88,17 +89,9 @@ pub(crate) fn kind_of(id: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.id == id)
 }
 
-/// What a commit promises when it returns. Every figure belongs to one of the two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Class {
-    /// It survives a power cut.
-    Sync,
-    /// It is visible. A power cut may lose the last ones; what is on disk stays consistent, where the store can promise that.
-    Deferred,
-}
-
 /// What a store may use.
 #[derive(Debug, Clone, Copy)]
+#[cfg_attr(not(feature = "peers"), expect(dead_code, reason = "the engine needs no more than a size of its cache"))]
 pub(crate) struct Room {
     /// For a cache of its own.
     pub(crate) cache_bytes: u64,

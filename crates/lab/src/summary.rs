@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
-use crate::experiment::errors;
+use crate::experiment::{errors, translate::TIME_PER_OP};
 use crate::format::Unit;
 use crate::record::file::RecordFile;
 use crate::record::{Cell, CellSpec, ExperimentId, Outcome, Params};
@@ -75,6 +75,8 @@ pub enum Metric {
     BytesPerS,
     /// Wall time of fixed work.
     Seconds,
+    /// Time of one operation on one thread, where operations follow one another without waiting.
+    TimePerOp,
     /// CPU seconds of the process, its children and kswapd for one operation.
     CpuPerOp,
     /// The same for 10^9 bytes.
@@ -85,8 +87,18 @@ pub enum Metric {
     ShootdownsPerEvicted,
     /// CPU of kswapd, in percent of one core.
     KswapdShare,
+    /// System CPU for 10^9 bytes: of the process and of kswapd.
+    SystemCpuPerGb,
+    /// Pages of files that were evicted a second.
+    EvictedPerS,
+    /// Pages that reclaim looked at for one that it evicted.
+    ScannedPerEvicted,
+    /// Share of the time in which some task waited for memory (PSI), in percent: of the cgroup where there is one.
+    MemoryPressure,
     /// Bytes the device read for one byte of work.
     Amplification,
+    /// Bytes of files for one byte of keys and values.
+    SpaceRatio,
     /// A percentile of a latency, in per mille: `Latency("op", 990)`; 1000 is the largest.
     Latency(&'static str, u16),
     /// A figure of the experiment's own, by its name in [`Outcome::figures`].
@@ -105,6 +117,7 @@ impl Metric {
             Self::OpsPerS => Some(outcome.ops_per_s()),
             Self::BytesPerS => Some(outcome.bytes_per_s()),
             Self::Seconds => Some(outcome.elapsed_s),
+            Self::TimePerOp => outcome.figures.get(TIME_PER_OP).copied(),
             Self::CpuPerOp => over(cpu_s(outcome)?, ops as f64),
             Self::CpuPerGb => over(cpu_s(outcome)?, bytes as f64 / 1e9),
             Self::ShootdownsPerS => over(outcome.counter("tlb_shootdowns")?, elapsed_s),
@@ -113,8 +126,22 @@ impl Metric {
                 (evicted >= 1000.0).then_some(outcome.counter("tlb_shootdowns")? / evicted)
             }
             Self::KswapdShare => over(outcome.counter("kswapd_cpu_s")? * 100.0, elapsed_s),
+            Self::SystemCpuPerGb => {
+                let kswapd = outcome.counter("kswapd_cpu_s").unwrap_or(0.0);
+                over(outcome.counter("own_cpu_system_s")? + kswapd, bytes as f64 / 1e9)
+            }
+            Self::EvictedPerS => over(evicted_pages(outcome)?, elapsed_s),
+            Self::ScannedPerEvicted => {
+                let scanned = outcome.counter("pgscan_file").or_else(|| outcome.counter("cgroup_pgscan"))?;
+                over(scanned, evicted_pages(outcome)?)
+            }
+            Self::MemoryPressure => {
+                let waited = outcome.counter("cgroup_psi_memory_some_us");
+                over(waited.or_else(|| outcome.counter("psi_memory_some_us"))? / 1e4, elapsed_s)
+            }
             Self::Amplification => over(outcome.counter("device_read_bytes")?, bytes as f64),
             Self::Figure(name) => outcome.figures.get(name).copied(),
+            Self::SpaceRatio => outcome.figures.get("space_ratio").copied(),
             Self::Latency(name, per_mille) => {
                 let latency = outcome.latency.get(name).filter(|latency| latency.count > 0)?;
                 let ns = match per_mille {
@@ -132,12 +159,13 @@ impl Metric {
     /// Its unit.
     pub fn unit(self) -> Unit {
         match self {
-            Self::OpsPerS | Self::ShootdownsPerS => Unit::PerSecond,
+            Self::OpsPerS | Self::ShootdownsPerS | Self::EvictedPerS => Unit::PerSecond,
             Self::BytesPerS => Unit::BytesPerSecond,
-            Self::Seconds | Self::CpuPerOp | Self::CpuPerGb | Self::Latency(..) => Unit::Seconds,
-            Self::ShootdownsPerEvicted | Self::Figure(_) => Unit::Count,
-            Self::KswapdShare => Unit::Percent,
-            Self::Amplification => Unit::Ratio,
+            Self::SystemCpuPerGb => Unit::Seconds,
+            Self::Seconds | Self::TimePerOp | Self::CpuPerOp | Self::CpuPerGb | Self::Latency(..) => Unit::Seconds,
+            Self::ShootdownsPerEvicted | Self::ScannedPerEvicted | Self::Figure(_) => Unit::Count,
+            Self::KswapdShare | Self::MemoryPressure => Unit::Percent,
+            Self::Amplification | Self::SpaceRatio => Unit::Ratio,
         }
     }
 
@@ -153,9 +181,13 @@ impl Metric {
             | ExperimentId::Access
             | ExperimentId::Safety
             | ExperimentId::Errors
+            | ExperimentId::Engines
             | ExperimentId::Claims => Self::OpsPerS,
             ExperimentId::Scan => Self::BytesPerS,
             ExperimentId::Async => Self::Seconds,
+            ExperimentId::Translate => Self::TimePerOp,
+            ExperimentId::Eviction => Self::CpuPerGb,
+            ExperimentId::Stalls => Self::Latency("op", 999),
         }
     }
 
@@ -203,7 +235,9 @@ impl Family {
             () if has("fio") => Self::Baseline,
             () if has("check-every-access") || has("no-check") => Self::Mapped,
             () if has("check-every-load") => Self::Direct,
-            () if has("pool") => Self::Pool,
+            () if has("pool") || contender == "nofault" => Self::Pool,
+            () if has("array") || has("hash") || has("swizzled") => Self::Pool,
+            () if contender.starts_with("lmdb") => Self::Mapped,
             () if has("uring") || has("engine") => Self::Ring,
             () if has("cow") || has("shadow") => Self::Mapped,
             () if has("map") || has("msync") => Self::Mapped,
@@ -422,6 +456,17 @@ pub fn contender_title(id: &str) -> String {
         "async-mmap" => "async mmap",
         "async-read" => "async read",
         "async-uring" => "async io_uring",
+        "mmap-willneed" => "mmap, MADV_WILLNEED",
+        "mmap-readahead" => "mmap, read-ahead calls",
+        "mmap-populate-ahead" => "mmap, MADV_POPULATE_READ",
+        "mmap-populate" => "mmap, populated first",
+        "mmap-mlock" => "mmap, mlock",
+        "mmap-helpers" => "mmap, helper threads",
+        "mmap-mincore" => "mmap, mincore and helpers",
+        "mmap-nowait" => "mmap, RWF_NOWAIT and helpers",
+        "pool-frames" => "memory of its own",
+        "engine-scan" => "engine, leaf scan",
+        "engine-scan-noprefetch" => "engine, leaf scan without prefetch",
         "mmap-readonly" => "mmap, read-only",
         "mmap-guarded" => "mmap, guarded",
         "mmap-guarded-checked" => "mmap, guarded, checked at every access",
@@ -430,6 +475,13 @@ pub fn contender_title(id: &str) -> String {
         "no-check" => "mmap, no check",
         "check-every-access" => "mmap, checked at every access",
         "check-every-load" => "own memory, checked at load",
+        "lmdb" => "LMDB",
+        "lmdb-readahead" => "LMDB, read-ahead",
+        "sqlite" => "SQLite",
+        "sqlite-mmap" => "SQLite, mmap",
+        "rocksdb" => "RocksDB",
+        "rocksdb-mmap" => "RocksDB, mmap",
+        "rocksdb-direct" => "RocksDB, O_DIRECT",
         "async-mmap-yield" => "async mmap, yielding",
         "pread-dontcache" => "pread RWF_DONTCACHE",
         "mmap-in-place" => "mmap, in place",
@@ -443,23 +495,38 @@ pub fn contender_title(id: &str) -> String {
         "pool-tasks" => "nofault pool, tasks",
         "pool-get-many" => "nofault pool, get_many",
         "async-pool" => "async nofault pool",
+        "array" => "page-table array",
+        "array-small" => "page-table array, small pages",
+        "hash" => "hash table",
+        "hash-pinned" => "hash table, locks and pins",
+        "swizzled" => "swizzled pointers",
+        "mapped" => "mapped file",
+        "mapped-huge" => "mapped file, huge pages",
+        "mmap-one-map" => "fault, one map",
+        "mmap-own" => "fault, a map a thread",
+        "pread-cached" => "pread, cached",
+        "mmap-unmap-page" => "map and unmap a page",
+        "mmap-unmap-batch" => "map and unmap 64 pages",
         other => return other.replace('-', " "),
     };
     known.into()
 }
 
 /// Parameters that say how much work there is and how it is laid out: the same for all contenders, so no part of a name.
-const SIZE_OF_WORK: [&str; 10] = [
+const SIZE_OF_WORK: [&str; 13] = [
     "files",
     "touches",
     "part_bytes",
     "stripe_bytes",
     "writes_per_sync",
     "cache_bytes",
-    "updates",
+    "fit",
+    "durability",
+    "memory",
     "keys",
     "value_bytes",
     "log_bytes",
+    "updates",
 ];
 
 /// Whether nothing but the size of the work is set besides threads, depth and block.
@@ -481,6 +548,7 @@ pub fn parameters(params: &Params) -> String {
         "rate_per_s" => format!("at {value}/s"),
         "rate_share" => format!("rate ×{value}"),
         "buffers" => format!("{value} buffers"),
+        "pin" => "on one CPU".into(),
         "working_set" => {
             value.parse().map_or_else(|_| value.clone(), |bytes| format!("{} of data", crate::format::bytes(bytes)))
         }
@@ -499,6 +567,7 @@ pub fn target_title(label: &str) -> String {
         "" => "the whole machine".into(),
         "file" => "file".into(),
         "ram" => "RAM-backed device".into(),
+        "in-memory" => "all in memory".into(),
         "device" => "raw device".into(),
         other => other.into(),
     }
@@ -533,6 +602,8 @@ mod tests {
             ("uring-dsync", Family::Ring),
             ("pool-tasks", Family::Pool),
             ("async-pool", Family::Pool),
+            ("array-small", Family::Pool),
+            ("mapped-huge", Family::Mapped),
             ("pwrite-dsync", Family::Direct),
             ("msync", Family::Mapped),
             ("fdatasync", Family::Buffered),

@@ -1,6 +1,7 @@
 //! The summary for a terminal: a table for each experiment and target, then what a busy reader needs; everything else
 //! is in the report. The same as JSON for programs: [`json`].
 
+mod engines;
 mod json;
 mod rows;
 mod safety;
@@ -28,7 +29,7 @@ const DOUBTS_MAX: usize = 6;
 pub fn summary_table(file: &RecordFile, width: u16) -> String {
     let width = usize::from(width.max(40));
     let summary = Summary::of(file);
-    let mut text = rows::tables(&summary, width);
+    let mut text = rows::tables(file, &summary, width);
     if summary.groups.is_empty() {
         text.push_str("Nothing was measured.\n");
     }

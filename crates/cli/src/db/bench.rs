@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use nofault_lab::bench::{self, BenchOptions};
 use nofault_lab::error::{LabError, LabErrorKind};
 
@@ -22,6 +22,10 @@ pub(super) fn run(arguments: BenchArguments, cancel: &AtomicBool) -> Result<Exit
         print(&list)?;
         return Ok(ExitCode::SUCCESS);
     }
+    if arguments.child {
+        bench::child::serve(std::io::stdin(), std::io::stdout(), cancel)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let time = Duration::try_from_secs_f64(arguments.seconds)
         .map_err(|error| LabError::new(LabErrorKind::Usage, format!("--seconds {}: {error}", arguments.seconds)))?;
     let options = BenchOptions {
@@ -30,6 +34,8 @@ pub(super) fn run(arguments: BenchArguments, cancel: &AtomicBool) -> Result<Exit
         data_bytes: arguments.size,
         memory_keys: arguments.memory_keys,
         cache_bytes: arguments.cache.unwrap_or((arguments.size / 8).max(CACHE_BYTES_MIN)),
+        limit_bytes: arguments.limit,
+        program: Some(std::env::current_exe().context("find this program, to start children with")?),
         value_bytes: arguments.values.iter().map(|bytes| *bytes as usize).collect(),
         log_bytes: arguments.log,
         time,

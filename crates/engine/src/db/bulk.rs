@@ -97,6 +97,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             }
             let Load { builder, count, .. } = &mut *state;
             let written_before = builder.pages().len();
+            builder.begin_portion();
             let step = section.edit(|edits, _| {
                 while let Some((key, value)) = &next {
                     let cell = match at {

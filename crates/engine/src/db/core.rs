@@ -7,7 +7,7 @@ use super::wait::{Admission, Held, Mode, attempt, load};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::OverflowRef;
 use crate::format::{CommitSeq, PageId};
-use crate::pages::{CommitLog, Missing, Pages, Snapshot, Store, Wait};
+use crate::pages::{Attempt, CommitLog, Missing, Pages, Snapshot, Store, Wait};
 use crate::tree::overflow::Reader;
 use crate::tree::{Found, Tree};
 use crate::txn::{CATALOG, Commits, table_of};
@@ -57,9 +57,29 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         Ok(tree)
     }
 
+    /// One look for the newest visible value of a key: all there is to do when the pages are in memory.
+    #[inline]
+    pub(crate) fn look(&self, tree: Tree, key: &[u8]) -> Attempt<Option<Found>> {
+        tree.get(&self.store.latest(), key)
+    }
+
     /// The newest visible value of a key.
     pub(crate) async fn get(&self, mode: Mode, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let found = attempt(&*self.store, &self.admission, mode, || tree.get(&self.store.latest(), key)).await;
+        let looked = self.look(tree, key);
+        self.get_after(mode, tree, key, looked).await
+    }
+
+    /// The newest visible value of a key, after a first look.
+    pub(crate) async fn get_after(
+        &self,
+        mode: Mode,
+        tree: Tree,
+        key: &[u8],
+        looked: Attempt<Option<Found>>,
+    ) -> Result<Option<Vec<u8>>> {
+        let mut looked = Some(looked);
+        let look = || looked.take().unwrap_or_else(|| self.look(tree, key));
+        let found = attempt(&*self.store, &self.admission, mode, look).await;
         match found.map_err(|error| self.tables.explain(tree, error))? {
             None => Ok(None),
             Some(Found::Inline(value)) => Ok(Some(value)),
@@ -145,34 +165,50 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             load(&*self.store, &self.admission, mode, &mut held, &waits).await?;
         }
         drop(held);
-        let mut values = Vec::with_capacity(keys.len());
-        for found in found {
-            values.push(match found {
-                None => None,
-                Some(found) => Some(self.value(mode, snapshot, found).await?),
-            });
-        }
-        Ok(values)
+        let long = found.iter().filter_map(|found| match found {
+            Some(Found::Overflow(value)) => Some(*value),
+            _ => None,
+        });
+        let mut long = self.long_values(mode, snapshot, long.collect()).await?.into_iter();
+        let value = |found: Option<Found>| match found? {
+            Found::Inline(value) => Some(value),
+            Found::Overflow(_) => long.next(),
+        };
+        Ok(found.into_iter().map(value).collect())
     }
 
     /// What a leaf held, with long values read in.
     pub(crate) async fn value(&self, mode: Mode, snapshot: &S::Snapshot, found: Found) -> Result<Vec<u8>> {
         match found {
             Found::Inline(value) => Ok(value),
-            Found::Overflow(value) => {
-                let mut reader = Reader::new(self.store.page_bytes(), value)?;
-                let seq = snapshot.seq();
-                self.read_long(mode, &mut reader, seq, || self.store.view(snapshot)).await?;
-                Ok(reader.into_value())
-            }
+            Found::Overflow(value) => Ok(self.long_values(mode, snapshot, vec![value]).await?.remove(0)),
         }
+    }
+
+    /// Long values in a snapshot, in the order asked. Their pages are read together, a window of them at a time.
+    pub(super) async fn long_values(
+        &self,
+        mode: Mode,
+        snapshot: &S::Snapshot,
+        values: Vec<OverflowRef>,
+    ) -> Result<Vec<Vec<u8>>> {
+        let page_bytes = self.store.page_bytes();
+        let readers: Result<Vec<Reader>> = values.into_iter().map(|value| Reader::new(page_bytes, value)).collect();
+        let mut readers = readers?;
+        self.read_long(mode, &mut readers, snapshot.seq(), || self.store.view(snapshot)).await?;
+        Ok(readers.into_iter().map(Reader::into_value).collect())
+    }
+
+    /// Bytes of long values that are read together at the most.
+    pub(super) fn long_bytes_at_once(&self) -> u64 {
+        (self.admission.window() * self.store.page_bytes()) as u64
     }
 
     /// The pages of a long value that a commit will replace, as the newest pages have it.
     pub(super) async fn pages_of(&self, mode: Mode, value: OverflowRef) -> Result<Vec<PageId>> {
         let mut reader = Reader::listing(self.store.page_bytes(), value)?;
         let seq = self.commits.last().seq;
-        self.read_long(mode, &mut reader, seq, || self.store.tip()).await?;
+        self.read_long(mode, std::slice::from_mut(&mut reader), seq, || self.store.tip()).await?;
         Ok(reader.into_pages())
     }
 
@@ -184,29 +220,45 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         value: OverflowRef,
     ) -> Result<Vec<PageId>> {
         let mut reader = Reader::listing(self.store.page_bytes(), value)?;
-        self.read_long(mode, &mut reader, snapshot.seq(), || self.store.view(snapshot)).await?;
+        let reading = std::slice::from_mut(&mut reader);
+        self.read_long(mode, reading, snapshot.seq(), || self.store.view(snapshot)).await?;
         Ok(reader.into_pages())
     }
 
     async fn read_long<P: Pages>(
         &self,
         mode: Mode,
-        reader: &mut Reader,
+        readers: &mut [Reader],
         seq: CommitSeq,
         view: impl Fn() -> P,
     ) -> Result<()> {
         let mut held = Held::default();
-        let mut waits: Vec<Wait> = Vec::new();
         let mut rounds_without_end = 0usize;
-        while !reader.advance(&view(), seq, self.admission.window(), &mut waits)? {
+        let window = self.admission.window();
+        // Those before it have come to their end.
+        let mut done = 0;
+        loop {
+            let mut waits: Vec<Wait> = Vec::new();
+            {
+                let view = view();
+                let mut all_before = true;
+                for reader in &mut readers[done..] {
+                    if waits.len() == window {
+                        break;
+                    }
+                    all_before &= reader.advance(&view, seq, window - waits.len(), &mut waits)?;
+                    done += usize::from(all_before);
+                }
+            }
+            if done == readers.len() {
+                return Ok(());
+            }
             load(&*self.store, &self.admission, mode, &mut held, &waits).await?;
-            waits.clear();
             // Each round reads on, so there is no limit on rounds but the length of the value.
             held.new_round();
             rounds_without_end += 1;
             debug_assert!(rounds_without_end <= 1 << 20, "a long value never ends");
         }
-        Ok(())
     }
 
     /// Queues reads of what a scan will come to.

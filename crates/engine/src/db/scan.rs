@@ -3,14 +3,16 @@
 //! How far ahead is learnt on the way, as PostgreSQL's read stream does: a wait doubles the distance, a leaf that was there
 //! already takes one off. So a scan in memory asks for nothing, and a cold one soon keeps the device busy.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::core::Core;
 use super::wait::{Mode, attempt};
 use crate::error::Result;
 use crate::format::PageId;
+use crate::format::node::OverflowRef;
 use crate::pages::{CommitLog, Snapshot, Store, Wait};
-use crate::tree::{Chunk, Direction, Found, KeyRange, Tree};
+use crate::tree::{Chunk, Direction, Held, KeyRange, Tree};
 
 /// A key and its value.
 pub(crate) type Entry = (Vec<u8>, Vec<u8>);
@@ -27,8 +29,11 @@ pub(crate) struct Scan<S: Store, L: CommitLog> {
     /// Entries of `chunk` that may be given out, and how many were.
     usable: usize,
     given: usize,
-    /// How many leaves ahead to ask for.
+    /// The next long values of `chunk`, read already.
+    long: VecDeque<Vec<u8>>,
+    /// How many leaves ahead to ask for, and at most.
     distance: usize,
+    distance_max: usize,
     /// The leaf farthest ahead that was asked for.
     asked: Option<PageId>,
 }
@@ -51,7 +56,9 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
             chunk: Chunk::default(),
             usable: 0,
             given: 0,
+            long: VecDeque::new(),
             distance: 0,
+            distance_max: usize::MAX,
             asked: None,
         }
     }
@@ -61,6 +68,11 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         self.direction = direction;
     }
 
+    /// Never asks for more than so many leaves ahead.
+    pub(crate) fn set_read_ahead_max(&mut self, leaves: usize) {
+        self.distance_max = leaves;
+    }
+
     /// The next entry.
     pub(crate) async fn next(&mut self, mode: Mode) -> Result<Option<Entry>> {
         while self.given == self.usable {
@@ -68,14 +80,35 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
                 return Ok(None);
             }
         }
-        let (key, cell) = self.chunk.entry(self.given);
-        let (key, found) = (key.to_vec(), Found::from(cell));
-        let value = match found {
-            Found::Inline(value) => value,
-            long => self.core.value(mode, &self.snapshot, long).await?,
+        if let Held::Overflow(_) = self.chunk.entry(self.given).1
+            && self.long.is_empty()
+        {
+            let values = self.long_to_come();
+            self.long = self.core.long_values(mode, &self.snapshot, values).await?.into();
+        }
+        let (key, held) = self.chunk.entry(self.given);
+        let value = match held {
+            Held::Here(value) => value.to_vec(),
+            Held::Overflow(_) => self.long.pop_front().unwrap_or_default(),
         };
+        let key = key.to_vec();
         self.given += 1;
         Ok(Some((key, value)))
+    }
+
+    /// The next long values of the chunk, as many as may be read together and at least one.
+    fn long_to_come(&self) -> Vec<OverflowRef> {
+        let (mut values, mut bytes) = (Vec::new(), 0);
+        for index in self.given..self.usable {
+            if let Held::Overflow(value) = self.chunk.entry(index).1 {
+                bytes += value.len_bytes;
+                if !values.is_empty() && bytes > self.core.long_bytes_at_once() {
+                    break;
+                }
+                values.push(value);
+            }
+        }
+        values
     }
 
     /// Takes in the next leaf; `false` at the end.
@@ -83,20 +116,21 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         let Some(range) = &self.rest else { return Ok(false) };
         self.usable = 0;
         self.given = 0;
-        let Self { core, snapshot, tree, chunk, asked, distance, direction, .. } = self;
-        let (mut attempts, far) = (0, core.admission.window());
+        let Self { core, snapshot, tree, chunk, asked, distance, distance_max, direction, .. } = self;
+        let (mut attempts, far) = (0, core.admission.window().min(*distance_max));
         let rest = attempt(&*core.store, &core.admission, mode, || {
             attempts += 1;
             let result = tree.scan(&core.store.view(snapshot), range, *direction, usize::MAX, far, chunk);
             if matches!(result, Err(Wait::Miss(_))) {
                 // The leaves after it go out in the same submission.
-                ask_ahead(core, snapshot, &chunk.ahead, (*distance).max(1), asked);
+                ask_ahead(core, snapshot, &chunk.ahead, (*distance).max(1).min(far), asked);
             }
             result
         })
         .await
         .map_err(|error| core.tables.explain(*tree, error))?;
-        self.distance = if attempts > 1 { (self.distance * 2).clamp(2, far) } else { self.distance.saturating_sub(1) };
+        self.distance =
+            if attempts > 1 { (self.distance * 2).max(2).min(far) } else { self.distance.saturating_sub(1) };
         ask_ahead(&self.core, &self.snapshot, &self.chunk.ahead, self.distance, &mut self.asked);
         self.rest = rest;
         self.usable = self.chunk.len();

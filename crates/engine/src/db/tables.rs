@@ -77,6 +77,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let portion = self.admission.window();
         let mut todo = vec![tree.root];
         let mut free = Vec::new();
+        let mut values = HashSet::new();
         while !todo.is_empty() {
             let now = todo.split_off(todo.len().saturating_sub(portion));
             let mut held = Held::default();
@@ -103,8 +104,11 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                     continue;
                 }
                 for index in 0..node.count() {
-                    if let Cell::Overflow(value) = node.cell(index)? {
-                        free.extend(self.pages_of(mode, value).await?);
+                    match node.cell(index)? {
+                        Cell::Inline(_) => {}
+                        Cell::Overflow(value) => free.extend(self.pages_of(mode, value).await?),
+                        // Freed once, whichever of the leaves that refer to it comes first.
+                        Cell::Packed(at) => free.extend(values.insert(at.page).then_some(at.page)),
                     }
                 }
             }

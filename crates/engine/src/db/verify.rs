@@ -1,14 +1,14 @@
 //! Walks every table and collects what is broken.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use super::core::Core;
 use super::wait::{Mode, attempt};
 use crate::error::{Error, Result};
 use crate::format::PageId;
-use crate::format::node::{Cell, Node, OverflowRef};
+use crate::format::node::{Cell, Node, OverflowRef, PackedRef};
 use crate::pages::{CommitLog, Pages, Store};
-use crate::tree::{Found, Tree};
+use crate::tree::{Found, Tree, packed};
 use crate::txn::{CATALOG, table_of};
 
 /// What a walk through the whole database found.
@@ -82,6 +82,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         mut entry: impl FnMut(Vec<u8>, Found),
     ) -> Result<()> {
         found.tables += 1;
+        // Offset and length of each value that the leaves say is in a page.
+        let mut values: BTreeMap<PageId, Vec<(u16, u16)>> = BTreeMap::new();
         let mut todo = vec![Expected { page: tree.root, level: None, lower: Vec::new(), upper: None }];
         while let Some(expected) = todo.pop() {
             let page = expected.page;
@@ -105,13 +107,26 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             }
             found.entries += entries.len() as u64;
             for (key, value) in entries {
-                if let Found::Overflow(value) = &value {
-                    long.push(*value);
+                match value {
+                    Value::Packed(at) => values.entry(at.page).or_default().push((at.offset, at.len_bytes)),
+                    Value::Elsewhere(value) => long.push(value),
+                    Value::Here(value) => entry(key, Found::Inline(value)),
                 }
-                entry(key, value);
             }
             for value in long {
                 self.verify_long(mode, snapshot, name, value, met, found).await;
+            }
+        }
+        for (page, parts) in values {
+            let read = || Ok(self.store.view(snapshot).page(page)?.to_vec());
+            let checked = match attempt(&*self.store, &self.admission, mode, read).await {
+                Ok(_) if !met.insert(page) => Err(Error::corrupt_page(page, "is part of more than one node or value")),
+                Ok(body) => check_values(page, &body, parts),
+                Err(error) => Err(error),
+            };
+            match checked {
+                Ok(()) => found.pages += 1,
+                Err(error) => found.problems.push(Problem { table: Some(name.into()), error }),
             }
         }
         Ok(())
@@ -143,13 +158,39 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 }
 
+/// What a leaf says of a value.
+enum Value {
+    Here(Vec<u8>),
+    Elsewhere(OverflowRef),
+    Packed(PackedRef),
+}
+
+/// Checks a page of values against what the leaves say is in it.
+fn check_values(page: PageId, body: &[u8], mut parts: Vec<(u16, u16)>) -> Result<()> {
+    let live = packed::live(page, body)?;
+    if usize::from(live) != parts.len() {
+        let what = format_args!("says that {live} of its values are in use; leaves refer to {}", parts.len());
+        return Err(Error::corrupt_page(page, what));
+    }
+    parts.sort_unstable();
+    for pair in parts.windows(2) {
+        if usize::from(pair[0].0) + usize::from(pair[0].1) > usize::from(pair[1].0) {
+            return Err(Error::corrupt_page(page, "two of its values overlap"));
+        }
+    }
+    for (offset, len_bytes) in parts {
+        packed::value(PackedRef { page, offset, len_bytes }, body)?;
+    }
+    Ok(())
+}
+
 /// Checks one node and lists its children or its entries.
 fn look(
     tree: Tree,
     expected: &Expected,
     body: &[u8],
     todo: &mut Vec<Expected>,
-    entries: &mut Vec<(Vec<u8>, Found)>,
+    entries: &mut Vec<(Vec<u8>, Value)>,
 ) -> Result<()> {
     let node = Node::open(expected.page, body)?;
     node.check()?;
@@ -164,8 +205,12 @@ fn look(
     }
     if node.level() == 0 {
         for index in 0..node.count() {
-            let cell: Cell<'_> = node.cell(index)?;
-            entries.push((node.key(index)?, cell.into()));
+            let value = match node.cell(index)? {
+                Cell::Inline(value) => Value::Here(value.to_vec()),
+                Cell::Overflow(value) => Value::Elsewhere(value),
+                Cell::Packed(at) => Value::Packed(at),
+            };
+            entries.push((node.key(index)?, value));
         }
         return Ok(());
     }

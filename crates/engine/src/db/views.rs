@@ -123,6 +123,14 @@ impl Range {
         self
     }
 
+    /// At most so many leaves are asked for before they are needed; without this, as many as keep the device busy. 0 reads each leaf
+    /// when the walk comes to it: for a walk that will end soon, or where its reads must not crowd out others.
+    #[must_use]
+    pub fn read_ahead_max(mut self, leaves: usize) -> Self {
+        self.scan.set_read_ahead_max(leaves);
+        self
+    }
+
     /// The next key and its value; `None` at the end. Dropping the future loses no entry.
     ///
     /// # Errors

@@ -24,6 +24,9 @@ use crate::pages::{Attempt, Store, Ticket, Wait};
 const ATTEMPTS_BEFORE_HOLDING: usize = 16;
 /// Rounds after which something must be wrong: no tree is that high.
 const ATTEMPTS_MAX: usize = 10_000;
+/// Pages that one operation may ask for at a time, where the pool is large enough: more than are under way at the device, so
+/// that a large batch keeps it busy from its first read to its last.
+const WINDOW_MAX: usize = 512;
 /// Operations that may end without waiting before a task lets others run.
 const HITS_BEFORE_YIELD: u32 = 128;
 
@@ -51,7 +54,7 @@ impl Admission {
 
     /// Most pages that one operation may ask for at a time.
     pub(crate) fn window(&self) -> usize {
-        (self.pins.permits() / 2).clamp(1, 128)
+        (self.pins.permits() / 2).clamp(1, WINDOW_MAX)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 1 | kind: 1 node, 2 overflow index, 3 overflow data |
+//! | 0 | 1 | kind: 1 node, 2 overflow index, 3 overflow data, 4 values packed together |
 //! | 1 | 1 | level: 0 for a leaf |
 //! | 2 | 2 | number of slots |
 //! | 4 | 2 | length of the prefix that all keys of the node share |
@@ -20,10 +20,11 @@
 //! satisfy `lower <= k < upper`; the prefix is the beginning that both fences share, stored once (as part of the fences) and
 //! cut from every key.
 //!
-//! A slot is `head u32, offset u16, key_len u16`: the first four bytes of the rest of the key, as a big-endian number padded
-//! with zeroes, so that most steps of a binary search touch only the slots. At `offset` lies the cell: the rest of the key, then
+//! A slot is `head 4 bytes, offset u16, rest_len u16`: the first four bytes of the rest of the key, padded with zeroes, so that
+//! most steps of a binary search touch only the slots. At `offset` lies the cell: what follows of the key, then
 //!
-//! - leaf: `u16` length and the value, or `0x8000 | 14`, `u64` length, 6 bytes page id of a value kept in overflow pages;
+//! - leaf: `u16` length and the value, or `0x8000 | 14`, `u64` length, 6 bytes page id of a value kept in overflow pages, or
+//!   `0xC000 | 10`, 6 bytes page id, `u16` offset, `u16` length of a value in a page of values;
 //! - inner: 6 bytes page id of the child whose keys are not smaller than this key.
 //!
 //! Nothing here trusts the bytes: `open` checks the header, each accessor what it touches, and all answer `Corrupt` naming
@@ -41,16 +42,25 @@ pub(crate) const KIND_OVERFLOW_INDEX: u8 = 2;
 /// Value of byte 0 of the body of an overflow page with data.
 pub(crate) const KIND_OVERFLOW_DATA: u8 = 3;
 
+/// Value of byte 0 of the body of a page of values that leaves refer to.
+pub(crate) const KIND_PACKED: u8 = 4;
+
 /// Bytes before the slots.
 pub(super) const NODE_HEADER_BYTES: usize = 32;
+/// Bytes of a key's rest that its slot holds.
+pub(super) const HEAD_BYTES: usize = 4;
 /// Bytes of a slot.
 pub(super) const SLOT_BYTES: usize = 8;
 /// Bytes of a page id in a cell.
 pub(crate) const CHILD_BYTES: usize = 6;
 /// Set in a value's length word when the value is elsewhere.
-const OVERFLOW_FLAG: u16 = 0x8000;
-/// Bytes that stand in for a value kept elsewhere: length and page.
+const ELSEWHERE_FLAG: u16 = 0x8000;
+/// Set as well when it is one of those in a page of values.
+const PACKED_FLAG: u16 = 0x4000;
+/// Bytes that stand in for a value in pages of its own: length and page.
 const OVERFLOW_REF_BYTES: usize = 8 + CHILD_BYTES;
+/// Bytes that stand in for a value in a page of values: page, offset, length.
+const PACKED_REF_BYTES: usize = CHILD_BYTES + 4;
 /// No tree is higher: levels beyond are damage.
 pub(crate) const LEVEL_MAX: u8 = 40;
 
@@ -72,6 +82,19 @@ pub(crate) enum Cell<'a> {
     Inline(&'a [u8]),
     /// A value in overflow pages.
     Overflow(OverflowRef),
+    /// A value in a page of values.
+    Packed(PackedRef),
+}
+
+/// Where a value in a page of values is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PackedRef {
+    /// The page.
+    pub(crate) page: PageId,
+    /// Where it begins, in the body.
+    pub(crate) offset: u16,
+    /// Its length.
+    pub(crate) len_bytes: u16,
 }
 
 /// Where a long value is.
@@ -89,6 +112,7 @@ impl Cell<'_> {
         2 + match self {
             Self::Inline(value) => value.len(),
             Self::Overflow(_) => OVERFLOW_REF_BYTES,
+            Self::Packed(_) => PACKED_REF_BYTES,
         }
     }
 
@@ -100,9 +124,15 @@ impl Cell<'_> {
                 into.extend_from_slice(value);
             }
             Self::Overflow(to) => {
-                into.extend_from_slice(&(OVERFLOW_FLAG | OVERFLOW_REF_BYTES as u16).to_le_bytes());
+                into.extend_from_slice(&(ELSEWHERE_FLAG | OVERFLOW_REF_BYTES as u16).to_le_bytes());
                 into.extend_from_slice(&to.len_bytes.to_le_bytes());
                 into.extend_from_slice(&encode_child(to.root));
+            }
+            Self::Packed(at) => {
+                into.extend_from_slice(&(ELSEWHERE_FLAG | PACKED_FLAG | PACKED_REF_BYTES as u16).to_le_bytes());
+                into.extend_from_slice(&encode_child(at.page));
+                into.extend_from_slice(&at.offset.to_le_bytes());
+                into.extend_from_slice(&at.len_bytes.to_le_bytes());
             }
         }
     }
@@ -120,7 +150,7 @@ pub(crate) fn decode_child(bytes: &[u8]) -> Option<PageId> {
     Some(PageId(u64::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], 0, 0])))
 }
 
-/// The first four bytes of a key's rest, as the slots hold them: compares like the bytes do, up to ties.
+/// The first four bytes of a key's rest as a number: compares like the bytes do, up to ties.
 pub(super) fn head_of(rest: &[u8]) -> u32 {
     let mut head = [0u8; 4];
     let len = rest.len().min(4);
@@ -196,14 +226,17 @@ impl<'a> Node<'a> {
         &self.lower()[..self.prefix_len]
     }
 
-    /// The rest of key `index`, after the prefix.
+    /// The rest of key `index`, after the prefix, in two parts: what its slot holds, and what its cell holds.
     ///
     /// # Errors
     /// `Corrupt` when there is no such slot or it points outside the node.
     #[inline]
-    pub(crate) fn rest(&self, index: usize) -> Result<&'a [u8]> {
-        let (offset, key_len) = self.slot(index)?;
-        self.body.get(offset..offset + key_len).ok_or_else(|| self.bad_cell(index))
+    pub(crate) fn rest(&self, index: usize) -> Result<(&'a [u8], &'a [u8])> {
+        let (offset, rest_len) = self.slot(index)?;
+        let in_slot = rest_len.min(HEAD_BYTES);
+        let at = NODE_HEADER_BYTES + index * SLOT_BYTES;
+        let tail = self.body.get(offset..offset + rest_len - in_slot).ok_or_else(|| self.bad_cell(index))?;
+        Ok((&self.body[at..at + in_slot], tail))
     }
 
     /// Key `index` in full.
@@ -211,7 +244,20 @@ impl<'a> Node<'a> {
     /// # Errors
     /// As [`Node::rest`].
     pub(crate) fn key(&self, index: usize) -> Result<Vec<u8>> {
-        Ok([self.prefix(), self.rest(index)?].concat())
+        let (head, tail) = self.rest(index)?;
+        Ok([self.prefix(), head, tail].concat())
+    }
+
+    /// How the rest of key `index` compares with `rest`, whose head is the same.
+    #[inline]
+    fn compare_tail(&self, index: usize, rest: &[u8]) -> Result<Ordering> {
+        let (offset, rest_len) = self.slot(index)?;
+        // Heads are padded with zeroes, so where one rest ends inside its head it is the beginning of the other.
+        if rest_len.min(rest.len()) < HEAD_BYTES {
+            return Ok(rest_len.cmp(&rest.len()));
+        }
+        let tail = self.body.get(offset..offset + rest_len - HEAD_BYTES).ok_or_else(|| self.bad_cell(index))?;
+        Ok(tail.cmp(&rest[HEAD_BYTES..]))
     }
 
     /// The value of key `index` of a leaf.
@@ -223,9 +269,14 @@ impl<'a> Node<'a> {
         let after_key = self.after_key(index)?;
         let (word, value) = after_key.split_at_checked(2).ok_or_else(|| self.bad_cell(index))?;
         let word = u16::from_le_bytes([word[0], word[1]]);
-        let value = value.get(..usize::from(word & !OVERFLOW_FLAG)).ok_or_else(|| self.bad_cell(index))?;
-        if word & OVERFLOW_FLAG == 0 {
+        let value = value.get(..held_bytes(word)).ok_or_else(|| self.bad_cell(index))?;
+        if word & ELSEWHERE_FLAG == 0 {
             return Ok(Cell::Inline(value));
+        }
+        if word & PACKED_FLAG != 0 {
+            let parts = decode_child(value).zip(value.get(CHILD_BYTES..PACKED_REF_BYTES));
+            let (page, rest) = parts.ok_or_else(|| self.bad_cell(index))?;
+            return Ok(Cell::Packed(PackedRef { page, offset: u16_at(rest, 0), len_bytes: u16_at(rest, 2) }));
         }
         let (len, root) = value.split_first_chunk::<8>().ok_or_else(|| self.bad_cell(index))?;
         let root = decode_child(root).ok_or_else(|| self.bad_cell(index))?;
@@ -239,7 +290,7 @@ impl<'a> Node<'a> {
             CHILD_BYTES
         } else {
             let word = after_key.first_chunk::<2>().ok_or_else(|| self.bad_cell(index))?;
-            2 + usize::from(u16::from_le_bytes(*word) & !OVERFLOW_FLAG)
+            2 + held_bytes(u16::from_le_bytes(*word))
         };
         after_key.get(..len).ok_or_else(|| self.bad_cell(index))
     }
@@ -291,13 +342,22 @@ impl<'a> Node<'a> {
         };
         let head = head_of(rest);
         let slots = &self.body[NODE_HEADER_BYTES..NODE_HEADER_BYTES + self.count * SLOT_BYTES];
-        let (mut low, mut high) = (0, self.count);
+        let (slots, _) = slots.as_chunks::<SLOT_BYTES>();
+        // First among the heads alone, which lie side by side, without a branch that could be guessed wrong: the first slot
+        // whose head is not smaller. Nearly always it is the only one with this head.
+        let head_at = |slot: &[u8; SLOT_BYTES]| u32::from_be_bytes([slot[0], slot[1], slot[2], slot[3]]);
+        let (mut first, mut left) = (0, slots.len());
+        while left > 0 {
+            let half = left / 2;
+            let smaller = head_at(&slots[first + half]) < head;
+            first = if smaller { first + half + 1 } else { first };
+            left = if smaller { left - half - 1 } else { half };
+        }
+        let (mut low, mut high) = (first, self.count);
+        let mut middle = first;
         while low < high {
-            let middle = low.midpoint(high);
-            let at = middle * SLOT_BYTES;
-            let here = u32::from_le_bytes([slots[at], slots[at + 1], slots[at + 2], slots[at + 3]]);
-            let order = match here.cmp(&head) {
-                Ordering::Equal => self.rest(middle)?.cmp(rest),
+            let order = match head_at(&slots[middle]).cmp(&head) {
+                Ordering::Equal => self.compare_tail(middle, rest)?,
                 different => different,
             };
             match order {
@@ -305,6 +365,7 @@ impl<'a> Node<'a> {
                 Ordering::Greater => high = middle,
                 Ordering::Equal => return Ok(Ok(middle)),
             }
+            middle = low.midpoint(high);
         }
         Ok(Err(low))
     }
@@ -337,17 +398,18 @@ impl<'a> Node<'a> {
             return Err(self.corrupt("its fences do not share its prefix"));
         }
         let heap = self.heap()..self.body.len() - self.lower_len() - self.upper_len();
-        let mut previous: Option<&[u8]> = None;
+        let mut previous: Option<Vec<u8>> = None;
         let mut live_bytes = 0;
         for index in 0..self.count {
-            let (rest, payload) = (self.rest(index)?, self.payload(index)?);
-            let (offset, key_len) = self.slot(index)?;
-            if offset < heap.start || offset + key_len + payload.len() > heap.end {
+            let ((head, tail), payload) = (self.rest(index)?, self.payload(index)?);
+            let (offset, _) = self.slot(index)?;
+            if offset < heap.start || offset + tail.len() + payload.len() > heap.end {
                 return Err(self.bad_cell(index));
             }
-            live_bytes += key_len + payload.len();
-            if self.head(index) != head_of(rest) {
-                return Err(self.corrupt(format_args!("slot {index} has the wrong head")));
+            live_bytes += tail.len() + payload.len();
+            let rest = [head, tail].concat();
+            if self.head(index) != head_of(&rest) {
+                return Err(self.corrupt(format_args!("slot {index} is not padded with zeroes")));
             }
             if previous.is_some_and(|previous| previous >= rest) {
                 return Err(self.corrupt(format_args!("key {index} is not above the key before it")));
@@ -369,11 +431,14 @@ impl<'a> Node<'a> {
         Ok(())
     }
 
+    #[inline]
     fn after_key(&self, index: usize) -> Result<&'a [u8]> {
-        let (offset, key_len) = self.slot(index)?;
-        self.body.get(offset + key_len..).ok_or_else(|| self.bad_cell(index))
+        let (offset, rest_len) = self.slot(index)?;
+        self.body.get(offset + rest_len.saturating_sub(HEAD_BYTES)..).ok_or_else(|| self.bad_cell(index))
     }
 
+    /// Where the cell is, and how long the key's rest is.
+    #[inline]
     fn slot(&self, index: usize) -> Result<(usize, usize)> {
         if index >= self.count {
             return Err(self.bad_cell(index));
@@ -384,7 +449,7 @@ impl<'a> Node<'a> {
 
     fn head(&self, index: usize) -> u32 {
         let at = NODE_HEADER_BYTES + index * SLOT_BYTES;
-        u32::from_le_bytes([self.body[at], self.body[at + 1], self.body[at + 2], self.body[at + 3]])
+        u32::from_be_bytes([self.body[at], self.body[at + 1], self.body[at + 2], self.body[at + 3]])
     }
 
     fn lower_len(&self) -> usize {
@@ -409,6 +474,12 @@ impl<'a> Node<'a> {
     pub(crate) fn corrupt(&self, what: impl std::fmt::Display) -> Error {
         Error::corrupt_page(self.page, what)
     }
+}
+
+/// How many bytes follow a value's length word.
+#[inline]
+fn held_bytes(word: u16) -> usize {
+    usize::from(if word & ELSEWHERE_FLAG == 0 { word } else { word & !(ELSEWHERE_FLAG | PACKED_FLAG) })
 }
 
 #[cold]

@@ -3,7 +3,9 @@
 //! A writer starts from a body that [`Node::open`] accepted. What `open` does not check (offsets of single cells, the count of
 //! unused bytes) is checked where it is used: a hostile node ends in `Corrupt`, never in a panic or a write outside.
 
-use super::node::{CHILD_BYTES, KIND_NODE, NODE_HEADER_BYTES, Node, SLOT_BYTES, encode_child, head_of, u16_at};
+use super::node::{
+    CHILD_BYTES, HEAD_BYTES, KIND_NODE, NODE_HEADER_BYTES, Node, SLOT_BYTES, encode_child, head_of, u16_at,
+};
 use super::{PageId, TableId};
 use crate::error::{Error, Result};
 
@@ -66,7 +68,8 @@ pub(crate) fn insert(page: PageId, body: &mut [u8], index: usize, key: &[u8], pa
     if index > node.count() {
         return Err(node.corrupt(format_args!("no slot {index} among {}", node.count())));
     }
-    let cell_len = rest.len() + payload.len();
+    let tail = &rest[rest.len().min(HEAD_BYTES)..];
+    let cell_len = tail.len() + payload.len();
     if node.gap_bytes() < cell_len + SLOT_BYTES {
         if node.free_bytes() < cell_len + SLOT_BYTES {
             return Ok(false);
@@ -78,11 +81,11 @@ pub(crate) fn insert(page: PageId, body: &mut [u8], index: usize, key: &[u8], pa
     }
     let node = Node::open(page, body)?;
     let (count, offset) = (node.count(), node.heap() - cell_len);
-    body[offset..offset + rest.len()].copy_from_slice(rest);
-    body[offset + rest.len()..offset + cell_len].copy_from_slice(payload);
+    body[offset..offset + tail.len()].copy_from_slice(tail);
+    body[offset + tail.len()..offset + cell_len].copy_from_slice(payload);
     let at = NODE_HEADER_BYTES + index * SLOT_BYTES;
     body.copy_within(at..NODE_HEADER_BYTES + count * SLOT_BYTES, at + SLOT_BYTES);
-    body[at..at + 4].copy_from_slice(&head_of(rest).to_le_bytes());
+    body[at..at + HEAD_BYTES].copy_from_slice(&head_of(rest).to_be_bytes());
     put_u16(body, at + 4, offset);
     put_u16(body, at + 6, rest.len());
     put_u16(body, 2, count + 1);
@@ -96,7 +99,7 @@ pub(crate) fn insert(page: PageId, body: &mut [u8], index: usize, key: &[u8], pa
 /// `Corrupt` when there is none, or the node is damaged.
 pub(crate) fn remove(page: PageId, body: &mut [u8], index: usize) -> Result<()> {
     let node = Node::open(page, body)?;
-    let cell_len = node.rest(index)?.len() + node.payload(index)?.len();
+    let cell_len = node.rest(index)?.1.len() + node.payload(index)?.len();
     let count = node.count();
     let at = NODE_HEADER_BYTES + index * SLOT_BYTES;
     body.copy_within(at + SLOT_BYTES..NODE_HEADER_BYTES + count * SLOT_BYTES, at);
@@ -144,14 +147,14 @@ fn compact(page: PageId, body: &mut [u8]) -> Result<()> {
     let slots_end = NODE_HEADER_BYTES + node.count() * SLOT_BYTES;
     let mut heap = heap_end;
     for index in 0..node.count() {
-        let (rest, payload) = (node.rest(index)?, node.payload(index)?);
-        let cell_len = rest.len() + payload.len();
+        let ((_, tail), payload) = (node.rest(index)?, node.payload(index)?);
+        let cell_len = tail.len() + payload.len();
         heap = heap
             .checked_sub(cell_len)
             .filter(|heap| *heap >= slots_end)
             .ok_or_else(|| node.corrupt("its cells overlap"))?;
-        body[heap..heap + rest.len()].copy_from_slice(rest);
-        body[heap + rest.len()..heap + cell_len].copy_from_slice(payload);
+        body[heap..heap + tail.len()].copy_from_slice(tail);
+        body[heap + tail.len()..heap + cell_len].copy_from_slice(payload);
         put_u16(body, NODE_HEADER_BYTES + index * SLOT_BYTES + 4, heap);
     }
     put_u16(body, 12, heap);
@@ -165,6 +168,8 @@ pub(crate) struct Cells {
     bytes: Vec<u8>,
     /// End of key and end of payload of each, in `bytes`.
     ends: Vec<(u32, u32)>,
+    /// No key is shorter.
+    key_bytes_min: usize,
 }
 
 impl Cells {
@@ -184,23 +189,27 @@ impl Cells {
     /// `Corrupt` when a cell points outside the node.
     pub(crate) fn append(&mut self, node: &Node<'_>) -> Result<()> {
         for index in 0..node.count() {
-            self.push(&[node.prefix(), node.rest(index)?], node.payload(index)?);
+            let (head, tail) = node.rest(index)?;
+            self.push(&[node.prefix(), head, tail], node.payload(index)?);
         }
         Ok(())
     }
 
     /// Adds a cell at the end; the key comes in parts.
     pub(crate) fn push(&mut self, key: &[&[u8]], payload: &[u8]) {
+        let start = self.bytes.len();
         for part in key {
             self.bytes.extend_from_slice(part);
         }
         let key_end = self.bytes.len() as u32;
+        self.note_key(self.bytes.len() - start);
         self.bytes.extend_from_slice(payload);
         self.ends.push((key_end, self.bytes.len() as u32));
     }
 
     /// Adds a cell at `index`, at most the number of cells.
     pub(crate) fn insert(&mut self, index: usize, key: &[u8], payload: &[u8]) {
+        self.note_key(key.len());
         let at = self.start(index);
         let grown = (key.len() + payload.len()) as u32;
         self.bytes.splice(at..at, key.iter().chain(payload).copied());
@@ -232,7 +241,7 @@ impl Cells {
         let start = self.start(index);
         let ends = self.ends[index..].iter();
         let ends = ends.map(|(key_end, end)| (key_end - start as u32, end - start as u32)).collect();
-        Self { bytes: self.bytes[start..].to_vec(), ends }
+        Self { bytes: self.bytes[start..].to_vec(), ends, key_bytes_min: self.key_bytes_min }
     }
 
     /// The index nearest to the middle of their bytes.
@@ -244,7 +253,19 @@ impl Cells {
     /// Whether cells `range` fit into one node of this kind in a body of `body_bytes`.
     pub(crate) fn fit(&self, range: std::ops::Range<usize>, spec: &NodeSpec<'_>, body_bytes: usize) -> bool {
         let bytes = (self.start(range.end) - self.start(range.start)) + range.len() * SLOT_BYTES;
-        bytes + spec.overhead_bytes() <= body_bytes + range.len() * spec.prefix_len()
+        let prefix_len = spec.prefix_len();
+        // What the slots hold of the keys' rests is not in the cells.
+        let in_slots = if self.key_bytes_min >= prefix_len + HEAD_BYTES {
+            range.len() * HEAD_BYTES
+        } else {
+            range.clone().map(|index| self.key(index).len().saturating_sub(prefix_len).min(HEAD_BYTES)).sum()
+        };
+        bytes + spec.overhead_bytes() <= body_bytes + range.len() * prefix_len + in_slots
+    }
+
+    fn note_key(&mut self, key_bytes: usize) {
+        let first = self.ends.is_empty();
+        self.key_bytes_min = if first { key_bytes } else { self.key_bytes_min.min(key_bytes) };
     }
 
     /// Writes cells `range` as a node.
@@ -269,11 +290,12 @@ impl Cells {
                 return Err(Error::corrupt_page(page, "its keys lie outside its fences"));
             };
             let payload = self.payload(index);
-            heap -= rest.len() + payload.len();
-            body[heap..heap + rest.len()].copy_from_slice(rest);
-            body[heap + rest.len()..heap + rest.len() + payload.len()].copy_from_slice(payload);
+            let tail = &rest[rest.len().min(HEAD_BYTES)..];
+            heap -= tail.len() + payload.len();
+            body[heap..heap + tail.len()].copy_from_slice(tail);
+            body[heap + tail.len()..heap + tail.len() + payload.len()].copy_from_slice(payload);
             let at = NODE_HEADER_BYTES + slot * SLOT_BYTES;
-            body[at..at + 4].copy_from_slice(&head_of(rest).to_le_bytes());
+            body[at..at + HEAD_BYTES].copy_from_slice(&head_of(rest).to_be_bytes());
             put_u16(body, at + 4, heap);
             put_u16(body, at + 6, rest.len());
         }

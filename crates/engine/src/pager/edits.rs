@@ -51,7 +51,7 @@ impl<'a> Edits<'a> {
         let _protects = &self.guard;
         match Entry::from_word(self.core.table.load(id)) {
             Entry::Resident(frame) => {
-                self.core.frames.frame(frame).touch();
+                self.core.frames.touch(frame);
                 // SAFETY: found under `self.guard`, which lives as long as the slice.
                 Ok((frame, unsafe { self.core.frames.bytes(frame) }))
             }

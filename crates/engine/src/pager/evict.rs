@@ -120,7 +120,7 @@ impl Core {
     /// Takes a frame out of its place if it is cold, clean and unpinned; says so if it only has to be written first.
     fn try_evict(&self, index: u32, cool: bool) -> Option<Found> {
         let frame = self.frames.frame(index);
-        if !frame.is_published() || frame.pins() > 0 || (cool && !frame.cool()) {
+        if !frame.is_published() || frame.pins() > 0 || (cool && !self.frames.cool(index)) {
             return None;
         }
         let page = frame.page();

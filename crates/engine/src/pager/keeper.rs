@@ -1,7 +1,7 @@
 //! The background threads of a pool, for those who want them: one keeps frames free, one takes completions of reads for
 //! executors. Without them, blocking waiters do both themselves, which is what deterministic tests use.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -10,6 +10,9 @@ use std::time::Duration;
 use super::lane::evict_batch;
 use super::{Core, Pager};
 use crate::error::{Error, ErrorKind, Result};
+
+/// Most frames freed at a time while many of them must be written first.
+const WRITE_BATCH_MAX: usize = 1024;
 
 /// How the keeper is woken.
 #[derive(Debug)]
@@ -89,6 +92,42 @@ impl Pager {
     }
 }
 
+/// Completions that somebody's own poller takes. While one lives, the reaper thread stands back.
+pub(crate) struct ReadCompletions {
+    core: Arc<Core>,
+    ready_fd: OwnedFd,
+}
+
+impl Pager {
+    /// Hands the completions of reads over; `None` when the queue has no descriptor.
+    pub(crate) fn completions(&self) -> Option<ReadCompletions> {
+        let ready_fd = self.core().lane.ready_fd.as_ref()?.try_clone().ok()?;
+        self.core().lane.reaped_outside(true);
+        self.core().bell.ring();
+        Some(ReadCompletions { core: Arc::clone(self.core()), ready_fd })
+    }
+}
+
+impl ReadCompletions {
+    /// Takes what has completed and sends what is queued, unless another thread is at it and will.
+    pub(crate) fn take(&self) {
+        self.core.take_reads();
+    }
+}
+
+impl AsFd for ReadCompletions {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ready_fd.as_fd()
+    }
+}
+
+impl Drop for ReadCompletions {
+    fn drop(&mut self) {
+        self.core.lane.reaped_outside(false);
+        self.core.bell.ring();
+    }
+}
+
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
@@ -125,7 +164,12 @@ fn keep_frames_free(core: &Weak<Core>, stop: &AtomicBool) {
         let mut freed = 0;
         let many_dirty = core.frames.dirty_count() > core.frames.dirty_max() * 3 / 4;
         if starving || many_dirty || core.frames.free_count() < low_water || !core.full().waiting.is_empty() {
-            freed = core.make_room(batch);
+            // Dirty pages go out many at a time, in a few large operations side by side.
+            freed = core.make_room(if many_dirty {
+                batch.max(core.frames.count() / 16).min(WRITE_BATCH_MAX)
+            } else {
+                batch
+            });
         }
         // At every round: whoever found no frame for its reads rings and goes, perhaps after frames were freed, and perhaps
         // while it still had the queue.
@@ -147,7 +191,7 @@ fn reap_for_executors(core: &Weak<Core>, stop: &AtomicBool) {
         let Some(core) = core.upgrade() else { return };
         // Until a ticket is polled, blocking waiters take their completions themselves; waking up for each of theirs would
         // only be in their way.
-        let listens = core.async_seen.load(Ordering::Relaxed);
+        let listens = core.async_seen.load(Ordering::Relaxed) && !core.lane.is_reaped_outside();
         let ready = core.lane.ready_fd.as_ref().filter(|_| listens).map(AsFd::as_fd);
         // A disk without a descriptor: look now and then.
         let most = (listens && ready.is_none()).then_some(Duration::from_micros(200));

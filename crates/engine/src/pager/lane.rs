@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -33,6 +33,10 @@ pub(super) struct Lane {
     /// Blocking waiters that found the queue taken.
     followers: Mutex<Vec<Arc<Waiter>>>,
     pub(super) ready_fd: Option<OwnedFd>,
+    /// How many outsiders have taken completions upon themselves.
+    outside: AtomicUsize,
+    /// An outsider was told of completions and found the queue taken: who has it looks again when it has left it.
+    missed: AtomicBool,
 }
 
 /// A page to be read.
@@ -67,7 +71,21 @@ impl Lane {
             in_flight: AtomicUsize::new(0),
             followers: Mutex::default(),
             ready_fd,
+            outside: AtomicUsize::new(0),
+            missed: AtomicBool::new(false),
         })
+    }
+
+    pub(super) fn reaped_outside(&self, begins: bool) {
+        if begins {
+            self.outside.fetch_add(1, Ordering::SeqCst);
+        } else {
+            self.outside.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    pub(super) fn is_reaped_outside(&self) -> bool {
+        self.outside.load(Ordering::SeqCst) > 0
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -162,7 +180,8 @@ impl Core {
     /// # Errors
     /// When the queue cannot be used any more.
     pub(super) fn drive(self: &Arc<Self>, waiter: &Arc<Waiter>) -> Result<bool> {
-        if self.async_seen.load(Ordering::Relaxed) && self.keeper.is_running() {
+        let reaped = self.async_seen.load(Ordering::Relaxed) && self.keeper.is_running();
+        if reaped && !self.lane.is_reaped_outside() {
             // The keeper reaps. Holding the queue here would make executors' submits wait for our read.
             self.submit_reads();
             waiter.park(Duration::from_millis(100));
@@ -212,6 +231,20 @@ impl Core {
         self.work_reads(queue, wait_for)
     }
 
+    /// Takes completions without waiting for the queue: who has it takes them, and looks again for what was staged.
+    pub(super) fn take_reads(self: &Arc<Self>) {
+        let queue = self.lane.try_queue().or_else(|| {
+            self.lane.missed.store(true, Ordering::SeqCst);
+            // Once more: who had the queue may have left it, and looked, just before.
+            self.lane.try_queue()
+        });
+        if let Some(queue) = queue {
+            // An error here is one of the queue as a whole: the next submit meets it, too.
+            let _ = self.work_reads(queue, 0);
+        }
+        self.submit_reads();
+    }
+
     /// Starts staged reads, reaps, and installs what has arrived. Answers the reads started and finished.
     fn work_reads(self: &Arc<Self>, mut queue: MutexGuard<'_, ReadQueue>, wait_for: usize) -> Result<usize> {
         let mut over = Vec::new();
@@ -228,6 +261,9 @@ impl Core {
         }
         if !again.is_empty() {
             self.lane.staged().extend(again);
+        }
+        if self.lane.missed.load(Ordering::SeqCst) && self.lane.missed.swap(false, Ordering::SeqCst) {
+            self.take_reads();
         }
         reaped.map_err(|error| Error::from_io("wait for reads", error))?;
         Ok(progress)

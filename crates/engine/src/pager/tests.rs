@@ -1,7 +1,10 @@
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
-use nofault_io::disk::{Directory, Disk};
+use nofault_io::completion::{Completion, Op, OpKind};
+use nofault_io::disk::{Directory, Disk, DiskInfo, Queue, Refused};
 use nofault_io::sim::{SimOptions, SimWorld};
 
 use super::*;
@@ -13,10 +16,10 @@ const PAGE: usize = 512;
 fn pool(world: &SimWorld, frames: usize) -> Pager {
     let directory: Arc<dyn Directory> = world.directory();
     let disk: Arc<dyn Disk> = directory.create("data").unwrap();
-    pool_on(&*disk, frames)
+    pool_on(&*disk, frames, 128)
 }
 
-fn pool_on(disk: &dyn Disk, frames: usize) -> Pager {
+fn pool_on(disk: &dyn Disk, frames: usize, reads_in_flight_max: usize) -> Pager {
     let options = PagerOptions {
         cache_bytes: (frames * (PAGE + PAGE / 16 + size_of::<frames::Frame>() + 64)) as u64,
         spent_bytes: 0,
@@ -24,7 +27,7 @@ fn pool_on(disk: &dyn Disk, frames: usize) -> Pager {
         file_id: 77,
         snapshot_bytes_max: u64::MAX,
         own_epochs: false,
-        reads_in_flight_max: 128,
+        reads_in_flight_max,
     };
     Pager::new(disk, &options, Map::new(PAGE), Pager::new_space(PAGE, 1 << 30), CommitSeq(0)).unwrap()
 }
@@ -234,6 +237,84 @@ fn neighbours_are_read_together_and_a_bad_block_among_them_costs_only_its_own_pa
     assert_eq!(pool.request(&missing).wait().unwrap_err().page(), Some(ids[17]));
     for page in ids.iter().filter(|page| **page != ids[17]) {
         run(&pool, || pool.tip().page(*page).map(value)).unwrap();
+    }
+}
+
+/// A disk that notes how many reads were under way at the most.
+#[derive(Debug)]
+struct Watched {
+    disk: Arc<dyn Disk>,
+    most: Arc<AtomicUsize>,
+}
+
+struct WatchedQueue {
+    queue: Box<dyn Queue>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Disk for Watched {
+    fn info(&self) -> DiskInfo {
+        self.disk.info()
+    }
+
+    fn len_bytes(&self) -> nofault_io::error::Result<u64> {
+        self.disk.len_bytes()
+    }
+
+    fn queue(&self, options: &QueueOptions) -> nofault_io::error::Result<Box<dyn Queue>> {
+        Ok(Box::new(WatchedQueue { queue: self.disk.queue(options)?, most: Arc::clone(&self.most) }))
+    }
+}
+
+impl Queue for WatchedQueue {
+    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+        let read = matches!(op.kind, OpKind::Read(_));
+        self.queue.push(op)?;
+        if read {
+            self.most.fetch_max(self.queue.in_flight(), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self) -> nofault_io::error::Result<()> {
+        self.queue.submit()
+    }
+
+    fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> nofault_io::error::Result<()> {
+        self.queue.reap(wait_for, into)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.queue.ready_fd()
+    }
+}
+
+#[test]
+fn no_more_reads_are_under_way_than_the_settings_allow() {
+    for reads_in_flight_max in [1, 5] {
+        let world = SimWorld::new(3, SimOptions::calm());
+        let disk = Watched { disk: world.directory().create("data").unwrap(), most: Arc::default() };
+        let pool = pool_on(&disk, 256, reads_in_flight_max);
+        let mut ids = Vec::new();
+        for seq in 1..=20 {
+            ids.extend(commit(&pool, seq, &[], &[seq; 20], &[]).unwrap());
+        }
+        for _ in 0..20 {
+            pool.core().make_room(128);
+        }
+        // Far from each other, so that each is a read of its own.
+        let apart: Vec<PageId> = ids.iter().copied().step_by(10).collect();
+        let missing: Vec<Wait> = apart.iter().filter_map(|page| pool.tip().page(*page).map(|_| ()).err()).collect();
+        assert!(missing.len() > 2 * reads_in_flight_max, "{} of {} pages are out", missing.len(), apart.len());
+        pool.request(&missing).wait().unwrap();
+        for (at, page) in ids.iter().enumerate() {
+            assert_eq!(run(&pool, || pool.tip().page(*page).map(value)).unwrap(), at as u64 / 20 + 1);
+        }
+        assert_eq!(disk.most.load(Ordering::Relaxed), reads_in_flight_max);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What one attempt of one read sees. The hit path: one load of the table, one line of frame, and the page.
+//! What one attempt of one read sees. The hit path: one load of the table, one of the frames' heat, and the page.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,7 +8,7 @@ use super::Core;
 use super::shard::Place;
 use super::table::Entry;
 use crate::error::{Error, ErrorKind};
-use crate::format::{CommitSeq, HEADER_BYTES, PageId};
+use crate::format::{CommitSeq, HEADER_BYTES, PageId, page_commit};
 use crate::pages::{Attempt, Missing, Pages, Wait};
 
 /// Pages as of one commit, for as long as its epoch guard is held. Not `Send`; never kept across a wait.
@@ -27,12 +27,18 @@ impl<'a> View<'a> {
         Self { core, at: at(), too_old, guard }
     }
 
+    #[inline]
     fn bytes(&self, frame: u32) -> &[u8] {
+        &self.whole(frame)[HEADER_BYTES..]
+    }
+
+    /// A page with its header.
+    #[inline]
+    fn whole(&self, frame: u32) -> &[u8] {
         let _protects = &self.guard;
         // SAFETY: the frame's number was found under `self.guard`, which lives as long as the slice (both are bound to
         // `&self`), and frames are recycled only after every guard pinned at that time is gone.
-        let page = unsafe { self.core.frames.bytes(frame) };
-        &page[HEADER_BYTES..]
+        unsafe { self.core.frames.bytes(frame) }
     }
 
     #[cold]
@@ -46,7 +52,7 @@ impl<'a> View<'a> {
         if let Some(version) = shard.version_at(id, self.at) {
             return match version.place {
                 Place::Frame(frame) => {
-                    self.core.frames.frame(frame).touch();
+                    self.core.frames.touch(frame);
                     Ok(self.bytes(frame))
                 }
                 Place::Disk(_) | Place::Loading(_) => missing,
@@ -83,12 +89,14 @@ impl Pages for View<'_> {
         self.core.frames.page_bytes()
     }
 
+    #[inline]
     fn page(&self, id: PageId) -> Attempt<&[u8]> {
         if let Entry::Resident(index) = Entry::from_word(self.core.table.load(id)) {
-            let frame = self.core.frames.frame(index);
-            if frame.commit() <= self.at {
-                frame.touch();
-                return Ok(self.bytes(index));
+            // Its header says the same as the frame does, and its line is needed anyway.
+            let page = self.whole(index);
+            if page_commit(page) <= self.at {
+                self.core.frames.touch(index);
+                return Ok(&page[HEADER_BYTES..]);
             }
         }
         self.older(id)

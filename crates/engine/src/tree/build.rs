@@ -2,7 +2,7 @@
 //!
 //! The pages are reachable only once the root is written, so they may be published in as many portions as the pool asks for.
 
-use super::{Tree, write};
+use super::{Tree, packed, write};
 use crate::error::{Error, ErrorKind};
 use crate::format::node::{Cell, decode_child};
 use crate::format::node_mut::{Cells, NodeSpec, child_payload, separator};
@@ -21,6 +21,8 @@ pub(crate) struct Builder {
     levels: Vec<Open>,
     /// Pages allocated so far; the next one goes beside the last.
     pages: Vec<PageId>,
+    /// The page of values being filled, and the bytes of it that are. Of this portion: later it may not be in memory.
+    values: Option<(PageId, usize)>,
 }
 
 /// The node being filled at one level.
@@ -35,12 +37,17 @@ impl Builder {
     /// Begins; `tree` must be empty and stay so until [`Builder::finish`].
     pub(crate) fn new(tree: Tree, page_bytes: usize) -> Self {
         let levels = vec![Open::default()];
-        Self { tree, body_bytes: page_bytes - HEADER_BYTES, levels, pages: Vec::new() }
+        Self { tree, body_bytes: page_bytes - HEADER_BYTES, levels, pages: Vec::new(), values: None }
+    }
+
+    /// To be said whenever the edits are new ones.
+    pub(crate) fn begin_portion(&mut self) {
+        self.values = None;
     }
 
     /// Frames that one `push` or `finish` takes at most.
     pub(crate) fn frames_max(&self) -> usize {
-        2 * self.levels.len() + 2
+        2 * self.levels.len() + 3
     }
 
     /// Pages allocated so far: everything but the root.
@@ -58,6 +65,12 @@ impl Builder {
             return Err(Error::new(ErrorKind::InvalidCall, "bulk load: a key is not above the key before it").into());
         }
         edits.reserve(self.frames_max())?;
+        let value = match value {
+            Cell::Inline(bytes) if packed::is_worth_it(edits.page_bytes(), key.len(), bytes.len()) => {
+                self.pack(edits, bytes)?
+            }
+            other => other,
+        };
         let mut payload = Vec::with_capacity(value.encoded_len());
         value.encode(&mut payload);
         let open = &self.levels[0];
@@ -90,6 +103,23 @@ impl Builder {
             self.add_child(edits, level + 1, &lower, page)?;
             level += 1;
         }
+    }
+
+    /// Puts a value into the page of values being filled, or the next one. The frame for that is reserved.
+    fn pack<E: Edits>(&mut self, edits: &mut E, value: &[u8]) -> Attempt<Cell<'static>> {
+        let capacity = packed::capacity(edits.page_bytes());
+        let (page, used) = match self.values {
+            Some((page, used)) if used + value.len() <= capacity => (page, used),
+            _ => {
+                let (page, body) = edits.allocate(self.pages.last().copied().unwrap_or(self.tree.root))?;
+                packed::init(body);
+                self.pages.push(page);
+                (page, 0)
+            }
+        };
+        let at = packed::append(page, edits.edit(page)?, used, value)?;
+        self.values = Some((page, used + value.len()));
+        Ok(Cell::Packed(at))
     }
 
     /// Writes the first `count` cells of `level` as a node, and goes on with the others in the next one.

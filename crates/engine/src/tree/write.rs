@@ -10,12 +10,12 @@ use std::ops::Range;
 
 use super::Tree;
 use crate::error::{Error, ErrorKind};
-use crate::format::node::{Cell, LEVEL_MAX, Node, decode_child, inline_value_bytes_max, key_bytes_max};
+use crate::format::node::{Cell, LEVEL_MAX, Node, PackedRef, decode_child, inline_value_bytes_max, key_bytes_max};
 use crate::format::node_mut::{self as edit, Cells, NodeSpec, child_payload, separator};
 use crate::format::{HEADER_BYTES, PageId};
 use crate::pages::{Attempt, Edits};
 
-use super::Found;
+use super::{Found, packed, with_value};
 
 /// An inner node on the way down, and which of its children was taken.
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +41,16 @@ impl Tree {
         let (index, old) = match at {
             Err(index) => (index, None),
             Ok(index) => {
-                let old = Found::from(Node::open(leaf, &edits.page(leaf)?)?.cell(index)?);
+                let (held, old) = self.old(edits, leaf, index)?;
+                if let Some(at) = held {
+                    if let Cell::Inline(value) = value
+                        && value.len() == usize::from(at.len_bytes)
+                    {
+                        packed::replace(edits, at, value)?;
+                        return Ok(Some(old));
+                    }
+                    packed::release(edits, at)?;
+                }
                 let body = edits.edit(leaf)?;
                 if edit::replace(leaf, body, index, &payload)? {
                     return Ok(Some(old));
@@ -62,10 +71,21 @@ impl Tree {
     pub(crate) fn delete<E: Edits>(&self, edits: &mut E, key: &[u8]) -> Attempt<Option<Found>> {
         let (mut path, leaf, at) = self.find_leaf(edits, key)?;
         let Ok(index) = at else { return Ok(None) };
-        let old = Found::from(Node::open(leaf, &edits.page(leaf)?)?.cell(index)?);
+        let (held, old) = self.old(edits, leaf, index)?;
+        if let Some(at) = held {
+            packed::release(edits, at)?;
+        }
         edit::remove(leaf, edits.edit(leaf)?, index)?;
         self.merge_up(edits, &mut path, leaf)?;
         Ok(Some(old))
+    }
+
+    /// What a cell holds, and where if that is a page of values.
+    fn old<E: Edits>(&self, edits: &E, leaf: PageId, index: usize) -> Attempt<(Option<PackedRef>, Found)> {
+        let page = edits.page(leaf)?;
+        let cell = Node::open(leaf, &page)?.cell(index)?;
+        let at = if let Cell::Packed(at) = cell { Some(at) } else { None };
+        Ok((at, with_value(edits, cell, |held| Found::from(held))?))
     }
 
     fn find_leaf<E: Edits>(

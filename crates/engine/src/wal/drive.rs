@@ -217,6 +217,7 @@ impl LogCore {
             return;
         };
         self.start(&mut writer, false);
+        self.submit(&mut writer);
         let idle = writer.in_flight() == 0;
         drop(writer);
         if idle && !self.lock().pending.is_empty() {
@@ -239,6 +240,7 @@ impl LogCore {
     pub(super) fn drive(&self, mut writer: MutexGuard<'_, Writer>, wait_for: usize) -> bool {
         let started = self.start(&mut writer, true);
         let mut done = Vec::new();
+        // Submits as well: one system call for a commit that nobody shares.
         if writer.in_flight() > 0
             && let Err(error) = writer.queue.reap(wait_for, &mut done)
         {
@@ -247,14 +249,16 @@ impl LogCore {
         let landed = done.len();
         done.into_iter().for_each(|completion| writer.land(completion));
         // What was appended meanwhile goes out before anybody is told, so that the device is not idle.
-        self.start(&mut writer, true);
+        if self.start(&mut writer, true) > 0 {
+            self.submit(&mut writer);
+        }
         self.report(&mut writer);
         drop(writer);
         self.wake_satisfied();
         started + landed > 0
     }
 
-    /// Starts groups while there is something to write and room in flight. Answers how many.
+    /// Starts groups while there is something to write and room in flight, without submitting them. Answers how many.
     fn start(&self, writer: &mut Writer, may_block: bool) -> usize {
         let mut started = 0;
         loop {
@@ -292,12 +296,14 @@ impl LogCore {
             }
             started += 1;
         }
-        if started > 0
-            && let Err(error) = writer.queue.submit()
-        {
+        started
+    }
+
+    /// Sends the groups that were started.
+    fn submit(&self, writer: &mut Writer) {
+        if let Err(error) = writer.queue.submit() {
             self.poison(&Error::from_io("submit to the log", error));
         }
-        started
     }
 
     /// Reports groups durable, in order, up to the first that is still in flight or failed.

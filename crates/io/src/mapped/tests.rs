@@ -362,3 +362,19 @@ fn a_sigbus_that_is_not_ours_still_kills() {
     assert_eq!(status_of_child(name, "earlier handler").code(), Some(42));
     assert!(status_of_child(name, "earlier handler, guarded").success());
 }
+
+#[test]
+fn an_aligned_map_shows_the_same_bytes_and_may_be_put_into_huge_pages() {
+    let file = tempfile::tempfile().unwrap();
+    let len = 4_u64 << 20;
+    file.set_len(len).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"here", 3 << 20).unwrap();
+    // SAFETY: the file is this test's alone.
+    let map = unsafe { MappedFile::map_aligned(&file, Protection::ReadOnly, 0..len, 2 << 20) }.unwrap();
+    assert!(map.bytes().as_ptr().addr().is_multiple_of(2 << 20));
+    // Whether there are huge pages for this file is the kernel's affair.
+    if let Err(error) = map.advise(Advice::Collapse, 0..map.len_bytes()) {
+        eprintln!("not put into huge pages: {error}");
+    }
+    assert_eq!(&map.bytes()[3 << 20..][..4], b"here");
+}

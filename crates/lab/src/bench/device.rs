@@ -29,6 +29,16 @@ pub(super) fn random_reads(path: &Path, len_bytes: u64, depth: usize, time: Dura
     Ok(done.operations as f64 / done.seconds)
 }
 
+/// The same in batches: `depth` reads, and when the last of them is there the next. What a caller that waits for a batch can get.
+pub(super) fn random_batches(path: &Path, len_bytes: u64, depth: usize, time: Duration, seed: u64) -> Result<f64> {
+    let blocks = (len_bytes / BLOCK_BYTES as u64).max(1);
+    let mut chance = fastrand::Rng::with_seed(seed);
+    let mut offsets = std::iter::from_fn(|| Some(chance.u64(0..blocks) * BLOCK_BYTES as u64));
+    let disk = open(path, false)?;
+    let done = stream(&*disk, BLOCK_BYTES, depth, depth, OpKind::Read, &mut offsets, Some(time))?;
+    Ok(done.operations as f64 / done.seconds)
+}
+
 /// Bytes a second of reading the first `len_bytes` of a file front to back, in huge pages.
 pub(super) fn sequential_read(path: &Path, len_bytes: u64) -> Result<f64> {
     let mut offsets = (0..(len_bytes / STREAM_BYTES as u64).max(1)).map(|index| index * STREAM_BYTES as u64);

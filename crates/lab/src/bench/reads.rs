@@ -112,12 +112,14 @@ pub(super) fn get_many(bench: &mut Bench<'_>) -> Result<()> {
                 let (file, used) = (place.join("data"), engine.used_bytes());
                 let seed = u64::from(round);
                 row.add("device", device::random_reads(&file, used, batch, bench.options.time, seed)?);
+                row.add("device in batches", device::random_batches(&file, used, batch, bench.options.time, seed)?);
                 if let Some(lmdb) = &lmdb {
                     row.add("lmdb", random_gets(&**lmdb, data, 1, bench.options.time, seed)?);
                     row.note(lmdb.unequal());
                 }
             }
             row.compare("device", Some(0.9));
+            row.compare("device in batches", None);
             match lmdb {
                 Some(_) => row.compare("lmdb", Some(4.0)),
                 None => row.missing("lmdb", Some(4.0), NOT_BUILT),

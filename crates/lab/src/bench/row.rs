@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::format::Unit;
 
@@ -19,14 +19,14 @@ pub struct BenchReport {
 }
 
 /// One piece of work.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Row {
     /// Its name.
-    pub work: &'static str,
+    pub work: String,
     /// What else tells it from others: bytes of a value, threads.
     pub variant: String,
     /// What the figures count.
-    #[serde(serialize_with = "unit_name")]
+    #[serde(serialize_with = "unit_name", deserialize_with = "unit_of")]
     pub unit: Unit,
     /// The engine's figure, if it has one.
     pub engine: Option<Spread>,
@@ -41,7 +41,7 @@ pub struct Row {
 }
 
 /// A bound of the engine's figure.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
     /// Not less than this.
@@ -51,7 +51,7 @@ pub enum Limit {
 }
 
 /// Something to compare with.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Baseline {
     /// What it is.
     pub name: String,
@@ -66,7 +66,7 @@ pub struct Baseline {
 }
 
 /// Repeated measurements of one thing.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Spread {
     /// The middle one.
     pub median: f64,
@@ -92,7 +92,16 @@ impl Spread {
 impl Row {
     pub(super) fn new(work: &'static str, variant: impl Into<String>, unit: Unit) -> Self {
         let (baselines, notes, samples) = (Vec::new(), Vec::new(), Vec::new());
-        Self { work, variant: variant.into(), unit, engine: None, limit: None, baselines, notes, samples }
+        Self {
+            work: work.to_owned(),
+            variant: variant.into(),
+            unit,
+            engine: None,
+            limit: None,
+            baselines,
+            notes,
+            samples,
+        }
     }
 
     /// Adds one measurement of `who`.
@@ -123,8 +132,11 @@ impl Row {
         self.baselines.push(Baseline { name: name.to_owned(), figure: None, ratio: None, reach, missing });
     }
 
-    /// Puts the samples where they belong.
+    /// Puts the samples where they belong. Of a row from a child that has happened already.
     pub(super) fn finish(mut self) -> Self {
+        if self.samples.is_empty() {
+            return self;
+        }
         let figure = |name: &str| self.samples.iter().find(|(who, _)| who == name).and_then(|(_, s)| Spread::of(s));
         self.engine = figure(ENGINE);
         for baseline in &mut self.baselines {
@@ -201,13 +213,21 @@ fn relative(spread: &Spread) -> String {
     format!("-{:.0} +{:.0} %", part(spread.min).abs(), part(spread.max))
 }
 
+const UNITS: [(Unit, &str); 6] = [
+    (Unit::PerSecond, "per_second"),
+    (Unit::BytesPerSecond, "bytes_per_second"),
+    (Unit::Seconds, "seconds"),
+    (Unit::Ratio, "ratio"),
+    (Unit::Percent, "percent"),
+    (Unit::Count, "count"),
+];
+
 fn unit_name<S: serde::Serializer>(unit: &Unit, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(match unit {
-        Unit::PerSecond => "per_second",
-        Unit::BytesPerSecond => "bytes_per_second",
-        Unit::Seconds => "seconds",
-        Unit::Ratio => "ratio",
-        Unit::Percent => "percent",
-        _ => "count",
-    })
+    serializer.collect_str(UNITS.iter().find(|(known, _)| known == unit).map_or("count", |(_, name)| name))
+}
+
+fn unit_of<'d, D: serde::Deserializer<'d>>(deserializer: D) -> Result<Unit, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    let unit = UNITS.iter().find(|(_, known)| *known == name).map(|(unit, _)| *unit);
+    unit.ok_or_else(|| serde::de::Error::custom(format!("no unit is called {name}")))
 }

@@ -2,13 +2,15 @@
 
 use super::*;
 
-fn tiny(dir: &Path, works: &[&str]) -> BenchOptions {
+pub(super) fn tiny(dir: &Path, works: &[&str]) -> BenchOptions {
     BenchOptions {
         works: works.iter().map(|work| (*work).to_owned()).collect(),
         dir: dir.to_path_buf(),
         data_bytes: 2 << 20,
         memory_keys: 2000,
         cache_bytes: 1 << 20,
+        limit_bytes: None,
+        program: None,
         value_bytes: vec![100, 1000],
         log_bytes: 1 << 20,
         time: Duration::from_millis(20),

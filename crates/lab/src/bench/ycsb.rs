@@ -10,39 +10,18 @@ use super::store::{Engine, PEERS, Store, peer};
 use super::{Bench, values};
 use crate::error::Result;
 use crate::format::Unit;
+use crate::mixes::{Chooser, MIXES, Mix, Op};
 
 const THREADS: u64 = 2;
-/// Entries a scan asks for at most.
-const SCAN_MAX: usize = 100;
 /// Operations between two looks at the clock.
 const OPS_A_LOOK: u64 = 16;
-
-/// Shares of the operations, in percent; what is left are reads.
-struct Mix {
-    name: &'static str,
-    update: u64,
-    insert: u64,
-    scan: u64,
-    read_change_write: u64,
-    latest: bool,
-}
-
-const NONE: Mix = Mix { name: "", update: 0, insert: 0, scan: 0, read_change_write: 0, latest: false };
-const MIXES: [Mix; 6] = [
-    Mix { name: "A: half updates", update: 50, ..NONE },
-    Mix { name: "B: 5 % updates", update: 5, ..NONE },
-    Mix { name: "C: reads", ..NONE },
-    Mix { name: "D: reads of the latest, 5 % inserts", insert: 5, latest: true, ..NONE },
-    Mix { name: "E: scans, 5 % inserts", scan: 95, insert: 5, ..NONE },
-    Mix { name: "F: half read-modify-write", read_change_write: 50, ..NONE },
-];
 
 /// See [`super::WORKS`].
 pub(super) fn ycsb(bench: &mut Bench<'_>) -> Result<()> {
     let value_bytes = bench.options.value_bytes.last().copied().unwrap_or(1000);
     let data = Data::of_bytes(bench.options.data_bytes, value_bytes, bench.options.seed);
     let settings = bench.small_pool();
-    for mix in &MIXES {
+    for mix in MIXES {
         let mut stores: Vec<Box<dyn Store>> = vec![Box::new(Engine::load(&bench.place("engine")?, data, &settings)?)];
         let mut missing = Vec::new();
         for name in PEERS {
@@ -71,44 +50,39 @@ pub(super) fn ycsb(bench: &mut Bench<'_>) -> Result<()> {
 }
 
 /// Operations a second, of all threads together.
-fn run(store: &dyn Store, mix_of: &Mix, data: Data, count: &AtomicU64, time: Duration, seed: u64) -> Result<f64> {
+fn run(store: &dyn Store, mix_of: Mix, data: Data, count: &AtomicU64, time: Duration, seed: u64) -> Result<f64> {
     // Inserted and visible: readers may ask for keys below this. Inserts take turns through it.
     let inserting = std::sync::Mutex::new(());
     let work = |thread: u64| -> Result<f64> {
         let mut chance = fastrand::Rng::with_seed(mix(seed) ^ mix(thread));
-        let mut zipfian = Zipfian::new(data.count, chance.u64(..));
+        let mut chooser = Chooser::new(mix_of, data.count, &Zipfian::new(data.count, 0), chance.u64(..));
         let (started, mut ops) = (Instant::now(), 0_u64);
         while started.elapsed() < time {
             for _ in 0..OPS_A_LOOK {
-                let known = count.load(Ordering::Acquire);
-                let rank = zipfian.next();
-                // Popular keys lie everywhere, not side by side.
-                let number = if mix_of.latest { known - 1 - rank } else { mix(rank) % data.count };
-                let mut share = chance.u64(0..100);
-                let mut is = |percent: u64| {
-                    let hit = share < percent;
-                    share = if hit { u64::MAX } else { share.saturating_sub(percent) };
-                    hit
+                let read = |number: u64| {
+                    store.reader()?.get(&data.key(number), &mut |value| data.check(store.name(), number, value))
                 };
-                if is(mix_of.insert) {
-                    let _turn = inserting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                    let next = count.load(Ordering::Acquire);
-                    store.write(&[data.changed(next, 0)], false)?;
-                    count.store(next + 1, Ordering::Release);
-                } else if is(mix_of.update) {
-                    store.write(&[data.changed(number, chance.u64(..))], false)?;
-                } else if is(mix_of.scan) {
-                    let wanted = chance.usize(1..=SCAN_MAX);
-                    let mut next = number;
-                    store.reader()?.scan(&data.key(number), wanted, &mut |_, value| {
-                        data.check(store.name(), next, Some(value))?;
-                        next += 1;
-                        Ok(())
-                    })?;
-                } else {
-                    store.reader()?.get(&data.key(number), &mut |value| data.check(store.name(), number, value))?;
-                    if is(mix_of.read_change_write) {
-                        store.write(&[data.changed(number, chance.u64(..))], false)?;
+                let mut put = |number: u64| store.write(&[data.changed(number, chance.u64(..))], false);
+                match chooser.next(count.load(Ordering::Acquire)) {
+                    Op::Read(number) => read(number)?,
+                    Op::Update(number) => put(number)?,
+                    Op::ReadChangeWrite(number) => {
+                        read(number)?;
+                        put(number)?;
+                    }
+                    Op::Insert => {
+                        let _turn = inserting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                        let next = count.load(Ordering::Acquire);
+                        store.write(&[data.changed(next, 0)], false)?;
+                        count.store(next + 1, Ordering::Release);
+                    }
+                    Op::Scan(number, wanted) => {
+                        let mut next = number;
+                        store.reader()?.scan(&data.key(number), wanted, &mut |_, value| {
+                            data.check(store.name(), next, Some(value))?;
+                            next += 1;
+                            Ok(())
+                        })?;
                     }
                 }
             }

@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nofault_io::counters::cachestat;
 
@@ -36,13 +36,23 @@ impl Means {
     }
 }
 
-/// Empties the page cache of the files or devices: writes dirty pages out, drops clean ones, checks.
+/// The file or device itself, or all files in a folder and the folders in it, as they are now.
+pub fn files_of(path: &Path) -> Vec<PathBuf> {
+    if !path.is_dir() {
+        return vec![path.to_path_buf()];
+    }
+    let inside = std::fs::read_dir(path).into_iter().flatten().flatten();
+    inside.flat_map(|entry| files_of(&entry.path())).collect()
+}
+
+/// Empties the page cache of the files or devices (of all files in what is a folder): writes dirty pages out, drops clean ones, checks.
 ///
 /// # Errors
 /// When a path cannot be opened or synced. Pages that stay are no error: they are in the answer.
 pub fn make_cold(paths: &[&Path], means: Means) -> Result<Prepared> {
     let mut method = String::from("fdatasync, POSIX_FADV_DONTNEED");
-    for path in paths {
+    for path in paths.iter().flat_map(|path| files_of(path)) {
+        let path = path.as_path();
         let file = File::open(path).map_err(|error| fail("open", path, &error))?;
         // Dirty pages are not dropped by either means.
         file.sync_data().map_err(|error| fail("sync", path, &error))?;
@@ -86,9 +96,12 @@ pub fn make_warm(paths: &[&Path], limit_bytes: u64) -> Result<Prepared> {
     Ok(checked(format!("{} read through the page cache", human_bytes(read_bytes)), paths))
 }
 
-/// Bytes of a file or block device in the page cache. `None` where the kernel does not tell (a foreign file, or neither
+/// Bytes of a file, of all files in a folder, or of a block device in the page cache. `None` where the kernel does not tell (a foreign file, or neither
 /// cachestat nor mincore).
 pub fn residency(path: &Path) -> Option<u64> {
+    if path.is_dir() {
+        return files_of(path).iter().map(|file| residency(file)).sum();
+    }
     let mut file = File::open(path).ok()?;
     // The length of a block device is where its end is; its metadata says zero.
     let len = file.seek(SeekFrom::End(0)).ok()?;
@@ -142,6 +155,22 @@ mod tests {
         std::fs::write(file.path(), [1; 8192]).unwrap();
         let cold = make_cold(&[file.path()], Means::best()).unwrap();
         assert!(cold.method.contains("drop_caches"), "{}", cold.method);
+    }
+
+    #[test]
+    fn a_folder_is_all_files_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("a")).unwrap();
+        for name in ["one", "a/two"] {
+            std::fs::write(folder.path().join(name), vec![1; MIB as usize]).unwrap();
+        }
+        assert_eq!(files_of(folder.path()).len(), 2);
+        assert_eq!(files_of(&folder.path().join("one")), [folder.path().join("one")]);
+        let cold = make_cold(&[folder.path()], Means::Advise).unwrap();
+        let resident = residency(folder.path());
+        // Anybody on the machine may read them meanwhile, and a file system may keep them.
+        println!("{}; now {resident:?}", cold.method);
+        assert!(resident.is_none_or(|bytes| bytes <= 2 * MIB));
     }
 
     #[test]

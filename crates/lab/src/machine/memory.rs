@@ -275,5 +275,10 @@ impl Limit {
     }
 }
 
+/// Bytes that this process may lock; `u64::MAX` without a bound.
+pub fn lock_bytes_max() -> u64 {
+    Ballast::lock_bytes_max()
+}
+
 #[cfg(test)]
 mod tests;

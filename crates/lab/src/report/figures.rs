@@ -52,7 +52,7 @@ pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Fi
     let mut figures = match experiment {
         ExperimentId::Errors => super::faults::faults(summary),
         ExperimentId::Safety => super::safety::figures(summary),
-        _ => Vec::new(),
+        _ => super::engines::overviews(summary, experiment),
     };
     for (variant, target) in summary.places(experiment) {
         let mut groups = summary.at(experiment, variant, target);
@@ -99,11 +99,37 @@ pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Fi
             }
             // The sin: told in a table.
             ExperimentId::Safety => {}
+            ExperimentId::Stalls => {
+                figures.extend(super::stalls::stalls(&groups, &place));
+                figures.extend(rates(&groups, &place, Metric::OpsPerS, "accesses per second"));
+                figures.extend(latencies(&groups, &place, "op", "access"));
+            }
             ExperimentId::Errors if variant == errors::CHECKSUM_COST => {
                 figures.extend(rates(&groups, &place, Metric::OpsPerS, "accesses per second"));
             }
             // Outcomes of faults: told above, all in one table.
             ExperimentId::Errors => {}
+            ExperimentId::Engines => {
+                let place = super::engines::place_title(variant, target);
+                figures.extend(rates(&groups, &place, Metric::OpsPerS, "operations per second"));
+                if super::engines::worth_detail(variant) {
+                    figures.extend(costs(&groups, &place, Metric::CpuPerOp, "CPU time per operation"));
+                    figures.extend(latencies(&groups, &place, "op", "operation"));
+                }
+            }
+            ExperimentId::Eviction if target == "memory" => {
+                figures.extend(rates(&groups, &place, Metric::TimePerOp, "time of one operation"));
+                figures.extend(costs(&groups, &place, Metric::CpuPerOp, "CPU time per page"));
+            }
+            ExperimentId::Eviction => {
+                let scan = variant.starts_with("scan");
+                let (rate, axis) =
+                    if scan { (Metric::BytesPerS, "bytes per second") } else { (Metric::OpsPerS, "reads per second") };
+                figures.extend(rates(&groups, &place, rate, axis));
+                figures.extend(costs(&groups, &place, Metric::SystemCpuPerGb, "system CPU time per GB"));
+                figures.extend(time_series(&groups, &place, rate, axis));
+            }
+            ExperimentId::Translate => figures.extend(super::translate::figures(&groups, &place)),
         }
     }
     figures
@@ -117,6 +143,11 @@ fn place_title(variant: &str, target: &str) -> String {
 /// Colour class of a contender: the same everywhere in the report.
 pub(crate) fn tone(contender: &str) -> &'static str {
     match Family::of(contender) {
+        _ if contender == "array" => "t3",
+        _ if contender == "array-small" => "t5",
+        _ if contender == "hash" => "t4",
+        _ if contender == "hash-pinned" => "t2",
+        _ if contender == "mapped-huge" => "t1",
         Family::Mapped if contender.contains("normal") => "t1",
         Family::Mapped if contender.contains("seq") => "t2",
         Family::Mapped => "t0",
@@ -147,11 +178,11 @@ fn one_each<'g, 'a>(groups: &'g [&'g Group<'a>], metric: Metric) -> Vec<&'g Grou
 }
 
 /// How many series of this colour there are already: their dash.
-fn dash(series: &[Series], tone: &str) -> usize {
+pub(super) fn dash(series: &[Series], tone: &str) -> usize {
     series.iter().filter(|other| other.tone == tone).count()
 }
 
-fn legend_of(series: &[Series]) -> Vec<Legend> {
+pub(super) fn legend_of(series: &[Series]) -> Vec<Legend> {
     series
         .iter()
         .map(|series| Legend { tone: series.tone, dash: series.dash % 4, mark: "line", label: series.label.clone() })
@@ -174,7 +205,12 @@ pub(crate) fn rates(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &s
     if groups.is_empty() {
         return None;
     }
-    let title = format!("{}: {place}", if metric == Metric::BytesPerS { "Throughput" } else { "Rate" });
+    let what = match metric {
+        Metric::BytesPerS => "Throughput",
+        Metric::TimePerOp => "Time",
+        _ => "Rate",
+    };
+    let title = format!("{what}: {place}");
     let chart = Rows { axis: axis.into(), unit: metric.unit(), log: false, rows };
     Some(Figure {
         // All worthless: the table says why.
@@ -186,23 +222,35 @@ pub(crate) fn rates(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &s
     })
 }
 
+/// Columns that only `eviction` has: what reclaim did.
+const OF_RECLAIM: [Metric; 4] =
+    [Metric::SystemCpuPerGb, Metric::EvictedPerS, Metric::ScannedPerEvicted, Metric::MemoryPressure];
+
 /// Every figure of each contender: the table behind a rate.
 pub(crate) fn results(groups: &[&Group<'_>]) -> Table {
     let experiment = groups.first().map_or(ExperimentId::Random, |group| group.spec.experiment);
     let primary = Metric::primary(experiment);
+    let reclaims = experiment == ExperimentId::Eviction;
     let cpu = if experiment == ExperimentId::Scan { Metric::CpuPerGb } else { Metric::CpuPerOp };
     let columns = [
         ("median", primary),
         ("CPU each", cpu),
         ("shootdowns", Metric::ShootdownsPerS),
         ("kswapd", Metric::KswapdShare),
+        ("system CPU per GB", Metric::SystemCpuPerGb),
+        ("evicted", Metric::EvictedPerS),
+        ("looked at per evicted", Metric::ScannedPerEvicted),
+        ("waiting for memory", Metric::MemoryPressure),
         ("device/work", Metric::Amplification),
         ("p50", Metric::Latency("op", 500)),
         ("p99", Metric::Latency("op", 990)),
         ("p99.9", Metric::Latency("op", 999)),
     ];
-    let columns: Vec<_> =
-        columns.into_iter().filter(|(_, metric)| groups.iter().any(|group| group.spread(*metric).is_some())).collect();
+    let columns: Vec<_> = columns
+        .into_iter()
+        .filter(|(_, metric)| reclaims || !OF_RECLAIM.contains(metric))
+        .filter(|(_, metric)| groups.iter().any(|group| group.spread(*metric).is_some()))
+        .collect();
     let mut table = Table::new(&["contender", "runs", "spread"]);
     for (index, (name, metric)) in columns.iter().enumerate() {
         let header = if *metric == Metric::CpuPerGb { "CPU per GB" } else { name };

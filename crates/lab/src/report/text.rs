@@ -133,6 +133,14 @@ fn in_general(id: ExperimentId) -> &'static str {
              what a killed process leaves, the page cache is emptied of the copy, and it is opened: every pair is read and compared with what was \
              acknowledged. Written bytes are those the store hands to its files; the file system's journal comes on top."
         }
+        ExperimentId::Stalls => {
+            "One thread accesses pages and times each access, the work-around's own calls included; what is timed apart is a wait with nothing \
+             else left to do, and what is done once beforehand. Ahead: random 4 KiB pages of data larger than memory, in an order known so many \
+             pages ahead as the depth says; hints, calls and helper threads get that knowledge, a ring has as many reads in flight and hands \
+             them over in order. With mincore and RWF_NOWAIT the thread asks first and gives absent pages to helpers. Fits: a quarter of the \
+             memory is touched at random while a second thread reads the rest of the file through the page cache. Leaf scan: the \
+             engine walks its tree from a cold pool, with and without asking for the leaves to come. The map is told that access is random."
+        }
         ExperimentId::Errors => {
             "Each fault is made for real and met by a process of its own: a file cut under an open store, a file system of the lab's own (FUSE) \
              that fails one page and later delivers it again, a bit flipped on disk, a bit flipped in memory through a pointer that points \
@@ -140,6 +148,30 @@ fn in_general(id: ExperimentId) -> &'static str {
              after a stray write it syncs, and another process reads what is on disk. What is right is judged by the lab, what was noticed by the \
              store alone. Plain mappings are used as they are; guarded ones turn SIGBUS into an error; checked ones also verify a page's \
              checksum at every access. Checksum-cost: one thread loads a word of random pages, all in memory."
+        }
+        ExperimentId::Engines => {
+            "Each store is loaded with the same sorted entries (16-byte keys, values that do not compress), then runs YCSB's mixes in YCSB's \
+             order A B C F D E, a scan, and durable commits of one entry each. Process and page cache together have the memory of one cgroup; \
+             how much of it is a cache of the store's own follows its authors' advice and stands in the table of settings. Mixes: zipfian but for D, \
+             each operation a request of its own that sees the newest commit; the first third of a cell warms up, unmeasured. Durability: mixes commit \
+             deferred (visible at once, a power cut may lose the last commits), loads and commits are on the disk when they return. Every answer \
+             is checked whole: its key, its bytes, and that no read shows what was overwritten before it began. Where all data is in memory every \
+             entry is read once before the clock starts. Every repeat loads anew."
+        }
+        ExperimentId::Eviction => {
+            "`faults` and `shootdowns` take a mechanism apart, over a file in memory: the CPU time of a fault of a cached page by threads, in one \
+             map for all, in a map for each, and as a read call; and the time to fault a page in and take it out of the map again, alone and while \
+             other CPUs run threads of the same process. The others start with memory full: a cgroup makes the faulting threads evict, a \
+             ballast makes kswapd do it. `random` reads 4 KiB blocks, `scan` reads front to back; through a map, through the page cache without \
+             one (evicted, but never shot down), and direct (never evicted). A control pins all threads to one CPU. Which bottleneck binds is an \
+             estimate from these prices; its rule stands with it."
+        }
+        ExperimentId::Translate => {
+            "Pages of 4 KiB that are all in memory, found in several ways: an array indexed by page id, a hash table (half full), pointers swizzled \
+             into the parent, a mapped file in memory with small and with huge pages; as controls the array over frames in small pages, \
+             and the hash table behind 64 locks with a pin on each page in use. All but the map look whether the page is resident. `access` \
+             follows a random cycle through all pages, one cache line of each; `lookup` looks up random keys in a B+tree, the next one \
+             known only when the last value is. Nothing is evicted, so no pool pays for its replacement strategy. Each tag that is read is checked."
         }
         ExperimentId::Claims => {
             "Small cells for what no other experiment decides; each claim names the cells it was judged by. Cached reads: one thread reads a file \
@@ -183,11 +215,36 @@ pub(crate) fn change(id: ExperimentId) -> &'static [&'static str] {
             "Data larger than memory: every mapped store then stalls in page faults under its locks.",
             "Long readers: they keep shadow paging's pages and the log of user_cow from being used again.",
         ],
+        ExperimentId::Stalls => &[
+            "An order that is not known ahead: then hints and helpers have nothing to work with, and only probing or reads in flight are left.",
+            "More CPUs than helper threads: here they may compete with the thread they should help.",
+            "Data that fits and no neighbour: then mlock, or nothing at all, is enough.",
+            "A device with longer waits: hints that only start a read gain more, calls that wait lose more.",
+        ],
         ExperimentId::Errors => &[
             "Pages that are read whole anyway: the checksum's bytes are then in the CPU's caches, and its price falls to the arithmetic.",
             "Data that does not fit in memory: where every access is a load, both ways check equally often.",
             "A file system with checksums of its own (btrfs, ZFS): it finds what flips on disk, and tells a mapping by SIGBUS.",
             "A read-only mapping: a stray write ends the process instead of the data.",
+        ],
+        ExperimentId::Engines => &[
+            "More memory, or a slower disk: what is cached decides, and a store without a cache of its own leaves that to the kernel.",
+            "Batches: stores that can load many keys at once (nofault's get_many, RocksDB's MultiGet) are asked one key at a time here.",
+            "Longer runs: trees that merge in the background (RocksDB, fjall) push a part of the cost of writing behind the measured time.",
+            "Larger commits: stores with one writer and two syncs a commit lose most with single entries.",
+            "Threads: with one thread no store can have more than one read at the disk; sixteen, as here, hide a part of each wait.",
+        ],
+        ExperimentId::Eviction => &[
+            "More CPUs: each shootdown then interrupts more of them, and more threads meet in one page table.",
+            "Several NUMA nodes: each has a kswapd of its own.",
+            "A faster device: what reclaim costs is hidden while threads wait for reads.",
+            "Large folios: where read-ahead fills the cache with them, one eviction and one interrupt serve many pages.",
+        ],
+        ExperimentId::Translate => &[
+            "Page ids that are not dense: an array needs room for each, and a hash table or swizzled pointers gain.",
+            "Huge pages: the fewer misses of the TLB, the more of the time is the tree's own.",
+            "Eviction: a pool must then also know which pages are in use; the contender with locks and pins shows the dearest way.",
+            "More threads: pins of the root are writes that all threads share.",
         ],
         ExperimentId::Claims => &[
             "Another kernel: faults, mapping calls and uncached buffered reads change from release to release.",

@@ -8,11 +8,13 @@ use super::show_limit;
 use crate::config::{Choice, Config, ExperimentId, MemoryChoice};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Available;
+use crate::experiment::eviction::Reclaim;
 use crate::format;
 use crate::machine::data::{self, Wanted};
 use crate::machine::memory::Wish;
 use crate::machine::pool::{self, PoolData};
 use crate::machine::ram::{self, RamDevice};
+use crate::machine::scratch::Scratch;
 use crate::machine::survey::{self, Survey};
 use crate::machine::workdir::WorkDir;
 use crate::machine::{self, device, memory, system};
@@ -21,10 +23,14 @@ use crate::progress::Progress;
 /// Speed at which data files are reckoned to be made, in bytes a second.
 const MAKING_BYTES_PER_S: f64 = 1e9;
 
+/// Room on the disk for the logs of a store.
+const STORE_LOGS_BYTES: u64 = 512 << 20;
+
 /// The machine, ready for a run or about to be made so. Dropping it takes away what was made.
 pub(super) struct Prepared {
     // Devices go before the folder: nothing in the folder depends on them, but a hang there must not keep them.
     ram_devices: Vec<RamDevice>,
+    stores: Option<Scratch>,
     pool: Option<PoolData>,
     dirs: Vec<WorkDir>,
     available: Available,
@@ -38,14 +44,30 @@ pub(super) struct Prepared {
 
 /// A data file, or several of one name, to be made before the first cell.
 enum Making {
-    File { path: PathBuf, wanted: Wanted },
-    Files { folder: PathBuf, count: u32, wanted: Wanted },
-    Pool { folder: PathBuf, wanted: Wanted },
+    File {
+        path: PathBuf,
+        wanted: Wanted,
+    },
+    /// Room for the databases of `engines`: each makes its own, one at a time.
+    Stores {
+        folder: PathBuf,
+        bytes: u64,
+    },
+    Files {
+        folder: PathBuf,
+        count: u32,
+        wanted: Wanted,
+    },
+    Pool {
+        folder: PathBuf,
+        wanted: Wanted,
+    },
 }
 
 impl Making {
     fn bytes(&self) -> u64 {
         match self {
+            Self::Stores { bytes, .. } => *bytes,
             Self::File { wanted, .. } | Self::Pool { wanted, .. } => wanted.data_bytes,
             Self::Files { count, wanted, .. } => wanted.data_bytes.saturating_mul(u64::from(*count)),
         }
@@ -55,6 +77,7 @@ impl Making {
     fn place(&self) -> PathBuf {
         match self {
             Self::File { path, .. } => path.clone(),
+            Self::Stores { folder, .. } => folder.join("store"),
             Self::Files { folder, .. } => data::file_names(folder, "async", 1).remove(0),
             Self::Pool { folder, .. } => folder.join("pool.db"),
         }
@@ -79,11 +102,13 @@ impl Prepared {
         let mut prepared = Self {
             available: Available {
                 fio: fio_version(config)?,
+                memory_available_bytes: system::meminfo_bytes("MemAvailable"),
                 root: system::is_root(),
                 folder: dir.path().to_path_buf(),
                 ..Available::default()
             },
             ram_devices: Vec::new(),
+            stores: None,
             pool: None,
             dirs: vec![dir],
             notes,
@@ -99,8 +124,14 @@ impl Prepared {
         if runs(ExperimentId::Async) || runs(ExperimentId::Claims) {
             prepared.plan_async_files(config);
         }
+        if runs(ExperimentId::Engines) {
+            prepared.plan_stores(config)?;
+        }
         prepared.plan_pool(config);
         prepared.plan_ram(config, needs_file)?;
+        if runs(ExperimentId::Eviction) {
+            prepared.plan_reclaim(config);
+        }
         for path in &config.devices {
             prepared.available.devices.push(device::target(path, config.unmarked_devices)?);
         }
@@ -151,6 +182,28 @@ impl Prepared {
         Ok(())
     }
 
+    /// Both ways of reclaim, on the file and on a device of RAM: whether each can be had, and why not.
+    fn plan_reclaim(&mut self, config: &Config) {
+        let eviction = &config.eviction;
+        let targets = [(true, self.ram_wanted.data_bytes), (false, self.available.file.data_bytes)];
+        for (on_ram, data_bytes) in targets.into_iter().filter(|(_, data_bytes)| *data_bytes > 0) {
+            for (by, choice, memory_bytes) in [
+                ("cgroup", MemoryChoice::Cgroup, eviction.cgroup_bytes),
+                ("kswapd", MemoryChoice::Ballast, eviction.kswapd_bytes),
+            ] {
+                let wish = Wish { choice, memory_bytes, data_bytes, data_bytes_max: 0 };
+                let limit = match by {
+                    "kswapd" if !eviction.kswapd => Err(
+                        "from --preset standard on, or with eviction.kswapd = true: a ballast takes nearly all memory"
+                            .into(),
+                    ),
+                    _ => memory::choose(&wish).map(|plan| plan.limit).map_err(|error| error.to_string()),
+                };
+                self.available.reclaim.push(Reclaim { by, on_ram, limit });
+            }
+        }
+    }
+
     fn plan_async_files(&mut self, config: &Config) {
         let wanted = Wanted { seed: config.seed, data_bytes: whole_blocks(config.async_.file_bytes) };
         let (folder, count) = (self.dirs[0].path().to_path_buf(), config.async_.files);
@@ -160,6 +213,30 @@ impl Prepared {
         self.wanted.push(Making::Files { folder, count, wanted });
     }
 
+    fn plan_stores(&mut self, config: &Config) -> Result<()> {
+        let engines = &config.engines;
+        let wish = Wish {
+            choice: config.memory_method,
+            memory_bytes: engines.memory_bytes,
+            data_bytes: engines.data_bytes,
+            data_bytes_max: 0,
+        };
+        match memory::choose(&wish) {
+            Ok(limit) => {
+                self.available.stores_memory = Some(limit.limit);
+                self.notes.extend(limit.notes);
+            }
+            Err(error) if config.memory_method == MemoryChoice::Auto => {
+                self.available.no_stores_memory = error.to_string();
+            }
+            Err(error) => return Err(error),
+        }
+        // Trees that copy what they change and trees that merge hold it twice for a while; logs come on top.
+        let bytes = engines.data_bytes.max(engines.fit_data_bytes).saturating_mul(3).saturating_add(STORE_LOGS_BYTES);
+        self.wanted.push(Making::Stores { folder: self.dirs[0].path().to_path_buf(), bytes });
+        Ok(())
+    }
+
     /// As much data as the largest cell reads of it.
     fn plan_pool(&mut self, config: &Config) {
         let runs = |id| config.experiments.contains(&id);
@@ -167,7 +244,9 @@ impl Prepared {
         let of_file = if limited { self.available.file.data_bytes } else { 0 };
         let async_bytes = config.async_.file_bytes.saturating_mul(u64::from(config.async_.files));
         let of_async = if runs(ExperimentId::Async) { async_bytes } else { 0 };
-        let wanted = Wanted { seed: config.seed, data_bytes: whole_blocks(of_file.max(of_async)) };
+        let of_stalls = if runs(ExperimentId::Stalls) { config.stalls.scan_bytes } else { 0 };
+        let data_bytes = whole_blocks(of_file.max(of_async).max(of_stalls));
+        let wanted = Wanted { seed: config.seed, data_bytes };
         if config.pool == Choice::Off || wanted.data_bytes == 0 {
             return;
         }
@@ -218,6 +297,11 @@ impl Prepared {
                     let bar = &*progress;
                     data::ensure_file(path, *wanted, &|done, _| bar.at_bytes(done), cancel)?;
                 }
+                Making::Stores { folder, .. } => {
+                    let scratch = Scratch::make(folder, "engines")?;
+                    self.available.stores = scratch.path().to_path_buf();
+                    self.stores = Some(scratch);
+                }
                 Making::Files { folder, count, wanted } => {
                     progress.begin_bytes("make the files of `async`", making.bytes());
                     let bar = &*progress;
@@ -246,14 +330,15 @@ impl Prepared {
     /// # Errors
     /// The first thing that could not be removed.
     pub(super) fn close(self) -> Result<()> {
-        let Self { ram_devices, pool, dirs, .. } = self;
+        let Self { ram_devices, stores, pool, dirs, .. } = self;
         drop(ram_devices);
         // A cell that was killed while it served a file system could not unmount it, and it lies in a folder.
         let _ = machine::faulty::remove_leftovers();
         drop(pool);
+        let removed = stores.map_or(Ok(()), Scratch::remove);
         // All of them, also when one fails.
         let closed: Vec<Result<()>> = dirs.into_iter().map(WorkDir::close).collect();
-        closed.into_iter().collect()
+        closed.into_iter().chain([removed]).collect()
     }
 
     pub(super) fn available(&self) -> &Available {

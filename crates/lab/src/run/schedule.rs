@@ -41,8 +41,15 @@ impl Schedule {
             }
             schedule.cells.extend(plan.once);
             for repeat in 0..plan.repeats.unwrap_or(config.repeats) {
-                let round = plan.cells.iter().map(|spec| CellSpec { repeat, ..spec.clone() });
-                if repeat % 2 == 0 { schedule.cells.extend(round) } else { schedule.cells.extend(round.rev()) }
+                let mut round: Vec<&[CellSpec]> = plan
+                    .cells
+                    .chunk_by(|a, b| plan.together && (&a.contender, &a.target) == (&b.contender, &b.target))
+                    .collect();
+                if repeat % 2 == 1 {
+                    round.reverse();
+                }
+                let round = round.into_iter().flatten().map(|spec| CellSpec { repeat, ..spec.clone() });
+                schedule.cells.extend(round);
             }
         }
         schedule
@@ -99,7 +106,7 @@ mod tests {
         let schedule = Schedule::of(&config, &Available::default(), Some("no rights"));
         assert!(!schedule.cells.is_empty());
         assert!(schedule.cells.iter().all(|cell| !cell.experiment.needs_limit()));
-        for id in ExperimentId::ALL.into_iter().filter(|id| id.needs_limit()) {
+        for id in config.experiments.iter().copied().filter(|id| id.needs_limit()) {
             assert!(schedule.skips.iter().any(|skip| skip.experiment == id && skip.reason == "no rights"), "{id}");
         }
     }
@@ -115,5 +122,18 @@ mod tests {
             cells.map(|cell| (&cell.contender, &cell.variant, cell.cache)).collect::<Vec<_>>()
         };
         assert!(round(0).len() > 2 && round(1).into_iter().rev().eq(round(0)), "every other round goes backwards");
+    }
+
+    #[test]
+    fn cells_that_build_on_each_other_keep_their_order_in_every_round() {
+        let config = Config { experiments: vec![ExperimentId::Engines], ..Config::default() };
+        let schedule = Schedule::of(&config, &Available::default(), None);
+        let first: Vec<_> = schedule.cells.iter().filter(|cell| cell.repeat == 0).map(|cell| &cell.variant).collect();
+        let own = |repeat| {
+            let cells = schedule.cells.iter().filter(move |cell| cell.repeat == repeat && cell.contender == "nofault");
+            cells.map(|cell| cell.variant.as_str()).collect::<Vec<_>>()
+        };
+        assert_eq!(first[0], "load");
+        assert!(own(0).len() > 5 && own(0) == own(1));
     }
 }

@@ -5,12 +5,15 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
+use super::engines;
 use crate::experiment::{errors, safety};
 use crate::findings::best;
 use crate::findings::faults::{outcome_of, short_fate, store_title};
+use crate::findings::stalls::price;
 use crate::format::{Unit, digits};
+use crate::record::file::RecordFile;
 use crate::record::{CacheState, ExperimentId};
-use crate::summary::{Family, Group, Metric, Spread, Summary, fio_of, is_plain, target_title};
+use crate::summary::{Family, Group, Metric, Spread, Summary, contender_title, fio_of, is_plain, target_title};
 
 /// A header and a figure for each row; empty where there is none.
 pub(super) struct Column {
@@ -29,7 +32,7 @@ impl Column {
 }
 
 /// All tables, each followed by an empty line. Columns that say the same of every row are left out.
-pub(super) fn tables(summary: &Summary<'_>, width: usize) -> String {
+pub(super) fn tables(file: &RecordFile, summary: &Summary<'_>, width: usize) -> String {
     let mut text = String::new();
     for experiment in ExperimentId::ALL {
         let places = summary.places(experiment);
@@ -60,6 +63,20 @@ pub(super) fn tables(summary: &Summary<'_>, width: usize) -> String {
                 }
                 continue;
             }
+            if experiment == ExperimentId::Translate {
+                let _ = writeln!(text, "{}\n", drawn(translate_columns(summary, target), width));
+                continue;
+            }
+            if experiment == ExperimentId::Eviction {
+                let _ = writeln!(text, "{}\n", drawn(eviction_columns(summary, &variants, target, &title), width));
+                continue;
+            }
+            if experiment == ExperimentId::Stalls {
+                let groups = variants.iter().flat_map(|variant| chosen(summary.at(experiment, variant, target)));
+                let columns = stall_columns(&groups.collect::<Vec<_>>(), &title);
+                let _ = writeln!(text, "{}\n", drawn(columns, width));
+                continue;
+            }
             let variants = if experiment == ExperimentId::Errors {
                 if let Some(columns) = fault_columns(summary, target, &title) {
                     let _ = writeln!(text, "{}\n", drawn(columns, width));
@@ -69,6 +86,12 @@ pub(super) fn tables(summary: &Summary<'_>, width: usize) -> String {
                 variants
             };
             if variants.is_empty() {
+                continue;
+            }
+            if experiment == ExperimentId::Engines {
+                let _ = writeln!(text, "{}", drawn(engines::columns(summary, target, &title), width));
+                text.push_str(&engines::not_built(file));
+                text.push('\n');
                 continue;
             }
             let parts = variants.iter().map(|variant| (*variant, chosen(summary.at(experiment, variant, target))));
@@ -155,6 +178,23 @@ fn rate_columns(experiment: ExperimentId, parts: &[(&str, Vec<&Group<'_>>)], tit
     ]
 }
 
+/// How long an access holds the thread, and what is paid for that.
+fn stall_columns(groups: &[&Group<'_>], title: &str) -> Vec<Column> {
+    let each = |show: &dyn Fn(&Group<'_>) -> String| groups.iter().map(|group| show(group)).collect::<Vec<_>>();
+    let op = |per_mille| {
+        let metric = Metric::Latency("op", per_mille);
+        each(&|group| group.spread(metric).map_or(String::new(), |spread| metric.unit().show(spread.median)))
+    };
+    vec![
+        Column::new(title, each(&|group| format!("{}: {}", group.spec.variant, group.label()))),
+        Column::new("p99.9", each(&|group| measured(group, Metric::Latency("op", 999)))),
+        Column::new("longest", op(1000)),
+        Column::new("accesses/s", each(&|group| measured(group, Metric::OpsPerS))),
+        Column::new("p50", op(500)),
+        Column::new("what it takes", each(&price)),
+    ]
+}
+
 /// What each store made of each fault, in a word or two; the report says more.
 fn fault_columns(summary: &Summary<'_>, target: &str, title: &str) -> Option<Vec<Column>> {
     let at = |fault: &str| summary.at(ExperimentId::Errors, fault, target);
@@ -203,6 +243,79 @@ fn async_columns(groups: &[&Group<'_>], title: &str) -> Vec<Column> {
             Some(metric.unit().show(spread.median))
         };
         columns.push(Column::new(header, labels.iter().map(|label| late(label).unwrap_or_default()).collect()));
+    }
+    columns
+}
+
+/// What reclaim does to each contender, and what it costs; every setting has its row.
+fn eviction_columns(summary: &Summary<'_>, variants: &[&str], target: &str, title: &str) -> Vec<Column> {
+    let at = |variant: &&str| {
+        let mut groups = summary.at(ExperimentId::Eviction, variant, target);
+        groups.sort_by_key(|group| group.family());
+        groups.into_iter().map(|group| (variant.replace('-', " by "), group)).collect::<Vec<_>>()
+    };
+    let rows: Vec<(String, &Group<'_>)> = variants.iter().flat_map(at).collect();
+    let each = |show: &dyn Fn(&Group<'_>) -> String| rows.iter().map(|(_, group)| show(group)).collect::<Vec<_>>();
+    let metric = |metric: Metric| {
+        each(&|group| group.spread(metric).map_or(String::new(), |spread| metric.unit().show(spread.median)))
+    };
+    let named = rows.iter().map(|(variant, group)| format!("{variant}: {}", group.label()));
+    let scans = rows.iter().map(|(variant, _)| variant.starts_with("scan"));
+    let rates = scans
+        .zip(&rows)
+        .map(|(scan, (_, group))| measured(group, if scan { Metric::BytesPerS } else { Metric::OpsPerS }));
+    vec![
+        Column::new(title, named.collect()),
+        Column::new("rate", rates.collect()),
+        Column::new(
+            "CPU/page",
+            each(&|group| {
+                let each_page = group.spread(Metric::CpuPerGb).map(|spread| spread.median * 4096.0 / 1e9);
+                each_page.map_or(String::new(), |seconds| Unit::Seconds.show(seconds))
+            }),
+        ),
+        Column::new("TLB IPIs", metric(Metric::ShootdownsPerS)),
+        Column::new("kswapd", metric(Metric::KswapdShare)),
+        Column::new("system/GB", metric(Metric::SystemCpuPerGb)),
+        Column::new("evicted", metric(Metric::EvictedPerS)),
+        Column::new("waiting", metric(Metric::MemoryPressure)),
+    ]
+}
+
+/// A row a contender and thread count, a column a variant and working set: the time of one operation.
+fn translate_columns(summary: &Summary<'_>, target: &str) -> Vec<Column> {
+    let experiment = ExperimentId::Translate;
+    let mut rows: Vec<(&str, u32)> = Vec::new();
+    let mut headers: Vec<(&str, u64)> = Vec::new();
+    for group in summary.of_experiment(experiment) {
+        let spec = group.spec;
+        let (row, header) =
+            ((spec.contender.as_str(), spec.params.threads), (spec.variant.as_str(), spec.target.data_bytes));
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+        if !headers.contains(&header) {
+            headers.push(header);
+        }
+    }
+    headers.sort_unstable();
+    rows.sort_by_key(|(_, threads)| *threads);
+    let named = rows.iter().map(|(contender, threads)| match threads {
+        1 => contender_title(contender),
+        threads => format!("{} · {threads} threads", contender_title(contender)),
+    });
+    let mut columns =
+        vec![Column::new(&format!("{experiment}, {}, time of one", target_title(target)), named.collect())];
+    for (variant, size) in headers {
+        let groups = summary.at(experiment, variant, target);
+        let cells = rows.iter().map(|(contender, threads)| {
+            let same = |group: &&&Group<'_>| {
+                let spec = group.spec;
+                spec.contender == *contender && spec.params.threads == *threads && spec.target.data_bytes == size
+            };
+            groups.iter().find(same).map_or(String::new(), |group| measured(group, Metric::TimePerOp))
+        });
+        columns.push(Column::new(&format!("{variant}, {}", crate::format::bytes(size)), cells.collect()));
     }
     columns
 }

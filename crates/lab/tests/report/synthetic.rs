@@ -177,7 +177,7 @@ pub(crate) fn timed(rng: &mut Rng, spec: CellSpec, like: &Like) -> Cell {
     Cell { spec, outcome }
 }
 
-/// All four experiments with skips, notes, a partial cell, a spoilt cell and a warning.
+/// All experiments with skips, notes, a partial cell, a spoilt cell and a warning.
 pub(crate) fn full(seed: u64) -> RecordFile {
     let rng = &mut Rng::with_seed(seed);
     let mut file = empty();
@@ -246,6 +246,8 @@ pub(crate) fn full(seed: u64) -> RecordFile {
     push_async(rng, &mut file);
     push_safety(rng, &mut file);
     push_errors(rng, &mut file);
+    push_memory(rng, &mut file);
+    push_stalls(rng, &mut file);
     push_claims(rng, &mut file);
     file.skips = vec![
         Skip {
@@ -300,6 +302,29 @@ pub(crate) fn push_safety(rng: &mut Rng, file: &mut RecordFile) {
             ];
             cell.outcome.figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
             cell.outcome.texts.insert("settings".into(), "4 KiB pages".into());
+            file.cells.push(cell);
+        }
+    }
+}
+
+/// Work-arounds, with what they take.
+pub(crate) fn push_stalls(rng: &mut Rng, file: &mut RecordFile) {
+    let ahead = [
+        (Like::steady("mmap", 1, 32, 15_000.0, 20.0), 0.0),
+        (Like::steady("mmap-willneed", 1, 32, 60_000.0, 12.0), 0.0),
+        (Like::steady("mmap-helpers", 1, 32, 30_000.0, 40.0), 4.0),
+        (Like::steady("uring-direct", 1, 32, 80_000.0, 4.0), 0.0),
+    ];
+    let walks = [
+        (Like::steady("engine-scan", 1, 32, 900_000.0, 1.0), 0.0),
+        (Like::steady("engine-scan-noprefetch", 1, 32, 60_000.0, 6.0), 0.0),
+    ];
+    for repeat in 0..3 {
+        let all = ahead.iter().map(|like| ("ahead", like)).chain(walks.iter().map(|like| ("leaf-scan", like)));
+        for (variant, (like, threads)) in all {
+            let mut cell = timed(rng, spec(ExperimentId::Stalls, variant, "file", like, repeat), like);
+            cell.outcome.latency.insert("op".into(), latency(rng, 1e9 / like.rate, 4000));
+            cell.outcome.figures.insert("extra_threads".into(), *threads);
             file.cells.push(cell);
         }
     }
@@ -436,6 +461,61 @@ pub(crate) fn push_async(rng: &mut Rng, file: &mut RecordFile) {
                     file.cells.push(Cell { spec, outcome });
                 }
             }
+        }
+    }
+}
+
+/// `translate` over two working sets, and `eviction` apart and under both ways of reclaim.
+pub(crate) fn push_memory(rng: &mut Rng, file: &mut RecordFile) {
+    let times = [("array", 210.0), ("hash", 225.0), ("swizzled", 200.0), ("mapped", 240.0), ("mapped-huge", 190.0)];
+    for repeat in 0..3 {
+        for (variant, scale) in [("access", 0.4), ("lookup", 1.0)] {
+            for working_set in [64_u64 << 20, 1 << 30] {
+                for (contender, ns) in times {
+                    let like = Like::steady(contender, 1, 1, 1.0, 1.0);
+                    let mut cell = timed(rng, spec(ExperimentId::Translate, variant, "memory", &like, repeat), &like);
+                    cell.spec.target.data_bytes = working_set;
+                    cell.spec.params.extra.insert("working_set".into(), working_set.to_string());
+                    let time =
+                        ns * scale * (working_set as f64 / (1 << 30) as f64).powf(0.2) * (1.0 + rng.f64() * 0.02);
+                    cell.outcome.figures.insert("time_per_op_s".into(), time / 1e9);
+                    file.cells.push(cell);
+                }
+            }
+        }
+        for (variant, contender, threads, us) in [
+            ("faults", "mmap-one-map", 1, 1.9),
+            ("faults", "mmap-one-map", 2, 2.6),
+            ("faults", "pread-cached", 1, 0.8),
+            ("faults", "pread-cached", 2, 0.9),
+            ("shootdowns", "mmap-unmap-page", 1, 3.0),
+            ("shootdowns", "mmap-unmap-page", 2, 6.5),
+        ] {
+            let like = Like::steady(contender, threads, 1, 1e6 / us, us);
+            let mut cell = timed(rng, spec(ExperimentId::Eviction, variant, "memory", &like, repeat), &like);
+            cell.outcome.figures.insert("time_per_op_s".into(), us * (1.0 + rng.f64() * 0.02) / 1e6);
+            file.cells.push(cell);
+        }
+        for (by, kswapd) in [("cgroup", 0.0), ("kswapd", 0.4)] {
+            let random = [
+                Like::steady("mmap-random", 16, 1, 220_000.0, 8.4).mapped(220_000.0, 1.0, 12_000.0, kswapd),
+                Like::steady("pread-direct", 16, 1, 740_000.0, 2.4),
+                Like::steady("pread-buffered-random", 16, 1, 300_000.0, 6.0).mapped(300_000.0, 1.0, 200.0, kswapd),
+            ];
+            for like in &random {
+                let variant = format!("random-{by}");
+                file.cells.push(timed(rng, spec(ExperimentId::Eviction, &variant, "ram", like, repeat), like));
+            }
+            let mut pinned = spec(ExperimentId::Eviction, &format!("random-{by}"), "ram", &random[0], repeat);
+            pinned.params.extra.insert("pin".into(), "1".into());
+            let like = Like { shootdowns: 3.0, cpu_us: 7.0, rate: 130_000.0, ..random[0] };
+            file.cells.push(timed(rng, pinned, &like));
+            let scan = Like::steady("mmap-normal", 4, 1, 400_000.0, 2.2).mapped(400_000.0, 1.0, 20_000.0, 2.2 * kswapd);
+            file.cells.push(timed(
+                rng,
+                spec(ExperimentId::Eviction, &format!("scan-{by}"), "ram", &scan, repeat),
+                &scan,
+            ));
         }
     }
 }

@@ -1,0 +1,73 @@
+//! Reads that complete on the thread that waits for them: the descriptor for a runtime's own poller.
+//!
+//! By default a thread of the database takes completions and wakes the tasks, which costs a hop between threads for each
+//! handful of reads. A runtime that polls descriptors anyway can do it itself.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+
+use super::Db;
+use super::open::Owner;
+use crate::pager::ReadCompletions;
+
+/// Completions of reads, for a runtime to take. While one lives, no thread of the database takes them: whoever holds it calls
+/// [`Completions::take`] each time the descriptor becomes readable, and reads of tasks do not end before. Blocking calls
+/// take their own as ever.
+///
+/// With tokio, on the thread of a current-thread runtime:
+///
+/// ```no_run
+/// # async fn run(db: nofault::Db) -> std::io::Result<()> {
+/// if let Some(completions) = db.completions() {
+///     use tokio::io::{Interest, unix::AsyncFd};
+///     // SAFETY: the descriptor is the same, and open, for as long as `completions` lives, which `ready` owns.
+///     let ready = unsafe { AsyncFd::register_with_interest(completions, Interest::READABLE)? };
+///     tokio::spawn(async move {
+///         // Cleared before they are taken: what completes in between makes it readable again.
+///         while let Ok(mut guard) = ready.readable().await {
+///             guard.clear_ready();
+///             ready.get_ref().take();
+///         }
+///     });
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Completions {
+    reads: ReadCompletions,
+    _owner: Arc<Owner>,
+}
+
+impl Completions {
+    /// Takes what has completed, wakes the tasks that wait for it, and sends what is queued. Never waits for the device.
+    pub fn take(&self) {
+        self.reads.take();
+    }
+}
+
+impl AsFd for Completions {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.reads.as_fd()
+    }
+}
+
+impl AsRawFd for Completions {
+    fn as_raw_fd(&self) -> RawFd {
+        self.reads.as_fd().as_raw_fd()
+    }
+}
+
+impl std::fmt::Debug for Completions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Completions(descriptor {})", self.as_raw_fd())
+    }
+}
+
+impl Db {
+    /// Completions of reads for the caller's own poller, instead of a thread of the database. `None` where the disk has no
+    /// descriptor to poll: then the thread goes on.
+    pub fn completions(&self) -> Option<Completions> {
+        let reads = self.core.store.completions()?;
+        Some(Completions { reads, _owner: self.owner.clone() })
+    }
+}

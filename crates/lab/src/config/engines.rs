@@ -1,0 +1,110 @@
+//! What `engines` does: its parameters, their presets, and what they may be.
+
+use serde::{Deserialize, Serialize};
+
+use super::{GIB, MIB, Preset};
+
+/// The stores by their ids, built or not.
+pub(crate) const STORES: [&str; 10] = [
+    "nofault",
+    "lmdb",
+    "lmdb-readahead",
+    "sqlite",
+    "sqlite-mmap",
+    "redb",
+    "fjall",
+    "rocksdb",
+    "rocksdb-mmap",
+    "rocksdb-direct",
+];
+
+/// Parameters of `engines`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EnginesConfig {
+    /// Length of a cell, warming up included.
+    pub cell_s: f64,
+    /// How often each is measured. Each time every store is loaded anew.
+    pub repeats: u32,
+    /// Keys and values of the data that must not fit.
+    pub data_bytes: u64,
+    /// Memory that process and page cache may use together there.
+    pub memory_bytes: u64,
+    /// Keys and values of the data that must fit.
+    pub fit_data_bytes: u64,
+    /// Memory there.
+    pub fit_memory_bytes: u64,
+    /// Bytes of a value; a key has 16.
+    pub value_bytes: u32,
+    /// Threads of the mixes where the data does not fit.
+    pub threads: u32,
+    /// Threads of the mixes where it does.
+    pub fit_threads: u32,
+    /// Writers of the durable commits, besides one.
+    pub writers: u32,
+    /// Only these stores; all when empty.
+    pub contenders: Vec<String>,
+}
+
+impl EnginesConfig {
+    /// The values of a preset.
+    pub(super) fn preset(preset: Preset) -> Self {
+        let quick = Self {
+            cell_s: 0.6,
+            repeats: 2,
+            data_bytes: 256 * MIB,
+            memory_bytes: 96 * MIB,
+            fit_data_bytes: 32 * MIB,
+            fit_memory_bytes: 256 * MIB,
+            value_bytes: 1000,
+            threads: 16,
+            fit_threads: 2,
+            writers: 16,
+            contenders: Vec::new(),
+        };
+        match preset {
+            Preset::Quick => quick,
+            Preset::Standard => Self {
+                cell_s: 1.5,
+                data_bytes: 512 * MIB,
+                memory_bytes: 128 * MIB,
+                fit_data_bytes: 64 * MIB,
+                fit_memory_bytes: 512 * MIB,
+                ..quick
+            },
+            Preset::Paper => Self {
+                cell_s: 90.0,
+                repeats: 3,
+                data_bytes: 64 * GIB,
+                memory_bytes: 8 * GIB,
+                fit_data_bytes: 4 * GIB,
+                fit_memory_bytes: 16 * GIB,
+                ..quick
+            },
+        }
+    }
+
+    /// What is wrong with the values; empty when nothing is.
+    pub(super) fn wrong(&self) -> Option<String> {
+        if let Some(id) = self.contenders.iter().find(|id| !STORES.contains(&id.as_str())) {
+            return Some(format!("engines.contenders: no store is called '{id}'; there are {}", STORES.join(", ")));
+        }
+        let checks = [
+            (self.cell_s > 0.0 && self.cell_s.is_finite(), "cell_s must be more than zero"),
+            ((1..=1000).contains(&self.repeats), "repeats must be 1 to 1000"),
+            ((8 * MIB..=1 << 50).contains(&self.data_bytes), "data_bytes must be 8 MiB to 2^50"),
+            ((MIB..=1 << 50).contains(&self.fit_data_bytes), "fit_data_bytes must be 1 MiB to 2^50"),
+            (self.memory_bytes >= 32 * MIB, "memory_bytes must be at least 32 MiB"),
+            (self.data_bytes / 2 >= self.memory_bytes, "data_bytes must be at least twice memory_bytes"),
+            (
+                self.fit_memory_bytes / 4 >= self.fit_data_bytes,
+                "fit_memory_bytes must be at least four times fit_data_bytes",
+            ),
+            (self.fit_memory_bytes >= 64 * MIB, "fit_memory_bytes must be at least 64 MiB"),
+            ((16..=1 << 20).contains(&self.value_bytes), "value_bytes must be 16 to 1048576"),
+            ((1..=512).contains(&self.threads), "threads must be 1 to 512"),
+            ((1..=512).contains(&self.fit_threads), "fit_threads must be 1 to 512"),
+            ((2..=512).contains(&self.writers), "writers must be 2 to 512"),
+        ];
+        checks.into_iter().find(|(fine, _)| !fine).map(|(_, what)| format!("engines.{what}"))
+    }
+}

@@ -1,0 +1,140 @@
+//! What an answer may be while others write: each value carries the number of its change, and a read that began after a
+//! change was committed must not show an older one, nor one that nobody has begun.
+//!
+//! Kept true by: changes of one key are made under a lock, so that they are committed in the order of their numbers.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::entries::{Data, Key};
+
+/// Locks that keys share: so many that writers of different keys hardly ever wait for each other.
+const STRIPES: usize = 1 << 14;
+
+/// The changes of one cell. What earlier cells wrote has smaller numbers.
+pub(super) struct History {
+    data: Data,
+    base: u64,
+    began: Vec<AtomicU32>,
+    done: Vec<AtomicU32>,
+    stripes: Vec<Mutex<()>>,
+    /// Entries that are there and may be asked for.
+    known: AtomicU64,
+    inserting: Mutex<()>,
+}
+
+/// A change that is being made; no other of its key is. Drop it once it is committed, after [`History::committed`].
+pub(super) struct Change<'a> {
+    pub(super) entry: (Key, Vec<u8>),
+    number: u64,
+    version: u32,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl History {
+    /// For a table that has `known` entries; `base` is more than any number of an earlier cell.
+    pub(super) fn new(data: Data, known: u64, base: u64) -> Self {
+        let counters = || (0..data.count).map(|_| AtomicU32::new(0)).collect();
+        let stripes = (0..STRIPES).map(|_| Mutex::new(())).collect();
+        let (began, done) = (counters(), counters());
+        Self { data, base, began, done, stripes, known: AtomicU64::new(known), inserting: Mutex::new(()) }
+    }
+
+    /// Entries that are there.
+    pub(super) fn known(&self) -> u64 {
+        self.known.load(Ordering::Acquire)
+    }
+
+    /// Begins a change of a key that was loaded.
+    pub(super) fn change(&self, number: u64) -> Change<'_> {
+        let turn = self.stripes[number as usize % STRIPES].lock().unwrap_or_else(PoisonError::into_inner);
+        let version = match self.began.get(number as usize) {
+            Some(began) => began.fetch_add(1, Ordering::AcqRel).wrapping_add(1),
+            None => 0,
+        };
+        let entry = self.data.changed(number, self.base + u64::from(version));
+        Change { entry, number, version, _turn: turn }
+    }
+
+    /// A change was committed.
+    pub(super) fn committed(&self, change: Change<'_>) {
+        if let Some(done) = self.done.get(change.number as usize) {
+            done.store(change.version, Ordering::Release);
+        }
+    }
+
+    /// The next entry to be inserted, and the turn to do so; [`History::inserted`] makes it known.
+    pub(super) fn insert(&self) -> (MutexGuard<'_, ()>, (Key, Vec<u8>)) {
+        let turn = self.inserting.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = self.data.changed(self.known(), self.base);
+        (turn, entry)
+    }
+
+    /// The entry is there.
+    pub(super) fn inserted(&self, turn: MutexGuard<'_, ()>) {
+        self.known.fetch_add(1, Ordering::AcqRel);
+        drop(turn);
+    }
+
+    /// To be taken before a read begins, for [`History::is_right`].
+    pub(super) fn before(&self, number: u64) -> u32 {
+        self.done.get(number as usize).map_or(0, |done| done.load(Ordering::Acquire))
+    }
+
+    /// Whether a value that was read is one that may be seen: whole, of this key, and none that was overwritten before the read began.
+    pub(super) fn is_right(&self, number: u64, before: u32, value: Option<&[u8]>) -> bool {
+        let Some(value) = value.filter(|value| self.data.is_right(number, value)) else { return false };
+        let version = value.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let Some(of_cell) = version.checked_sub(self.base).filter(|of_cell| *of_cell > 0) else { return before == 0 };
+        let began = self.began.get(number as usize).map_or(0, |began| began.load(Ordering::Acquire));
+        (u64::from(before)..=u64::from(began)).contains(&of_cell)
+    }
+
+    /// The entries.
+    pub(super) fn data(&self) -> Data {
+        self.data
+    }
+
+    /// Bytes of a key and its value.
+    pub(super) fn entry_bytes(&self) -> u64 {
+        self.data.entry_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATA: Data = Data { count: 10, value_bytes: 64, seed: 1 };
+
+    #[test]
+    fn an_older_value_than_the_last_committed_is_wrong_and_so_is_one_of_the_future() {
+        let history = History::new(DATA, 10, 1000);
+        let loaded = DATA.changed(3, 0).1;
+        assert!(history.is_right(3, history.before(3), Some(&loaded)));
+        assert!(!history.is_right(4, history.before(4), Some(&loaded)), "of another key");
+        assert!(!history.is_right(3, history.before(3), None), "lost");
+        assert!(!history.is_right(3, 0, Some(&DATA.changed(3, 1001).1)), "of the future");
+
+        let before_the_change = history.before(3);
+        let change = history.change(3);
+        let changed = change.entry.1.clone();
+        assert!(history.is_right(3, history.before(3), Some(&loaded)) && history.is_right(3, 0, Some(&changed)));
+        history.committed(change);
+        assert!(!history.is_right(3, history.before(3), Some(&loaded)), "overwritten before the read began");
+        assert!(history.is_right(3, before_the_change, Some(&loaded)), "the read began before");
+        assert!(history.is_right(3, history.before(3), Some(&changed)));
+        assert!(!history.is_right(3, 0, Some(&changed[1..])), "not whole");
+    }
+
+    #[test]
+    fn what_is_inserted_becomes_known_one_by_one() {
+        let history = History::new(DATA, 12, 1000);
+        let (turn, entry) = history.insert();
+        assert_eq!(entry.0, DATA.key(12));
+        assert_eq!(history.known(), 12);
+        history.inserted(turn);
+        assert_eq!(history.known(), 13);
+        assert!(history.is_right(12, history.before(12), Some(&entry.1)));
+    }
+}

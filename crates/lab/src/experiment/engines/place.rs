@@ -1,0 +1,114 @@
+//! The folder in which the cells of one store find its database: what is in it stands beside it, so that a cell whose
+//! load failed, or which is given another store's folder, says so instead of measuring nonsense.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::format;
+use crate::record::CellSpec;
+
+/// A folder of the lab's own.
+pub(super) struct Place(PathBuf);
+
+/// What the database holds.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Held {
+    contender: String,
+    data_bytes: u64,
+    entry_bytes: u64,
+    seed: Option<u64>,
+    entries: u64,
+}
+
+impl Held {
+    fn of(spec: &CellSpec, entries: u64) -> Self {
+        Self {
+            contender: spec.contender.clone(),
+            data_bytes: spec.target.data_bytes,
+            entry_bytes: spec.params.block_bytes,
+            seed: spec.target.content_seed,
+            entries,
+        }
+    }
+}
+
+impl Place {
+    /// The folder of a cell.
+    ///
+    /// # Errors
+    /// `Usage` when it is not one folder.
+    pub(super) fn of(spec: &CellSpec) -> Result<Self> {
+        match &spec.target.paths[..] {
+            [path] if Path::new(path).is_dir() => Ok(Self(path.into())),
+            paths => {
+                Err(LabError::new(LabErrorKind::Usage, format!("engines: {paths:?} is not one folder of the lab's")))
+            }
+        }
+    }
+
+    /// Where the store keeps its files.
+    pub(super) fn store(&self) -> PathBuf {
+        self.0.join("store")
+    }
+
+    fn note(&self) -> PathBuf {
+        self.0.join("held.json")
+    }
+
+    /// Removes the database that is there.
+    pub(super) fn clear(&self) -> Result<()> {
+        for removed in [fs::remove_file(self.note()), fs::remove_dir_all(self.store())] {
+            match removed {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(LabError::system(format!("empty {}", self.0.display()), &error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes down what is held now.
+    pub(super) fn keep(&self, spec: &CellSpec, entries: u64) -> Result<()> {
+        let text = serde_json::to_string(&Held::of(spec, entries))
+            .map_err(|error| LabError::new(LabErrorKind::System, format!("engines: {error}")))?;
+        fs::write(self.note(), text).map_err(|error| LabError::system(self.note().display(), &error))
+    }
+
+    /// Entries of the database that a cell needs.
+    ///
+    /// # Errors
+    /// `Usage` when there is another or none: its load failed or was left out.
+    pub(super) fn entries(&self, spec: &CellSpec) -> Result<u64> {
+        let text = fs::read_to_string(self.note()).unwrap_or_default();
+        let held: Option<Held> = serde_json::from_str(&text).ok();
+        match held {
+            Some(held) if held == Held::of(spec, held.entries) => Ok(held.entries),
+            _ => {
+                let message = format!("{}: its database was not loaded, or the load failed", spec.contender);
+                Err(LabError::new(LabErrorKind::Usage, message))
+            }
+        }
+    }
+
+    /// Bytes that the store has on disk, and its largest files in words.
+    pub(super) fn size(&self) -> Result<(u64, String)> {
+        let files = crate::machine::cache::files_of(&self.store());
+        let mut sizes = Vec::new();
+        for file in files {
+            use std::os::unix::fs::MetadataExt;
+            // Blocks: a file may have holes. One that a background thread has just removed counts nothing.
+            let bytes = fs::metadata(&file).map_or(0, |meta| meta.blocks() * 512);
+            let name = file.strip_prefix(self.store()).unwrap_or(&file).display().to_string();
+            sizes.push((bytes, name));
+        }
+        sizes.sort_by(|a, b| b.cmp(a));
+        let shown: Vec<String> =
+            sizes.iter().take(3).map(|(bytes, name)| format!("{name} {}", format::bytes(*bytes))).collect();
+        let more = if sizes.len() > 3 { format!(" and {} more", sizes.len() - 3) } else { String::new() };
+        Ok((sizes.iter().map(|(bytes, _)| bytes).sum(), shown.join(", ") + &more))
+    }
+}

@@ -1,0 +1,162 @@
+//! Which of the three bottlenecks binds when mapped pages are evicted? After §3.4 of "Are You Sure You Want to Use MMAP in Your
+//! Database Management System?" (CIDR 2022): contention on the page table, eviction by a single thread, TLB shootdowns.
+//!
+//! Two variants take a mechanism apart, with everything in memory:
+//! - `faults`: the price of a page fault by threads, in one map for all, in a map a thread, and as a read call without any map;
+//! - `shootdowns`: the price of taking a mapped page away, alone and with other threads in the same address space.
+//!
+//! The others run into full memory, each by both ways of reclaim where they can be had: by a cgroup, where the faulting thread
+//! reclaims, and by a ballast, where kswapd does. `random-*` and `scan-*`: mapped, read through the page cache without a map (evicted,
+//! but never shot down), and direct (never evicted). A control pins all threads to one CPU: no other CPU, no shootdown.
+
+mod parts;
+
+use crate::config::Config;
+use crate::contender::{self, Pattern};
+use crate::error::Result;
+use crate::experiment::{Available, Context, Plan, reads};
+use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+use crate::workload::{self, PAGE_BYTES};
+
+/// The price of a fault.
+pub const FAULTS: &str = "faults";
+/// The price of taking a page out of a map.
+pub const SHOOTDOWNS: &str = "shootdowns";
+
+/// One way to make memory full, on one kind of target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reclaim {
+    /// `cgroup` or `kswapd`.
+    pub by: &'static str,
+    /// Whether it is for the RAM-backed device or for the file.
+    pub on_ram: bool,
+    /// The limit, or why there is none.
+    pub limit: std::result::Result<MemoryLimit, String>,
+}
+
+/// Plans the parts, then each target under each way of reclaim.
+pub fn plan(config: &Config, available: &Available) -> Plan {
+    let mut plan = Plan::default();
+    plan_parts(config, &mut plan);
+    for reclaim in &available.reclaim {
+        let target = if reclaim.on_ram { available.ram.first() } else { Some(&available.file) };
+        let Some(target) = target else { continue };
+        match &reclaim.limit {
+            Ok(limit) => plan_reclaim(config, target, reclaim.by, *limit, &mut plan),
+            Err(reason) => skip(&mut plan, &target.label, format!("under {}: {reason}", reclaim.by)),
+        }
+    }
+    if available.ram.is_empty() {
+        let reason = "no RAM-backed device: making one needs root, the zram module and ram_device = 'auto'";
+        skip(&mut plan, "ram", reason.into());
+    }
+    plan
+}
+
+fn skip(plan: &mut Plan, target: &str, reason: String) {
+    let skip = Skip { experiment: ExperimentId::Eviction, target: target.into(), contender: String::new(), reason };
+    if !plan.skips.contains(&skip) {
+        plan.skips.push(skip);
+    }
+}
+
+fn cpus() -> u32 {
+    std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32)
+}
+
+fn plan_parts(config: &Config, plan: &mut Plan) {
+    let eviction = &config.eviction;
+    let target = Target {
+        label: "memory".into(),
+        paths: Vec::new(),
+        data_bytes: eviction.fault_bytes,
+        content_seed: Some(config.seed),
+    };
+    if cpus() < 2 {
+        skip(plan, "memory", "one CPU only: nobody to contend with, and nobody to shoot down".into());
+    }
+    let mut counts = vec![1, cpus()];
+    counts.dedup();
+    for (variant, contenders) in [
+        (FAULTS, ["mmap-one-map", "mmap-own", "pread-cached"].as_slice()),
+        (SHOOTDOWNS, &["mmap-unmap-page", "mmap-unmap-batch"]),
+    ] {
+        for contender in contenders {
+            for threads in &counts {
+                plan.cells.push(CellSpec {
+                    experiment: ExperimentId::Eviction,
+                    variant: variant.into(),
+                    target: target.clone(),
+                    contender: (*contender).into(),
+                    params: reads::params(*threads, 1, PAGE_BYTES as u64),
+                    repeat: 0,
+                    duration_s: eviction.part_s,
+                    memory: MemoryLimit::default(),
+                    cache: CacheState::Warm,
+                    seed: config.seed,
+                });
+            }
+        }
+    }
+}
+
+fn plan_reclaim(config: &Config, target: &Target, by: &str, memory: MemoryLimit, plan: &mut Plan) {
+    let eviction = &config.eviction;
+    let mut add = |work: &str, contender: &str, params: Params| {
+        plan.cells.push(CellSpec {
+            experiment: ExperimentId::Eviction,
+            variant: format!("{work}-{by}"),
+            target: target.clone(),
+            contender: contender.into(),
+            params,
+            repeat: 0,
+            duration_s: eviction.cell_s,
+            memory,
+            // Memory is full from the start: filling it is not the question here.
+            cache: CacheState::Warm,
+            seed: config.seed,
+        });
+    };
+    let page = PAGE_BYTES as u64;
+    let most = eviction.threads.iter().copied().max().unwrap_or(1);
+    for threads in &eviction.threads {
+        add("random", "mmap-random", reads::params(*threads, 1, page));
+        add("random", "pread-direct", reads::params(*threads, 1, page));
+    }
+    add("random", "pread-buffered-random", reads::params(most, 1, page));
+    if cpus() > 1 {
+        let mut pinned = reads::params(most, 1, page);
+        pinned.extra.insert("pin".into(), "1".into());
+        add("random", "mmap-random", pinned);
+    }
+    add("scan", "mmap-normal", reads::params(eviction.scan_threads, 1, page));
+    add("scan", "pread-buffered", reads::params(eviction.scan_threads, 1, config.scan.block_bytes));
+    add("scan", "pread-direct", reads::params(eviction.scan_threads, 1, config.scan.block_bytes));
+}
+
+/// Measures one contender.
+///
+/// # Errors
+/// `Usage` for an unknown contender; what opening, mapping or reading says.
+pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let _pinned = match spec.params.extra.get("pin") {
+        Some(_) => Some(parts::Pinned::here()?),
+        None => None,
+    };
+    match spec.variant.as_str() {
+        FAULTS => parts::faults(spec, context),
+        SHOOTDOWNS => parts::shootdowns(spec, context),
+        variant => {
+            let pattern = match variant.split('-').next() {
+                Some("random") => Pattern::Random,
+                Some("scan") => Pattern::Scan { part_bytes: 128 << 20 },
+                _ => return Err(contender::unknown(spec)),
+            };
+            let layout = workload::layout_of(spec, spec.params.block_bytes)?;
+            reads::execute(spec, &layout, pattern, context)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

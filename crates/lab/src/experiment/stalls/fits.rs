@@ -1,0 +1,114 @@
+//! Data that fits: a quarter of the memory, touched at random for the whole cell, while a neighbour in the same memory reads the
+//! rest of the file through the page cache. Fitting is not staying.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::Instant;
+
+use nofault_io::aligned::{IoBuf, PageKind};
+use nofault_io::mapped::{Advice, MappedFile};
+
+use super::{ahead, measurement, number};
+use crate::contender;
+use crate::error::{LabError, Result};
+use crate::experiment::Context;
+use crate::measure::{self, Work, Worker};
+use crate::record::{CellSpec, Outcome};
+use crate::workload::{self, Layout, PAGE_BYTES, Place, first_word};
+
+/// What is done about it.
+pub(super) const CONTENDERS: [&str; 5] = ["mmap", "mmap-willneed", "mmap-populate", "mmap-mlock", "pool-frames"];
+
+/// Bytes that the neighbour reads at a time.
+const NEIGHBOUR_BYTES: usize = 1 << 20;
+/// Fast touches between two readings of the clock would hide the stall among them: each is timed.
+const TOUCHES: u64 = 1;
+
+/// Measures one.
+pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let layout = workload::layout_of(spec, PAGE_BYTES as u64)?;
+    let plan = measurement(spec, context)?;
+    let count = (number(spec, "working_set")? / PAGE_BYTES as u64).clamp(1, layout.block_count());
+    let first = layout.place(0).offset_bytes;
+    let bytes = count as usize * PAGE_BYTES;
+    let range = first as usize..first as usize + bytes;
+    let path = layout.paths[0].clone();
+    let failed = |error: std::io::Error| LabError::system(format!("read {}", path.display()), &error);
+    let file = File::open(&path).map_err(failed)?;
+    let map = ahead::open(&layout)?;
+    let started = Instant::now();
+    let mut extra_memory = 0;
+    let mut frames = None;
+    match spec.contender.as_str() {
+        "mmap" => {}
+        "mmap-willneed" => map.advise(Advice::WillNeed, range)?,
+        "mmap-populate" => map.populate(range)?,
+        "mmap-mlock" => {
+            map.lock(range)?;
+            extra_memory = bytes;
+        }
+        "pool-frames" => {
+            let mut memory = IoBuf::zeroed(bytes, PageKind::Huge)?;
+            // Past the page cache, as a pool does: else it would pay twice.
+            let direct = crate::contender::sync::Files::open(&layout, crate::contender::sync::Means::Direct)?;
+            for (index, piece) in memory.chunks_mut(NEIGHBOUR_BYTES).enumerate() {
+                direct.read(&layout, 0, first + (index * NEIGHBOUR_BYTES) as u64, piece)?;
+            }
+            frames = Some(memory);
+            extra_memory = bytes;
+        }
+        _ => return Err(contender::unknown(spec)),
+    }
+    let prepare_s = started.elapsed().as_secs_f64();
+    let work: Work<'_> = Box::new(|worker| touches(worker, spec, &layout, count, &map, frames.as_deref()));
+    let neighbour: Work<'_> = Box::new(|worker| read_beside(worker, &file, first + bytes as u64, layout.file_bytes()));
+    let mut outcome = measure::run(&plan, vec![work, neighbour], &mut *context.on_tick)?;
+    outcome.figures.insert("extra_memory_bytes".into(), extra_memory as f64);
+    outcome.figures.insert("prepare_s".into(), prepare_s);
+    Ok(outcome)
+}
+
+fn touches(
+    worker: &mut Worker<'_>,
+    spec: &CellSpec,
+    layout: &Layout,
+    count: u64,
+    map: &MappedFile,
+    frames: Option<&[u8]>,
+) -> Result<()> {
+    let mut chance = fastrand::Rng::with_seed(spec.seed);
+    worker.start();
+    let mut before = worker.started();
+    while worker.running() {
+        let block = chance.u64(0..count);
+        let place: Place = layout.place(block);
+        let right = match frames {
+            Some(frames) => {
+                let word = std::hint::black_box(first_word(&frames[block as usize * PAGE_BYTES..]));
+                layout.is_right_word(word, place.offset_bytes)
+            }
+            None => ahead::touch(map, layout, place)?,
+        };
+        let now = Instant::now();
+        worker.latency_of_each("op", now - before, TOUCHES);
+        before = now;
+        worker.verified(right);
+        worker.done(1, PAGE_BYTES as u64);
+    }
+    Ok(())
+}
+
+/// The neighbour: reads the rest of the file front to back, again and again. Its reads are no operations of the cell.
+fn read_beside(worker: &mut Worker<'_>, file: &File, from: u64, to: u64) -> Result<()> {
+    let mut buffer = vec![0; NEIGHBOUR_BYTES];
+    let mut at = from;
+    let mut total = 0_u64;
+    worker.start();
+    while worker.running() {
+        let count = file.read_at(&mut buffer, at).map_err(|error| LabError::system("read beside", &error))?;
+        total += count as u64;
+        at = if count == 0 || at + count as u64 >= to { from } else { at + count as u64 };
+    }
+    worker.figure("neighbour_bytes", total as f64);
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! Asking first: a thread with many requests asks of each page whether it is in memory, gives what is not to helper threads, and
+//! goes on with the next. It stalls only where the answer was out of date.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::{Condvar, Mutex, PoisonError, mpsc};
+use std::time::Instant;
+
+use nofault_io::mapped::MappedFile;
+
+use super::ahead::{open, touch};
+use super::{measurement, number};
+use crate::contender;
+use crate::error::{LabError, Result};
+use crate::experiment::Context;
+use crate::measure::{self, Work, Worker};
+use crate::record::{CellSpec, Outcome};
+use crate::workload::{self, Layout, Order, PAGE_BYTES, Place};
+
+/// The ways to ask.
+pub(super) const CONTENDERS: [&str; 2] = ["mmap-mincore", "mmap-nowait"];
+
+/// Work for helpers: pages to touch; closed when the cell ends.
+#[derive(Default)]
+struct Wanted {
+    places: Mutex<(VecDeque<Place>, bool)>,
+    bell: Condvar,
+}
+
+impl Wanted {
+    fn push(&self, place: Place) {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).0.push_back(place);
+        self.bell.notify_one();
+    }
+
+    fn close(&self) {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
+        self.bell.notify_all();
+    }
+
+    fn pop(&self) -> Option<Place> {
+        let mut held = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match (held.0.pop_front(), held.1) {
+                (_, true) => return None,
+                (Some(place), false) => return Some(place),
+                (None, false) => held = self.bell.wait(held).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+}
+
+/// Measures one.
+pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let layout = workload::layout_of(spec, PAGE_BYTES as u64)?;
+    let plan = measurement(spec, context)?;
+    let helpers = number(spec, "helpers")?.max(1);
+    let map = open(&layout)?;
+    let path = &layout.paths[0];
+    let file = File::open(path).map_err(|error| LabError::system(format!("open {}", path.display()), &error))?;
+    let nowait = match spec.contender.as_str() {
+        "mmap-nowait" => true,
+        "mmap-mincore" => false,
+        _ => return Err(contender::unknown(spec)),
+    };
+    let is_resident = |place: Place| if nowait { answers_at_once(&file, place) } else { is_in_core(&map, place) };
+    let wanted = Wanted::default();
+    let (fetched, arrivals) = mpsc::channel();
+    let mut outcome = std::thread::scope(|scope| {
+        for _ in 0..helpers {
+            let (map, layout, wanted, fetched) = (&map, &layout, &wanted, fetched.clone());
+            scope.spawn(move || {
+                while let Some(place) = wanted.pop() {
+                    // What is wrong with the page its user meets as well, and tells.
+                    let _ = touch(map, layout, place);
+                    if fetched.send(place).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        let arrivals = Mutex::new(arrivals);
+        let work: Work<'_> = Box::new(|worker| {
+            let arrivals = arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+            serve(worker, spec, &layout, &map, &is_resident, &wanted, &arrivals)
+        });
+        let outcome = measure::run(&plan, vec![work], &mut *context.on_tick);
+        wanted.close();
+        outcome
+    })?;
+    outcome.figures.insert("extra_threads".into(), helpers as f64);
+    Ok(outcome)
+}
+
+fn serve(
+    worker: &mut Worker<'_>,
+    spec: &CellSpec,
+    layout: &Layout,
+    map: &MappedFile,
+    is_resident: &(dyn Fn(Place) -> Result<bool> + Send + Sync),
+    wanted: &Wanted,
+    arrivals: &mpsc::Receiver<Place>,
+) -> Result<()> {
+    let mut order = Order::random(layout, spec.seed, 0);
+    let mut away = 0;
+    worker.start();
+    while worker.running() {
+        // What has come is served first: it may be evicted again.
+        let ready = match away >= spec.params.depth {
+            true => {
+                let before = Instant::now();
+                let place = arrivals.recv().ok();
+                worker.latency("wait", before.elapsed());
+                place
+            }
+            false => arrivals.try_recv().ok(),
+        };
+        let started = Instant::now();
+        let right = match ready {
+            Some(place) => {
+                away -= 1;
+                touch(map, layout, place)?
+            }
+            None => {
+                let place = layout.place(order.next_block());
+                if !is_resident(place)? {
+                    wanted.push(place);
+                    away += 1;
+                    worker.latency("probe", started.elapsed());
+                    continue;
+                }
+                touch(map, layout, place)?
+            }
+        };
+        worker.latency("op", started.elapsed());
+        worker.verified(right);
+        worker.done(1, PAGE_BYTES as u64);
+    }
+    Ok(())
+}
+
+/// Whether a read call could take the page's first byte without waiting (`RWF_NOWAIT`).
+fn answers_at_once(file: &File, place: Place) -> Result<bool> {
+    let mut byte = [0_u8];
+    let mut into = [std::io::IoSliceMut::new(&mut byte)];
+    match rustix::io::preadv2(file.as_fd(), &mut into, place.offset_bytes, rustix::io::ReadWriteFlags::NOWAIT) {
+        Ok(count) => Ok(count == 1),
+        Err(rustix::io::Errno::AGAIN) => Ok(false),
+        Err(errno) => Err(LabError::system("probe with RWF_NOWAIT", &errno.into())),
+    }
+}
+
+/// Whether the kernel has the page in memory (`mincore`).
+fn is_in_core(map: &MappedFile, place: Place) -> Result<bool> {
+    let mut told = 0_u8;
+    let start = map.bytes().as_ptr().wrapping_add(place.offset_bytes as usize);
+    // SAFETY: one page of a map that lives, and room for one answer; the call changes nothing else.
+    match unsafe { libc::mincore(start.cast_mut().cast(), PAGE_BYTES, &raw mut told) } {
+        0 => Ok(told & 1 == 1),
+        _ => Err(LabError::system("ask mincore", &std::io::Error::last_os_error())),
+    }
+}

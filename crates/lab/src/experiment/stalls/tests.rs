@@ -1,0 +1,58 @@
+//! Every work-around runs tiny and reads the right bytes.
+
+use std::sync::atomic::AtomicBool;
+
+use nofault_io::counters::Watch;
+
+use super::*;
+use crate::error::LabErrorKind;
+use crate::machine::data::{self, Wanted};
+use crate::machine::pool::{self, PoolData};
+use crate::record::MemoryMethod;
+
+const WANTED: Wanted = Wanted { seed: 11, data_bytes: 2048 * 4096 };
+
+#[test]
+fn every_work_around_reads_what_the_plain_touch_reads_and_names_its_price() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file.data");
+    let nothing = |_, _| {};
+    data::ensure_file(&path, WANTED, &nothing, &AtomicBool::new(false)).unwrap();
+    let _database = PoolData::make(folder.path(), WANTED, &nothing, &AtomicBool::new(false)).unwrap();
+    let available = Available {
+        file: data::target("file", &[&path], WANTED),
+        pool: Some(pool::target(folder.path(), WANTED)),
+        // As much as a user without rights may lock.
+        memory: MemoryLimit { method: MemoryMethod::LargeFile, bytes: 2 << 20 },
+        folder: folder.path().to_path_buf(),
+        ..Available::default()
+    };
+    let mut config = Config::preset(Preset::Standard);
+    config.stalls.cell_s = 0.05;
+    config.stalls.helpers = vec![2];
+    let plan = plan(&config, &available);
+    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+    let mut seen = std::collections::BTreeSet::new();
+    for spec in &plan.cells {
+        let outcome = match execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} }) {
+            Ok(outcome) => outcome,
+            Err(error) if error.kind() == LabErrorKind::Unsupported => {
+                eprintln!("{}: not here: {error}", spec.key());
+                continue;
+            }
+            Err(error) => panic!("{}: {error}", spec.key()),
+        };
+        let key = spec.key();
+        assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{key}");
+        assert!(outcome.ops > 0 && outcome.latency["op"].count > 0, "{key}: {outcome:?}");
+        let threads = outcome.figures["extra_threads"];
+        assert_eq!(threads > 0.0, spec.params.extra.contains_key("helpers"), "{key}: {threads} threads");
+        if spec.contender == "mmap-mlock" {
+            assert!(outcome.figures["extra_memory_bytes"] > 0.0, "{key}");
+        }
+        seen.insert((spec.variant.clone(), spec.contender.clone()));
+    }
+    assert!(seen.len() >= 12, "{seen:?}, left out: {:?}", plan.skips);
+    let config = Config::preset(Preset::Quick);
+    assert!((5..=8).contains(&super::plan(&config, &available).cells.len()), "quick stays quick");
+}

@@ -1,0 +1,302 @@
+//! The ways from a page's id to its bytes. References in pages are ids, but for the swizzled ones, which are addresses.
+//!
+//! Kept true by: a pool's frames are a permutation of the ids, so that no contender gains by both being in one order.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
+
+use super::frames::{Frames, MappedPages, Page};
+use crate::error::{LabError, LabErrorKind, Result};
+
+/// Set in a table's word when the page is in memory: what a pool must look at before it uses a frame.
+const RESIDENT: u64 = 1 << 63;
+/// Set in a reference that is an id and no address.
+const UNSWIZZLED: u64 = 1;
+/// Locks of the pinning table.
+const SHARDS: usize = 64;
+
+/// Pages that are found by reference.
+pub(super) trait Place: Sync {
+    /// Pages in all.
+    fn page_count(&self) -> usize;
+    /// What another page must hold to refer to this one.
+    fn reference(&self, id: usize) -> u64;
+    /// Writes a page, before the first is read.
+    fn write(&mut self, id: usize, page: &Page) -> Result<()>;
+    /// Called when all are written.
+    fn seal(&mut self) -> Result<()> {
+        Ok(())
+    }
+    /// Uses a page; `None` when it is not in memory, which a pool would have to wait for.
+    fn with<R>(&self, reference: u64, look: impl FnOnce(&Page) -> R) -> Option<R>;
+    /// Memory of what finds the pages.
+    fn table_bytes(&self) -> usize;
+}
+
+/// What a missing page means here: nothing is ever evicted.
+pub(super) fn lost() -> LabError {
+    LabError::new(LabErrorKind::System, "translate: a page that was put into memory is not found")
+}
+
+/// Frame numbers in random order.
+fn shuffled(count: usize, seed: u64) -> Vec<u32> {
+    let mut frames: Vec<u32> = (0..count as u32).collect();
+    fastrand::Rng::with_seed(seed ^ 0x6672_616d).shuffle(&mut frames);
+    frames
+}
+
+/// One word for each page, by its id.
+pub(super) struct Array {
+    frames: Frames,
+    table: Vec<AtomicU64>,
+}
+
+impl Array {
+    pub(super) fn new(frames: Frames, seed: u64) -> Self {
+        let numbers = shuffled(frames.pages().len(), seed);
+        let table = numbers.into_iter().map(|frame| AtomicU64::new(u64::from(frame) | RESIDENT)).collect();
+        Self { frames, table }
+    }
+
+    #[inline]
+    fn frame(&self, id: u64) -> Option<usize> {
+        let word = self.table.get(id as usize)?.load(Ordering::Acquire);
+        (word & RESIDENT != 0).then_some((word & !RESIDENT) as usize)
+    }
+}
+
+impl Place for Array {
+    fn page_count(&self) -> usize {
+        self.table.len()
+    }
+
+    fn reference(&self, id: usize) -> u64 {
+        id as u64
+    }
+
+    fn write(&mut self, id: usize, page: &Page) -> Result<()> {
+        let frame = self.frame(id as u64).ok_or_else(lost)?;
+        self.frames.pages_mut()[frame] = *page;
+        Ok(())
+    }
+
+    #[inline]
+    fn with<R>(&self, reference: u64, look: impl FnOnce(&Page) -> R) -> Option<R> {
+        Some(look(self.frames.pages().get(self.frame(reference)?)?))
+    }
+
+    fn table_bytes(&self) -> usize {
+        self.table.len() * 8
+    }
+}
+
+/// An open-addressing hash table, half full: id and frame side by side.
+pub(super) struct Hash {
+    frames: Frames,
+    slots: Vec<[AtomicU64; 2]>,
+    shift: u32,
+}
+
+impl Hash {
+    pub(super) fn new(frames: Frames, seed: u64) -> Self {
+        let numbers = shuffled(frames.pages().len(), seed);
+        let slots = (numbers.len() * 2).next_power_of_two();
+        let made = Self {
+            frames,
+            slots: (0..slots).map(|_| [AtomicU64::new(0), AtomicU64::new(0)]).collect(),
+            shift: 64 - slots.trailing_zeros(),
+        };
+        for (id, frame) in numbers.into_iter().enumerate() {
+            let mut at = made.home(id as u64);
+            while made.slots[at][0].load(Ordering::Relaxed) != 0 {
+                at = (at + 1) & (slots - 1);
+            }
+            made.slots[at][1].store(u64::from(frame), Ordering::Relaxed);
+            made.slots[at][0].store(id as u64 + 1, Ordering::Relaxed);
+        }
+        made
+    }
+
+    #[inline]
+    fn home(&self, id: u64) -> usize {
+        (id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
+    }
+
+    /// A slot of another id sends on to the next one; an empty one says that the page is not resident.
+    #[inline]
+    fn frame(&self, id: u64) -> Option<usize> {
+        let mut at = self.home(id);
+        loop {
+            let [key, frame] = &self.slots[at];
+            match key.load(Ordering::Acquire) {
+                0 => return None,
+                key if key == id + 1 => return Some(frame.load(Ordering::Relaxed) as usize),
+                _ => at = (at + 1) & (self.slots.len() - 1),
+            }
+        }
+    }
+}
+
+impl Place for Hash {
+    fn page_count(&self) -> usize {
+        self.frames.pages().len()
+    }
+
+    fn reference(&self, id: usize) -> u64 {
+        id as u64
+    }
+
+    fn write(&mut self, id: usize, page: &Page) -> Result<()> {
+        let frame = self.frame(id as u64).ok_or_else(lost)?;
+        self.frames.pages_mut()[frame] = *page;
+        Ok(())
+    }
+
+    #[inline]
+    fn with<R>(&self, reference: u64, look: impl FnOnce(&Page) -> R) -> Option<R> {
+        Some(look(self.frames.pages().get(self.frame(reference)?)?))
+    }
+
+    fn table_bytes(&self) -> usize {
+        self.slots.len() * 16
+    }
+}
+
+/// The same table behind locks, with a pin on each page in use: what keeps a page from being evicted under its reader in the
+/// textbook's buffer pool.
+pub(super) struct Pinned {
+    hash: Hash,
+    locks: Vec<Lock>,
+    pins: Vec<AtomicU32>,
+}
+
+/// On a cache line of its own.
+#[repr(align(128))]
+struct Lock(RwLock<()>);
+
+impl Pinned {
+    pub(super) fn new(frames: Frames, seed: u64) -> Self {
+        let pins = (0..frames.pages().len()).map(|_| AtomicU32::new(0)).collect();
+        Self { hash: Hash::new(frames, seed), locks: (0..SHARDS).map(|_| Lock(RwLock::new(()))).collect(), pins }
+    }
+}
+
+impl Place for Pinned {
+    fn page_count(&self) -> usize {
+        self.hash.page_count()
+    }
+
+    fn reference(&self, id: usize) -> u64 {
+        id as u64
+    }
+
+    fn write(&mut self, id: usize, page: &Page) -> Result<()> {
+        self.hash.write(id, page)
+    }
+
+    #[inline]
+    fn with<R>(&self, reference: u64, look: impl FnOnce(&Page) -> R) -> Option<R> {
+        let shard = &self.locks[reference.wrapping_mul(0xff51_afd7_ed55_8ccd) as usize >> (usize::BITS - 6)].0;
+        let pinned = {
+            let _held = shard.read().unwrap_or_else(PoisonError::into_inner);
+            let frame = self.hash.frame(reference)?;
+            self.pins.get(frame)?.fetch_add(1, Ordering::AcqRel);
+            frame
+        };
+        let result = self.hash.frames.pages().get(pinned).map(look);
+        self.pins[pinned].fetch_sub(1, Ordering::Release);
+        result
+    }
+
+    fn table_bytes(&self) -> usize {
+        self.hash.table_bytes() + self.pins.len() * 4 + SHARDS * size_of::<Lock>()
+    }
+}
+
+/// Addresses in the pages themselves: no table at all once a reference is swizzled.
+pub(super) struct Swizzled {
+    frames: Frames,
+    numbers: Vec<u32>,
+}
+
+impl Swizzled {
+    pub(super) fn new(frames: Frames, seed: u64) -> Self {
+        let numbers = shuffled(frames.pages().len(), seed);
+        Self { frames, numbers }
+    }
+}
+
+impl Place for Swizzled {
+    fn page_count(&self) -> usize {
+        self.numbers.len()
+    }
+
+    fn reference(&self, id: usize) -> u64 {
+        self.frames.address(self.numbers[id] as usize).expose_provenance() as u64
+    }
+
+    fn write(&mut self, id: usize, page: &Page) -> Result<()> {
+        let frame = self.numbers[id] as usize;
+        self.frames.pages_mut()[frame] = *page;
+        Ok(())
+    }
+
+    #[inline]
+    fn with<R>(&self, reference: u64, look: impl FnOnce(&Page) -> R) -> Option<R> {
+        if reference & UNSWIZZLED != 0 {
+            return None;
+        }
+        // SAFETY: every reference that is handed out or stored in a page comes from `reference`, which takes the address of a
+        // page of `frames`; they live as long as `self` and nobody writes them once the work has begun.
+        Some(look(unsafe { &*std::ptr::with_exposed_provenance::<Page>(reference as usize) }))
+    }
+
+    fn table_bytes(&self) -> usize {
+        0
+    }
+}
+
+/// The map: the hardware translates.
+pub(super) struct Mapped(MappedPages);
+
+impl Mapped {
+    pub(super) fn new(count: usize, huge: bool) -> Result<Self> {
+        MappedPages::new(count, huge).map(Self)
+    }
+}
+
+impl Place for Mapped {
+    fn page_count(&self) -> usize {
+        self.0.count()
+    }
+
+    fn reference(&self, id: usize) -> u64 {
+        id as u64
+    }
+
+    fn write(&mut self, id: usize, page: &Page) -> Result<()> {
+        self.0.write(id, page)
+    }
+
+    fn seal(&mut self) -> Result<()> {
+        self.0.map()
+    }
+
+    #[inline]
+    fn with<R>(&self, reference: u64, look: impl FnOnce(&Page) -> R) -> Option<R> {
+        Some(look(self.0.pages().get(reference as usize)?))
+    }
+
+    /// The kernel's: eight bytes a mapped page, where pages are small.
+    fn table_bytes(&self) -> usize {
+        self.0.count() * 8
+    }
+}
+
+/// Bytes of this process that lie in huge pages, of whatever kind; `None` where the kernel does not tell.
+pub(super) fn huge_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").ok()?;
+    let names = ["AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:"];
+    let lines = text.lines().filter_map(|line| names.iter().find_map(|name| line.strip_prefix(name)));
+    Some(lines.filter_map(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).sum::<u64>() * 1024)
+}

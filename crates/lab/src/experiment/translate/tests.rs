@@ -1,0 +1,81 @@
+//! Every contender runs tiny, in this process, and finds what it must.
+
+use std::sync::atomic::AtomicBool;
+
+use nofault_io::counters::Watch;
+
+use super::*;
+use crate::config::Preset;
+
+fn config() -> Config {
+    let mut config = Config::preset(Preset::Standard);
+    config.translate.cell_s = 0.02;
+    config.translate.working_set_bytes = vec![2 << 20];
+    config
+}
+
+fn run(spec: &CellSpec) -> Result<Outcome> {
+    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+    execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
+}
+
+#[test]
+fn every_contender_finds_every_page_and_key_it_asks_for() {
+    let cells = plan(&config(), &Available::default()).cells;
+    assert!(cells.iter().any(|spec| spec.params.threads == 1));
+    for spec in cells {
+        let outcome = match run(&spec) {
+            Ok(outcome) => outcome,
+            Err(error) if spec.contender == "mapped-huge" && error.kind() == LabErrorKind::Unsupported => {
+                eprintln!("skipped: {error}");
+                continue;
+            }
+            Err(error) => panic!("{}: {error}", spec.key()),
+        };
+        assert!(outcome.ops > 0 && outcome.checks.verified > 0, "{}", spec.key());
+        assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{}", spec.key());
+        assert!(outcome.figures[TIME_PER_OP] > 0.0, "{}", spec.key());
+    }
+}
+
+#[test]
+fn a_tree_finds_its_keys_and_no_others_however_many_pages_it_has() {
+    for pages in [8, 9, 255, 256, 257, 300, 1000] {
+        let mut place = Array::new(Frames::in_small_pages(pages).unwrap(), 1);
+        let tree = tree::Tree::build(&mut place, 5).unwrap();
+        let last = (0..).take_while(|number| tree.find(&place, number * 2 + 1).unwrap().is_some()).count();
+        assert!(last >= (pages - pages / 100 - 3) * 31 && last.is_multiple_of(31), "{pages} pages hold {last} entries");
+        assert_eq!(tree.find(&place, 1).unwrap(), Some(crate::machine::content::tag(5, 0)));
+        assert!(tree.find(&place, 0).unwrap().is_none() && tree.find(&place, 2).unwrap().is_none());
+    }
+}
+
+#[test]
+fn a_page_that_holds_something_else_is_counted() {
+    let mut place = Array::new(Frames::in_small_pages(16).unwrap(), 1);
+    let tree = tree::Tree::build(&mut place, 5).unwrap();
+    place.write(3, &[0; frames::PAGE_WORDS]).unwrap();
+    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+    let second = std::time::Duration::from_millis(20);
+    let plan = Measurement { duration: second, tick: second, watch: &watch, memory_bytes: None, cancel: &cancel };
+    let works: Vec<Work<'_>> = vec![Box::new(|worker| tree.look_up(worker, &place, 5, 0))];
+    let checks = measure::run(&plan, works, &mut |_| {}).unwrap().checks;
+    assert!(checks.wrong > 0 && checks.wrong < checks.verified, "{checks:?}");
+}
+
+#[test]
+fn what_does_not_fit_or_is_not_there_is_said() {
+    let mut config = config();
+    let available = Available { memory_available_bytes: Some(3 << 20), ..Available::default() };
+    let none = plan(&config, &available);
+    assert!(none.cells.is_empty() && none.skips[0].reason.contains("not enough memory"), "{:?}", none.skips);
+    config.translate.threads = vec![1, 4096];
+    config.translate.controls = false;
+    let some = plan(&config, &Available::default());
+    assert!(some.skips.iter().any(|skip| skip.reason.contains("CPUs")));
+    assert!(some.skips.iter().any(|skip| skip.contender == "hash-pinned"));
+    let good = some.cells[0].clone();
+    let refused = |spec: CellSpec| run(&spec).unwrap_err().to_string();
+    assert!(refused(CellSpec { contender: "telepathy".into(), ..good.clone() }).contains("telepathy"));
+    assert!(refused(CellSpec { variant: "dance".into(), ..good }).contains("dance"));
+}

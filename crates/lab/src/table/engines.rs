@@ -1,0 +1,67 @@
+//! Whole databases in the terminal: one row a store.
+
+use super::rows::Column;
+use crate::experiment::engines;
+use crate::record::ExperimentId;
+use crate::record::file::RecordFile;
+use crate::summary::{Group, Metric, Summary, contender_title};
+
+/// A row a store, a column for each of its works: medians, what is asked of them first first.
+pub(super) fn columns(summary: &Summary<'_>, target: &str, title: &str) -> Vec<Column> {
+    let groups: Vec<&Group<'_>> = summary.of_experiment(ExperimentId::Engines).collect();
+    let groups: Vec<&Group<'_>> = groups.into_iter().filter(|group| group.spec.target.label == target).collect();
+    let mut stores: Vec<&str> = Vec::new();
+    for group in &groups {
+        if !stores.contains(&group.spec.contender.as_str()) {
+            stores.push(&group.spec.contender);
+        }
+    }
+    let mut columns = vec![Column::new(title, stores.iter().map(|store| contender_title(store)).collect())];
+    let entries = Metric::OpsPerS;
+    let works = [
+        ("A/s", "ycsb-a", entries),
+        ("B/s", "ycsb-b", entries),
+        ("C/s", "ycsb-c", entries),
+        ("D/s", "ycsb-d", entries),
+        ("E/s", "ycsb-e", entries),
+        ("F/s", "ycsb-f", entries),
+        ("scan", engines::SCAN, Metric::BytesPerS),
+        ("1 commit/s", engines::COMMIT, entries),
+        ("n commits/s", engines::COMMIT_MANY, entries),
+        ("load", engines::LOAD, Metric::BytesPerS),
+        ("disk", engines::LOAD, Metric::SpaceRatio),
+        ("aged scan", engines::SCAN_AGED, Metric::BytesPerS),
+    ];
+    for (header, variant, metric) in works {
+        let of = |store: &&str| {
+            let group = groups.iter().find(|group| group.spec.variant == variant && group.spec.contender == *store);
+            let Some(group) = group else { return String::new() };
+            match group.spread(metric) {
+                Some(spread) if metric == entries => {
+                    metric.unit().show(spread.median).trim_end_matches("/s").to_owned()
+                }
+                Some(spread) => metric.unit().show(spread.median),
+                None => "worthless".into(),
+            }
+        };
+        columns.push(Column::new(header, stores.iter().map(of).collect()));
+    }
+    columns
+}
+
+/// The stores that were not compiled in, a line for each reason: they never vanish from a table.
+pub(super) fn not_built(file: &RecordFile) -> String {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for skip in file.skips.iter().filter(|skip| skip.experiment == ExperimentId::Engines && !skip.contender.is_empty())
+    {
+        let Some(reason) = skip.reason.split(" (").next().filter(|reason| reason.starts_with("not built")) else {
+            continue;
+        };
+        let who = contender_title(&skip.contender);
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, all)) => all.push(who),
+            None => reasons.push((reason, vec![who])),
+        }
+    }
+    reasons.iter().fold(String::new(), |text, (reason, who)| text + &format!(" {reason}: {}\n", who.join("; ")))
+}
