@@ -64,10 +64,29 @@ fn stores(variant: &str, preset: Preset) -> &'static [&'static str] {
             "mmap-guarded-checked",
             "pread-direct",
             "pread-direct-checked",
+            "os-cow",
+            "user-cow",
+            "user-cow-pwrite",
+            "shadow",
+            "shadow-writemap",
             "engine",
             "engine-dirty",
         ],
-        _ => &["mmap", "mmap-guarded", "mmap-guarded-checked", "pread-direct", "pread-direct-checked", "engine"],
+        (TRUNCATED_INSIDE, _) => {
+            &["mmap", "mmap-guarded", "mmap-guarded-checked", "pread-direct", "pread-direct-checked", "engine"]
+        }
+        _ => &[
+            "mmap",
+            "mmap-guarded",
+            "mmap-guarded-checked",
+            "pread-direct",
+            "pread-direct-checked",
+            "os-cow",
+            "user-cow",
+            "shadow",
+            "shadow-checked",
+            "engine",
+        ],
     }
 }
 

@@ -91,15 +91,17 @@ impl Scene {
         if variant == TRUNCATED_INSIDE { PAGE_COUNT - 1 } else { PAGE_COUNT * 3 / 4 }
     }
 
-    /// Where on disk the page's bytes lie: the position of its pattern.
-    fn place(&self, page: u64) -> Result<u64> {
+    /// Where on disk the page's bytes lie, old copies included: the positions of its pattern.
+    fn places(&self, page: u64) -> Result<Vec<u64>> {
         let path = self.file();
         let bytes =
             std::fs::read(&path).map_err(|error| LabError::system(format!("read {}", path.display()), &error))?;
         let places = pages::places_of(&pages::pattern(self.seed, page), &bytes);
-        places.last().map(|at| *at as u64).ok_or_else(|| {
-            LabError::new(LabErrorKind::System, format!("page {page} is not to be found in {}", path.display()))
-        })
+        if places.is_empty() {
+            let message = format!("page {page} is not to be found in {}", path.display());
+            return Err(LabError::new(LabErrorKind::System, message));
+        }
+        Ok(places.into_iter().map(|at| at as u64).collect())
     }
 }
 
@@ -115,7 +117,8 @@ fn wants(reply: &Reply, right: u64) -> Result<()> {
 fn on_disk(scene: &Scene, variant: &str) -> Result<Found> {
     let path = scene.file();
     let target = scene.target(variant);
-    let place = scene.place(target)?;
+    let places = scene.places(target)?;
+    let (first, last) = (places[0], places[places.len() - 1]);
     let whole = std::fs::read(&path).map_err(|error| LabError::system(format!("read {}", path.display()), &error))?;
     let mut subject = scene.at_work(&scene.base)?;
     let file = OpenOptions::new().read(true).write(true).open(&path);
@@ -123,9 +126,9 @@ fn on_disk(scene: &Scene, variant: &str) -> Result<Found> {
     let failed = |error: std::io::Error| LabError::system(format!("damage {}", path.display()), &error);
     let page = PAGE_BYTES as u64;
     match variant {
-        TRUNCATED => file.set_len(place / page * page).map_err(failed)?,
-        TRUNCATED_INSIDE => file.set_len(place + WITHIN).map_err(failed)?,
-        _ => flip(&file, place).map_err(failed)?,
+        TRUNCATED => file.set_len(first / page * page).map_err(failed)?,
+        TRUNCATED_INSIDE => file.set_len(last + WITHIN).map_err(failed)?,
+        _ => places.iter().try_for_each(|place| flip(&file, *place)).map_err(failed)?,
     }
     let mut found = Found::default();
     found.meet(subject.ask(&Ask::Read { from: 0, to: PAGE_COUNT })?);
@@ -158,12 +161,13 @@ fn evict(file: &File) {
 fn read_error(scene: &Scene, folder: &Path) -> Result<Found> {
     let point = folder.join("faulty");
     std::fs::create_dir(&point).map_err(|error| LabError::system(format!("create {}", point.display()), &error))?;
-    let place = scene.place(scene.target(READ_ERROR))?;
+    let places = scene.places(scene.target(READ_ERROR))?;
     let faulty = FaultyFs::mount(&scene.base, &point)?;
     let mut subject = scene.at_work(faulty.point())?;
     let page = PAGE_BYTES as u64;
-    let start = place / page * page;
-    faulty.fail_reads(scene.way.file(), start..start + page);
+    for start in places.into_iter().map(|place| place / page * page) {
+        faulty.fail_reads(scene.way.file(), start..start + page);
+    }
     let mut found = Found::default();
     found.meet(subject.ask(&Ask::Read { from: 0, to: PAGE_COUNT })?);
     found.figures.insert("reads_failed".into(), faulty.reads_failed() as f64);

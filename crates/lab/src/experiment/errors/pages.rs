@@ -54,10 +54,18 @@ pub(super) fn pattern(seed: u64, number: u64) -> [u8; PATTERN_BYTES] {
 
 /// Where `pattern` stands in `bytes`.
 pub(super) fn places_of(pattern: &[u8], bytes: &[u8]) -> Vec<usize> {
-    // The first byte alone finds most places where it does not stand.
+    // Most of a sparse file is zeroes, and the first byte alone rules out most of the rest.
     let first = pattern.first().copied().unwrap_or(0);
-    let starts = bytes.iter().enumerate().filter(|(_, byte)| **byte == first).map(|(at, _)| at);
-    starts.filter(|at| bytes[*at..].starts_with(pattern)).collect()
+    let mut places = Vec::new();
+    for (number, page) in bytes.chunks(PAGE_BYTES).enumerate() {
+        if page == &[0; PAGE_BYTES][..page.len()] {
+            continue;
+        }
+        let starts = page.iter().enumerate().filter(|(_, byte)| **byte == first);
+        let starts = starts.map(|(at, _)| number * PAGE_BYTES + at);
+        places.extend(starts.filter(|at| bytes[*at..].starts_with(pattern)));
+    }
+    places
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nofault::blocking::{Db, Table};
+use nofault::mmap::{self, Protocol, WriteBack};
 use nofault::settings::Settings;
 use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::mapped::{Advice, MappedFile, Protection, SyncMode};
@@ -15,7 +16,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 
 /// The file of the stores that keep plain pages, in the cell's folder.
 pub(super) const PLAIN: &str = "pages";
-/// The file of the engine's pages.
+/// The file of the pages of the engine, and of its tree over a map.
 pub(super) const ENGINE: &str = "data";
 /// Bytes of a value in the engine: the first of a page's.
 const VALUE_BYTES: usize = 1024;
@@ -40,9 +41,11 @@ pub(super) enum Way {
     Engine,
     /// The engine; where memory is damaged, a page that was changed and is not written yet.
     EngineDirty,
+    /// The engine's tree over a map; whether it verifies a page's checksum at every access.
+    Mapped(Protocol, bool),
 }
 
-const WAYS: [(&str, Way); 8] = [
+const WAYS: [(&str, Way); 14] = [
     ("mmap", Way::Map),
     ("mmap-readonly", Way::MapReadOnly),
     ("mmap-guarded", Way::MapGuarded),
@@ -51,6 +54,12 @@ const WAYS: [(&str, Way); 8] = [
     ("pread-direct-checked", Way::CallsChecked),
     ("engine", Way::Engine),
     ("engine-dirty", Way::EngineDirty),
+    ("os-cow", Way::Mapped(Protocol::OsCow, false)),
+    ("user-cow", Way::Mapped(Protocol::UserCow(WriteBack::Map), false)),
+    ("user-cow-pwrite", Way::Mapped(Protocol::UserCow(WriteBack::Call), false)),
+    ("shadow", Way::Mapped(Protocol::Shadow(WriteBack::Call), false)),
+    ("shadow-writemap", Way::Mapped(Protocol::Shadow(WriteBack::Map), false)),
+    ("shadow-checked", Way::Mapped(Protocol::Shadow(WriteBack::Call), true)),
 ];
 
 impl Way {
@@ -58,18 +67,28 @@ impl Way {
         WAYS.iter().find(|(id, _)| *id == contender).map(|(_, way)| *way)
     }
 
-    pub(super) fn is_engine(self) -> bool {
-        matches!(self, Self::Engine | Self::EngineDirty)
+    fn has_tree(self) -> bool {
+        matches!(self, Self::Engine | Self::EngineDirty | Self::Mapped(..))
     }
 
     /// The file that holds its pages.
     pub(super) fn file(self) -> &'static str {
-        if self.is_engine() { ENGINE } else { PLAIN }
+        if self.has_tree() { ENGINE } else { PLAIN }
     }
 
     /// Writes `count` pages to a new store in `folder`, durably.
     pub(super) fn make(self, folder: &Path, seed: u64, count: u64) -> Result<()> {
-        if self.is_engine() {
+        if let Self::Mapped(protocol, checksums) = self {
+            let mut batch = mmap::Batch::new();
+            for number in 0..count {
+                batch.put(number.to_be_bytes(), value(seed, number));
+            }
+            // SAFETY: nobody else works in the cell's folder yet.
+            let store = unsafe { mmap::Store::create(folder, &mapped_settings(protocol, checksums)) }?;
+            store.write(&batch)?;
+            return Ok(store.checkpoint()?);
+        }
+        if self.has_tree() {
             let db = Db::create(folder, &settings())?;
             let table = db.create_table(TABLE)?;
             table.bulk_load((0..count).map(|number| (number.to_be_bytes(), value(seed, number))))?;
@@ -92,6 +111,12 @@ impl Way {
         let checked = matches!(self, Self::MapChecked | Self::CallsChecked);
         match self {
             Self::Engine | Self::EngineDirty => Ok(Box::new(EngineStore::open(folder)?)),
+            Self::Mapped(protocol, checksums) => {
+                // SAFETY: the promise that nobody touches the files is broken on purpose: that is the fault whose effect is
+                // shown, in a process made to meet it.
+                let store = unsafe { mmap::Store::open(folder, &mapped_settings(protocol, checksums)) }?;
+                Ok(Box::new(store))
+            }
             Self::Calls | Self::CallsChecked => Ok(Box::new(CallStore::open(&path, checked)?)),
             _ => {
                 let writes = if self == Self::MapReadOnly { Protection::ReadOnly } else { Protection::Shared };
@@ -236,5 +261,27 @@ impl Store for EngineStore {
 
     fn sync(&mut self) -> Result<()> {
         Ok(self.db.checkpoint()?)
+    }
+}
+
+/// As [`settings`]; the file no larger than needed, as all of it is searched.
+fn mapped_settings(protocol: Protocol, checksums: bool) -> mmap::Settings {
+    let background_thread = false;
+    mmap::Settings {
+        map_bytes: 16 << 20,
+        log_bytes: 4 << 20,
+        checksums,
+        background_thread,
+        ..mmap::Settings::new(protocol)
+    }
+}
+
+impl Store for mmap::Store {
+    fn read(&mut self, number: u64) -> Result<Vec<u8>> {
+        Ok(self.get(&number.to_be_bytes())?.unwrap_or_default())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        Ok(self.checkpoint()?)
     }
 }

@@ -153,8 +153,9 @@ fn stray(seed: u64, page: u64) -> Seen {
 fn places_in_memory(inverted: &[u8]) -> Vec<usize> {
     let Ok(memory) = std::fs::File::open("/proc/self/mem") else { return Vec::new() };
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let mut found = Vec::new();
+    let (mut found, mut mapped) = (Vec::new(), None);
     let mut piece = vec![0; PIECE_BYTES + inverted.len()];
+    let zeroes = vec![0; piece.len()];
     let own = piece.as_ptr() as usize..piece.as_ptr() as usize + piece.len();
     for line in maps.lines().filter(|line| line.split(' ').nth(1).is_some_and(|rights| rights.starts_with('r'))) {
         // Copies on the stack are nobody's page, and the kernel's own pages are not for us.
@@ -170,12 +171,23 @@ fn places_in_memory(inverted: &[u8]) -> Vec<usize> {
         for at in (start..end).step_by(PIECE_BYTES) {
             let wanted = piece.len().min(end - at);
             let Ok(count) = memory.read_at(&mut piece[..wanted], at as u64) else { continue };
+            if piece[..count] == zeroes[..count] {
+                continue;
+            }
             piece[..count].iter_mut().for_each(|byte| *byte = !*byte);
             let places = pages::places_of(inverted, &piece[..count]).into_iter().map(|place| at + place);
-            found.extend(places.filter(|place| !own.contains(place) && !found_twice(*place, at)));
+            let places: Vec<usize> = places.filter(|place| !own.contains(place) && !found_twice(*place, at)).collect();
+            match line.split(' ').nth(1) {
+                // One pointer hits one map of a page, whatever the number of its maps: a shared one where there is one.
+                Some(rights) if line.contains('/') && (mapped.is_none() || rights.ends_with('s')) => {
+                    mapped = places.first().copied().or(mapped);
+                }
+                Some(_) if line.contains('/') => {}
+                _ => found.extend(places),
+            }
         }
     }
-    found.dedup();
+    found.extend(mapped);
     found
 }
 

@@ -49,16 +49,23 @@ fn must_hold(variant: &str, store: &str, outcome: &Outcome) {
             is("detected", 0.0);
             assert!(figure(outcome, "wrong_answers") > 0.0, "{variant}: {outcome:?}");
         }
+        // A map for reading only turns the damage to data into the end of the process.
         "mmap-readonly" => is("signal", f64::from(libc::SIGSEGV)),
+        "user-cow-pwrite" | "shadow" if variant == STRAY_WRITE => is("signal", f64::from(libc::SIGSEGV)),
         _ => is("survived", 1.0),
     }
     match (variant, store) {
-        (STRAY_WRITE, "mmap" | "mmap-guarded-checked") => is("reached_disk", 1.0),
+        (STRAY_WRITE, "mmap" | "mmap-guarded-checked" | "os-cow" | "user-cow" | "shadow-writemap") => {
+            is("reached_disk", 1.0);
+        }
         (STRAY_WRITE, "engine-dirty") => is("wrong_on_disk", 0.0),
         (STRAY_WRITE, _) => is("reached_disk", 0.0),
-        (_, "mmap-guarded-checked" | "pread-direct-checked" | "engine") => is("detected", 1.0),
+        (_, "mmap-guarded-checked" | "pread-direct-checked" | "shadow-checked" | "engine") => {
+            is("detected", 1.0);
+        }
         (TRUNCATED | READ_ERROR, "mmap-guarded" | "pread-direct") => is("detected", 1.0),
-        (BIT_FLIP, "mmap-guarded" | "pread-direct") => is("wrong_answers", 1.0),
+        (TRUNCATED | READ_ERROR, "os-cow" | "user-cow" | "shadow") => is("detected", 1.0),
+        (BIT_FLIP, "mmap-guarded" | "pread-direct" | "os-cow" | "user-cow" | "shadow") => is("wrong_answers", 1.0),
         // A read call is short where a map shows zeroes.
         (TRUNCATED_INSIDE, "mmap-guarded") => is("wrong_answers", 1.0),
         (TRUNCATED_INSIDE, "pread-direct") => is("detected", 1.0),
