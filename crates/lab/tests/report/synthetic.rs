@@ -244,7 +244,7 @@ pub(crate) fn full(seed: u64) -> RecordFile {
         }
     }
     push_async(rng, &mut file);
-    push_safety(rng, &mut file);
+    push_safety(&mut Rng::with_seed(seed), &mut file);
     push_errors(rng, &mut file);
     push_memory(rng, &mut file);
     push_stalls(rng, &mut file);
