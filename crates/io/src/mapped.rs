@@ -7,6 +7,7 @@
 //! Kept true by: a page that faulted is marked before anything stands in for it, and stays marked until the file is
 //! mapped anew. So nobody who goes through a guard ever takes the zeroes of the stand-in for data.
 
+mod huge;
 mod sigbus;
 #[cfg(test)]
 mod tests;
@@ -117,26 +118,6 @@ impl MappedFile {
     pub unsafe fn map(file: &File, protection: Protection, range: Range<u64>) -> Result<Self> {
         // SAFETY: the caller promises what this asks, and a null hint leaves the address to the kernel.
         unsafe { Self::map_near(std::ptr::null_mut(), file, protection, range) }
-    }
-
-    /// As [`map`](Self::map), at an address that is a multiple of `align_bytes` (a power of two) where the kernel agrees: huge
-    /// pages need such an address. Another thread that maps at the same moment may take the place; the map is then elsewhere.
-    ///
-    /// # Safety
-    /// As for [`map`](Self::map).
-    ///
-    /// # Errors
-    /// As for [`map`](Self::map).
-    pub unsafe fn map_aligned(
-        file: &File,
-        protection: Protection,
-        range: Range<u64>,
-        align_bytes: usize,
-    ) -> Result<Self> {
-        let len_bytes = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
-        let hint = free_place(len_bytes, align_bytes);
-        // SAFETY: the caller promises what this asks; the place is only a hint, nothing mapped is replaced.
-        unsafe { Self::map_near(hint, file, protection, range) }
     }
 
     /// # Safety
@@ -362,25 +343,6 @@ impl MappedFile {
         }
     }
 
-    /// [`Advice::Collapse`], which rustix does not know yet.
-    fn collapse(&self, range: Range<usize>) -> Result<()> {
-        let what = "put into huge pages";
-        let (start, len) = self.whole_pages(what, &range)?;
-        // SAFETY: the pages belong to this map; where they lie changes, their bytes do not.
-        if unsafe { libc::madvise(start.cast(), len, libc::MADV_COLLAPSE) } == 0 {
-            return Ok(());
-        }
-        let error = std::io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::EINVAL) => {
-                let why =
-                    "this kernel does not know it, or not for this file, or the map does not begin where huge pages do";
-                Err(self.error(ErrorKind::Unsupported, what, &range, why))
-            }
-            _ => Err(Error::from_io(self.action(what, &range), &error).at(&self.path)),
-        }
-    }
-
     /// Drops the private copies of whole pages in `range`: they show the file again, as it is now. Also gives back the
     /// memory of the copies. On other maps it is [`Advice::DontNeed`].
     ///
@@ -570,26 +532,6 @@ pub fn prefetch(bytes: &[u8]) {
     // The arm64 instruction has no stable intrinsic.
     #[cfg(not(target_arch = "x86_64"))]
     let _ = bytes;
-}
-
-/// An address at a multiple of `align_bytes` where so many bytes are free now; null where none is found.
-fn free_place(len_bytes: usize, align_bytes: usize) -> *mut std::ffi::c_void {
-    let Some(room) = len_bytes.checked_add(align_bytes).filter(|room| *room <= isize::MAX as usize) else {
-        return std::ptr::null_mut();
-    };
-    // SAFETY: a new range of address space that nobody may touch, given back at once: nothing refers to it.
-    let place = unsafe {
-        let reserved = rustix::mm::mmap_anonymous(
-            std::ptr::null_mut(),
-            room,
-            ProtFlags::empty(),
-            MapFlags::PRIVATE | MapFlags::NORESERVE,
-        );
-        let Ok(place) = reserved else { return std::ptr::null_mut() };
-        let _ = rustix::mm::munmap(place, room);
-        place
-    };
-    place.wrapping_byte_add(place.addr().next_multiple_of(align_bytes.max(1)) - place.addr())
 }
 
 fn protection_flags(protection: Protection) -> (ProtFlags, MapFlags) {

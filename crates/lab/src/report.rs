@@ -3,10 +3,12 @@
 //!
 //! Everything from the records passes the template's escaping or [`svg::escape`]; only drawings made here are markup.
 
+mod asynchronous;
 mod beside;
 mod charts;
 mod claims;
 mod engines;
+mod eviction;
 mod faults;
 mod figures;
 mod safety;

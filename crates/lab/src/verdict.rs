@@ -185,11 +185,20 @@ fn judge_as(records: &Records<'_>, said: Workload, assumed: Workload) -> Verdict
         Advice::Map => Side::For,
         _ => Side::Neither,
     };
-    found.reasons.sort_by_key(|reason| match reason.side {
-        side if side == deciding => 0,
-        Side::Neither => 2,
-        _ => 1,
-    });
+    // The deciding side first, and of each rule its first figure before the second of any.
+    let rules: Vec<&str> = found.reasons.iter().map(|reason| reason.rule).collect();
+    let nth = |at: usize| rules[..at].iter().filter(|rule| **rule == rules[at]).count();
+    let mut order: Vec<(usize, usize, Reason)> = Vec::new();
+    for (at, reason) in found.reasons.drain(..).enumerate() {
+        let rank = match reason.side {
+            side if side == deciding => 0,
+            Side::Neither => 2,
+            _ => 1,
+        };
+        order.push((rank, nth(at), reason));
+    }
+    order.sort_by_key(|(rank, nth, _)| (*rank, *nth));
+    found.reasons = order.into_iter().map(|(_, _, reason)| reason).collect();
     let (sure, why_no_surer) = how_sure(records, advice, deciding, &found);
     Verdict {
         said,

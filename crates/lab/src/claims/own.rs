@@ -515,11 +515,15 @@ pub(super) fn sqlite(records: &Records<'_>) -> Decision {
     let metric = Metric::OpsPerS;
     let mut places = Places::default();
     for map in groups.iter().copied().filter(|group| group.spec.contender == "sqlite-mmap") {
-        let same = |group: &&&Group<'_>| group.spec.contender == "sqlite" && group.spec.params == map.spec.params;
+        let same = |group: &&&Group<'_>| {
+            let (a, b) = (group.spec, map.spec);
+            a.contender == "sqlite" && a.params == b.params && a.target.label == b.target.label
+        };
         let Some(calls) = groups.iter().find(same).copied() else { continue };
         let Some(ratio) = map.spread(metric).and_then(|a| a.over(&calls.spread(metric)?)) else { continue };
-        let fit = extra(map, "fit").unwrap_or("?");
-        places.add(inside(&ratio, 1.1, f64::INFINITY), format!("{fit}: {}", times(&ratio)), &[map, calls]);
+        let (fit, class) = (target_title(&map.spec.target.label), extra(map, "durability").unwrap_or("one class"));
+        let text = format!("{fit}, commits {class}: {}", times(&ratio));
+        places.add(inside(&ratio, 1.1, f64::INFINITY), text, &[map, calls]);
     }
     places.decide("`nofault lab engines` built with --features peers measures it")
 }

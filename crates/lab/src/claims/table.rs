@@ -115,10 +115,10 @@ pub static CLAIMS: &[Claim] = &[
         rule: "CPU per operation of a map whose threads are pinned to one CPU, so that no other TLB must be told, over that of the same map \
             on all CPUs: at most 0.5",
         test: at_most(
-            &["shootdowns", "random", "scan"],
+            &["random-cgroup", "random-kswapd"],
             Metric::CpuPerOp,
             |group| mapped(group) && extra(group, "pin") == Some("1"),
-            |group| mapped(group) && extra(group, "pin").is_none(),
+            |group| is(group, "mmap-random") && group.spec.params.threads > 1 && extra(group, "pin").is_none(),
             0.5,
             "`nofault lab eviction` measures it",
         ),

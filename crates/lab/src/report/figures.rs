@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::charts::{Lines, Mark, MarkKind, Panel, Row, Rows, Series};
 use crate::experiment::{errors, safety};
 use crate::format::{Unit, digits};
-use crate::record::{CacheState, Cell, ExperimentId, Tick};
+use crate::record::{Cell, ExperimentId, Tick};
 use crate::summary::{Family, Group, Metric, Summary, contender_title, is_plain, parameters, target_title};
 
 /// Most lines that a chart can carry and still be read.
@@ -75,8 +75,8 @@ pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Fi
                 figures.extend(sweeps(&groups, &place, Metric::BytesPerS, "bytes per second"));
             }
             ExperimentId::Async => {
-                figures.extend(strips(&groups, &place));
-                figures.extend(lateness(&groups, &place));
+                figures.extend(super::asynchronous::strips(&groups, &place));
+                figures.extend(super::asynchronous::lateness(&groups, &place));
             }
             ExperimentId::Access if variant.contains("open") => {
                 // The rate is given: only the times can differ.
@@ -117,18 +117,7 @@ pub(crate) fn figures(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<Fi
                     figures.extend(latencies(&groups, &place, "op", "operation"));
                 }
             }
-            ExperimentId::Eviction if target == "memory" => {
-                figures.extend(rates(&groups, &place, Metric::TimePerOp, "time of one operation"));
-                figures.extend(costs(&groups, &place, Metric::CpuPerOp, "CPU time per page"));
-            }
-            ExperimentId::Eviction => {
-                let scan = variant.starts_with("scan");
-                let (rate, axis) =
-                    if scan { (Metric::BytesPerS, "bytes per second") } else { (Metric::OpsPerS, "reads per second") };
-                figures.extend(rates(&groups, &place, rate, axis));
-                figures.extend(costs(&groups, &place, Metric::SystemCpuPerGb, "system CPU time per GB"));
-                figures.extend(time_series(&groups, &place, rate, axis));
-            }
+            ExperimentId::Eviction => figures.extend(super::eviction::figures(&groups, variant, target, &place)),
             ExperimentId::Translate => figures.extend(super::translate::figures(&groups, &place)),
         }
     }
@@ -283,7 +272,7 @@ pub(crate) fn results(groups: &[&Group<'_>]) -> Table {
 }
 
 /// What it costs: on a logarithmic axis, as contenders differ by orders of magnitude.
-fn costs(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
+pub(super) fn costs(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
     let rows: Vec<Row> = groups.iter().filter_map(|group| bar_row(group, metric)).collect();
     if rows.len() < 2 {
         return None;
@@ -311,7 +300,7 @@ fn costs(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Opti
 }
 
 /// Second by second, as the paper's figures 2 to 4.
-fn time_series(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
+pub(super) fn time_series(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
     let chosen: Vec<(&Group<'_>, &Cell)> = one_each(groups, metric)
         .into_iter()
         // fio's first seconds are its own start-up, no cold start of what it measures.
@@ -532,80 +521,6 @@ fn latencies(groups: &[&Group<'_>], place: &str, name: &str, what: &str) -> Opti
             "All repeats together; of each contender the setting with the best rate. To the right: the rare slow ones."
                 .into(),
         legend,
-        table,
-    })
-}
-
-/// One dot a run, cold and warm: the async post's plot.
-fn strips(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
-    let metric = Metric::Seconds;
-    let mut rows: Vec<Row> = Vec::new();
-    let mut table = Table::new(&["configuration", "cold", "spread", "warm", "spread", "runs"]);
-    for group in groups {
-        let label = group.label();
-        if rows.iter().any(|row| row.label == label) {
-            continue;
-        }
-        let mut marks = Vec::new();
-        let mut values = Vec::new();
-        let mut cells = vec![label.clone()];
-        for (cache, kind) in [(CacheState::Cold, MarkKind::Cold), (CacheState::Warm, MarkKind::Warm)] {
-            let same = groups.iter().find(|other| other.label() == label && other.spec.cache == cache);
-            let Some((same, spread)) = same.and_then(|same| Some((same, same.spread(metric)?))) else {
-                cells.extend(["–".into(), "–".into()]);
-                continue;
-            };
-            marks.push(Mark { values: same.values(metric), median: spread.median, kind });
-            values.push(Unit::Seconds.show(spread.median));
-            cells.push(Unit::Seconds.show(spread.median));
-            cells.push(format!("{} – {}", Unit::Seconds.show(spread.min), Unit::Seconds.show(spread.max)));
-        }
-        if marks.is_empty() {
-            continue;
-        }
-        cells.push(group.good.len().to_string());
-        table.rows.push(cells);
-        rows.push(Row { label, tone: tone(&group.spec.contender), marks, value: values.join(" · ") });
-    }
-    if rows.is_empty() {
-        return None;
-    }
-    let title = format!("Time for the same work: {place}");
-    let chart = Rows { axis: "seconds".into(), unit: Unit::Seconds, log: true, rows };
-    Some(Figure {
-        svg: chart.draw(&title),
-        title,
-        lead: "One dot a run; the strokes and the figures at the end of a row are medians, cold · warm.".into(),
-        legend: vec![
-            Legend { tone: "t6", dash: 0, mark: "dot", label: "cold".into() },
-            Legend { tone: "t6", dash: 0, mark: "ring", label: "warm".into() },
-        ],
-        table,
-    })
-}
-
-/// How late the timer fires, at its worst in each run.
-fn lateness(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
-    let metric = Metric::Latency("ticker", 1000);
-    let cold: Vec<&Group<'_>> = groups.iter().copied().filter(|group| group.spec.cache == CacheState::Cold).collect();
-    let rows: Vec<Row> = cold.iter().filter_map(|group| bar_row(group, metric)).collect();
-    if rows.is_empty() {
-        return None;
-    }
-    let mut table = Table::new(&["configuration", "p50", "p99", "latest"]);
-    for group in &cold {
-        let at = |per_mille| {
-            group.spread(Metric::Latency("ticker", per_mille)).map_or("–".into(), |s| Unit::Seconds.show(s.median))
-        };
-        table.rows.push(vec![group.label(), at(500), at(990), at(1000)]);
-    }
-    let title = format!("How late a 1 ms timer fires, cold: {place}");
-    let chart = Rows { axis: "latest firing of a run, after it was due".into(), unit: Unit::Seconds, log: true, rows };
-    Some(Figure {
-        svg: chart.draw(&title),
-        title,
-        lead: "A ticker on the same executor (or beside the threads): the worst of each run. This is what other tasks feel.".into(),
-        legend: Vec::new(),
         table,
     })
 }

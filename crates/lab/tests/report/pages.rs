@@ -281,7 +281,7 @@ fn claims_are_answered_by_the_figures_whatever_they_say() {
         ("one-fault-stalls-all", Claimed::Held, "async mmap"),
         ("batching-decides", Claimed::Held, "io_uring O_DIRECT"),
         ("one-thread-720k", Claimed::DidNotHold, "contradicts itself"),
-        ("cached-2x-faster", Claimed::InPart, "4 KiB: copied out 3"),
+        ("cached-2x-faster", Claimed::InPart, "4 KiB: copied out"),
         ("remap-stalls", Claimed::Held, "16384 copied pages"),
         ("readers-are-free", Claimed::DidNotHold, "redb"),
         ("errors-become-signals", Claimed::Held, "mmap RANDOM read-error: a signal"),
