@@ -334,5 +334,5 @@ fn a_doubt_of_many_cells_is_said_once_with_its_range() {
     let said: Vec<_> = all.iter().filter(|finding| finding.text.contains("others used")).collect();
     assert!(said.len() == 1 && said[0].text.contains("others used 40 to 48 % of the CPU time"), "{said:#?}");
     let lines = summary_table(&file, 120).lines().count();
-    assert!(lines < 150, "{lines} lines");
+    assert!(lines < 200, "{lines} lines");
 }

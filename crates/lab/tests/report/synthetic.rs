@@ -243,6 +243,7 @@ pub(crate) fn full(seed: u64) -> RecordFile {
             file.cells.push(cell);
         }
     }
+    push_engines(rng, &mut file);
     push_async(rng, &mut file);
     push_safety(&mut Rng::with_seed(seed), &mut file);
     push_errors(rng, &mut file);
@@ -261,6 +262,13 @@ pub(crate) fn full(seed: u64) -> RecordFile {
             target: "device".into(),
             contender: String::new(),
             reason: "no raw device was given: --device /dev/…".into(),
+        },
+        Skip {
+            experiment: ExperimentId::Engines,
+            target: String::new(),
+            contender: "rocksdb-mmap".into(),
+            reason: "not built: --features peer-rocksdb (cargo run --release --features peer-rocksdb -- lab engines)"
+                .into(),
         },
     ];
     file.notes.push(Note { at_unix_ms: START_MS + 60_000, text: "load average was 1.9 at the start".into() });
@@ -424,6 +432,31 @@ fn push_claims(rng: &mut Rng, file: &mut RecordFile) {
                 ("memory_bytes".into(), 0.0),
             ]);
             file.cells.push(cell);
+        }
+    }
+}
+
+/// Databases with a map and without, with data larger than memory and with data that fits.
+pub(crate) fn push_engines(rng: &mut Rng, file: &mut RecordFile) {
+    let stores = [
+        ("nofault", 60_000.0, 9.0),
+        ("lmdb", 48_000.0, 14.0),
+        ("sqlite", 21_000.0, 40.0),
+        ("sqlite-mmap", 26_000.0, 31.0),
+    ];
+    for (target, gain) in [("file", 1.0), ("in-memory", 9.0)] {
+        for (variant, share) in [("load", 2.0), ("scan", 10.0), ("ycsb-a", 0.4), ("ycsb-c", 1.0), ("commit", 0.1)] {
+            for (contender, rate, cpu_us) in stores {
+                for repeat in 0..2 {
+                    let like = Like::steady(contender, 1, 1, rate * share * gain, cpu_us);
+                    let mut cell = timed(rng, spec(ExperimentId::Engines, variant, target, &like, repeat), &like);
+                    cell.spec.params.extra.insert("durability".into(), "deferred".into());
+                    cell.outcome.figures.insert("space_ratio".into(), 1.2);
+                    cell.outcome.texts.insert("set: page".into(), "4 KiB <default>".into());
+                    cell.outcome.texts.insert("unequal".into(), "one writer at a time".into());
+                    file.cells.push(cell);
+                }
+            }
         }
     }
 }
