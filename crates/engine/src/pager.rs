@@ -50,13 +50,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nofault_io::disk::{Disk, QueueOptions};
 
 pub(crate) use self::edits::Edits;
-use self::epochs::Epochs;
 pub(crate) use self::evict::CheckpointPlace;
 pub(crate) use self::frames::Frames;
 use self::frames::OwnedFrame;
 pub(crate) use self::keeper::{Keeper, ReadCompletions};
 pub(crate) use self::map::Map;
-use self::page_ids::PageIds;
 pub use self::registry::ReaderInfo;
 use self::registry::{Registry, Superseded};
 use self::shard::{Place, Shard};
@@ -95,8 +93,7 @@ pub(crate) struct PagerOptions {
     pub(crate) file_id: u64,
     /// Most bytes of old page versions that snapshots may keep before the oldest is given up.
     pub(crate) snapshot_bytes_max: u64,
-    /// Whether it reclaims frames by epochs of its own, which nothing else in the process holds up: what makes a history
-    /// repeat exactly.
+    /// Whether its epochs are its own, which nothing else in the process holds up: then a history repeats exactly.
     pub(crate) own_epochs: bool,
     /// Most reads at the device at a time.
     pub(crate) reads_in_flight_max: usize,
@@ -128,7 +125,7 @@ pub(crate) struct Core {
     async_seen: AtomicBool,
     kept_max: usize,
     scratch_bytes: u64,
-    epochs: Epochs,
+    epochs: epochs::Epochs,
     counts: Counts,
 }
 
@@ -138,7 +135,7 @@ pub(crate) struct Books {
     pub(crate) map: Map,
     /// Pages changed since the last checkpoint took them over, with their last change.
     pub(crate) changed: HashMap<PageId, CommitSeq>,
-    ids: PageIds,
+    ids: page_ids::PageIds,
 }
 
 #[derive(Default)]
@@ -196,7 +193,7 @@ impl Pager {
             }
         }
         free.reverse();
-        let ids = PageIds { free, next: map.page_count() };
+        let ids = page_ids::PageIds { free, next: map.page_count() };
         let scratch = flights::Scratch::new(frames.count(), options.page_bytes)?;
         let scratch_bytes = scratch.bytes();
         let registered = vec![frames.region().clone(), scratch.region().clone()];
@@ -223,7 +220,7 @@ impl Pager {
             async_seen: AtomicBool::new(false),
             kept_max: (options.snapshot_bytes_max / options.page_bytes as u64) as usize,
             scratch_bytes,
-            epochs: Epochs::new(options.own_epochs),
+            epochs: epochs::Epochs::new(options.own_epochs),
             counts: Counts::default(),
             frames,
         };
