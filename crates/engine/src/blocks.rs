@@ -25,7 +25,7 @@ impl BlockReader {
         let failed = |error| Error::from_io("open the data file", error);
         let queue =
             disk.queue(&QueueOptions { depth_max: BLOCKS_AT_A_TIME, ..QueueOptions::default() }).map_err(failed)?;
-        Ok(Self { queue, file_bytes: disk.len_bytes().map_err(failed)?, spare: Vec::new() })
+        Ok(Self { queue, file_bytes: disk.extent_bytes().map_err(failed)?, spare: Vec::new() })
     }
 
     /// Length of the file when this was opened.

@@ -13,6 +13,7 @@ mod completions;
 mod core;
 mod open;
 mod scan;
+mod stripes;
 mod tables;
 mod thread;
 mod transaction;

@@ -29,7 +29,7 @@
 //! ```
 //!
 //! What stands: everything in [`db`] and [`blocking`], on real files (io_uring or a thread pool) and on the simulated disk. What does
-//! not yet: striping over several files, compaction in the background, and encryption (its bytes are reserved).
+//! not yet: compaction in the background, and encryption (its bytes are reserved).
 //!
 //! | module | what it is for |
 //! |---|---|

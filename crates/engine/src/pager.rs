@@ -9,6 +9,7 @@
 //! | `epochs` | what is looked at is not reclaimed |
 //! | `view`, `edits` | what readers and writers hold for one attempt |
 //! | `lane`, `flights`, `ticket` | reads: shared, sent together, awaited |
+//! | `nursery` | what has just come, and leaves first |
 //! | `evict`, `write` | which frames leave, and how dirty ones get to disk |
 //! | `map` | the page table as the next checkpoint will write it |
 //! | `keeper` | the background threads, for those who want them |
@@ -18,7 +19,7 @@
 //! out of there gives it to `retire`, which recycles it only after every epoch guard pinned until then is gone.
 //!
 //! **Locks**, each taken only while holding ones before it: clock → write lane → shard → books → waiter → frames' free
-//! list; `registry`, `ripe`, the lane's lists and `full` are leaves. No epoch guard is pinned or dropped, no waker called
+//! list; `registry`, `ripe`, the lane's lists, `nursery` and `full` are leaves. No epoch guard is pinned or dropped, no waker called
 //! and no device waited for under a shard, books or waiter lock.
 
 mod edits;
@@ -29,6 +30,7 @@ mod frames;
 mod keeper;
 mod lane;
 mod map;
+mod nursery;
 mod page_ids;
 mod registry;
 mod shard;
@@ -120,6 +122,7 @@ pub(crate) struct Core {
     lane: lane::Lane,
     writer: Mutex<write::WriteLane>,
     clock: Mutex<usize>,
+    nursery: nursery::Nursery,
     keeper: keeper::Signal,
     bell: Bell,
     async_seen: AtomicBool,
@@ -154,7 +157,7 @@ struct Full {
 /// Memory that a frame takes with all that belongs to it. A sixteenth of the frames' bytes goes to scratch buffers for
 /// reading runs.
 fn frame_memory_bytes(page_bytes: usize) -> u64 {
-    (page_bytes + page_bytes / 16 + size_of::<frames::Frame>() + 64) as u64
+    (page_bytes + page_bytes / 16 + size_of::<frames::Frame>() + 64) as u64 + nursery::Nursery::bytes_max(1)
 }
 
 impl Pager {
@@ -214,6 +217,7 @@ impl Pager {
             lane: lane::Lane::new(open(&queue)?, scratch)?,
             writer: Mutex::new(write::WriteLane::new(open(&QueueOptions::default())?, disk)?),
             clock: Mutex::new(0),
+            nursery: nursery::Nursery::new(frames.count()),
             keeper: keeper::Signal::new(),
             bell: Bell::new()?,
             async_seen: AtomicBool::new(false),

@@ -30,6 +30,8 @@ const DATA: &str = "data";
 const LOG: &str = "log";
 /// A database that is being created.
 const UNFINISHED: &str = "data.new";
+/// Every name that the file with the pages ever has.
+pub(crate) const DATA_NAMES: [&str; 2] = [DATA, UNFINISHED];
 /// Nodes read at a time.
 const NODES_AT_A_TIME: usize = 64;
 
@@ -67,13 +69,8 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, file_i
     first.set(PageId::CATALOG_ROOT, Some(somewhere));
     first.set_node(NodeId { level: 0, index: 0 }, somewhere);
     refuse_small_cache(settings, settings.page_bytes, &first)?;
+    refuse_existing(&**directory)?;
     let names = directory.list().map_err(failed("list the folder"))?;
-    if names.iter().any(|name| name == DATA) {
-        return Err(Error::new(
-            ErrorKind::AlreadyExists,
-            "there is a database in this folder already: open it instead",
-        ));
-    }
     // Left by a creation that was cut short: there was never a database that needed them.
     for name in names.iter().filter(|name| *name == UNFINISHED || *name == LOG) {
         directory.remove(name).map_err(failed("remove what an unfinished creation left"))?;
@@ -106,6 +103,19 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, file_i
     directory.sync().map_err(failed("sync the folder"))?;
     directory.rename(UNFINISHED, DATA).map_err(failed("name the data file"))?;
     directory.sync().map_err(failed("sync the folder"))
+}
+
+/// Whether a database may be created in a folder.
+///
+/// # Errors
+/// `AlreadyExists` when there is one.
+pub(crate) fn refuse_existing(directory: &dyn Directory) -> Result<()> {
+    let names = directory.list().map_err(|error| Error::from_io("list the folder", error))?;
+    if names.iter().any(|name| name == DATA) {
+        let what = "there is a database in this folder already: open it instead";
+        return Err(Error::new(ErrorKind::AlreadyExists, what));
+    }
+    Ok(())
 }
 
 /// Opens the database in a folder. Its lock is the caller's business.

@@ -17,6 +17,9 @@ pub struct Settings {
     /// How much log may pile up before a checkpoint is made. Bounds the time that opening takes after a crash, and the log's
     /// space on disk, unless a single commit is larger.
     pub log_bytes: u64,
+    /// More folders, best on other devices, over which the data file is striped. They are made if need be, and the database's own
+    /// folder says where they are. Counts at creation only. No redundancy: what one device loses is lost.
+    pub stripe_folders: Vec<std::path::PathBuf>,
     /// How many reads may be under way at the device at a time.
     pub reads_in_flight_max: usize,
     /// Whether background threads may be started. Without them all work is done by callers who wait: enough for the blocking
@@ -37,6 +40,7 @@ impl Default for Settings {
             cache_bytes: memory::share_bytes(),
             snapshot_bytes_max: 0,
             log_bytes: 256 << 20,
+            stripe_folders: Vec::new(),
             reads_in_flight_max: 128,
             background_threads: true,
             seed: None,

@@ -421,6 +421,41 @@ fn closing_writes_the_deferred_commits() {
 }
 
 #[test]
+fn a_database_striped_over_folders_is_found_by_its_own_and_says_which_part_is_missing() {
+    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (path, second, third) =
+        (scratch.path().join("db"), scratch.path().join("second"), scratch.path().join("third"));
+    let striped = Settings { stripe_folders: vec![second.clone(), third.clone()], ..modest() };
+    let rows = |round: u8| (0..20_000u32).map(move |number| (number.to_be_bytes(), vec![number as u8 ^ round; 500]));
+    {
+        let db = Db::create(&path, &striped).unwrap();
+        db.create_table("t").unwrap().bulk_load(rows(0)).unwrap();
+        db.create_table("u").unwrap().put("k", "v").unwrap();
+        assert_eq!(db.stats().disk.kind, "striped");
+    }
+    for folder in [&second, &third] {
+        let bytes: u64 = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum();
+        assert!(bytes > 2 << 20, "{bytes} bytes in {}", folder.display());
+    }
+    {
+        let db = Db::open(&path, &modest()).unwrap();
+        assert!(
+            db.table("t").unwrap().range::<&[u8]>(..).map(Result::unwrap).eq(rows(0).map(|(k, v)| (k.to_vec(), v)))
+        );
+        assert_eq!(db.table("u").unwrap().get("k").unwrap(), Some(b"v".to_vec()));
+        assert!(db.verify().unwrap().is_clean());
+    }
+    assert_eq!(Db::create(&path, &modest()).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    std::fs::rename(&third, scratch.path().join("elsewhere")).unwrap();
+    let error = Db::open(&path, &modest()).unwrap_err();
+    assert!(error.kind() == ErrorKind::NotFound && error.to_string().contains("third"), "{error:?}");
+    // An empty folder in its place is no substitute.
+    std::fs::create_dir(&third).unwrap();
+    let error = Db::open(&path, &modest()).unwrap_err();
+    assert!(error.kind() == ErrorKind::NotFound && error.to_string().contains("third"), "{error:?}");
+}
+
+#[test]
 fn a_backup_has_what_was_visible_when_it_began() {
     let folder = tempfile::tempdir().unwrap();
     let db = Db::create(folder.path().join("db"), &modest()).unwrap();

@@ -30,6 +30,15 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Whatever the system says.
     fn len_bytes(&self) -> Result<u64>;
 
+    /// A position at or behind the last byte that was ever written: as [`Disk::len_bytes`], unless the disk may have gaps
+    /// that its length does not reach over.
+    ///
+    /// # Errors
+    /// As [`Disk::len_bytes`].
+    fn extent_bytes(&self) -> Result<u64> {
+        self.len_bytes()
+    }
+
     /// Opens a queue of its own for one consumer.
     ///
     /// # Errors

@@ -14,6 +14,8 @@
 //! 2. A part is in its child's queue, or in the backlog of a child whose queue is full; so a backlog means that there is
 //!    something to wait for.
 
+mod directory;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
@@ -26,6 +28,7 @@ use crate::aligned::{IoBuf, StableBytes};
 use crate::completion::{Completion, Op, OpKind, WriteData};
 use crate::disk::{Disk, DiskInfo, Queue, QueueOptions, Refused, check_op, describe_op};
 use crate::error::{Error, ErrorKind, Result};
+pub use directory::StripedDirectory;
 
 /// Most pieces of memory in one gathered write. The kernel takes 1024.
 const PARTS_MAX: usize = 512;
@@ -82,6 +85,15 @@ impl Disk for StripedDisk {
             end = end.min(self.layout.first_missing(index as u64, len));
         }
         Ok(end)
+    }
+
+    fn extent_bytes(&self) -> Result<u64> {
+        let mut longest = 0;
+        for (index, child) in self.children.iter().enumerate() {
+            let len = child.len_bytes().map_err(|error| name_child(error, index, "find the length"))?;
+            longest = longest.max(len.div_ceil(self.layout.stripe));
+        }
+        Ok(longest.saturating_mul(self.layout.stripe).saturating_mul(self.layout.count))
     }
 
     fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>> {

@@ -82,7 +82,9 @@ pub(crate) fn create(path: &Path, settings: &Settings) -> Result<Db> {
         }
         _ => {}
     }
-    let (directory, lock) = folder(path)?;
+    let (folder, lock) = folder(path)?;
+    recovery::refuse_existing(&folder)?;
+    let directory = super::stripes::create(folder, &settings.stripe_folders, random())?;
     create_in(&directory, settings, Some(lock))
 }
 
@@ -95,24 +97,31 @@ pub(crate) fn open(path: &Path, settings: &Settings) -> Result<Db> {
     if !path.is_dir() {
         return Err(nothing());
     }
-    let (directory, lock) = folder(path)?;
-    match open_in(&directory, settings, Some(lock)) {
+    let (folder, lock) = folder(path)?;
+    let striped = super::stripes::is_striped(&folder);
+    match super::stripes::open(folder).and_then(|directory| open_in(&directory, settings, Some(lock))) {
+        // Where folders are missing, the error says which.
+        Err(error) if striped => Err(error),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(nothing()),
         result => result,
     }
 }
 
-fn folder(path: &Path) -> Result<(Arc<dyn Directory>, FolderLock)> {
+fn folder(path: &Path) -> Result<(Folder, FolderLock)> {
     let failed = |error| Error::from_io(format_args!("open the database in {}", path.display()), error);
     let folder = Folder::open(path, Backend::Auto).map_err(failed)?;
     let lock = folder.lock(LOCK).map_err(failed)?;
-    Ok((Arc::new(folder), lock))
+    Ok((folder, lock))
+}
+
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 /// Creates a database and opens it. Blocks.
 pub(super) fn create_in(directory: &Arc<dyn Directory>, settings: &Settings, lock: Option<FolderLock>) -> Result<Db> {
     // Tells the files of one database from those of all others.
-    let file_id = settings.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    let file_id = settings.seed.unwrap_or_else(random);
     recovery::create(directory, settings, file_id)?;
     open_in(directory, settings, lock)
 }

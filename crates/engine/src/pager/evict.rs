@@ -1,5 +1,6 @@
-//! Which frames leave: a clock with small counters (GCLOCK). A use raises a frame's counter, the hand lowers it, cold
-//! frames go. Clean ones go at once; dirty ones are written first, many together, and go if they are still cold.
+//! Which frames leave: first those that came lately and were used no more than once (`nursery`), then by a clock with small
+//! counters (GCLOCK). A use raises a frame's counter, the hand lowers it, cold frames go. Clean ones go at once; dirty ones are
+//! written first, many together, and go if they are still cold.
 
 #[cfg(test)]
 mod policies;
@@ -17,6 +18,8 @@ use crate::format::{CommitSeq, Location, PageId};
 
 /// Rounds of the clock that find nothing before giving up: one more than the highest counter.
 const ROUNDS: usize = 5;
+/// A newcomer is used once by whoever it came for.
+const USES_OF_NEWCOMERS: u8 = 1;
 /// Times a waiter looks again, a moment later each time, before it says that the pool is too small.
 const IDLE_ROUNDS_MAX: usize = 5000;
 
@@ -72,6 +75,26 @@ impl Core {
     fn sweep_clock(self: &Arc<Self>, want: usize, also_dirty: bool) -> (Vec<u32>, Vec<ToWrite>) {
         let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut clean, mut dirty) = (Vec::new(), Vec::new());
+        for _ in 0..self.nursery.len() {
+            if clean.len() + dirty.len() >= want {
+                break;
+            }
+            let Some((index, page)) = self.nursery.oldest() else { break };
+            let frame = self.frames.frame(index);
+            if !frame.is_published() || frame.page() != page || self.frames.heat(index) > USES_OF_NEWCOMERS {
+                // Gone already, or used again: from now on one among the others.
+                continue;
+            }
+            match self.try_evict(index, false) {
+                Some(Found::Clean(index)) => {
+                    self.nursery.left(page);
+                    clean.push(index);
+                }
+                // It became another page's in between, or the like: rare, and the clock finds it.
+                Some(Found::Dirty(item)) => self.unpin(item.page, item.frame),
+                None => self.nursery.stays(index, page),
+            }
+        }
         for _ in 0..self.frames.count() * ROUNDS {
             if clean.len() + dirty.len() >= want {
                 break;

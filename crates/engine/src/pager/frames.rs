@@ -201,6 +201,11 @@ impl Frames {
         unsafe { std::slice::from_raw_parts(self.region.base().add(index as usize * self.page_bytes), self.page_bytes) }
     }
 
+    /// How often it was used lately.
+    pub(crate) fn heat(&self, index: u32) -> u8 {
+        self.heat[index as usize].load(Ordering::Relaxed)
+    }
+
     /// Notes a use. A store only when it changes something, so that hot frames stay shared in every core's cache.
     pub(crate) fn touch(&self, index: u32) {
         let of_frame = &self.heat[index as usize];

@@ -306,15 +306,9 @@ impl Core {
                 Some(owned) if wanted => {
                     let commit = page_commit(&owned.buffer);
                     let disk = Some(read.at);
-                    let facts = FrameFacts {
-                        page: read.page,
-                        commit,
-                        disk,
-                        near: None,
-                        pins: 0,
-                        hot: !load.waiters.is_empty(),
-                    };
+                    let facts = FrameFacts { page: read.page, commit, disk, near: None, pins: 0, hot: false };
                     let index = self.frames.publish(owned, facts);
+                    self.nursery.came(read.page, index);
                     match version {
                         Some(version) if !newest => version.place = Place::Frame(index),
                         _ => self.table.store(read.page, Entry::Resident(index).to_word()),

@@ -21,7 +21,7 @@ fn pool(world: &SimWorld, frames: usize) -> Pager {
 
 fn pool_on(disk: &dyn Disk, frames: usize, reads_in_flight_max: usize) -> Pager {
     let options = PagerOptions {
-        cache_bytes: (frames * (PAGE + PAGE / 16 + size_of::<frames::Frame>() + 64)) as u64,
+        cache_bytes: frames as u64 * frame_memory_bytes(PAGE),
         spent_bytes: 0,
         page_bytes: PAGE,
         file_id: 77,

@@ -10,6 +10,7 @@ use nofault::error::{ErrorKind, Result};
 use nofault::settings::Settings;
 use nofault_io::disk::Directory;
 use nofault_io::sim::{SimOptions, SimWorld};
+use nofault_io::striped::StripedDirectory;
 
 use crate::story::{Book, Broken, Story, Style, blames_the_data, content, for_each_seed, tiny_with, verify};
 
@@ -20,6 +21,7 @@ pub(crate) fn lives(seed: u64, count: usize) -> History {
     // Small pages make the tallest trees; each of the others has its turn.
     let page_bytes = [512, 512, 512, 1024, 4096, 4096, 16_384, 65_536][rng.usize(..8)];
     let settings = tiny_with(page_bytes);
+    let striped = rng.u8(..6) == 0;
     let style = Style { keys: [20, 60, 150][rng.usize(..3)], reopen: rng.bool() };
     let mut world = SimWorld::new(rng.u64(..), options(&mut rng));
     let mut book = Book::new();
@@ -30,7 +32,11 @@ pub(crate) fn lives(seed: u64, count: usize) -> History {
         // Short ones end in recovery, long ones see checkpoints.
         let length = [20, 100, 400, 1500][rng.usize(..4)];
         world.cut_after(rng.u64(1..=length));
-        let directory: Arc<dyn Directory> = world.directory();
+        let mut directory: Arc<dyn Directory> = world.directory();
+        if striped {
+            let parts = vec![directory.clone(), directory.clone()];
+            directory = Arc::new(StripedDirectory::new(directory, parts, &["data", "data.new"], "part", 64 << 10));
+        }
         let (ended, outcome) = one_life(&directory, &settings, book, rng, style, &mut created, &what);
         (book, rng) = ended;
         if let Err(error) = outcome {

@@ -62,6 +62,17 @@ fn batch(rng: &mut fastrand::Rng) -> Vec<(std::ops::Range<usize>, u8)> {
 }
 
 #[test]
+fn a_gap_ends_the_length_but_not_the_extent() {
+    let world = SimWorld::new(1, SimOptions::calm());
+    let disk = striped(&world, 3, 512);
+    assert_eq!((disk.len_bytes(), disk.extent_bytes()), (Ok(0), Ok(0)));
+    let mut queue = disk.queue(&QueueOptions::default()).unwrap();
+    write(&mut *queue, 7 * 512, 1, 512).unwrap();
+    assert_eq!(disk.len_bytes(), Ok(0), "the first stripe is missing");
+    assert!(disk.extent_bytes().unwrap() >= 8 * 512, "the write is within");
+}
+
+#[test]
 fn random_operations_leave_what_an_array_of_bytes_would() {
     let mut spanned = 0;
     for seed in 0..120 {

@@ -447,7 +447,9 @@ pub(super) fn matches(records: &Records<'_>) -> Decision {
 
 /// Uncommitted bytes on the disk.
 pub(super) fn sin(records: &Records<'_>) -> Decision {
-    let groups = of_variant(records, "safety", "sin");
+    // The private mapping beside it is the control.
+    let groups =
+        of_variant(records, "safety", "sin").into_iter().filter(|group| group.spec.contender.contains("shared"));
     let mut places = Places::default();
     for group in groups {
         let Some(found) = figure(group, "uncommitted_on_disk") else { continue };

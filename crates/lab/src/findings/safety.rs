@@ -23,6 +23,7 @@ pub(crate) const PRICES: [(&str, Metric, Option<Unit>); 9] = [
 pub(crate) fn shown(group: &Group<'_>, metric: Metric, unit: Option<Unit>) -> String {
     let Some(spread) = group.spread(metric) else { return String::new() };
     match unit {
+        Some(Unit::Count) if spread.median.fract() == 0.0 => format!("{:.0}", spread.median),
         Some(Unit::Count) => digits(spread.median),
         Some(unit) => unit.show(spread.median),
         None => bytes(spread.median as u64),
@@ -60,7 +61,7 @@ fn sin(group: &Group<'_>, all: &mut Vec<Finding>) {
     let by_kernel = group.spec.params.extra.get("cause").is_some_and(|cause| cause == "kernel");
     let locked = if figure("mlocked") == Some(1.0) { " although locked in memory (mlock)" } else { "" };
     let cause = if by_kernel { "by the kernel itself" } else { "as soon as any other process synced the file" };
-    let (found_text, stored_text) = (digits(found), digits(stored));
+    let (found_text, stored_text) = (format!("{found:.0}"), format!("{stored:.0}"));
     let text = if found > 0.0 {
         format!(
             "{found_text} of {stored_text} pages that were stored into a shared mapping and committed by nobody were on disk{locked}: \

@@ -244,6 +244,7 @@ pub(crate) fn full(seed: u64) -> RecordFile {
         }
     }
     push_async(rng, &mut file);
+    push_safety(&mut Rng::with_seed(seed), &mut file);
     push_errors(rng, &mut file);
     push_memory(rng, &mut file);
     push_stalls(rng, &mut file);
@@ -272,6 +273,38 @@ pub(crate) fn full(seed: u64) -> RecordFile {
         cell.outcome.checks.wrong = 3;
     }
     file
+}
+
+/// A page that went to disk uncommitted, and what two cures cost.
+pub(crate) fn push_safety(rng: &mut Rng, file: &mut RecordFile) {
+    let like = |contender, rate| Like::steady(contender, 8, 1, rate, 90.0);
+    for repeat in 0..3 {
+        let like = like("mmap-shared", 64.0);
+        let mut sin = timed(rng, spec(ExperimentId::Safety, "sin", "file", &like, repeat), &like);
+        let figures =
+            [("uncommitted_on_disk", 64.0), ("uncommitted_stored", 64.0), ("mlocked", 1.0), ("until_on_disk_s", 0.002)];
+        sin.outcome.figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
+        file.cells.push(sin);
+    }
+    for (contender, rate) in [("os-cow", 9e3), ("shadow", 3e3), ("engine", 11e3)] {
+        for repeat in 0..3 {
+            let like = like(contender, rate);
+            let mut cell = timed(rng, spec(ExperimentId::Safety, "commits", "file", &like, repeat), &like);
+            cell.outcome.latency.insert("read".into(), latency(rng, 5e3, 1000));
+            let figures = [
+                ("bytes_written_per_commit", 9000.0),
+                ("syncs_per_commit", 0.3),
+                ("reads_per_s", 2e5),
+                ("memory_bytes", 9e7),
+                ("recovery_s", 0.02),
+                ("lost_commits", 0.0),
+                ("torn_commits", 0.0),
+            ];
+            cell.outcome.figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
+            cell.outcome.texts.insert("settings".into(), "4 KiB pages".into());
+            file.cells.push(cell);
+        }
+    }
 }
 
 /// Work-arounds, with what they take.

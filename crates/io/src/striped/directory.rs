@@ -1,0 +1,105 @@
+//! A directory in which some files lie in stripes over several directories.
+//!
+//! Kept true by: a striped file's name is its first part's name, in the main directory; the other parts keep the name they were
+//! created with. So a rename stays one step, whatever the number of parts, and parts without a first one are nobody's.
+
+use std::sync::Arc;
+
+use super::StripedDisk;
+use crate::disk::{Directory, Disk};
+use crate::error::{ErrorKind, Result};
+
+/// See the module.
+#[derive(Debug)]
+pub struct StripedDirectory {
+    main: Arc<dyn Directory>,
+    others: Vec<Arc<dyn Directory>>,
+    /// Files in stripes, by all names they ever have. At most one of these names exists at a time.
+    striped: Vec<String>,
+    part: String,
+    stripe_bytes: u64,
+}
+
+impl StripedDirectory {
+    /// The file that is called one of `striped` lies in stripes of `stripe_bytes` over `main` and `others`, in this order; its
+    /// part in the n-th of these is called `part`-n. All else lies in `main`. As with [`StripedDisk::new`], none of this is
+    /// stored anywhere.
+    pub fn new(
+        main: Arc<dyn Directory>,
+        others: Vec<Arc<dyn Directory>>,
+        striped: &[&str],
+        part: &str,
+        stripe_bytes: u64,
+    ) -> Self {
+        let striped = striped.iter().map(|name| (*name).to_owned()).collect();
+        Self { main, others, striped, part: part.into(), stripe_bytes }
+    }
+
+    fn is_striped(&self, name: &str) -> bool {
+        self.striped.iter().any(|striped| striped == name)
+    }
+
+    fn parts(&self) -> impl Iterator<Item = (&Arc<dyn Directory>, String)> {
+        self.others.iter().enumerate().map(|(index, other)| (other, format!("{}-{}", self.part, index + 1)))
+    }
+
+    fn whole(
+        &self,
+        first: Arc<dyn Disk>,
+        part: impl Fn(&dyn Directory, &str) -> Result<Arc<dyn Disk>>,
+    ) -> Result<Arc<dyn Disk>> {
+        let mut disks = vec![first];
+        for (other, name) in self.parts() {
+            disks.push(part(&**other, &name)?);
+        }
+        Ok(Arc::new(StripedDisk::new(disks, self.stripe_bytes)?))
+    }
+}
+
+impl Directory for StripedDirectory {
+    fn create(&self, name: &str) -> Result<Arc<dyn Disk>> {
+        let first = self.main.create(name)?;
+        if !self.is_striped(name) {
+            return Ok(first);
+        }
+        self.whole(first, |other, part| {
+            // What a creation that was cut short left.
+            remove_if_there(other, part)?;
+            other.create(part)
+        })
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Disk>> {
+        let first = self.main.open(name)?;
+        if self.is_striped(name) { self.whole(first, |other, part| other.open(part)) } else { Ok(first) }
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.main.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        self.main.remove(name)?;
+        if self.is_striped(name) {
+            self.parts().try_for_each(|(other, part)| remove_if_there(&**other, &part))?;
+        }
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<String>> {
+        self.main.list()
+    }
+
+    /// The others first: a name in the main directory stands for all parts.
+    fn sync(&self) -> Result<()> {
+        self.others.iter().try_for_each(|other| other.sync())?;
+        self.main.sync()
+    }
+}
+
+fn remove_if_there(directory: &dyn Directory, name: &str) -> Result<()> {
+    match directory.remove(name) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
