@@ -186,7 +186,7 @@ fn judge_as(records: &Records<'_>, said: Workload, assumed: Workload) -> Verdict
         _ => Side::Neither,
     };
     // The deciding side first, and of each rule its first figure before the second of any.
-    let rules: Vec<&str> = found.reasons.iter().map(|reason| reason.rule).collect();
+    let rules: Vec<(&str, Side)> = found.reasons.iter().map(|reason| (reason.rule, reason.side)).collect();
     let nth = |at: usize| rules[..at].iter().filter(|rule| **rule == rules[at]).count();
     let mut order: Vec<(usize, usize, Reason)> = Vec::new();
     for (at, reason) in found.reasons.drain(..).enumerate() {

@@ -228,13 +228,16 @@ fn errors(records: &Records<'_>) -> Vec<Reason> {
         ("reached_disk", "stray writes that reached the disk"),
     ] {
         let met = |map: bool| {
-            let these = records.of("errors").filter(move |group| is_map(group) == map);
-            these.filter_map(move |group| Some((figure(group, name)?.max, group))).collect::<Vec<_>>()
+            let fault = |group: &&Group<'_>| crate::experiment::errors::FAULTS.contains(&group.spec.variant.as_str());
+            let these = records.of("errors").filter(fault).filter(move |group| is_map(group) == map);
+            // A cell names what it met: what it does not name did not happen.
+            these.map(move |group| (figure(group, name).map_or(0.0, |met| met.max), group)).collect::<Vec<_>>()
         };
         let (map, other) = (met(true), met(false));
         let bad = |all: &[(f64, &Group<'_>)]| all.iter().filter(|(count, _)| *count > 0.0).count();
         let Some((_, first)) = map.iter().find(|(count, _)| *count > 0.0).or(map.first()) else { continue };
-        let side = if bad(&map) > 0 && bad(&other) == 0 { Side::Against } else { Side::Neither };
+        let clear = bad(&map) > 0 && bad(&other) == 0 && !other.is_empty();
+        let side = if clear { Side::Against } else { Side::Neither };
         let text = format!(
             "{words}: in {} of {} cells of mapped stores, in {} of {} of explicit I/O.",
             bad(&map),
