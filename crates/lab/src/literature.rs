@@ -99,6 +99,14 @@ pub static REDB: Source = Source {
     how: "redb's own benchmark, 24-byte keys and 150-byte values, data in memory; times turned into rates",
 };
 
+/// Practice, and answers to the paper.
+pub static REBUTTALS: Source = Source {
+    cite: "WiredTiger (MongoDB), 2020; RavenDB's author, 2022; others",
+    title: "articles for and against mmap, from those who ship databases",
+    machine: "not stated",
+    how: "as stated there",
+};
+
 /// Two systems whose papers are about this question, as published, on a machine of today.
 pub static SYSTEMS: Source = Source {
     cite: "vmcache (SIGMOD 2023) and LeanStore (ICDE 2018), run for this project",
@@ -337,6 +345,22 @@ static TABLES: &[LiteratureTable] = &[
         remarks: &[
             "Whole systems: latches, version checks and a read transaction are in these times, and not in the lab's.",
             "The paper itself gives no figure for this: it holds that a buffer pool with light synchronisation reaches similar performance in memory.",
+        ],
+    },
+    LiteratureTable {
+        source: &REBUTTALS,
+        experiment: ExperimentId::Claims,
+        variant: "",
+        devices: 1,
+        title: "What others say, with a number to hold them to",
+        unit: Unit::Count,
+        columns: &[],
+        rows: &[],
+        remarks: &[
+            "WiredTiger: data in the page cache is read two to four times faster through a map than by read calls; and a file should grow in large steps, as \
+             each growth costs a new mapping.",
+            "RavenDB's author: a buffer pool has to cache, evict and lock as the kernel does, and costs as much once it does.",
+            "Each claim, with its source and the rule that decides it, is a row of the table of claims.",
         ],
     },
 ];
