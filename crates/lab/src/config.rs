@@ -340,15 +340,15 @@ impl Config {
             pool: Choice::Auto,
             read_ahead_kb: Vec::new(),
             random: RandomConfig {
-                cell_s: 2.0,
-                ram_cell_s: 1.5,
+                cell_s: 1.5,
+                ram_cell_s: 1.0,
                 threads: vec![16],
                 depths: vec![64],
                 ram_threads: vec![2],
                 block_bytes: 4096,
             },
             scan: ScanConfig {
-                cell_s: 1.2,
+                cell_s: 0.9,
                 map_threads: vec![4],
                 map_stripe_bytes: 128 * MIB,
                 depths: vec![8],
@@ -361,11 +361,11 @@ impl Config {
                 file_bytes: 64 * MIB,
                 touches: 512,
                 runs: 3,
-                sequential: true,
+                sequential: false,
                 open_questions: false,
             },
             access: AccessConfig {
-                cell_s: 0.7,
+                cell_s: 0.5,
                 batches: vec![8, 64],
                 writes_per_sync: 64,
                 open_loop_shares: vec![0.5],
@@ -393,19 +393,20 @@ impl Config {
         self.memory_bytes = 512 * MIB;
         self.ram_data_bytes = 3 * GIB;
         self.ram_memory_bytes = 512 * MIB;
-        self.random.cell_s = 10.0;
-        self.random.ram_cell_s = 6.0;
+        self.random.cell_s = 6.0;
+        self.random.ram_cell_s = 4.0;
         self.random.threads = vec![1, 16, 100];
         self.random.depths = vec![1, 32, 128];
         self.random.ram_threads = vec![1, 2, 16];
-        self.scan.cell_s = 4.0;
+        self.scan.cell_s = 3.0;
         self.scan.map_threads = vec![1, 20];
         self.scan.depths = vec![4, 32];
         self.async_.file_bytes = 256 * MIB;
         self.async_.touches = 2048;
         self.async_.runs = 10;
+        self.async_.sequential = true;
         self.async_.open_questions = true;
-        self.access.cell_s = 2.0;
+        self.access.cell_s = 1.5;
         self.access.batches = vec![1, 2, 4, 8, 16, 32, 64, 128];
         self.access.open_loop_shares = vec![0.5, 0.8];
         self.access.ring_setups = true;

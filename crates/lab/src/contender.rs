@@ -40,10 +40,22 @@ impl Pattern {
     /// One order for each thread of the cell.
     pub fn orders(self, layout: &Layout, spec: &CellSpec) -> Vec<Order> {
         match self {
-            Self::Random => (0..spec.params.threads).map(|thread| Order::random(layout, spec.seed, thread)).collect(),
+            Self::Random => {
+                let seed = order_seed(spec);
+                (0..spec.params.threads).map(|thread| Order::random(layout, seed, thread)).collect()
+            }
             Self::Scan { part_bytes } => Order::scan(layout, part_bytes, spec.params.threads),
         }
     }
+}
+
+/// The seed of a cell's random order: each cell and each repeat has its own, from the seed of the run. What lies below this
+/// machine (a hypervisor, a disk array) caches too, and whoever came second over the same blocks would read them faster.
+pub fn order_seed(spec: &CellSpec) -> u64 {
+    // FNV-1a.
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let numbers = spec.seed.to_le_bytes().into_iter().chain(spec.repeat.to_le_bytes());
+    numbers.chain(spec.key().into_bytes()).fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 /// Length of a tick: a second, or an eighth of a short cell, so that there are ticks enough to tell the parts of a cell apart.
@@ -69,4 +81,21 @@ pub fn memory_limit_of(spec: &CellSpec) -> Option<u64> {
 /// A `Usage` error for a contender that the experiment does not have.
 pub fn unknown(spec: &CellSpec) -> LabError {
     LabError::new(LabErrorKind::Usage, format!("{}: unknown contender '{}'", spec.experiment, spec.contender))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, ExperimentId};
+    use crate::experiment::{self, Available};
+
+    #[test]
+    fn nobody_reads_in_an_order_that_was_read_before() {
+        let plan = experiment::plan(ExperimentId::Translate, &Config::default(), &Available::default());
+        let repeats = (0..3).flat_map(|repeat| plan.cells.iter().map(move |spec| CellSpec { repeat, ..spec.clone() }));
+        let seeds: Vec<u64> = repeats.map(|spec| order_seed(&spec)).collect();
+        let distinct: std::collections::BTreeSet<_> = seeds.iter().collect();
+        assert!(seeds.len() > 3 && distinct.len() == seeds.len());
+        assert_eq!(order_seed(&plan.cells[0]), order_seed(&plan.cells[0].clone()), "and it can be repeated");
+    }
 }

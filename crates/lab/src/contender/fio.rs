@@ -15,7 +15,7 @@ use nofault_io::aligned::PageKind;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::Value;
 
-use crate::contender::{Pattern, ring};
+use crate::contender::{Pattern, order_seed, ring};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::measure::{self, Measurement, Work, Worker, is_level, new_histogram};
 use crate::record::{CellSpec, Latency, Outcome, Tick, Window};
@@ -94,7 +94,8 @@ fn arguments(
         format!("--numjobs={}", spec.params.threads),
         format!("--runtime={}ms", duration.as_millis()),
         format!("--status-interval={status_ms}ms"),
-        format!("--randseed={}", spec.seed),
+        // fio takes no seed of 64 bits.
+        format!("--randseed={}", order_seed(spec) >> 33),
     ]);
     match pattern {
         Pattern::Random => arguments.extend(["--rw=randread".into(), "--norandommap".into()]),

@@ -190,9 +190,9 @@ fn updates(records: &Records<'_>) -> Vec<Reason> {
     for group in records.of("safety").filter(|group| group.spec.variant == "sin") {
         let Some(found) = figure(group, "uncommitted_on_disk").filter(|found| found.max > 0.0) else { continue };
         let text = format!(
-            "changed in place through {}, data is on the disk before its transaction commits ({} found): a map needs a protocol on top.",
+            "changed in place through {}, data is on the disk before its transaction commits ({:.0} pages found): a map needs a protocol on top.",
             group.label(),
-            digits(found.max)
+            found.max
         );
         reasons.push(proof("safe updates", Side::Against, text, group));
     }
