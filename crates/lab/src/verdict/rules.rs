@@ -3,7 +3,6 @@
 use super::{Reason, Side, Workload};
 use crate::claims::{Records, figure};
 use crate::findings::{Comparison, Kind, best, compare};
-use crate::format::digits;
 use crate::record::{CacheState, ExperimentId};
 use crate::summary::{Family, Group, Metric, is_plain, target_title};
 
