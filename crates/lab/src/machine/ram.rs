@@ -194,10 +194,16 @@ mod tests {
         Some(RamDevice::create(WANTED, &|_, _| (), &AtomicBool::new(false)).unwrap())
     }
 
+    /// Whether it is still the same device: another test may get the name as soon as it is free, never the sequence number.
+    fn is_there(name: &str, before: &str) -> bool {
+        Path::new("/sys/block").join(name).exists() && identity(name) == before
+    }
+
     #[test]
     fn a_device_of_ram_holds_the_content_and_goes_with_its_guard() {
         let Some(device) = ram() else { return };
         let path = device.path();
+        let (name, before) = (device.name.clone(), identity(&device.name));
         let target = device.target();
         assert_eq!((target.label.as_str(), target.content_seed), ("ram", Some(4)));
         let file = device::open(&path, false).unwrap();
@@ -208,7 +214,7 @@ mod tests {
         }
         drop(file);
         drop(device);
-        assert!(!Path::new("/sys/block").join(path.file_name().unwrap()).exists());
+        assert!(!is_there(&name, &before));
     }
 
     #[test]
@@ -216,12 +222,12 @@ mod tests {
         let (Some(mut left), Some(alive)) = (ram(), ram()) else { return };
         let dead = format!("{}-1", std::process::id());
         left.entry.take().unwrap().forget();
-        leftovers::record_as("zram", &dead, &identity(&left.name));
-        let path = Path::new("/sys/block").join(&left.name);
+        let (name, before) = (left.name.clone(), identity(&left.name));
+        leftovers::record_as("zram", &dead, &before);
         std::mem::forget(left);
         let told = remove_leftovers().unwrap();
         assert!(told.iter().any(|line| line.contains("removed zram")), "{told:?}");
-        assert!(!path.exists());
+        assert!(!is_there(&name, &before));
         // The same number, noted by a dead lab, but another device by now.
         leftovers::record_as("zram", &dead, &format!("{} diskseq=1", alive.name));
         remove_leftovers().unwrap();
