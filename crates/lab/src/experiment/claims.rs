@@ -10,7 +10,7 @@
 //! | `map-commit` | pages changed and made durable: in a writable map with msync, by `pwrite` with fdatasync |
 //! | `long-reader` | how a database grows under updates while a reader is held |
 //!
-//! Kept true by: nothing is written but files and folders that the cell itself made ([`Scratch`]) or that have no name.
+//! Kept true by: nothing is written but files and folders that the cell itself made ([`crate::machine::scratch`]) or that have no name.
 
 mod cached;
 mod calls;
