@@ -92,7 +92,7 @@ fn folder() -> Result<PathBuf> {
     // /run is emptied by a reboot, as is everything that is noted here. Others than root cannot write it.
     let folder = match user.is_root() && Path::new("/run").is_dir() {
         true => PathBuf::from("/run/nofault-lab"),
-        false => PathBuf::from(format!("/var/tmp/nofault-lab-{}", user.as_raw())),
+        false => std::env::temp_dir().join(format!("nofault-lab-{}", user.as_raw())),
     };
     match fs::DirBuilder::new().mode(0o700).create(&folder) {
         Ok(()) => {}
