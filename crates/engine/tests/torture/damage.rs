@@ -228,8 +228,17 @@ fn damage_in_the_middle_of_the_log_is_reported_and_not_cut_off() {
                 let after = world.read_file("log").unwrap();
                 let last = patient.last_group.start as usize..patient.last_group.end as usize;
                 let excused = before[last.clone()] != after[last];
-                // A swap with the very last group damages two, and only that one knew that the other was durable.
+                // A swap with the very last group damages two, and only that one knew that the other was durable: the log
+                // may end before both, at a commit whose state is not kept here. What it shows must be whole all the same.
                 if excused && kind == 3 {
+                    let directory: Arc<dyn Directory> = world.directory();
+                    match Db::open_in(&directory, &tiny()) {
+                        Ok(db) => {
+                            let found = db.verify().unwrap_or_else(|error| panic!("seed {seed}: {what}: {error}"));
+                            assert!(found.is_clean(), "seed {seed}: {what}: {:?}", found.problems);
+                        }
+                        Err(error) => check_error(&error, &what),
+                    }
                     continue;
                 }
                 examine(&world, &patient, excused, &format!("seed {seed}: {what}"), &mut tally);
