@@ -116,7 +116,7 @@ impl Folder {
         let command = std::fs::read_to_string("/proc/self/comm").unwrap_or_else(|_| "unknown".into());
         let holder = format!("process {} ({})\n", std::process::id(), command.trim());
         file.set_len(0).and_then(|()| file.write_all(holder.as_bytes())).map_err(|error| failed(&error))?;
-        Ok(FolderLock { _file: file })
+        Ok(FolderLock { file, owner: std::process::id() })
     }
 
     fn path_of(&self, name: &str) -> Result<PathBuf> {
@@ -177,7 +177,20 @@ impl Directory for Folder {
 #[derive(Debug)]
 pub struct FolderLock {
     /// The kernel ties the lock to this open file.
-    _file: File,
+    file: File,
+    /// The process that took it.
+    owner: u32,
+}
+
+impl Drop for FolderLock {
+    /// Says so to the kernel, and does not only close: a child process that another thread is starting right now has the
+    /// same open file until it runs its own program, and would keep the lock for us. What such a child drops is not its to give.
+    fn drop(&mut self) {
+        if self.owner == std::process::id() {
+            // Cannot fail for a file that is open and locked; closing it is the second try.
+            let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -227,6 +240,25 @@ mod tests {
         assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
         drop(held);
         folder.lock("lock").unwrap();
+    }
+
+    #[test]
+    fn a_lock_let_go_is_free_even_while_a_child_being_started_has_its_file() {
+        let (_scratch, folder) = folder();
+        let held = folder.lock("lock").unwrap();
+        // What a child has between its fork and its exec.
+        let inherited = held.file.try_clone().unwrap();
+        drop(held);
+        folder.lock("lock").unwrap();
+        drop(inherited);
+    }
+
+    #[test]
+    fn a_child_that_drops_its_copy_of_the_lock_does_not_let_go_of_it() {
+        let (_scratch, folder) = folder();
+        let held = folder.lock("lock").unwrap();
+        drop(FolderLock { file: held.file.try_clone().unwrap(), owner: held.owner ^ 1 });
+        assert_eq!(folder.lock("lock").unwrap_err().kind(), ErrorKind::Busy);
     }
 
     #[test]
