@@ -169,7 +169,7 @@ impl Pager {
     /// # Errors
     /// `InvalidCall` when the cache is too small, `NoSpace` without memory, or what the disk says to opening queues.
     pub(crate) fn new(
-        disk: &dyn Disk,
+        disk: &Arc<dyn Disk>,
         options: &PagerOptions,
         map: Map,
         space: Space,
@@ -199,9 +199,8 @@ impl Pager {
         let registered = vec![frames.region().clone(), scratch.region().clone()];
         let queue =
             QueueOptions { registered, depth_max: options.reads_in_flight_max.max(1), ..QueueOptions::default() };
-        let open = |options: &QueueOptions| {
-            disk.queue(options).map_err(|error| Error::from_io("open a queue of the data file", error))
-        };
+        let writes = disk.queue(&QueueOptions::default());
+        let writes = writes.map_err(|error| Error::from_io("open a queue of the data file", error))?;
         let core = Core {
             file_id: options.file_id,
             table,
@@ -211,8 +210,8 @@ impl Pager {
             visible: AtomicU64::new(commit.0),
             ripe: Mutex::default(),
             full: Mutex::default(),
-            lane: lane::Lane::new(open(&queue)?, scratch)?,
-            writer: Mutex::new(write::WriteLane::new(open(&QueueOptions::default())?, disk)?),
+            lane: lane::Lane::new(disk, &queue, scratch)?,
+            writer: Mutex::new(write::WriteLane::new(writes, &**disk)?),
             clock: Mutex::new(0),
             nursery: nursery::Nursery::new(frames.count()),
             keeper: keeper::Signal::new(),

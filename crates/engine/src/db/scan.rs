@@ -149,26 +149,31 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         }
         self.distance =
             if attempts > 1 { (self.distance * 2).max(2).min(far) } else { self.distance.saturating_sub(1) };
-        ask_ahead(&self.core, &self.snapshot, &self.chunk.ahead, self.distance, &mut self.asked);
+        if ask_ahead(&self.core, &self.snapshot, &self.chunk.ahead, self.distance, &mut self.asked) {
+            // While the caller looks at this leaf.
+            self.core.store.submit();
+        }
         self.rest = rest;
         self.usable = self.chunk.len();
         Ok(true)
     }
 }
 
-/// Asks for the leaves up to `distance` ahead that were not asked for yet, once half of those that were are used up.
+/// Asks for the leaves up to `distance` ahead that were not asked for yet, once half of those that were are used up. Says
+/// whether it did.
 fn ask_ahead<S: Store, L: CommitLog>(
     core: &Core<S, L>,
     snapshot: &S::Snapshot,
     ahead: &[PageId],
     distance: usize,
     asked: &mut Option<PageId>,
-) {
+) -> bool {
     let still_coming = asked.and_then(|asked| ahead.iter().position(|page| *page == asked)).map_or(0, |at| at + 1);
     let upto = ahead.len().min(distance);
     if still_coming * 2 > distance || still_coming >= upto {
-        return;
+        return false;
     }
     core.prefetch(&ahead[still_coming..upto], snapshot.seq());
     *asked = ahead.get(upto - 1).copied();
+    true
 }

@@ -14,7 +14,7 @@ use nofault_io::error::ErrorKind as IoKind;
 
 use super::Core;
 use super::frames::OwnedFrame;
-use super::lane::{Over, Read, evict_batch};
+use super::lane::{Over, Read};
 use crate::error::{Error, Result};
 
 /// Blocks that nobody asked for and that are read all the same, between two that somebody did.
@@ -200,10 +200,7 @@ impl Core {
         loop {
             let Some(mut read) = self.lane.staged().pop_front() else { break };
             if read.frame.is_none() {
-                read.frame = self.frames.take_for_read().or_else(|| {
-                    self.sweep_ripe();
-                    self.frames.take_for_read()
-                });
+                read.frame = self.frame_for_read();
             }
             if read.frame.is_none() {
                 self.lane.staged().push_front(read);
@@ -222,7 +219,15 @@ impl Core {
         let mut started = 0;
         let mut back = Vec::new();
         for run in lane.runs(reads) {
+            if !self.lane.enter_device() {
+                back.extend(run);
+                continue;
+            }
+            let flying = lane.flying.len();
             let refused = lane.send(run, page_bytes, over);
+            if lane.flying.len() == flying {
+                self.lane.leave_device();
+            }
             started += usize::from(refused.is_empty());
             back.extend(refused);
             if started % SUBMIT_EVERY == 0 {
@@ -234,10 +239,6 @@ impl Core {
         if !back.is_empty() {
             let mut staged = self.lane.staged();
             back.into_iter().rev().for_each(|read| staged.push_front(read));
-        }
-        // Ahead of need, so that the next reads find frames.
-        if self.frames.free_count() < self.frames.reserve() + evict_batch(self.frames.count()) {
-            self.keeper.wake();
         }
         // The last ones are not submitted yet: the caller reaps next, which submits in the same system call.
         started
