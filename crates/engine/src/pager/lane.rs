@@ -67,8 +67,7 @@ pub(super) struct Over {
 
 impl Lane {
     pub(super) fn new(disk: &Arc<dyn Disk>, options: &QueueOptions, scratch: Scratch) -> Result<Self> {
-        let queue =
-            disk.queue(options).map_err(|error| Error::from_io("open a queue of the data file", error))?;
+        let queue = disk.queue(options).map_err(|error| Error::from_io("open a queue of the data file", error))?;
         let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
         let ready_fd =
             queue.ready_fd().map(own).transpose().map_err(|error| {
