@@ -43,11 +43,12 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nofault_io::disk::{Disk, QueueOptions};
+use rustc_hash::FxHashMap;
 
 pub(crate) use self::edits::Edits;
 pub(crate) use self::evict::CheckpointPlace;
@@ -134,7 +135,7 @@ pub(crate) struct Books {
     pub(crate) space: Space,
     pub(crate) map: Map,
     /// Pages changed since the last checkpoint took them over, with their last change.
-    pub(crate) changed: HashMap<PageId, CommitSeq>,
+    pub(crate) changed: FxHashMap<PageId, CommitSeq>,
     ids: page_ids::PageIds,
 }
 
@@ -205,7 +206,7 @@ impl Pager {
             file_id: options.file_id,
             table,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            books: Mutex::new(Books { space, map, changed: HashMap::new(), ids }),
+            books: Mutex::new(Books { space, map, changed: FxHashMap::default(), ids }),
             registry: Mutex::new(Registry::new(commit)),
             visible: AtomicU64::new(commit.0),
             ripe: Mutex::default(),

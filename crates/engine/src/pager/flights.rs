@@ -4,13 +4,13 @@
 //! to their frames: a scan over pages that were rewritten now and then stays close to the speed of one over a
 //! fresh file (`space::fragmentation`). A run that fails is read again page by page, so a bad block costs only its own page.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use nofault_io::aligned::{ALIGN_BYTES, IoBuf, PageKind, Region};
 use nofault_io::completion::{Completion, Op, OpKind};
 use nofault_io::disk::Queue;
 use nofault_io::error::ErrorKind as IoKind;
+use rustc_hash::FxHashMap;
 
 use super::Core;
 use super::frames::OwnedFrame;
@@ -24,7 +24,7 @@ const RUN_BYTES_MAX: usize = 256 << 10;
 /// Operations sent to the device together: it serves a tenth more reads in small groups than in large ones.
 const SUBMIT_EVERY: usize = 4;
 /// Most runs in flight.
-const RUNS_MAX: usize = 16;
+const RUNS_MAX: usize = 32;
 
 /// Memory for reading runs.
 pub(super) struct Scratch {
@@ -62,7 +62,7 @@ impl Scratch {
 /// The queue of reads, with what is in flight on it.
 pub(super) struct ReadQueue {
     pub(super) queue: Box<dyn Queue>,
-    flying: HashMap<u64, Flight>,
+    flying: FxHashMap<u64, Flight>,
     next_token: u64,
     scratch: Scratch,
 }
@@ -76,7 +76,7 @@ enum Flight {
 
 impl ReadQueue {
     pub(super) fn new(queue: Box<dyn Queue>, scratch: Scratch) -> Self {
-        Self { queue, flying: HashMap::new(), next_token: 0, scratch }
+        Self { queue, flying: FxHashMap::default(), next_token: 0, scratch }
     }
 
     fn token(&mut self) -> u64 {
