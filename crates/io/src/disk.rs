@@ -69,6 +69,26 @@ pub trait Queue: Send {
     /// When the kernel refuses to wait. Failures of single operations are in their completions.
     fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> Result<()>;
 
+    /// Carries out one operation and waits for it: its completion is appended to `into`, and perhaps others that ended
+    /// meanwhile. An operation that cannot be accepted comes back there too, with the reason.
+    ///
+    /// For a caller with nothing else to do. A disk on a file makes the system call on this thread, so nobody else has to be
+    /// given a CPU before it ends: a durable write through a ring ends in a kernel worker, which issues the flush, and
+    /// waits a slice of the scheduler for that when its CPU is busy.
+    ///
+    /// # Errors
+    /// As [`Queue::reap`].
+    fn run(&mut self, op: Op, into: &mut Vec<Completion>) -> Result<()> {
+        if let Err(refused) = self.push(op) {
+            into.push(Completion { op: refused.op, result: Err(refused.error) });
+            return Ok(());
+        }
+        while self.in_flight() > 0 {
+            self.reap(self.in_flight(), into)?;
+        }
+        Ok(())
+    }
+
     /// Operations pushed and not yet reaped.
     fn in_flight(&self) -> usize;
 

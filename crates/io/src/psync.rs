@@ -8,7 +8,7 @@
 //! dropped takes back what no worker has begun; the rest ends in a list that nobody reads, and is freed with it.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ use crate::completion::{Completion, Op};
 use crate::disk::{Disk, DiskInfo, FileOptions, Queue, QueueOptions, Refused, describe_op};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::DiskFile;
-use crate::transfer::{Piece, Step, Transfer};
+use crate::transfer::{Transfer, perform};
 
 /// Stack of a worker: it calls the kernel and nothing deep.
 const STACK_BYTES: usize = 128 << 10;
@@ -190,76 +190,9 @@ impl PoolShared {
     }
 
     fn finish(&self, job: Job) {
-        let Job { mut transfer, done } = job;
-        let result = loop {
-            let answer = self.call(&transfer);
-            if let Step::Done(result) = transfer.answered(answer, &self.file) {
-                break result;
-            }
-        };
-        done.arrive(Completion { op: transfer.into_op(), result });
+        let Job { transfer, done } = job;
+        done.arrive(transfer.perform(&self.file));
     }
-
-    /// Asks the kernel for the next piece: bytes moved, or a negative errno.
-    fn call(&self, transfer: &Transfer) -> i64 {
-        let fd = self.file.as_raw_fd();
-        let offset = transfer.offset_bytes() as libc::off_t;
-        let moved = match transfer.piece() {
-            // SAFETY: the memory belongs to the operation inside `transfer`, which outlives the call.
-            Piece::Read { start, len_bytes } => unsafe { libc::pread(fd, start.cast(), len_bytes as usize, offset) },
-            Piece::Write { start, len_bytes, durable: false } => {
-                // SAFETY: as above.
-                unsafe { libc::pwrite(fd, start.cast(), len_bytes as usize, offset) }
-            }
-            Piece::Write { start, len_bytes, durable: true } => {
-                let range = libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len_bytes as usize };
-                return self.write_gather(std::slice::from_ref(&range), offset, true);
-            }
-            Piece::WriteGather { iovecs, durable } => return self.write_gather(iovecs, offset, durable),
-            Piece::Sync => return answer_of(rustix::fs::fdatasync(&self.file)),
-            Piece::Allocate { .. } if self.file.is_block_device() => return 0,
-            Piece::Allocate { len_bytes } => {
-                let mode = rustix::fs::FallocateFlags::empty();
-                return answer_of(rustix::fs::fallocate(&self.file, mode, offset as u64, len_bytes));
-            }
-        };
-        if moved < 0 { -i64::from(last_errno()) } else { moved as i64 }
-    }
-
-    fn write_gather(&self, iovecs: &[libc::iovec], offset: libc::off_t, durable: bool) -> i64 {
-        let fd = self.file.as_raw_fd();
-        let flags = if durable { libc::RWF_DSYNC } else { 0 };
-        // SAFETY: the ranges belong to the operation being finished, which outlives the call; there are at most 1024.
-        let moved = unsafe { libc::pwritev2(fd, iovecs.as_ptr(), iovecs.len() as libc::c_int, offset, flags) };
-        if moved >= 0 {
-            return moved as i64;
-        }
-        let errno = last_errno();
-        if !matches!(errno, libc::EOPNOTSUPP | libc::ENOSYS) {
-            return -i64::from(errno);
-        }
-        // Kernels before 4.7, and those who imitate one, know no flags here: the same in two calls.
-        // SAFETY: as above.
-        let moved = unsafe { libc::pwritev(fd, iovecs.as_ptr(), iovecs.len() as libc::c_int, offset) };
-        if moved < 0 {
-            return -i64::from(last_errno());
-        }
-        if !durable {
-            return moved as i64;
-        }
-        match answer_of(rustix::fs::fdatasync(&self.file)) {
-            0 => moved as i64,
-            failed => failed,
-        }
-    }
-}
-
-fn answer_of(result: rustix::io::Result<()>) -> i64 {
-    result.map_or_else(|errno| -i64::from(errno.raw_os_error()), |()| 0)
-}
-
-fn last_errno() -> i32 {
-    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
 /// A panic elsewhere leaves these locks' content whole: each holder moves one value in or out.
@@ -348,6 +281,11 @@ impl Queue for PsyncQueue {
         }
         self.in_flight -= list.len();
         into.append(&mut list);
+        Ok(())
+    }
+
+    fn run(&mut self, op: Op, into: &mut Vec<Completion>) -> Result<()> {
+        into.push(perform(op, &self.pool.shared.file));
         Ok(())
     }
 
