@@ -1,14 +1,18 @@
 //! The log: makes commits durable, many with one write.
 //!
-//! Pieces of records are appended to memory inside the commit section; whoever drives takes all that has arrived, up to the
-//! size of a group, and writes it durably, with a few groups in flight. Commits are acknowledged in the order of the
-//! log, however the writes complete. Groups fill segments of one preallocated, pre-written file; segments before the last
-//! checkpoint are used again.
+//! Pieces of records are appended to memory inside the commit section. One at a time drives: it takes all that has arrived, up
+//! to the size of a group, and writes it durably, on its own thread as one system call; what is more than a group
+//! goes out as a few groups in flight. A thread that waits for its commit drives, and when its own is durable it wakes
+//! the next; for tasks and for deferred commits the keeper's thread does. Commits are acknowledged in the order of the log,
+//! however the writes complete. Groups fill segments of one preallocated, pre-written file; segments before the last checkpoint are
+//! used again.
 //!
 //! Kept true by:
 //! 1. A commit is reported durable only when its group and every group before it are.
 //! 2. After a failed write nothing is reported any more and nothing is written: the log is poisoned.
 //! 3. A segment is used again only when the durable superblock names an anchor in a later one.
+//! 4. Whoever stops driving while something waits to be written wakes a thread that waits, or rings for the keeper. `driving`
+//!    changes under the same lock as the list of who waits, so nobody goes to sleep in between.
 //!
 //! `reader` is the other direction; the bytes are in `format::log_group`.
 
@@ -21,11 +25,10 @@ mod segments;
 mod tests;
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Poll, Waker};
-use std::time::Duration;
+use std::thread::Thread;
 
 use nofault_io::disk::{Disk, QueueOptions};
 
@@ -34,7 +37,7 @@ pub(crate) use self::keeper::LogKeeper;
 pub(crate) use self::reader::{RecordIter, Recovered, create_log, read_log};
 use self::segments::Segments;
 use crate::bell::Bell;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::format::{CommitSeq, LOG_BLOCK_BYTES};
 use crate::pages::{self, Attempt, CommitLog, Durability, LogPosition, Wait};
 
@@ -79,13 +82,9 @@ pub(crate) struct Log(Arc<LogCore>);
 struct LogCore {
     options: LogOptions,
     state: Mutex<LogState>,
-    /// Blocking waiters sleep here while another thread drives.
-    changed: Condvar,
     writer: Mutex<Writer>,
-    ready_fd: Option<OwnedFd>,
+    /// Rung for the keeper.
     bell: Bell,
-    /// Set when a ticket is polled: then nobody may hold the queue while waiting.
-    async_seen: AtomicBool,
     hook: OnceLock<DurableHook>,
     /// Rung when it is time for a checkpoint.
     pressure: Arc<Bell>,
@@ -148,11 +147,34 @@ struct LogState {
     /// The last group before what a recovery now would replay.
     anchor: Anchor,
     marks: VecDeque<Mark>,
-    waiting: Vec<(u64, Goal, Option<Waker>)>,
+    waiting: Vec<Waiting>,
     next_waiting: u64,
-    /// Threads asleep on `changed`, and how often they were woken.
-    parked: usize,
-    rounds: u64,
+    /// Somebody takes what is pending and writes it, until [`Driving`] is dropped.
+    driving: bool,
+    /// The keeper was told of commits that tasks wait for, of deferred ones, and has not looked yet.
+    told_of_tasks: bool,
+    told_of_deferred: bool,
+}
+
+/// Who waits for what. `None` while nobody sleeps over it.
+struct Waiting {
+    id: u64,
+    goal: Goal,
+    sleeper: Option<Sleeper>,
+}
+
+enum Sleeper {
+    Task(Waker),
+    Thread(Thread),
+}
+
+impl Sleeper {
+    fn wake(self) {
+        match self {
+            Self::Task(waker) => waker.wake(),
+            Self::Thread(thread) => thread.unpark(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -171,11 +193,6 @@ impl Log {
         let small = QueueOptions { depth_max: 2 * GROUPS_IN_FLIGHT, ..QueueOptions::default() };
         let queue = disk.queue(&small).map_err(failed)?;
         let aside = disk.queue(&small).map_err(failed)?;
-        let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
-        let ready_fd =
-            queue.ready_fd().map(own).transpose().map_err(|error| {
-                Error::new(ErrorKind::NoSpace, format!("duplicate the descriptor of a queue: {error}"))
-            })?;
         let segments = Segments::new(options.segment_bytes, recovered.slots);
         let writer = Writer::new(queue, aside, segments, recovered.last, options)?;
         let state = LogState {
@@ -191,17 +208,15 @@ impl Log {
             marks: recovered.marks.into(),
             waiting: Vec::new(),
             next_waiting: 0,
-            parked: 0,
-            rounds: 0,
+            driving: false,
+            told_of_tasks: false,
+            told_of_deferred: false,
         };
         Ok(Self(Arc::new(LogCore {
             options,
             state: Mutex::new(state),
-            changed: Condvar::new(),
             writer: Mutex::new(writer),
-            ready_fd,
             bell: Bell::new()?,
-            async_seen: AtomicBool::new(false),
             hook: OnceLock::new(),
             pressure: Arc::new(Bell::new()?),
             counts: Counts::default(),
@@ -293,7 +308,7 @@ impl Log {
         let mut state = self.0.lock();
         let id = state.next_waiting;
         state.next_waiting += 1;
-        state.waiting.push((id, goal, None));
+        state.waiting.push(Waiting { id, goal, sleeper: None });
         drop(state);
         LogTicket { core: Arc::clone(&self.0), id, goal }
     }
@@ -328,11 +343,12 @@ impl CommitLog for Log {
         state.appended += len_bytes as u64;
         let position = LogPosition(state.appended);
         let pressed = self.0.live_bytes(&state, 0) * 2 > self.0.options.log_bytes;
+        let tell = last == Some(Durability::Deferred) && !std::mem::replace(&mut state.told_of_deferred, true);
         drop(state);
         if pressed {
             self.0.pressure.ring();
         }
-        if last == Some(Durability::Deferred) {
+        if tell {
             self.0.bell.ring();
         }
         Ok(position)
@@ -343,11 +359,7 @@ impl CommitLog for Log {
     }
 
     fn durable(&self, position: LogPosition) -> LogTicket {
-        let ticket = self.ticket(Goal::Durable(position.0));
-        if self.0.async_seen.load(Ordering::Relaxed) {
-            self.0.start_groups();
-        }
-        ticket
+        self.ticket(Goal::Durable(position.0))
     }
 }
 
@@ -383,21 +395,48 @@ impl LogCore {
 
     /// Wakes those whose goal is reached.
     fn wake_satisfied(&self) {
-        let mut state = self.lock();
+        let wake = self.take_satisfied(&mut self.lock());
+        wake.into_iter().for_each(Sleeper::wake);
+    }
+
+    fn take_satisfied(&self, state: &mut LogState) -> Vec<Sleeper> {
         let mut waiting = std::mem::take(&mut state.waiting);
-        let mut wake = Vec::new();
-        for (_, goal, waker) in &mut waiting {
-            if waker.is_some() && self.reached(&state, *goal).is_some() {
-                wake.extend(waker.take());
+        let asleep = waiting.iter_mut().filter(|entry| entry.sleeper.is_some());
+        let satisfied = asleep.filter(|entry| self.reached(state, entry.goal).is_some());
+        let wake = satisfied.filter_map(|entry| entry.sleeper.take()).collect();
+        state.waiting = waiting;
+        wake
+    }
+
+    /// Begins to drive, unless somebody does already.
+    fn try_driving<'a>(&'a self, state: &mut LogState) -> Option<Driving<'a>> {
+        // Made only where it is true: dropped, it ends somebody else's.
+        (!std::mem::replace(&mut state.driving, true)).then(|| Driving(self))
+    }
+}
+
+/// The right to write what is pending. Given up, also by a panic, it is passed on: see rule 4 of the module.
+struct Driving<'a>(&'a LogCore);
+
+impl Drop for Driving<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.driving = false;
+        let mut wake = self.0.take_satisfied(&mut state);
+        let mut tell = false;
+        if !state.pending.is_empty() && state.poisoned.is_none() {
+            let mut heirs = state.waiting.iter_mut().map(|entry| &mut entry.sleeper);
+            match heirs.find(|sleeper| matches!(sleeper, Some(Sleeper::Thread(_)))).and_then(Option::take) {
+                // First: the device is idle until it has a CPU.
+                Some(heir) => wake.insert(0, heir),
+                None => tell = !std::mem::replace(&mut state.told_of_tasks, true),
             }
         }
-        state.waiting = waiting;
-        state.rounds += 1;
-        if state.parked > 0 {
-            self.changed.notify_all();
-        }
         drop(state);
-        wake.into_iter().for_each(Waker::wake);
+        wake.into_iter().for_each(Sleeper::wake);
+        if tell {
+            self.0.bell.ring();
+        }
     }
 }
 
@@ -408,43 +447,47 @@ pub(crate) struct LogTicket {
     goal: Goal,
 }
 
+impl LogTicket {
+    fn sleep(&self, state: &mut LogState, sleeper: Sleeper) {
+        if let Some(entry) = state.waiting.iter_mut().find(|entry| entry.id == self.id) {
+            entry.sleeper = Some(sleeper);
+        }
+    }
+}
+
 impl pages::Ticket for LogTicket {
     fn poll(&mut self, waker: &Waker) -> Poll<Result<()>> {
-        if !self.core.async_seen.swap(true, Ordering::Relaxed) {
+        let mut state = self.core.lock();
+        if let Some(outcome) = self.core.reached(&state, self.goal) {
+            return Poll::Ready(outcome);
+        }
+        self.sleep(&mut state, Sleeper::Task(waker.clone()));
+        // Who drives now goes on until nothing is pending, or passes it on.
+        let tell = !state.driving && !state.pending.is_empty() && !std::mem::replace(&mut state.told_of_tasks, true);
+        drop(state);
+        if tell {
             self.core.bell.ring();
         }
-        {
-            let mut state = self.core.lock();
-            if let Some(outcome) = self.core.reached(&state, self.goal) {
-                return Poll::Ready(outcome);
-            }
-            if let Some(entry) = state.waiting.iter_mut().find(|entry| entry.0 == self.id) {
-                entry.2 = Some(waker.clone());
-            }
-        }
-        self.core.start_groups();
         Poll::Pending
     }
 
     fn wait(&mut self) -> Result<()> {
         loop {
-            let rounds = {
-                let state = self.core.lock();
+            let driving = {
+                let mut state = self.core.lock();
                 if let Some(outcome) = self.core.reached(&state, self.goal) {
                     return outcome;
                 }
-                state.rounds
+                let driving = if state.pending.is_empty() { None } else { self.core.try_driving(&mut state) };
+                if driving.is_none() {
+                    self.sleep(&mut state, Sleeper::Thread(std::thread::current()));
+                }
+                driving
             };
-            if self.core.drive_blocking() {
-                continue;
-            }
-            // Somebody else drives, or only a checkpoint helps: both end in a new round.
-            let mut state = self.core.lock();
-            if state.rounds == rounds {
-                state.parked += 1;
-                let most = Duration::from_millis(100);
-                state = self.core.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0;
-                state.parked -= 1;
+            match driving {
+                Some(driving) => driving.drive(Some(self.goal)),
+                // Whoever drives now, or makes a checkpoint, wakes this thread when its goal is reached, or to drive on.
+                None => std::thread::park(),
             }
         }
     }
@@ -452,6 +495,6 @@ impl pages::Ticket for LogTicket {
 
 impl Drop for LogTicket {
     fn drop(&mut self) {
-        self.core.lock().waiting.retain(|entry| entry.0 != self.id);
+        self.core.lock().waiting.retain(|entry| entry.id != self.id);
     }
 }

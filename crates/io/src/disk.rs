@@ -65,13 +65,8 @@ pub(crate) fn perform_on_a_queue<D: Disk + ?Sized>(disk: &D, op: Op) -> Result<C
         Ok(queue) => queue,
         Err(error) => return Ok(Completion { op, result: Err(error) }),
     };
-    if let Err(Refused { op, error }) = queue.push(op) {
-        return Ok(Completion { op, result: Err(error) });
-    }
     let mut done = Vec::with_capacity(1);
-    while done.is_empty() {
-        queue.reap(1, &mut done)?;
-    }
+    queue.run(op, &mut done)?;
     Ok(done.remove(0))
 }
 
@@ -96,6 +91,26 @@ pub trait Queue: Send {
     /// # Errors
     /// When the kernel refuses to wait. Failures of single operations are in their completions.
     fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> Result<()>;
+
+    /// Carries out one operation and waits for it: its completion is appended to `into`, and perhaps others that ended
+    /// meanwhile. An operation that cannot be accepted comes back there too, with the reason.
+    ///
+    /// For a caller with nothing else to do. A disk on a file makes the system call on this thread, so nobody else has to be
+    /// given a CPU before it ends: a durable write through a ring ends in a kernel worker, which issues the flush, and
+    /// waits a slice of the scheduler for that when its CPU is busy.
+    ///
+    /// # Errors
+    /// As [`Queue::reap`].
+    fn run(&mut self, op: Op, into: &mut Vec<Completion>) -> Result<()> {
+        if let Err(refused) = self.push(op) {
+            into.push(Completion { op: refused.op, result: Err(refused.error) });
+            return Ok(());
+        }
+        while self.in_flight() > 0 {
+            self.reap(self.in_flight(), into)?;
+        }
+        Ok(())
+    }
 
     /// Operations pushed and not yet reaped.
     fn in_flight(&self) -> usize;

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, TryLockError};
 
 use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::completion::{Completion, Op, OpKind, WriteData};
@@ -10,7 +9,7 @@ use nofault_io::disk::Queue;
 use nofault_io::error::Error as IoError;
 
 use super::segments::Segments;
-use super::{Anchor, GROUP_BYTES_MAX, GROUPS_IN_FLIGHT, LogCore, LogOptions, LogState, Mark};
+use super::{Anchor, Driving, GROUP_BYTES_MAX, GROUPS_IN_FLIGHT, Goal, LogCore, LogOptions, LogState, Mark};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     CommitSeq, GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, PIECE_HEADER_BYTES, PieceHeader, encode_group,
@@ -75,10 +74,6 @@ impl Writer {
         })
     }
 
-    pub(super) fn in_flight(&self) -> usize {
-        self.flying.len()
-    }
-
     /// Prepares one more segment: reserves it, writes zeroes, syncs. Takes a while; blocks.
     fn add_segment(&mut self) -> Result<()> {
         add_segment(self.aside.as_mut(), self.segments.file_bytes(), self.options.segment_bytes)?;
@@ -87,7 +82,7 @@ impl Writer {
     }
 
     /// Builds the next group from what waits in `state`. `state.position` is where it goes; its segment has a slot.
-    fn build(&mut self, state: &mut LogState, mut buffer: IoBuf) -> (GroupHeader, IoBuf, Flight) {
+    fn build(&mut self, state: &mut LogState, mut buffer: IoBuf) -> (IoBuf, Flight) {
         let segment_left = self.options.segment_bytes - state.position % self.options.segment_bytes;
         let room = buffer.len().min(segment_left as usize);
         let mut at = GROUP_HEADER_BYTES;
@@ -141,7 +136,7 @@ impl Writer {
         let tail = (!tail.is_empty()).then_some(tail);
         let token = self.next_token;
         self.next_token += 1;
-        (header, block, Flight { token, anchor, end, commit, records, tail, outcome: None })
+        (block, Flight { token, anchor, end, commit, records, tail, outcome: None })
     }
 
     fn land(&mut self, completion: Completion) {
@@ -199,110 +194,76 @@ pub(super) fn add_segment(queue: &mut dyn Queue, offset: u64, segment_bytes: u64
     Ok(())
 }
 
-impl LogCore {
-    fn try_writer(&self) -> Option<MutexGuard<'_, Writer>> {
-        match self.writer.try_lock() {
-            Ok(writer) => Some(writer),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
-
-    /// Starts groups for what has been appended, without waiting. What cannot start now is started by who reaps next, or by
-    /// the keeper.
-    pub(super) fn start_groups(&self) {
-        let Some(mut writer) = self.try_writer() else {
-            // Whoever has it may have looked already.
-            self.bell.ring();
-            return;
-        };
-        self.start(&mut writer, false);
-        self.submit(&mut writer);
-        let idle = writer.in_flight() == 0;
-        drop(writer);
-        if idle && !self.lock().pending.is_empty() {
-            // Nothing could start although nothing is in flight: a segment must be prepared, which takes a while.
-            self.bell.ring();
-        }
-    }
-
-    /// One round of a thread that may wait. False when another thread drives, or when there is nothing to drive.
-    pub(super) fn drive_blocking(&self) -> bool {
-        if self.async_seen.load(Ordering::Relaxed) && self.bell.is_listened() {
-            self.start_groups();
-            return false;
-        }
-        let Some(writer) = self.try_writer() else { return false };
-        self.drive(writer, 1)
-    }
-
-    /// Starts groups, waits for some if asked to, and reports what is durable. True when something happened.
-    pub(super) fn drive(&self, mut writer: MutexGuard<'_, Writer>, wait_for: usize) -> bool {
-        let started = self.start(&mut writer, true);
-        let mut done = Vec::new();
-        // Submits as well: one system call for a commit that nobody shares.
-        if writer.in_flight() > 0
-            && let Err(error) = writer.queue.reap(wait_for, &mut done)
-        {
-            self.poison(&Error::from_io("wait for the log", error));
-        }
-        let landed = done.len();
-        done.into_iter().for_each(|completion| writer.land(completion));
-        // What was appended meanwhile goes out before anybody is told, so that the device is not idle.
-        if self.start(&mut writer, true) > 0 {
-            self.submit(&mut writer);
-        }
-        self.report(&mut writer);
-        drop(writer);
-        self.wake_satisfied();
-        started + landed > 0
-    }
-
-    /// Starts groups while there is something to write and room in flight, without submitting them. Answers how many.
-    fn start(&self, writer: &mut Writer, may_block: bool) -> usize {
-        let mut started = 0;
+impl Driving<'_> {
+    /// Writes what is pending and reports what is durable: until nothing is pending, or `goal` is reached, and all that was
+    /// begun has ended.
+    pub(super) fn drive(self, goal: Option<Goal>) {
+        let core = self.0;
+        let mut writer = core.lock_writer();
         loop {
-            // While one group is on its way, a small second one would only take commits from a larger one that follows it.
-            let idle = writer.spare.len() == GROUPS_IN_FLIGHT;
-            let Some(buffer) = writer.spare.pop() else { break };
-            let mut state = self.lock();
-            let worth_it = idle || state.pending_bytes >= PIPELINE_BYTES;
-            if state.pending.is_empty() || !worth_it || state.poisoned.is_some() {
-                writer.spare.push(buffer);
+            let (mut groups, mut done) = (Vec::new(), Vec::new());
+            let go_on = {
+                let state = core.lock();
+                state.poisoned.is_none() && goal.is_none_or(|goal| core.reached(&state, goal).is_none())
+            };
+            while go_on && let Some(group) = core.next_group(&mut writer) {
+                groups.push(group);
+            }
+            let written = match groups.len() {
+                0 if writer.flying.is_empty() => break,
+                // Alone, as nearly always: on this thread, see `Queue::run`.
+                1 if writer.flying.len() == 1 => {
+                    groups.pop().map_or(Ok(()), |group| writer.queue.run(group, &mut done))
+                }
+                _ => {
+                    let refused = groups.into_iter().filter_map(|group| writer.queue.push(group).err());
+                    done.extend(refused.map(|refused| Completion { op: refused.op, result: Err(refused.error) }));
+                    writer.queue.reap(1, &mut done)
+                }
+            };
+            done.into_iter().for_each(|completion| writer.land(completion));
+            if let Err(error) = &written {
+                core.poison(&Error::from_io("write to the log", error.clone()));
+            }
+            core.report(&mut writer);
+            if written.is_err() {
                 break;
+            }
+            core.wake_satisfied();
+        }
+        // Before `self`, which wakes the next one.
+        drop(writer);
+    }
+}
+
+impl LogCore {
+    /// Makes the next group of what is pending, if it is worth one now and there is room in flight. Prepares a segment where one
+    /// is needed, which takes a while.
+    fn next_group(&self, writer: &mut Writer) -> Option<Op> {
+        loop {
+            let mut state = self.lock();
+            // While one group is on its way, a small second one would only take commits from a larger one that follows it.
+            let worth_it = writer.flying.is_empty() || state.pending_bytes >= PIPELINE_BYTES;
+            if state.pending.is_empty() || !worth_it || state.poisoned.is_some() {
+                return None;
             }
             if writer.segments.offset_of(state.position).is_none() && !writer.segments.assign(state.position) {
                 drop(state);
-                writer.spare.push(buffer);
-                if !may_block {
-                    break;
-                }
                 if let Err(error) = writer.add_segment() {
                     self.poison(&error);
-                    break;
+                    return None;
                 }
                 continue;
             }
-            let (header, block, flight) = writer.build(&mut state, buffer);
+            let offset = writer.segments.offset_of(state.position)?;
+            let buffer = writer.spare.pop()?;
+            let (block, flight) = writer.build(&mut state, buffer);
             drop(state);
-            let Some(offset) = writer.segments.offset_of(header.position) else { break };
             self.counts.groups.fetch_add(1, Ordering::Relaxed);
             self.counts.bytes.fetch_add(block.len() as u64, Ordering::Relaxed);
             let token = flight.token;
             writer.flying.push_back(flight);
-            if let Err(refused) = writer.queue.push(Op::new(token, offset, OpKind::write(block, true))) {
-                writer.land(Completion { op: refused.op, result: Err(refused.error) });
-                break;
-            }
-            started += 1;
-        }
-        started
-    }
-
-    /// Sends the groups that were started.
-    fn submit(&self, writer: &mut Writer) {
-        if let Err(error) = writer.queue.submit() {
-            self.poison(&Error::from_io("submit to the log", error));
+            return Some(Op::new(token, offset, OpKind::write(block, true)));
         }
     }
 
@@ -317,7 +278,7 @@ impl LogCore {
             }
             let mut state = self.lock();
             if state.poisoned.is_some() {
-                break;
+                continue;
             }
             writer.durable_sequence = flight.anchor.sequence;
             state.durable = flight.end;

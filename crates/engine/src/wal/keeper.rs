@@ -1,7 +1,5 @@
-//! The log's background thread: takes completions for those who poll, writes deferred commits soon (the last ones when the
-//! database is closed), prepares segments.
+//! The log's background thread: drives for tasks, and writes deferred commits soon (the last ones when the database is closed).
 
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -52,9 +50,6 @@ impl Drop for LogKeeper {
 }
 
 fn keep(core: &Weak<LogCore>, stop: &AtomicBool) {
-    // Whether groups that this thread started may be in flight. Blocking committers take their completions themselves, and
-    // waking up for each of theirs would only be in their way.
-    let mut own_groups = false;
     loop {
         let Some(core) = core.upgrade() else { return };
         if stop.load(Ordering::SeqCst) {
@@ -63,18 +58,20 @@ fn keep(core: &Weak<LogCore>, stop: &AtomicBool) {
             let _ = Log(core).flush();
             return;
         }
-        let for_others = core.async_seen.load(Ordering::Relaxed);
-        let listens = for_others || own_groups;
-        let ready = core.ready_fd.as_ref().filter(|_| listens).map(AsFd::as_fd);
-        let blind = listens && ready.is_none() && core.lock_writer().in_flight() > 0;
-        let rang = core.bell.wait(ready, blind.then_some(Duration::ZERO));
+        core.bell.wait(None, None);
+        if !stop.load(Ordering::SeqCst) && !core.lock().told_of_tasks {
+            core.bell.wait(None, Some(DEFER));
+        }
         if stop.load(Ordering::SeqCst) {
             continue;
         }
-        if rang && !for_others {
-            std::thread::sleep(DEFER);
+        let driving = {
+            let mut state = core.lock();
+            (state.told_of_tasks, state.told_of_deferred) = (false, false);
+            core.try_driving(&mut state)
+        };
+        if let Some(driving) = driving {
+            driving.drive(None);
         }
-        core.drive(core.lock_writer(), usize::from(blind));
-        own_groups = core.lock_writer().in_flight() > 0;
     }
 }

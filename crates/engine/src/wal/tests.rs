@@ -4,6 +4,7 @@ use nofault_io::disk::Disk;
 use nofault_io::sim::{SimOptions, SimWorld};
 
 use super::*;
+use crate::error::ErrorKind;
 use crate::pages::Ticket as _;
 
 const OPTIONS: LogOptions = LogOptions { file_id: 5, segment_bytes: 32768, log_bytes: 1 << 20, buffer_bytes: 1 << 16 };

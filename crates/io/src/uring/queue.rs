@@ -27,7 +27,7 @@ use crate::completion::{Completion, Op};
 use crate::disk::{Queue, QueueOptions, Refused, describe_op};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::DiskFile;
-use crate::transfer::{Piece, Step, Transfer};
+use crate::transfer::{Piece, Step, Transfer, perform};
 
 /// Most bytes of one registered buffer (the kernel's limit): longer regions are registered in pieces.
 const REGISTERED_BYTES_MAX: usize = 1 << 30;
@@ -351,6 +351,11 @@ impl Queue for UringQueue {
                 sent => sent?,
             }
         }
+    }
+
+    fn run(&mut self, op: Op, into: &mut Vec<Completion>) -> Result<()> {
+        into.push(perform(op, &self.file));
+        Ok(())
     }
 
     fn in_flight(&self) -> usize {

@@ -135,7 +135,7 @@ fn random_operations_match_a_byte_array(disk: &dyn Disk, options: &QueueOptions,
     run(&mut *queue, 0, OpKind::write(zeroed(SPAN_BYTES), false));
     for _ in 0..60 {
         // Operations in flight together are unordered: they get ranges of their own, left to right.
-        let mut pushed = HashMap::new();
+        let (mut pushed, mut done) = (HashMap::new(), Vec::new());
         let mut start = rng.usize(0..16) * unit;
         while pushed.len() < 24.min(options.depth_max) {
             let len = (rng.usize(1..=OP_BYTES_MAX) / unit).max(1) * unit;
@@ -145,14 +145,19 @@ fn random_operations_match_a_byte_array(disk: &dyn Disk, options: &QueueOptions,
             let token = rng.u64(..);
             let (kind, expected) = random_kind(len, unit, &mut model[start..start + len], rng);
             let address = buffer_address(&kind);
-            push(&mut *queue, token, start as u64, kind);
+            if rng.u8(..) < 64 {
+                let len_before = done.len();
+                queue.run(Op::new(token, start as u64, kind), &mut done).expect("run");
+                assert!(done[len_before..].iter().any(|completion| completion.op.token == token), "it was waited for");
+            } else {
+                push(&mut *queue, token, start as u64, kind);
+            }
             assert!(pushed.insert(token, (address, expected)).is_none());
             if rng.u8(..) < 64 {
                 queue.submit().expect("submit");
             }
             start += len + rng.usize(0..8) * unit;
         }
-        let mut done = Vec::new();
         while queue.in_flight() > 0 {
             let before = done.len();
             let wait_for = rng.usize(0..=queue.in_flight());
