@@ -7,7 +7,7 @@
 
 use std::io::Read;
 use std::os::fd::AsFd;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use nofault_io::aligned::PageKind;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::Value;
 
+use crate::child::Running;
 use crate::contender::{Pattern, order_seed, ring};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::measure::{self, Measurement, Work, Worker, is_level, new_histogram};
@@ -179,26 +180,14 @@ fn nonsense(why: &str, said: &str) -> LabError {
     LabError::new(LabErrorKind::System, message)
 }
 
-/// A child that does not outlive its guard.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Both do nothing once it has ended and been waited for.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// The worker: runs fio and takes its reports as they come.
 fn drive(worker: &mut Worker<'_>, mut command: Command, reports: &Mutex<Vec<Report>>) -> Result<()> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     worker.start();
-    let child = command.spawn().map_err(|error| match error.kind() {
+    let mut running = Running::spawn(&mut command).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => LabError::new(LabErrorKind::Unsupported, NOT_INSTALLED),
         _ => LabError::system("start fio", &error),
     })?;
-    let mut running = Running(child);
     let (Some(stdout), Some(stderr)) = (running.0.stdout.take(), running.0.stderr.take()) else {
         return Err(LabError::new(LabErrorKind::System, "start fio: it has no output"));
     };
@@ -217,7 +206,7 @@ fn drive(worker: &mut Worker<'_>, mut command: Command, reports: &Mutex<Vec<Repo
             reports.lock().unwrap_or_else(PoisonError::into_inner).push(report);
         }
     }
-    let status = running.0.wait().map_err(|error| LabError::system("wait for fio", &error))?;
+    let status = running.wait().map_err(|error| LabError::system("wait for fio", &error))?;
     if !status.success() {
         return Err(said(LabError::new(LabErrorKind::System, format!("fio failed ({status})")), &err));
     }
