@@ -1,10 +1,18 @@
 //! fio, the outside baseline: the same engine, depth, threads, block size and bytes as our own contender, read only.
 //!
-//! fio measures itself. Its status reports, twice a second, carry sums since its start; they make the time series, and
-//! what lies between the first of them and the last is the steady part, as with our own contenders. It gets what ours have:
-//! registered file and buffers, the same batches, and (unless the cell is there to show the difference) buffers in huge pages,
-//! which its C library gives it by a tunable. It verifies nothing, so its cells have no checks.
+//! fio measures itself. Its status reports, one a tick, carry sums since its start; they make the time series, and what lies
+//! between the first of them and the last is the steady part: as with our own contenders, all but the first tick. It gets what
+//! ours have: registered file and buffers, the same batches, and (unless the cell is there to show the difference) buffers in
+//! huge pages, which its C library gives it by a tunable. It verifies nothing, so its cells have no checks.
+//!
+//! Not left to fio, because it would favour it:
+//! 1. Its order. The first thread of fio 3.33 reads the same blocks in every run, whatever `randseed` says, unless
+//!    `randrepeat` is off; a host below this machine then has them in its cache. With it off that thread's order cannot be
+//!    repeated; the other threads' follow from the seed.
+//! 2. Its CPU time. fio cuts each thread's to whole milliseconds, down, at every report: with 16 threads and a report a tick
+//!    that hides 1 µs a read. The kernel's own figure for the process is taken with each report instead.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
@@ -16,8 +24,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::Value;
 
 use crate::child::Running;
-use crate::contender::{Pattern, order_seed, ring};
+use crate::contender::{self, Pattern, order_seed, ring};
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::machine::system::process_cpu_s;
 use crate::measure::{self, Measurement, Work, Worker, is_level, new_histogram};
 use crate::record::{CellSpec, Latency, Outcome, Tick, Window};
 use crate::workload::Layout;
@@ -79,7 +88,6 @@ fn arguments(
         return Err(LabError::new(LabErrorKind::Usage, "fio: one file or device at a time"));
     };
     let block_bytes = layout.block_bytes;
-    let status_ms = (duration.as_millis() / 6).clamp(100, 500);
     let mut arguments: Vec<String> =
         ["--name=nofault", "--readonly", "--allow_file_create=0", "--direct=1", "--thread"]
             .into_iter()
@@ -94,9 +102,11 @@ fn arguments(
         format!("--size={}", layout.block_count() * block_bytes),
         format!("--numjobs={}", spec.params.threads),
         format!("--runtime={}ms", duration.as_millis()),
-        format!("--status-interval={status_ms}ms"),
+        format!("--status-interval={}ms", contender::tick_of(spec).as_millis().max(100)),
         // fio takes no seed of 64 bits.
         format!("--randseed={}", order_seed(spec) >> 33),
+        // Without this its first thread ignores the seed.
+        "--randrepeat=0".into(),
     ]);
     match pattern {
         Pattern::Random => arguments.extend(["--rw=randread".into(), "--norandommap".into()]),
@@ -133,13 +143,13 @@ struct Report {
     runtime_s: f64,
     ops: u64,
     bytes: u64,
-    cpu_user_s: f64,
-    cpu_system_s: f64,
+    /// CPU of the whole process until now, in user mode and in the kernel; `None` where /proc does not tell.
+    cpu_s: Option<(f64, f64)>,
     latency: Latency,
 }
 
 impl Report {
-    fn of(json: &Value, at_s: f64) -> Result<Self> {
+    fn of(json: &Value, at_s: f64, cpu_s: Option<(f64, f64)>) -> Result<Self> {
         let job = &json["jobs"][0];
         let number = |value: &Value, name: &str| -> Result<f64> {
             value[name].as_f64().ok_or_else(|| nonsense(&format!("no number '{name}'"), &json.to_string()))
@@ -148,15 +158,12 @@ impl Report {
             return Err(LabError::system("fio", &std::io::Error::from_raw_os_error(code as i32)));
         }
         let read = &job["read"];
-        // The percentages are of the run times of all threads together.
-        let run_s = number(job, "job_runtime")? / 1000.0;
         Ok(Self {
             at_s,
             runtime_s: number(read, "runtime")? / 1000.0,
             ops: number(read, "total_ios")? as u64,
             bytes: number(read, "io_bytes")? as u64,
-            cpu_user_s: number(job, "usr_cpu")? / 100.0 * run_s,
-            cpu_system_s: number(job, "sys_cpu")? / 100.0 * run_s,
+            cpu_s,
             latency: latency_of(&read["clat_ns"]),
         })
     }
@@ -200,7 +207,8 @@ fn drive(worker: &mut Worker<'_>, mut command: Command, reports: &Mutex<Vec<Repo
         }
         read_some(&mut out, &mut err)?;
         while let Some(json) = next_object(&mut out)? {
-            let report = Report::of(&json, seconds(worker.started().elapsed())).map_err(|error| said(error, &err))?;
+            let (at_s, cpu_s) = (worker.started().elapsed().as_secs_f64(), process_cpu_s(running.0.id()));
+            let report = Report::of(&json, at_s, cpu_s).map_err(|error| said(error, &err))?;
             worker.done(report.ops.saturating_sub(last.0), report.bytes.saturating_sub(last.1));
             last = (report.ops, report.bytes);
             reports.lock().unwrap_or_else(PoisonError::into_inner).push(report);
@@ -304,10 +312,6 @@ fn next_object(out: &mut Output<impl Read + AsFd>) -> Result<Option<Value>> {
     }
 }
 
-fn seconds(elapsed: Duration) -> f64 {
-    elapsed.as_secs_f64()
-}
-
 /// Puts what fio measured in the place of what was seen of it from outside.
 fn with_reports(mut outcome: Outcome, reports: &[Report], tick: Duration) -> Outcome {
     let Some(last) = reports.last() else { return outcome };
@@ -324,9 +328,10 @@ fn with_reports(mut outcome: Outcome, reports: &[Report], tick: Duration) -> Out
     (outcome.ops, outcome.bytes, outcome.elapsed_s) = (last.ops, last.bytes, last.runtime_s);
     outcome.latency.insert("op".into(), last.latency.clone());
     let whole = outcome.counters.clone();
-    set_cpu(&mut outcome.counters, last.cpu_user_s, last.cpu_system_s);
-    // As with our own contenders, the first tick does not count.
-    outcome.steady = reports.iter().find(|report| report.runtime_s >= tick.as_secs_f64()).and_then(|first| {
+    // With its start, a tenth of a second: the whole counts only where there is no steady part.
+    set_cpu(&mut outcome.counters, last.cpu_s);
+    // As with our own contenders, the first tick does not count. Its report may come a millisecond early.
+    outcome.steady = reports.iter().find(|report| report.runtime_s >= tick.as_secs_f64() * 0.9).and_then(|first| {
         let elapsed_s = last.runtime_s - first.runtime_s;
         if elapsed_s < last.runtime_s / 4.0 {
             return None;
@@ -341,15 +346,16 @@ fn with_reports(mut outcome: Outcome, reports: &[Report], tick: Duration) -> Out
             bytes: last.bytes.saturating_sub(first.bytes),
             counters: whole.iter().map(scaled).collect(),
         };
-        let user_s = (last.cpu_user_s - first.cpu_user_s).max(0.0);
-        set_cpu(&mut window.counters, user_s, (last.cpu_system_s - first.cpu_system_s).max(0.0));
+        let cpu_s = first.cpu_s.zip(last.cpu_s).map(|(from, to)| (to.0 - from.0, to.1 - from.1));
+        set_cpu(&mut window.counters, cpu_s);
         Some(window)
     });
     outcome
 }
 
-/// The CPU of fio's reading threads, without its start and its reports: comparable with our own contenders' CPU.
-fn set_cpu(counters: &mut std::collections::BTreeMap<String, f64>, user_s: f64, system_s: f64) {
+/// Puts the CPU of fio's process in the place of the children's, which only counts those that have been waited for.
+fn set_cpu(counters: &mut BTreeMap<String, f64>, cpu_s: Option<(f64, f64)>) {
+    let Some((user_s, system_s)) = cpu_s else { return };
     counters.insert("children_cpu_user_s".into(), user_s);
     counters.insert("children_cpu_system_s".into(), system_s);
 }

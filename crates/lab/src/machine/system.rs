@@ -44,12 +44,26 @@ pub fn meminfo_bytes(name: &str) -> Option<u64> {
 /// is no such process (or only its zombie).
 pub fn process_start(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command may hold anything, also spaces and parentheses: fields are counted from the last one.
-    let mut fields = text.get(text.rfind(')')? + 1..)?.split_whitespace();
+    let mut fields = after_command(&text)?;
     match fields.next()? {
         "Z" | "X" => None,
         _ => fields.nth(18)?.parse().ok(),
     }
+}
+
+/// Seconds of CPU that a process and all its threads have used so far, in user mode and in the kernel; also of one that has
+/// ended and was not waited for. `None` when there is no such process.
+pub fn process_cpu_s(pid: u32) -> Option<(f64, f64)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = after_command(&text)?.skip(11);
+    let mut seconds =
+        || Some(fields.next()?.parse::<f64>().ok()? / rustix::param::clock_ticks_per_second().max(1) as f64);
+    Some((seconds()?, seconds()?))
+}
+
+/// The fields of a process's `stat` after the command, which may hold anything, also spaces and parentheses.
+fn after_command(stat: &str) -> Option<std::str::SplitWhitespace<'_>> {
+    Some(stat.get(stat.rfind(')')? + 1..)?.split_whitespace())
 }
 
 /// Names this process so that a later start can tell whether it still lives: `pid-start`.
