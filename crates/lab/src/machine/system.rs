@@ -44,26 +44,25 @@ pub fn meminfo_bytes(name: &str) -> Option<u64> {
 /// is no such process (or only its zombie).
 pub fn process_start(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = after_command(&text)?;
+    // The command may hold anything, also spaces and parentheses: fields are counted from the last one.
+    let mut fields = text.get(text.rfind(')')? + 1..)?.split_whitespace();
     match fields.next()? {
         "Z" | "X" => None,
         _ => fields.nth(18)?.parse().ok(),
     }
 }
 
-/// Seconds of CPU that a process and all its threads have used so far, in user mode and in the kernel; also of one that has
-/// ended and was not waited for. `None` when there is no such process.
-pub fn process_cpu_s(pid: u32) -> Option<(f64, f64)> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = after_command(&text)?.skip(11);
-    let mut seconds =
-        || Some(fields.next()?.parse::<f64>().ok()? / rustix::param::clock_ticks_per_second().max(1) as f64);
-    Some((seconds()?, seconds()?))
-}
-
-/// The fields of a process's `stat` after the command, which may hold anything, also spaces and parentheses.
-fn after_command(stat: &str) -> Option<std::str::SplitWhitespace<'_>> {
-    Some(stat.get(stat.rfind(')')? + 1..)?.split_whitespace())
+/// Seconds of CPU that each thread of a process has used so far, oldest thread first; the first is the process's main one.
+/// `None` where there is no such process, or the kernel does not account for threads (CONFIG_SCHED_INFO).
+pub fn threads_cpu_s(pid: u32) -> Option<Vec<f64>> {
+    let folder = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let mut threads: Vec<(u32, PathBuf)> =
+        folder.flatten().filter_map(|task| Some((task.file_name().to_str()?.parse().ok()?, task.path()))).collect();
+    threads.sort_unstable();
+    // A thread that ends meanwhile is left out.
+    let cpu_ns = |path: &Path| read_text(path.join("schedstat"))?.split_whitespace().next()?.parse::<u64>().ok();
+    let all: Vec<f64> = threads.iter().filter_map(|(_, path)| Some(cpu_ns(path)? as f64 / 1e9)).collect();
+    (!all.is_empty()).then_some(all)
 }
 
 /// Names this process so that a later start can tell whether it still lives: `pid-start`.

@@ -15,13 +15,13 @@ fn run_shell(script: &str, duration: Duration, cancel: &AtomicBool) -> Result<Ou
     let plan = Measurement { duration, tick, watch: &watch, memory_bytes: None, cancel };
     let mut command = Command::new("sh");
     command.args(["-c", script]);
-    run_command(&plan, command, &mut |_| {})
+    run_command(&plan, command, 1, &mut |_| {})
 }
 
 fn report(runtime_ms: u64, ops: u64) -> String {
     let bytes = ops * 4096;
     format!(
-        r#"{{"jobs":[{{"error":0,"read":{{"runtime":{runtime_ms},"total_ios":{ops},"io_bytes":{bytes},
+        r#"{{"jobs":[{{"error":0,"usr_cpu":10.0,"sys_cpu":30.0,"read":{{"runtime":{runtime_ms},"total_ios":{ops},"io_bytes":{bytes},
         "clat_ns":{{"bins":{{"1000":{ops}}}}}}}}}]}}"#
     )
 }
@@ -46,13 +46,29 @@ fn reports_become_totals_and_a_steady_part() {
 }
 
 #[test]
-fn its_cpu_is_what_the_kernel_counts_for_it_between_the_reports() {
-    let work = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
-    let script = format!("{work}; echo '{}'; {work}; echo '{}'", report(100, 50), report(500, 450));
-    let outcome = run_shell(&script, Duration::from_secs(60), &AtomicBool::new(false)).unwrap();
-    let cpu_s = |counters: &BTreeMap<String, f64>| counters["children_cpu_user_s"] + counters["children_cpu_system_s"];
-    let (whole_s, steady_s) = (cpu_s(&outcome.counters), cpu_s(&outcome.steady.as_ref().unwrap().counters));
-    assert!(steady_s > 0.0 && steady_s < whole_s, "{steady_s} of {whole_s}");
+fn its_cpu_a_read_is_that_of_its_reading_threads_between_the_reports_while_they_live() {
+    let report = |at_s: f64, ops: u64, cpu_s: Option<f64>| {
+        let json = serde_json::from_str(&report((at_s * 1000.0) as u64, ops)).unwrap();
+        Report::of(&json, at_s, cpu_s).unwrap()
+    };
+    let reports = [report(0.1, 100, Some(5.0)), report(0.2, 300, Some(5.5)), report(0.3, 500, None)];
+    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+    let tick = Duration::from_millis(100);
+    let plan = Measurement { duration: tick, tick, watch: &watch, memory_bytes: None, cancel: &cancel };
+    let outcome = measure::run(&plan, Vec::new(), &mut |_| {}).unwrap();
+    let steady = with_reports(outcome, &reports, tick).steady.unwrap();
+    assert_eq!(steady.ops, 400);
+    // 2.5 ms each for 400 reads, three quarters of it in the kernel; what came before the first report is not in it.
+    assert!((steady.counters["children_cpu_user_s"] - 0.25).abs() < 1e-9, "{steady:?}");
+    assert!((steady.counters["children_cpu_system_s"] - 0.75).abs() < 1e-9, "{steady:?}");
+}
+
+#[test]
+fn a_process_with_fewer_threads_than_read_tells_no_cpu() {
+    assert_eq!(reading_cpu_s(std::process::id(), 100_000), None);
+    assert_eq!(reading_cpu_s(0, 1), None);
+    let count = threads_cpu_s(std::process::id()).unwrap().len();
+    assert!(count >= 2, "{count}");
 }
 
 #[test]
@@ -113,7 +129,7 @@ fn a_missing_fio_says_how_to_get_it() {
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     let tick = Duration::from_millis(50);
     let plan = Measurement { duration: tick, tick, watch: &watch, memory_bytes: None, cancel: &cancel };
-    let error = run_command(&plan, Command::new("no-such-program-as-fio"), &mut |_| {}).unwrap_err();
+    let error = run_command(&plan, Command::new("no-such-program-as-fio"), 1, &mut |_| {}).unwrap_err();
     assert_eq!((error.kind(), error.to_string().as_str()), (LabErrorKind::Unsupported, NOT_INSTALLED));
 }
 
