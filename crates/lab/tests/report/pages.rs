@@ -199,6 +199,8 @@ fn one_run_of_each_is_inconclusive_however_far_apart() {
     assert!(all.iter().all(|finding| finding.kind != Kind::Difference), "{all:#?}");
     assert_eq!(by_rule(&all, "mapped-against-explicit", "RAM-backed").kind, Kind::Inconclusive);
     by_rule(&all, "single-run", "no spread");
+    let page = report::html(&file).unwrap();
+    assert!(page.contains(">inconclusive</span>") && !page.contains("inconclusive: "), "said by the label, and once");
 }
 
 #[test]
