@@ -323,14 +323,23 @@ pub(super) fn remap(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab claims` measures it")
 }
 
+/// Each group of contender `one`, with the group of contender `other` that has the same parameters.
+fn pairs<'a>(
+    groups: &'a [&'a Group<'a>],
+    one: &'a str,
+    other: &'a str,
+) -> impl Iterator<Item = (&'a Group<'a>, &'a Group<'a>)> {
+    groups.iter().copied().filter(move |group| group.spec.contender == one).filter_map(move |group| {
+        let same = |beside: &&&Group<'_>| beside.spec.contender == other && beside.spec.params == group.spec.params;
+        Some((group, *groups.iter().find(same)?))
+    })
+}
+
 /// Uncached buffered reads against direct ones.
 pub(super) fn dontcache(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, "claims", crate::experiment::claims::UNCACHED_READ);
     let mut places = Places::default();
-    for uncached in groups.iter().copied().filter(|group| group.spec.contender == "pread-dontcache") {
-        let same =
-            |group: &&&Group<'_>| group.spec.contender == "pread-direct" && group.spec.params == uncached.spec.params;
-        let Some(direct) = groups.iter().find(same).copied() else { continue };
+    for (uncached, direct) in pairs(&groups, "pread-dontcache", "pread-direct") {
         let over = |metric: Metric| uncached.spread(metric)?.over(&direct.spread(metric)?);
         let (Some(rate), Some(cpu)) = (over(Metric::OpsPerS), over(Metric::CpuPerOp)) else { continue };
         let outcome = match (inside(&rate, 0.9, f64::INFINITY), inside(&cpu, 0.0, 1.1)) {
@@ -349,10 +358,7 @@ pub(super) fn dontcache(records: &Records<'_>) -> Decision {
 pub(super) fn writable(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, "claims", crate::experiment::claims::MAP_COMMIT);
     let mut places = Places::default();
-    for map in groups.iter().copied().filter(|group| group.spec.contender == "mmap-commit") {
-        let same =
-            |group: &&&Group<'_>| group.spec.contender == "pwrite-fdatasync" && group.spec.params == map.spec.params;
-        let Some(write) = groups.iter().find(same).copied() else { continue };
+    for (map, write) in pairs(&groups, "mmap-commit", "pwrite-fdatasync") {
         let metric = Metric::OpsPerS;
         let Some(ratio) = map.spread(metric).and_then(|a| a.over(&write.spread(metric)?)) else { continue };
         let pages = extra(map, "commit_pages").unwrap_or("?");

@@ -134,7 +134,8 @@ pub fn parameters(params: &Params) -> String {
         "working_set" => {
             value.parse().map_or_else(|_| value.clone(), |bytes| format!("{} of data", crate::format::bytes(bytes)))
         }
-        "unit" => format!("units of {value}"),
+        // An id has no space in it.
+        "unit" => format!("units of {}", value.replace("KiB", " KiB").replace("MiB", " MiB")),
         "copied_pages" => format!("{value} copied pages"),
         "commit_pages" => format!("{value} pages a commit"),
         "reader" if value == "none" => "no reader".into(),
