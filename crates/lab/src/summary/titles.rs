@@ -33,6 +33,7 @@ pub fn contender_title(id: &str) -> String {
         "os-cow" => "os_cow (MMAPv1)",
         "user-cow" => "user_cow (in the map)",
         "user-cow-pwrite" => "user_cow (pwrite)",
+        "mapped-log" => "mapped_log (map, engine's log)",
         "shadow" => "shadow (LMDB)",
         "shadow-writemap" => "shadow (LMDB, WRITEMAP)",
         "async-mmap" => "async mmap",
