@@ -248,6 +248,7 @@ impl RunArguments {
         }
         set(&mut config.dir, self.dir.clone());
         set(&mut config.repeats, self.repeats);
+        set(&mut config.engines.repeats, self.repeats);
         set(&mut config.data_bytes, self.size);
         set(&mut config.memory_bytes, self.memory);
         set(&mut config.memory_method, self.memory_method.map(MemoryName::choice));

@@ -129,7 +129,8 @@ fn execute_here(
         CacheState::Cold | CacheState::Warm => None,
     };
     let mut outcome = experiment::execute(spec, &mut Context { watch: &watch, cancel, on_tick })?;
-    if let Some(warm) = warm {
+    if let Some((warm, held)) = warm {
+        drop(held);
         outcome.cache_method = warm.method;
         outcome.resident_before_bytes = warm.resident_bytes;
     }

@@ -258,6 +258,21 @@ fn the_page_holds_what_the_reader_needs() {
 }
 
 #[test]
+fn a_cell_in_which_nothing_was_evicted_says_nothing_of_reclaim() {
+    let mut file = synthetic::full(3);
+    let rules = ["which-bottleneck-binds", "pinned-to-one-cpu", "scan-under-reclaim", "kswapd-against-cgroup"];
+    let found = |file: &RecordFile| all_findings(file).iter().filter(|finding| rules.contains(&finding.rule)).count();
+    assert!(found(&file) > 0);
+    for cell in file.cells.iter_mut().filter(|cell| cell.spec.experiment == ExperimentId::Eviction) {
+        let steady = cell.outcome.steady.iter_mut().map(|window| &mut window.counters);
+        for counters in steady.chain([&mut cell.outcome.counters]) {
+            counters.insert("pgsteal_file".into(), 0.0);
+        }
+    }
+    assert_eq!(found(&file), 0);
+}
+
+#[test]
 fn the_page_begins_with_the_verdict_and_lists_every_claim() {
     let page = report::html(&synthetic::full(1)).unwrap();
     let at = |words: &str| page.find(words).unwrap_or_else(|| panic!("'{words}' is missing"));
