@@ -14,6 +14,9 @@ use crate::format::node::OverflowRef;
 use crate::pages::{CommitLog, Missing, Snapshot, Store, Wait};
 use crate::tree::{Chunk, Direction, Held, KeyRange, Tree};
 
+/// Pages of values that a scan waits for at first.
+const VALUES_AT_ONCE_FIRST: usize = 8;
+
 /// A key and its value.
 pub(crate) type Entry = (Vec<u8>, Vec<u8>);
 
@@ -33,6 +36,8 @@ pub(crate) struct Scan<S: Store, L: CommitLog> {
     long: VecDeque<Vec<u8>>,
     /// How many pages ahead to ask for.
     distance: usize,
+    /// How many pages with values of one leaf to wait for together: few at first, for a short scan needs no more.
+    values_at_once: usize,
     /// How many leaves ahead to ask for at most.
     leaves_max: usize,
     asked: Asked,
@@ -65,7 +70,7 @@ impl Asked {
         let done = |farthest: Option<PageId>| {
             farthest.and_then(|farthest| leaves.iter().position(|leaf| *leaf == farthest)).map_or(0, |at| at + 1)
         };
-        let mut span = distance.div_ceil(self.pages_a_leaf).min(leaves_max);
+        let mut span = (distance / self.pages_a_leaf).min(leaves_max);
         if self.pages_a_leaf > 1 {
             let from = done(self.values_of);
             if from * 2 <= span {
@@ -78,7 +83,7 @@ impl Asked {
                     self.pages_a_leaf = pages.len() - before + 1;
                 }
             }
-            span = (span * 2).min(leaves_max);
+            span = (span * 2).max(1).min(leaves_max);
         }
         let from = done(self.leaf);
         let upto = leaves.len().min(span);
@@ -110,6 +115,7 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
             given: 0,
             long: VecDeque::new(),
             distance: 0,
+            values_at_once: VALUES_AT_ONCE_FIRST,
             leaves_max: usize::MAX,
             asked: Asked { leaf: None, values_of: None, pages_a_leaf: 1 },
         }
@@ -168,11 +174,11 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         let Some(range) = &self.rest else { return Ok(false) };
         self.usable = 0;
         self.given = 0;
-        let Self { core, snapshot, tree, chunk, asked, distance, leaves_max, direction, .. } = self;
+        let Self { core, snapshot, tree, chunk, asked, distance, values_at_once, leaves_max, direction, .. } = self;
         let (window, far) = (core.admission.window(), core.admission.ahead_max());
         let at = snapshot.seq();
         let mut attempts = 0;
-        chunk.own_max = window;
+        chunk.own_max = (*values_at_once).min(window);
         let mut held = HeldPages::default();
         let rest = loop {
             attempts += 1;
@@ -185,8 +191,9 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
             let mut waits = vec![wait];
             if matches!(waits[0], Wait::Miss(_)) {
                 if !chunk.own.is_empty() {
-                    // All that the leaf needs together.
-                    waits = chunk.own.iter().take(window).map(|page| Wait::Miss(Missing { page: *page, at })).collect();
+                    // As many of those that the leaf needs together as the scan has shown to be worth it.
+                    let own = chunk.own.iter().take(chunk.own_max);
+                    waits = own.map(|page| Wait::Miss(Missing { page: *page, at })).collect();
                     asked.pages_a_leaf = asked.pages_a_leaf.max(chunk.own.len() + 1);
                 }
                 // What comes after it goes out in the same submission.
@@ -201,6 +208,9 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         drop(held);
         if attempts == 1 {
             breathe(mode).await;
+        }
+        if attempts > 1 {
+            *values_at_once = (*values_at_once * 2).min(window);
         }
         *distance = if attempts > 1 { (*distance * 2).clamp(2, far) } else { distance.saturating_sub(1) };
         let pages = {
