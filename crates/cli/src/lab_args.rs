@@ -14,7 +14,7 @@ use crate::verdict::VerdictArguments;
     args_conflicts_with_subcommands = true,
     after_help = "\
 Examples:
-  nofault lab                          all experiments, a first answer in about two minutes
+  nofault lab                          all experiments, a first answer in less than three minutes
   nofault lab random scan --preset standard
   nofault lab --dir /mnt/nvme/lab      measure the file system mounted there
   nofault lab --plan                   say what would be done, how long and how large, and stop
@@ -117,7 +117,7 @@ pub(crate) struct RunArguments {
     /// the preset by default.
     #[arg(value_name = "EXPERIMENT")]
     experiments: Vec<String>,
-    /// How thorough: quick (about two minutes), standard (sweeps and repeats), paper (its sizes and durations).
+    /// How thorough: quick (under three minutes), standard (sweeps and repeats: some 40 minutes), paper (its sizes and durations).
     #[arg(long, value_enum, help_heading = "What to measure", value_name = "PRESET")]
     preset: Option<PresetName>,
     /// A TOML file with any of the parameters, or the records of an earlier run. Flags win over it.
@@ -248,6 +248,7 @@ impl RunArguments {
         }
         set(&mut config.dir, self.dir.clone());
         set(&mut config.repeats, self.repeats);
+        set(&mut config.engines.repeats, self.repeats);
         set(&mut config.data_bytes, self.size);
         set(&mut config.memory_bytes, self.memory);
         set(&mut config.memory_method, self.memory_method.map(MemoryName::choice));

@@ -1,6 +1,6 @@
 //! `nofault lab verdict`: what the user says of the workload, by flags or asked for in a terminal, and the answer.
 
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::io::{BufRead, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -57,7 +57,7 @@ pub(crate) fn verdict(arguments: &VerdictArguments) -> Result<ExitCode> {
     };
     let in_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if in_terminal && !arguments.no_questions && !arguments.json {
-        ask(&mut workload)?;
+        ask(&mut workload, &mut std::io::stdin().lock(), &mut std::io::stderr())?;
     }
     let verdict = judge(&records, &Summary::of(&records), workload);
     print(&if arguments.json { serde_text(&verdict)? } else { table::verdict_text(&verdict, false, width()) })?;
@@ -74,8 +74,9 @@ fn newest(folder: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Asks for what no flag said. An empty answer, or the end of the input, leaves a question open.
-fn ask(workload: &mut Workload) -> Result<()> {
+/// Asks for what no flag said. An empty answer leaves a question open, the end of the input all that are left.
+fn ask(workload: &mut Workload, from: &mut impl BufRead, to: &mut impl Write) -> Result<()> {
+    let mut asked = Questions { from, to, ended: false };
     let questions: [(&str, &mut Option<bool>); 3] = [
         ("Does all that is used of the database fit in memory?", &mut workload.fits_in_memory),
         ("Is it only ever read?", &mut workload.read_only),
@@ -83,35 +84,107 @@ fn ask(workload: &mut Workload) -> Result<()> {
     ];
     for (question, answer) in questions {
         if answer.is_none() {
-            *answer = yes_or_no(question)?;
+            *answer = asked.yes_or_no(question)?;
         }
     }
     if workload.needs_transactions.is_none() && workload.read_only != Some(true) {
         workload.needs_transactions =
-            yes_or_no("Must several changes happen together or not at all, and survive a crash?")?;
+            asked.yes_or_no("Must several changes happen together or not at all, and survive a crash?")?;
     }
     if workload.threads.is_none() {
-        workload.threads = line("How many threads use it at the same time? [number, empty: unknown] ")?.parse().ok();
+        workload.threads = asked.count("How many threads use it at the same time?")?;
     }
     Ok(())
 }
 
-fn yes_or_no(question: &str) -> Result<Option<bool>> {
-    loop {
-        match line(&format!("{question} [y/n, empty: unknown] "))?.to_ascii_lowercase().as_str() {
-            "y" | "yes" => return Ok(Some(true)),
-            "n" | "no" => return Ok(Some(false)),
-            "" => return Ok(None),
-            _ => {}
+/// Who is asked.
+struct Questions<'a, R, W> {
+    from: &'a mut R,
+    to: &'a mut W,
+    /// Nobody answers any more.
+    ended: bool,
+}
+
+impl<R: BufRead, W: Write> Questions<'_, R, W> {
+    fn yes_or_no(&mut self, question: &str) -> Result<Option<bool>> {
+        self.answer(question, "y or n", |answer| match answer.to_ascii_lowercase().as_str() {
+            "y" | "yes" => Some(true),
+            "n" | "no" => Some(false),
+            _ => None,
+        })
+    }
+
+    fn count(&mut self, question: &str) -> Result<Option<u32>> {
+        self.answer(question, "a number from 1 on", |answer| answer.parse().ok().filter(|count| *count > 0))
+    }
+
+    /// Asks until the answer is one, or empty.
+    fn answer<T>(&mut self, question: &str, kind: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>> {
+        while !self.ended {
+            // Who cannot be asked is not: what is unsaid is assumed, and named.
+            let _ = write!(self.to, "{question} [{kind}; empty: unknown] ").and_then(|()| self.to.flush());
+            let mut line = String::new();
+            if self.from.read_line(&mut line).context("read an answer")? == 0 {
+                self.ended = true;
+                let _ = writeln!(self.to);
+                break;
+            }
+            match line.trim() {
+                "" => return Ok(None),
+                answer => match parse(answer) {
+                    Some(answer) => return Ok(Some(answer)),
+                    None => {
+                        let _ = writeln!(self.to, "'{answer}' is not {kind}.");
+                    }
+                },
+            }
         }
+        Ok(None)
     }
 }
 
-fn line(question: &str) -> Result<String> {
-    let mut told = std::io::stderr();
-    let _ = write!(told, "{question}");
-    let _ = told.flush();
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer).context("read an answer")?;
-    Ok(answer.trim().to_owned())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(mut workload: Workload, answers: &str) -> (Workload, String) {
+        let mut told = Vec::new();
+        ask(&mut workload, &mut answers.as_bytes(), &mut told).unwrap();
+        (workload, String::from_utf8(told).unwrap())
+    }
+
+    #[test]
+    fn each_question_has_its_answer_and_empty_means_unknown() {
+        let (workload, told) = answered(Workload::default(), "y\nNo\n\nyes\n8\n");
+        let expected = Workload {
+            fits_in_memory: Some(true),
+            read_only: Some(false),
+            latency_matters: None,
+            needs_transactions: Some(true),
+            threads: Some(8),
+        };
+        assert_eq!(workload, expected);
+        assert_eq!(told.matches("empty: unknown").count(), 5, "{told}");
+    }
+
+    #[test]
+    fn what_a_flag_said_or_another_answer_implies_is_not_asked() {
+        let said = Workload { fits_in_memory: Some(false), threads: Some(2), ..Workload::default() };
+        let (workload, told) = answered(said, "y\nn\n");
+        assert_eq!((workload.read_only, workload.latency_matters), (Some(true), Some(false)));
+        assert_eq!(told.matches('?').count(), 2, "what is only read needs no transactions: {told}");
+    }
+
+    #[test]
+    fn nonsense_is_named_and_asked_again_and_the_end_of_the_input_ends_the_questions() {
+        let (workload, told) = answered(Workload::default(), "perhaps\nn\ny\nn\n0\nmany\n4\n");
+        assert_eq!((workload.fits_in_memory, workload.threads), (Some(false), Some(4)));
+        for words in ["'perhaps' is not y or n.", "'0' is not a number from 1 on.", "'many' is not"] {
+            assert!(told.contains(words), "{told}");
+        }
+        let (workload, told) = answered(Workload::default(), "y\n");
+        assert_eq!(workload, Workload { fits_in_memory: Some(true), ..Workload::default() });
+        assert_eq!(told.matches('?').count(), 2, "nobody is asked who has gone: {told}");
+        assert!(told.ends_with('\n'));
+    }
 }

@@ -95,6 +95,87 @@ fn a_plan_touches_nothing() {
 }
 
 #[test]
+fn repeats_are_those_of_every_experiment() {
+    let lab = Lab::new();
+    let output = lab.bare(&["--repeats", "7", "--print-config"]).output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(
+        printed.lines().filter(|line| *line == "repeats = 7").count(),
+        2,
+        "its own and those of engines: {printed}"
+    );
+}
+
+#[test]
+fn a_plan_names_the_memory_that_its_own_cells_have() {
+    let lab = Lab::new();
+    let planned =
+        |experiment: &str| outcome(&mut lab.command_in_dir(&[experiment, "--plan", "--memory-method", "auto"]));
+    let engines = planned("engines");
+    assert_eq!(engines.code, 0, "{}", engines.told);
+    if engines.told.contains("data larger than memory:") {
+        println!("left out: memory cannot be limited here");
+        return;
+    }
+    assert!(engines.told.contains("96 MiB") && !engines.told.contains("nothing here needs it"), "{}", engines.told);
+    let errors = planned("errors");
+    assert!(errors.told.contains("nothing here needs it"), "{}", errors.told);
+}
+
+/// Faults met and stalls measured by processes of their own, as a user has it.
+#[test]
+fn errors_and_stalls_run_tiny_with_every_answer_in_the_table() {
+    let lab = Lab::new();
+    let config = lab.outer.path().join("faults.toml");
+    let tiny = fs::read_to_string(&lab.config).unwrap();
+    let tiny = tiny.replace("'async'", "'errors', 'stalls'").replace("[async]", "pool = 'off'\n[async]");
+    fs::write(&config, tiny + "[errors]\ncell_s = 0.02\nworking_sets = [1048576]\n[stalls]\ncell_s = 0.05\n").unwrap();
+    let run = outcome(lab.bare(&["--config"]).arg(&config));
+    assert_eq!(run.code, 0, "{}", run.told);
+    for words in ["SIGBUS", "an error", "wrong data", "checked at every access"] {
+        assert!(run.said.contains(words), "{words}: {}", run.said);
+    }
+    if run.told.contains("left out   stalls file: ") && !run.told.contains("stalls file mmap-willneed") {
+        println!("stalls were left out: memory cannot be limited here\n{}", run.told);
+    } else {
+        assert!(run.said.contains("MADV_WILLNEED") && run.said.contains("longest"), "{}", run.said);
+    }
+    assert_eq!(lab.names(), [lab.only_result().file_name().unwrap().to_str().unwrap()], "nothing is left behind");
+}
+
+/// In a terminal what no flag said is asked for; `script` is one.
+#[test]
+fn a_verdict_in_a_terminal_asks_for_what_was_not_said() {
+    let lab = Lab::new();
+    assert_eq!(lab.run(&[]).code, 0);
+    let command = format!(
+        "{} lab verdict {} --read-only=false --latency-matters=true",
+        env!("CARGO_BIN_EXE_nofault"),
+        lab.only_result().display()
+    );
+    let mut script = std::process::Command::new("script");
+    script
+        .args(["-qec", &command, "/dev/null"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped());
+    let Ok(mut child) = script.spawn() else {
+        println!("left out: there is no program 'script' to make a terminal");
+        return;
+    };
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"maybe\nn\ny\n0\n12\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    for words in ["fit in memory? [y or n; empty: unknown]", "'maybe' is not y or n.", "'0' is not a number from 1 on."]
+    {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(!said.contains("only ever read?") && !said.contains("a slow answer now and then"), "{said}");
+    let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("larger than memory, updated, in transactions, slow answers matter, 12 threads"), "{said}");
+}
+
+#[test]
 fn wrong_calls_say_what_is_right() {
     let lab = Lab::new();
     let cases: [(&[&str], &str); 9] = [

@@ -227,6 +227,14 @@ impl Table {
         self.0.get_blocking(key.as_ref())
     }
 
+    /// Shows the value of a key to `look` where it lies in memory, without copying it. See [`db::Table::get_with`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_with<R>(&self, key: impl AsRef<[u8]>, look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        self.0.get_with_blocking(key.as_ref(), look)
+    }
+
     /// Reads many keys at one moment. See [`db::Table::get_many`].
     ///
     /// # Errors

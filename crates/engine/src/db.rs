@@ -354,6 +354,20 @@ impl Table {
         self.get_many_in(Mode::Async, keys).await
     }
 
+    /// Shows the value of a key to `look` where it lies in memory, without copying it; `None` when there is none. Gives what
+    /// `look` gives.
+    ///
+    /// While `look` runs, memory of replaced pages of all databases of the process is not used again: it should be short, and must
+    /// not wait for anything.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn get_with<R>(&self, key: impl AsRef<[u8]>, look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        let (key, mut look) = (key.as_ref(), Some(look));
+        let shown = self.db.core.show(self.tree, key, &mut look);
+        self.db.core.show_after(Mode::Async, self.tree, key, look, shown).await
+    }
+
     /// Sets the value of a key. Durable when it returns; many at once share one write of the log.
     ///
     /// # Errors
@@ -403,6 +417,15 @@ impl Table {
             Ok(None) => Ok(None),
             Ok(Some(Found::Inline(value))) => Ok(Some(value)),
             looked => crate::gate::block_on(self.db.core.get_after(Mode::Blocking, self.tree, key, looked)),
+        }
+    }
+
+    /// As `get_blocking`.
+    pub(crate) fn get_with_blocking<R>(&self, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        let mut look = Some(look);
+        match self.db.core.show(self.tree, key, &mut look) {
+            Ok(Some(shown)) => Ok(shown),
+            shown => crate::gate::block_on(self.db.core.show_after(Mode::Blocking, self.tree, key, look, shown)),
         }
     }
 

@@ -7,11 +7,11 @@
 //! |---|---|---|
 //! | [`Protocol::OsCow`] | two maps of one file; writers change the private one, a commit is a record in the log, a background thread applies it to the shared one; the private map is dropped now and then while commits wait | MongoDB MMAPv1 |
 //! | [`Protocol::UserCow`] | changed pages are copies in user memory; a commit is a record in the log; then they are copied back into the map, or written by `pwrite`; checkpoints sync | SQLite, MonetDB, RavenDB |
+//! | [`Protocol::MappedLog`] | as `UserCow`, but pages reach the file in new places, never in their old ones: the engine's own design but for the pool | nobody: it isolates who decides what is in memory |
 //! | [`Protocol::Shadow`] | copies up to the root go to unused pages; synced; then one of two meta pages is switched | LMDB, without and with `MDB_WRITEMAP` |
 //!
-//! `UserCow` written back by calls is also the plain case that today's systems have come to: a map for reading only under the
-//! engine's own log. It overwrites pages in place, where the engine never does; so it tells what residency by the kernel costs, and
-//! not quite alone.
+//! `UserCow` written back by calls is the plain case that today's systems have come to: a map for reading only, and a log.
+//! `MappedLog` is that without overwriting: what differs from the engine is residency by the kernel, and one writer at a time.
 //!
 //! One table, one writer at a time, any number of readers; every write is durable when it returns.
 //!
@@ -32,6 +32,7 @@ mod free;
 mod logged;
 mod meta;
 mod open;
+mod placed;
 mod record;
 mod shadow;
 mod verify;
@@ -49,6 +50,7 @@ use nofault_io::mapped::{MappedFile, Protection};
 use self::file::DataFile;
 use self::logged::{Background, Logged, Parts};
 use self::meta::Kind;
+use self::placed::Placed;
 use self::shadow::Shadow;
 use self::workspace::{Shape, View, Workspace};
 use crate::error::{Error, ErrorKind, Result};
@@ -79,13 +81,19 @@ pub enum Protocol {
     OsCow,
     /// We make the copies.
     UserCow(WriteBack),
-    /// Nothing is overwritten.
+    /// We make the copies, and nothing is overwritten but the meta pages; a table says where pages lie. A map for reading only.
+    MappedLog,
+    /// Nothing is overwritten, and there is no log.
     Shadow(WriteBack),
 }
 
 impl Protocol {
     fn kind(self) -> Kind {
-        if matches!(self, Self::Shadow(_)) { Kind::Shadow } else { Kind::Logged }
+        match self {
+            Self::Shadow(_) => Kind::Shadow,
+            Self::MappedLog => Kind::Placed,
+            Self::OsCow | Self::UserCow(_) => Kind::Logged,
+        }
     }
 
     fn through_map(self) -> bool {
@@ -96,11 +104,12 @@ impl Protocol {
 /// How a store is kept and used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// How it is made safe. Files of `OsCow` and `UserCow` are the same; those of `Shadow` are others.
+    /// How it is made safe. Files of `OsCow` and `UserCow` are the same; those of `MappedLog` and of `Shadow` are others.
     pub protocol: Protocol,
     /// Bytes of a page, a power of two from 512 to 65,536. At creation only.
     pub page_bytes: usize,
-    /// Bytes of the file and of its map, fixed at creation; what is not used takes no space.
+    /// Bytes of the file and of its map, fixed at creation; what is not used takes no space. With `MappedLog` bytes of pages: file and
+    /// map are three times as long, and a little.
     pub map_bytes: u64,
     /// How much log may pile up before a checkpoint; not for `Shadow`, which has none.
     pub log_bytes: u64,
@@ -258,18 +267,23 @@ impl Store {
             pages_max: meta.map_bytes / meta.page_bytes as u64,
             checksums: meta.checksums,
         };
+        let len_bytes = open::file_bytes(meta.kind, meta.page_bytes, meta.map_bytes);
         // SAFETY: the caller of `create` or `open` promises that nobody else touches the file; what we do ourselves, the
         // protocols order.
-        let map = |protection| unsafe { data.map(protection, meta.map_bytes, settings.random) };
+        let map = |protection| unsafe { data.map(protection, len_bytes, settings.random) };
         let shared = map(if protocol.through_map() { Protection::Shared } else { Protection::ReadOnly })?;
         if meta.kind == Kind::Shadow {
             let shadow = Shadow::open(shape, data, shared, meta, protocol.through_map())?;
             return Ok(Self { _background: None, kept: Kept::Shadow(Box::new(shadow)), _lock: held });
         }
         let private = if protocol == Protocol::OsCow { Some(map(Protection::Private)?) } else { None };
-        let (log, commit, state) = open::replay(folder, &data, &meta, settings)?;
+        let placed = match meta.kind {
+            Kind::Placed => Some(Placed::open(shape, &data, meta.table)?),
+            _ => None,
+        };
+        let (log, commit, state) = open::replay(folder, &data, &meta, placed.as_ref(), settings)?;
         let (through_map, private_bytes_max) = (protocol.through_map(), settings.private_bytes_max);
-        let parts = Parts { shape, data, shared, through_map, private, private_bytes_max, log, meta };
+        let parts = Parts { shape, data, shared, through_map, private, placed, private_bytes_max, log, meta };
         let logged = Arc::new(Logged::open(parts, commit, state)?);
         let background = if settings.background_thread { Some(Background::start(&logged)?) } else { None };
         Ok(Self { _background: background, kept: Kept::Logged(logged), _lock: held })
@@ -320,7 +334,7 @@ impl Store {
 
     /// What is durable now, and stays readable for as long as the answer lives; with `OsCow` there is no such thing, and each
     /// call sees the newest. What it keeps from being used again is given back when it ends: with `Shadow` the file grows
-    /// meanwhile, with `UserCow` the log does.
+    /// meanwhile, with `UserCow` and `MappedLog` the log does.
     pub fn snapshot(&self) -> Snapshot<'_> {
         let (commit, root) = match &self.kept {
             Kept::Shadow(store) => {
@@ -387,7 +401,7 @@ impl Store {
     pub fn verify(&self) -> Result<Verified> {
         let (state, records) = match &self.kept {
             Kept::Shadow(store) => store.books(),
-            Kept::Logged(store) => store.books(),
+            Kept::Logged(store) => store.check_places().map(|()| store.books())?,
         };
         let snapshot = self.snapshot();
         self.look(snapshot.commit, |view| verify::walk(view, state, &records))

@@ -43,11 +43,12 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nofault_io::disk::{Disk, QueueOptions};
+use rustc_hash::FxHashMap;
 
 pub(crate) use self::edits::Edits;
 pub(crate) use self::evict::CheckpointPlace;
@@ -134,7 +135,7 @@ pub(crate) struct Books {
     pub(crate) space: Space,
     pub(crate) map: Map,
     /// Pages changed since the last checkpoint took them over, with their last change.
-    pub(crate) changed: HashMap<PageId, CommitSeq>,
+    pub(crate) changed: FxHashMap<PageId, CommitSeq>,
     ids: page_ids::PageIds,
 }
 
@@ -169,7 +170,7 @@ impl Pager {
     /// # Errors
     /// `InvalidCall` when the cache is too small, `NoSpace` without memory, or what the disk says to opening queues.
     pub(crate) fn new(
-        disk: &dyn Disk,
+        disk: &Arc<dyn Disk>,
         options: &PagerOptions,
         map: Map,
         space: Space,
@@ -199,20 +200,19 @@ impl Pager {
         let registered = vec![frames.region().clone(), scratch.region().clone()];
         let queue =
             QueueOptions { registered, depth_max: options.reads_in_flight_max.max(1), ..QueueOptions::default() };
-        let open = |options: &QueueOptions| {
-            disk.queue(options).map_err(|error| Error::from_io("open a queue of the data file", error))
-        };
+        let writes = disk.queue(&QueueOptions::default());
+        let writes = writes.map_err(|error| Error::from_io("open a queue of the data file", error))?;
         let core = Core {
             file_id: options.file_id,
             table,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            books: Mutex::new(Books { space, map, changed: HashMap::new(), ids }),
+            books: Mutex::new(Books { space, map, changed: FxHashMap::default(), ids }),
             registry: Mutex::new(Registry::new(commit)),
             visible: AtomicU64::new(commit.0),
             ripe: Mutex::default(),
             full: Mutex::default(),
-            lane: lane::Lane::new(open(&queue)?, scratch)?,
-            writer: Mutex::new(write::WriteLane::new(open(&QueueOptions::default())?, disk)?),
+            lane: lane::Lane::new(disk, &queue, scratch)?,
+            writer: Mutex::new(write::WriteLane::new(writes, &**disk)?),
             clock: Mutex::new(0),
             nursery: nursery::Nursery::new(frames.count()),
             keeper: keeper::Signal::new(),

@@ -96,7 +96,7 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, file_i
     };
     let space = Pager::new_space(settings.page_bytes, FILE_BYTES_MAX);
     let pager =
-        Pager::new(&*disk, &pager_options(settings, &superblock), Map::new(settings.page_bytes), space, CommitSeq(0))?;
+        Pager::new(&disk, &pager_options(settings, &superblock), Map::new(settings.page_bytes), space, CommitSeq(0))?;
     txn::create_catalog(&pager)?;
     Checkpointer::new(pager, log, superblock).checkpoint()?;
     // Both files are whole and durable; now their names, and then the one that makes them a database.
@@ -133,7 +133,7 @@ pub(crate) fn open(directory: &Arc<dyn Directory>, settings: &Settings) -> Resul
     let map = reader.page_table(&superblock, &mut space)?;
     drop(reader);
     refuse_small_cache(settings, superblock.page_bytes as usize, &map)?;
-    let pager = Pager::new(&*disk, &pager_options(settings, &superblock), map, space, superblock.commit)?;
+    let pager = Pager::new(&disk, &pager_options(settings, &superblock), map, space, superblock.commit)?;
     let log_disk = open_file(LOG)?;
     let options = log_options(settings, superblock.file_id, superblock.segment_bytes);
     let anchor = Anchor {

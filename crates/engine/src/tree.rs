@@ -96,18 +96,15 @@ pub(crate) enum Direction {
     Reverse,
 }
 
-/// How many of the leaves to come are looked into, if they are in memory, for pages of values.
-const LEAVES_LOOKED_INTO: usize = 4;
-
 /// Entries of one leaf, copied out, in the order of the scan.
 #[derive(Debug, Default)]
 pub(crate) struct Chunk {
     bytes: Vec<u8>,
     entries: Vec<ChunkEntry>,
-    /// Pages that the scan will come to next, nearest first.
+    /// Leaves that the scan will come to next, nearest first; behind them perhaps an inner page that leads to more.
     pub(crate) ahead: Vec<PageId>,
-    /// How many of these, at the beginning, hold values of the leaf itself.
-    pub(crate) own: usize,
+    /// Pages with values of the leaf itself, where one of them is missing.
+    pub(crate) own: Vec<PageId>,
     /// How many of those the caller can wait for together.
     pub(crate) own_max: usize,
 }
@@ -136,35 +133,17 @@ impl Chunk {
         (&self.bytes[entry.start..entry.key_end], held)
     }
 
-    /// Names the pages of values that a leaf refers to, if it is in memory and refers to any.
-    fn look_into<P: Pages>(&mut self, pages: &P, leaf: PageId, direction: Direction) {
-        let Ok(page) = pages.page(leaf) else { return };
-        let Ok(node) = Node::open(leaf, &page) else { return };
-        let is_packed = |index: usize| matches!(node.cell(index), Ok(Cell::Packed(_)));
-        if node.level() != 0 || node.count() == 0 || !(is_packed(0) || is_packed(node.count() - 1)) {
-            return;
-        }
-        match direction {
-            Direction::Forward => name_values(&node, 0..node.count(), &mut self.ahead),
-            Direction::Reverse => name_values(&node, (0..node.count()).rev(), &mut self.ahead),
-        }
-    }
-
-    /// After an entry could not be added: the pages of values that the leaf refers to come before everything else. Whether the
-    /// scan should wait for them, rather than give out what it has.
+    /// After an entry could not be added: names the pages of values that the leaf refers to. Whether the scan should wait for
+    /// them, rather than give out what it has.
     fn lacks_values(&mut self, node: &Node<'_>, indexes: impl Iterator<Item = usize>) -> bool {
-        let mut own = Vec::new();
-        name_values(node, indexes, &mut own);
-        self.own = own.len();
-        own.append(&mut self.ahead);
-        self.ahead = own;
-        self.own <= self.own_max
+        name_values(node, indexes, &mut self.own);
+        self.own.len() <= self.own_max
     }
 
     fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
-        self.own = 0;
+        self.own.clear();
         self.ahead.clear();
     }
 
@@ -226,7 +205,7 @@ impl Tree {
     }
 
     /// Copies entries of `range` from the leaf where a scan in `direction` begins, at most `entries_max` (at least 1), into
-    /// `chunk`, and names up to `ahead_max` pages that come after. Answers the rest of the range, or `None` at its end.
+    /// `chunk`, and names up to `ahead_max` leaves that come after. Answers the rest of the range, or `None` at its end.
     pub(crate) fn scan<P: Pages>(
         &self,
         pages: &P,
@@ -255,30 +234,53 @@ impl Tree {
                 Direction::Forward => node.child_index(&range.start)?,
                 Direction::Reverse => node.child_index_below(range.end.as_deref())?,
             };
-            let next = |step: usize| match direction {
-                Direction::Forward => Some(index + step).filter(|at| *at <= node.count()),
-                Direction::Reverse => index.checked_sub(step),
-            };
             if node.level() == 1 {
-                for (distance, at) in (1..=ahead_max).map_while(next).enumerate() {
-                    let leaf = node.child(at)?;
-                    chunk.ahead.push(leaf);
-                    if distance < LEAVES_LOOKED_INTO {
-                        chunk.look_into(pages, leaf, direction);
-                    }
-                    if chunk.ahead.len() >= ahead_max {
-                        break;
+                name_children(&node, Some(index), direction, ahead_max, &mut chunk.ahead);
+                if let Some(cousin) = cousin
+                    && chunk.ahead.len() < ahead_max
+                {
+                    match pages.page(cousin) {
+                        Ok(page) => {
+                            let parent = self.open(cousin, &page, Some(1))?;
+                            name_children(&parent, None, direction, ahead_max, &mut chunk.ahead);
+                        }
+                        Err(_) => chunk.ahead.push(cousin),
                     }
                 }
-                if chunk.ahead.len() < ahead_max {
-                    chunk.ahead.extend(cousin);
-                }
-            } else if let Some(at) = next(1) {
-                // The neighbour of the parent, which the scan needs when the parent is used up.
-                cousin = Some(node.child(at)?);
+            } else {
+                let next = match direction {
+                    Direction::Forward => Some(index + 1).filter(|at| *at <= node.count()),
+                    Direction::Reverse => index.checked_sub(1),
+                };
+                // The neighbour of the parent, where that is one level down: the scan needs it when the parent is used up.
+                cousin = match next {
+                    Some(at) if node.level() == 2 => Some(node.child(at)?),
+                    _ => None,
+                };
             }
             (id, level) = (node.child(index)?, Some(node.level() - 1));
         }
+    }
+
+    /// Names the pages of values that a leaf refers to, in the order of the scan. False when it is not in memory.
+    pub(crate) fn name_values<P: Pages>(
+        &self,
+        pages: &P,
+        leaf: PageId,
+        direction: Direction,
+        into: &mut Vec<PageId>,
+    ) -> bool {
+        let Ok(page) = pages.page(leaf) else { return false };
+        // A node that cannot be read is for the scan itself to report, should it come so far.
+        let Ok(node) = self.open(leaf, &page, Some(0)) else { return false };
+        let is_packed = |index: usize| matches!(node.cell(index), Ok(Cell::Packed(_)));
+        if node.count() > 0 && (is_packed(0) || is_packed(node.count() - 1)) {
+            match direction {
+                Direction::Forward => name_values(&node, 0..node.count(), into),
+                Direction::Reverse => name_values(&node, (0..node.count()).rev(), into),
+            }
+        }
+        true
     }
 
     /// Opens a node of this tree that a parent of the level above led to.
@@ -303,6 +305,21 @@ impl Tree {
                 node.corrupt(format_args!("is a node of table {table}; the root of table {} belongs here", self.table))
             }
         }
+    }
+}
+
+/// Names the children of an inner node from the one after `index` on (all without), nearest first, until `into` has `most`.
+fn name_children(node: &Node<'_>, index: Option<usize>, direction: Direction, most: usize, into: &mut Vec<PageId>) {
+    let mut name = |at: usize| match node.child(at) {
+        Ok(child) if into.len() < most => {
+            into.push(child);
+            true
+        }
+        _ => false,
+    };
+    match direction {
+        Direction::Forward => drop((index.map_or(0, |index| index + 1)..=node.count()).all(&mut name)),
+        Direction::Reverse => drop((0..index.unwrap_or(node.count() + 1)).rev().all(&mut name)),
     }
 }
 

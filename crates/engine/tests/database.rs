@@ -259,6 +259,35 @@ fn many_commits_replayed_together_leave_what_the_youngest_said_of_each_key() {
 }
 
 #[test]
+fn a_value_is_shown_where_it_lies_whatever_its_length() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("db");
+    let long = vec![9u8; 1 << 20];
+    {
+        let db = Db::create(&path, &modest()).unwrap();
+        let table = db.create_table("t").unwrap();
+        // Values of middling size: packed into pages of their own.
+        table.bulk_load((0..500u32).map(|number| (number.to_be_bytes(), vec![number as u8; 1000]))).unwrap();
+        table.put("short", "value").unwrap();
+        table.put("long", &long).unwrap();
+    }
+    let db = Db::open(&path, &modest()).unwrap();
+    let table = db.table("t").unwrap();
+    let executor = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for _cold_then_warm in 0..2 {
+        assert_eq!(table.get_with("short", |value| value.map(<[u8]>::len)).unwrap(), Some(5));
+        assert!(table.get_with("long", |value| value == Some(&long)).unwrap());
+        assert!(table.get_with("none", |value| value.is_none()).unwrap());
+        for number in 0..500u32 {
+            let right = |value: Option<&[u8]>| value == Some(&[number as u8; 1000]);
+            assert!(table.get_with(number.to_be_bytes(), right).unwrap());
+            let asynchronous: &nofault::Table = table.as_ref();
+            assert!(executor.block_on(asynchronous.get_with(number.to_be_bytes(), right)).unwrap());
+        }
+    }
+}
+
+#[test]
 fn opening_and_creating_say_what_to_do_instead() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("db");

@@ -45,6 +45,29 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// `Unsupported`, `NoPermission` or `NoSpace` when the kernel refuses a ring or its registrations; the message says
     /// which and what to do.
     fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>>;
+
+    /// Carries one operation out while the calling thread waits: for who has nothing else to do meanwhile and wants no other
+    /// thread or ring in between. On files and devices one system call; elsewhere a queue of its own for one operation.
+    ///
+    /// What goes wrong with the operation is in its completion.
+    ///
+    /// # Errors
+    /// When a queue fails with the operation in flight: its memory then stays with the kernel for as long as that needs it, and
+    /// is freed.
+    fn perform(&self, op: Op) -> Result<Completion> {
+        perform_on_a_queue(self, op)
+    }
+}
+
+/// [`Disk::perform`] where there is nothing shorter.
+pub(crate) fn perform_on_a_queue<D: Disk + ?Sized>(disk: &D, op: Op) -> Result<Completion> {
+    let mut queue = match disk.queue(&QueueOptions { depth_max: 1, ..QueueOptions::default() }) {
+        Ok(queue) => queue,
+        Err(error) => return Ok(Completion { op, result: Err(error) }),
+    };
+    let mut done = Vec::with_capacity(1);
+    queue.run(op, &mut done)?;
+    Ok(done.remove(0))
 }
 
 /// Submission and completion of operations on one disk, for one owner.

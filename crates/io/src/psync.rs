@@ -21,7 +21,7 @@ use crate::completion::{Completion, Op};
 use crate::disk::{Disk, DiskInfo, FileOptions, Queue, QueueOptions, Refused, describe_op};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::DiskFile;
-use crate::transfer::{Transfer, perform};
+use crate::transfer::{self, Transfer};
 
 /// Stack of a worker: it calls the kernel and nothing deep.
 const STACK_BYTES: usize = 128 << 10;
@@ -82,6 +82,10 @@ impl Disk for PsyncDisk {
             in_flight: 0,
             depth_max: options.depth_max,
         }))
+    }
+
+    fn perform(&self, op: Op) -> Result<Completion> {
+        Ok(transfer::perform(op, &self.pool.shared.file))
     }
 }
 
@@ -191,7 +195,7 @@ impl PoolShared {
 
     fn finish(&self, job: Job) {
         let Job { transfer, done } = job;
-        done.arrive(transfer.perform(&self.file));
+        done.arrive(transfer.carry_out(&self.file));
     }
 }
 
@@ -281,11 +285,6 @@ impl Queue for PsyncQueue {
         }
         self.in_flight -= list.len();
         into.append(&mut list);
-        Ok(())
-    }
-
-    fn run(&mut self, op: Op, into: &mut Vec<Completion>) -> Result<()> {
-        into.push(perform(op, &self.pool.shared.file));
         Ok(())
     }
 

@@ -26,7 +26,7 @@ use rustix::event::{PollFd, PollFlags, epoll, poll};
 
 use crate::aligned::{IoBuf, StableBytes};
 use crate::completion::{Completion, Op, OpKind, WriteData};
-use crate::disk::{Disk, DiskInfo, Queue, QueueOptions, Refused, check_op, describe_op};
+use crate::disk::{Disk, DiskInfo, Queue, QueueOptions, Refused, check_op, describe_op, perform_on_a_queue};
 use crate::error::{Error, ErrorKind, Result};
 pub use directory::StripedDirectory;
 
@@ -116,6 +116,18 @@ impl Disk for StripedDisk {
             done: Vec::new(),
             ready: OnceLock::new(),
         }))
+    }
+
+    /// Within one stripe as the disk under it does; over several, on a queue.
+    fn perform(&self, op: Op) -> Result<Completion> {
+        let Op { token, offset_bytes, kind } = op;
+        let mut pieces = self.layout.pieces(offset_bytes, kind.len_bytes());
+        let (Some(Piece { child, offset, .. }), None) = (pieces.next(), pieces.next()) else {
+            return perform_on_a_queue(self, Op { token, offset_bytes, kind });
+        };
+        let Completion { op, result } = self.children[child].perform(Op::new(token, offset, kind))?;
+        let result = result.map_err(|error| name_child(error, child, "use"));
+        Ok(Completion { op: Op { offset_bytes, ..op }, result })
     }
 }
 

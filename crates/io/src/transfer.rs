@@ -1,8 +1,7 @@
 //! One operation on its way through a real disk: which bytes are still to move, and what a system call's answer means.
 //!
-//! Who drives asks it for the next piece, hands the piece to the kernel and gives it the answer; so short transfers,
-//! interruptions, errno's sign and the end of the file are understood in one place. The plain system calls are here too: both
-//! drivers make them, the pool on its threads, and both on the thread of a caller who waits for one operation.
+//! A ring asks it for the next piece, hands the piece to the kernel and gives it the answer; `carry_out` does the same with system
+//! calls. So short transfers, interruptions, errno's sign and the end of the file are understood in one place.
 //!
 //! Kept true by: the memory of a piece is owned by the operation inside, which leaves only through [`Transfer::into_op`].
 
@@ -165,6 +164,72 @@ impl Transfer {
         Step::Again
     }
 
+    /// Carries it out on this thread, by system calls.
+    pub(crate) fn carry_out(mut self, file: &DiskFile) -> Completion {
+        let result = loop {
+            let answer = self.call(file);
+            if let Step::Done(result) = self.answered(answer, file) {
+                break result;
+            }
+        };
+        Completion { op: self.into_op(), result }
+    }
+
+    /// Asks the kernel for the next piece: bytes moved, or a negative errno.
+    fn call(&self, file: &DiskFile) -> i64 {
+        let fd = file.as_raw_fd();
+        let offset = self.offset_bytes() as libc::off_t;
+        let moved = match self.piece() {
+            // SAFETY: the memory belongs to the operation inside `self`, which outlives the call.
+            Piece::Read { start, len_bytes } => unsafe { libc::pread(fd, start.cast(), len_bytes as usize, offset) },
+            Piece::Write { start, len_bytes, durable: false } => {
+                // SAFETY: as above.
+                unsafe { libc::pwrite(fd, start.cast(), len_bytes as usize, offset) }
+            }
+            Piece::Write { start, len_bytes, durable: true } => {
+                let range = iovec(start.cast_mut(), len_bytes as usize);
+                return self.write_gather(std::slice::from_ref(&range), file, true);
+            }
+            Piece::WriteGather { iovecs, durable } => return self.write_gather(iovecs, file, durable),
+            Piece::Sync => return answer_of(rustix::fs::fdatasync(file)),
+            Piece::Allocate { .. } if file.is_block_device() => return 0,
+            Piece::Allocate { len_bytes } => {
+                let mode = rustix::fs::FallocateFlags::empty();
+                return answer_of(rustix::fs::fallocate(file, mode, offset as u64, len_bytes));
+            }
+        };
+        if moved < 0 { -i64::from(last_errno()) } else { moved as i64 }
+    }
+
+    /// Writes some of the ranges of this operation, at most 1024.
+    fn write_gather(&self, iovecs: &[libc::iovec], file: &DiskFile, durable: bool) -> i64 {
+        let fd = file.as_raw_fd();
+        let offset = self.offset_bytes() as libc::off_t;
+        let flags = if durable { libc::RWF_DSYNC } else { 0 };
+        // SAFETY: the ranges belong to the operation inside `self`, which outlives the call; there are at most 1024.
+        let moved = unsafe { libc::pwritev2(fd, iovecs.as_ptr(), iovecs.len() as libc::c_int, offset, flags) };
+        if moved >= 0 {
+            return moved as i64;
+        }
+        let errno = last_errno();
+        if !matches!(errno, libc::EOPNOTSUPP | libc::ENOSYS) {
+            return -i64::from(errno);
+        }
+        // Kernels before 4.7, and those who imitate one, know no flags here: the same in two calls.
+        // SAFETY: as above.
+        let moved = unsafe { libc::pwritev(fd, iovecs.as_ptr(), iovecs.len() as libc::c_int, offset) };
+        if moved < 0 {
+            return -i64::from(last_errno());
+        }
+        if !durable {
+            return moved as i64;
+        }
+        match answer_of(rustix::fs::fdatasync(file)) {
+            0 => moved as i64,
+            failed => failed,
+        }
+    }
+
     fn failed(&self, errno: i32, file: &DiskFile) -> Error {
         let error = file.at_path(Error::from_errno(describe_op(&self.op), errno));
         match (errno, &self.op.kind) {
@@ -183,78 +248,11 @@ impl Transfer {
     }
 }
 
-/// Carries out an operation by system calls on this thread. One that cannot be accepted comes back with the reason.
+/// Carries an operation out on this thread, by system calls, if `file` accepts it.
 pub(crate) fn perform(op: Op, file: &DiskFile) -> Completion {
     match file.accept(&op) {
-        Ok(()) => Transfer::new(op).perform(file),
+        Ok(()) => Transfer::new(op).carry_out(file),
         Err(error) => Completion { op, result: Err(error) },
-    }
-}
-
-impl Transfer {
-    /// Carries it out by system calls on this thread.
-    pub(crate) fn perform(mut self, file: &DiskFile) -> Completion {
-        let result = loop {
-            let answer = self.call(file);
-            if let Step::Done(result) = self.answered(answer, file) {
-                break result;
-            }
-        };
-        Completion { op: self.into_op(), result }
-    }
-
-    /// Asks the kernel for the next piece: bytes moved, or a negative errno.
-    fn call(&self, file: &DiskFile) -> i64 {
-        let fd = file.as_raw_fd();
-        let offset = self.offset_bytes() as libc::off_t;
-        let moved = match self.piece() {
-            // SAFETY: the memory belongs to the operation inside, which outlives the call.
-            Piece::Read { start, len_bytes } => unsafe { libc::pread(fd, start.cast(), len_bytes as usize, offset) },
-            Piece::Write { start, len_bytes, durable: false } => {
-                // SAFETY: as above.
-                unsafe { libc::pwrite(fd, start.cast(), len_bytes as usize, offset) }
-            }
-            Piece::Write { start, len_bytes, durable: true } => {
-                let range = libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len_bytes as usize };
-                return write_gather(file, std::slice::from_ref(&range), offset, true);
-            }
-            Piece::WriteGather { iovecs, durable } => return write_gather(file, iovecs, offset, durable),
-            Piece::Sync => return answer_of(rustix::fs::fdatasync(file)),
-            Piece::Allocate { .. } if file.is_block_device() => return 0,
-            Piece::Allocate { len_bytes } => {
-                let mode = rustix::fs::FallocateFlags::empty();
-                return answer_of(rustix::fs::fallocate(file, mode, offset as u64, len_bytes));
-            }
-        };
-        if moved < 0 { -i64::from(last_errno()) } else { moved as i64 }
-    }
-}
-
-/// Writes ranges of memory that the caller's operation owns.
-fn write_gather(file: &DiskFile, iovecs: &[libc::iovec], offset: libc::off_t, durable: bool) -> i64 {
-    let fd = file.as_raw_fd();
-    let flags = if durable { libc::RWF_DSYNC } else { 0 };
-    // SAFETY: the ranges belong to the operation being finished, which outlives the call; there are at most 1024.
-    let moved = unsafe { libc::pwritev2(fd, iovecs.as_ptr(), iovecs.len() as libc::c_int, offset, flags) };
-    if moved >= 0 {
-        return moved as i64;
-    }
-    let errno = last_errno();
-    if !matches!(errno, libc::EOPNOTSUPP | libc::ENOSYS) {
-        return -i64::from(errno);
-    }
-    // Kernels before 4.7, and those who imitate one, know no flags here: the same in two calls.
-    // SAFETY: as above.
-    let moved = unsafe { libc::pwritev(fd, iovecs.as_ptr(), iovecs.len() as libc::c_int, offset) };
-    if moved < 0 {
-        return -i64::from(last_errno());
-    }
-    if !durable {
-        return moved as i64;
-    }
-    match answer_of(rustix::fs::fdatasync(file)) {
-        0 => moved as i64,
-        failed => failed,
     }
 }
 

@@ -13,9 +13,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use io_uring::{Builder, IoUring};
 
 pub use self::queue::UringQueue;
+use crate::completion::{Completion, Op};
 use crate::disk::{Disk, DiskInfo, FileOptions, Queue, QueueOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::DiskFile;
+use crate::transfer;
 
 /// Submission entries a ring is given at most; a deeper queue sends in several steps.
 const SUBMISSION_ENTRIES_MAX: usize = 4096;
@@ -130,6 +132,11 @@ impl Disk for UringDisk {
 
     fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>> {
         Ok(Box::new(self.queue_with(options, &UringOptions::default())?))
+    }
+
+    /// By a system call: a ring would cost as much, and gives nothing to one operation that somebody waits for.
+    fn perform(&self, op: Op) -> Result<Completion> {
+        Ok(transfer::perform(op, &self.file))
     }
 }
 

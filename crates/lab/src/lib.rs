@@ -3,6 +3,7 @@
 //! [`run`] does what a [`config`] says and leaves [`record`]s; everything else reads those.
 
 pub mod bench;
+mod child;
 pub mod claims;
 pub mod compare;
 pub mod config;

@@ -143,7 +143,7 @@ struct Page<'a> {
     machine_line: String,
     biases: &'a [String],
     /// What each bias is, without what follows from it.
-    bias_names: Vec<&'a str>,
+    bias_names: Vec<String>,
     verdict: Judged,
     claims: Vec<claims::Line>,
     claims_counted: String,
@@ -284,10 +284,12 @@ fn skips(id: ExperimentId, file: &RecordFile) -> Vec<(String, String)> {
     grouped
 }
 
-/// A sentence up to its first colon, semicolon or full stop.
-fn first_clause(sentence: &str) -> &str {
+/// The start of a sentence, up to its first colon, semicolon or full stop, with a capital.
+fn first_clause(sentence: &str) -> String {
     let end = [": ", "; ", ". "].iter().filter_map(|mark| sentence.find(mark)).min();
-    end.map_or(sentence.trim_end_matches('.'), |end| &sentence[..end])
+    let clause = end.map_or(sentence.trim_end_matches('.'), |end| &sentence[..end]);
+    let mut letters = clause.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
 fn preset(file: &RecordFile) -> String {

@@ -290,13 +290,13 @@ impl Store for Engine {
     }
 
     fn unequal(&self) -> &'static str {
-        "nofault: reads past the page cache, copies each value out, verifies every page it loads, write transactions are serializable"
+        "nofault: reads past the page cache, verifies every page it loads, write transactions are serializable"
     }
 }
 
 impl Reader for &Table {
     fn get(&mut self, key: &Key, look: LookAtValue<'_>) -> Result<()> {
-        look(Table::get(self, key)?.as_deref())
+        Table::get_with(self, key, look)?
     }
 
     fn scan(&mut self, from: &Key, count: usize, look: LookAtEntry<'_>) -> Result<usize> {

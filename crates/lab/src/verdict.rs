@@ -272,6 +272,16 @@ fn how_sure(records: &Records<'_>, advice: Advice, deciding: Side, found: &rules
     if !decisive.is_empty() && decisive.iter().all(|reason| !reason.at_home) {
         at_most(Sure::Little, "only the RAM-backed device decides, not the storage in question".into());
     }
+    // What would read explicitly is a pool, and not bare calls.
+    if advice == Advice::Explicit
+        && found.reasons.iter().any(|reason| reason.rule == rules::POOL && reason.side == Side::For)
+    {
+        at_most(
+            Sure::Fairly,
+            "the engine's own pool is slower than the map here: explicit I/O gains what bare calls gain only with a better one"
+                .into(),
+        );
+    }
     let cells: Vec<_> = records.summary.groups.iter().flat_map(|group| &group.good).collect();
     let noisy = cells.iter().filter(|cell| cell.outcome.warnings.iter().any(|text| text.contains(NOISY))).count();
     if noisy * 4 > cells.len() {

@@ -9,7 +9,7 @@ use crate::format::node::OverflowRef;
 use crate::format::{CommitSeq, PageId};
 use crate::pages::{Attempt, CommitLog, Missing, Pages, Snapshot, Store, Wait};
 use crate::tree::overflow::Reader;
-use crate::tree::{Found, Tree};
+use crate::tree::{self, Found, Tree};
 use crate::txn::{CATALOG, Commits, table_of};
 
 /// See the module.
@@ -67,6 +67,46 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     pub(crate) async fn get(&self, mode: Mode, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let looked = self.look(tree, key);
         self.get_after(mode, tree, key, looked).await
+    }
+
+    /// Shows the newest visible value of a key to `look`, which is taken out when it has been called. `None` when nothing
+    /// could be shown yet because the value is long.
+    pub(crate) fn show<R>(
+        &self,
+        tree: Tree,
+        key: &[u8],
+        look: &mut Option<impl FnOnce(Option<&[u8]>) -> R>,
+    ) -> Attempt<Option<R>> {
+        tree.get_with(&self.store.latest(), key, |held| {
+            let value = match held {
+                None => None,
+                Some(tree::Held::Here(value)) => Some(value),
+                Some(tree::Held::Overflow(_)) => return None,
+            };
+            look.take().map(|look| look(value))
+        })
+    }
+
+    /// Shows the newest visible value of a key to `look`, after a first try.
+    pub(crate) async fn show_after<R>(
+        &self,
+        mode: Mode,
+        tree: Tree,
+        key: &[u8],
+        mut look: Option<impl FnOnce(Option<&[u8]>) -> R>,
+        shown: Attempt<Option<R>>,
+    ) -> Result<R> {
+        let mut shown = Some(shown);
+        let again = || shown.take().unwrap_or_else(|| self.show(tree, key, &mut look));
+        let shown = attempt(&*self.store, &self.admission, mode, again).await;
+        if let Some(shown) = shown.map_err(|error| self.tables.explain(tree, error))? {
+            return Ok(shown);
+        }
+        let value = self.get_at(mode, &self.store.snapshot(), tree, key).await?;
+        match look {
+            Some(look) => Ok(look(value.as_deref())),
+            None => Err(Error::new(ErrorKind::Bug, "a value was shown and its answer lost")),
+        }
     }
 
     /// The newest visible value of a key, after a first look.

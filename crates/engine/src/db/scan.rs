@@ -31,11 +31,63 @@ pub(crate) struct Scan<S: Store, L: CommitLog> {
     given: usize,
     /// The next long values of `chunk`, read already.
     long: VecDeque<Vec<u8>>,
-    /// How many leaves ahead to ask for, and at most.
+    /// How many pages ahead to ask for.
     distance: usize,
-    distance_max: usize,
-    /// The leaf farthest ahead that was asked for.
-    asked: Option<PageId>,
+    /// How many leaves ahead to ask for at most.
+    leaves_max: usize,
+    asked: Asked,
+}
+
+/// How far ahead of a scan pages were asked for.
+#[derive(Debug)]
+struct Asked {
+    /// The farthest leaf.
+    leaf: Option<PageId>,
+    /// The farthest leaf whose pages of values were asked for.
+    values_of: Option<PageId>,
+    /// Pages that one leaf takes: itself and those with its values.
+    pages_a_leaf: usize,
+}
+
+impl Asked {
+    /// Adds what is to be asked for now to `pages`, given the leaves to come: up to `distance` pages ahead, and no leaf farther
+    /// than `leaves_max`. Only once half of what was asked for before is used up, so that reads are few and large.
+    ///
+    /// Pages of values are known only when their leaf is there, so leaves are asked for twice as far ahead.
+    fn next(
+        &mut self,
+        leaves: &[PageId],
+        distance: usize,
+        leaves_max: usize,
+        mut name_values: impl FnMut(PageId, &mut Vec<PageId>) -> bool,
+    ) -> Vec<PageId> {
+        let mut pages = Vec::new();
+        let done = |farthest: Option<PageId>| {
+            farthest.and_then(|farthest| leaves.iter().position(|leaf| *leaf == farthest)).map_or(0, |at| at + 1)
+        };
+        let mut span = distance.div_ceil(self.pages_a_leaf).min(leaves_max);
+        if self.pages_a_leaf > 1 {
+            let from = done(self.values_of);
+            if from * 2 <= span {
+                for leaf in leaves.iter().take(span).skip(from) {
+                    let before = pages.len();
+                    if !name_values(*leaf, &mut pages) {
+                        break;
+                    }
+                    self.values_of = Some(*leaf);
+                    self.pages_a_leaf = pages.len() - before + 1;
+                }
+            }
+            span = (span * 2).min(leaves_max);
+        }
+        let from = done(self.leaf);
+        let upto = leaves.len().min(span);
+        if from * 2 <= span && from < upto {
+            pages.extend(&leaves[from..upto]);
+            self.leaf = leaves[..upto].last().copied();
+        }
+        pages
+    }
 }
 
 impl<S: Store, L: CommitLog> Scan<S, L> {
@@ -58,8 +110,8 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
             given: 0,
             long: VecDeque::new(),
             distance: 0,
-            distance_max: usize::MAX,
-            asked: None,
+            leaves_max: usize::MAX,
+            asked: Asked { leaf: None, values_of: None, pages_a_leaf: 1 },
         }
     }
 
@@ -70,7 +122,7 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
 
     /// Never asks for more than so many leaves ahead.
     pub(crate) fn set_read_ahead_max(&mut self, leaves: usize) {
-        self.distance_max = leaves;
+        self.leaves_max = leaves;
     }
 
     /// The next entry.
@@ -116,29 +168,32 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         let Some(range) = &self.rest else { return Ok(false) };
         self.usable = 0;
         self.given = 0;
-        let Self { core, snapshot, tree, chunk, asked, distance, distance_max, direction, .. } = self;
-        let window = core.admission.window();
-        let (mut attempts, far) = (0, window.min(*distance_max));
+        let Self { core, snapshot, tree, chunk, asked, distance, leaves_max, direction, .. } = self;
+        let (window, far) = (core.admission.window(), core.admission.ahead_max());
+        let at = snapshot.seq();
+        let mut attempts = 0;
         chunk.own_max = window;
         let mut held = HeldPages::default();
         let rest = loop {
             attempts += 1;
-            let ahead_max = (*distance * 2).max(2).min(far);
+            let ahead_max = (*distance * 2).max(2).min(*leaves_max);
             let looked = tree.scan(&core.store.view(snapshot), range, *direction, usize::MAX, ahead_max, chunk);
             let wait = match looked {
                 Ok(rest) => break rest,
                 Err(wait) => wait,
             };
-            let (own, later) = chunk.ahead.split_at(chunk.own);
             let mut waits = vec![wait];
             if matches!(waits[0], Wait::Miss(_)) {
-                // The leaves after it go out in the same submission.
-                ask_ahead(core, snapshot, later, (*distance).max(1).min(far), asked);
-                let at = snapshot.seq();
-                if !own.is_empty() {
+                if !chunk.own.is_empty() {
                     // All that the leaf needs together.
-                    waits = own.iter().take(window).map(|page| Wait::Miss(Missing { page: *page, at })).collect();
+                    waits = chunk.own.iter().take(window).map(|page| Wait::Miss(Missing { page: *page, at })).collect();
+                    asked.pages_a_leaf = asked.pages_a_leaf.max(chunk.own.len() + 1);
                 }
+                // What comes after it goes out in the same submission.
+                let view = core.store.view(snapshot);
+                let name = |leaf, into: &mut Vec<PageId>| tree.name_values(&view, leaf, *direction, into);
+                let pages = asked.next(&chunk.ahead, (*distance).max(1), *leaves_max, name);
+                core.prefetch(&pages, at);
             }
             let loaded = load(&*core.store, &core.admission, mode, &mut held, &waits).await;
             loaded.map_err(|error| core.tables.explain(*tree, error))?;
@@ -147,28 +202,19 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         if attempts == 1 {
             breathe(mode).await;
         }
-        self.distance =
-            if attempts > 1 { (self.distance * 2).max(2).min(far) } else { self.distance.saturating_sub(1) };
-        ask_ahead(&self.core, &self.snapshot, &self.chunk.ahead, self.distance, &mut self.asked);
+        *distance = if attempts > 1 { (*distance * 2).clamp(2, far) } else { distance.saturating_sub(1) };
+        let pages = {
+            let view = core.store.view(snapshot);
+            let name = |leaf, into: &mut Vec<PageId>| tree.name_values(&view, leaf, *direction, into);
+            asked.next(&chunk.ahead, *distance, *leaves_max, name)
+        };
+        if !pages.is_empty() {
+            core.prefetch(&pages, at);
+            // At the device while the caller looks at this leaf.
+            core.store.submit();
+        }
         self.rest = rest;
         self.usable = self.chunk.len();
         Ok(true)
     }
-}
-
-/// Asks for the leaves up to `distance` ahead that were not asked for yet, once half of those that were are used up.
-fn ask_ahead<S: Store, L: CommitLog>(
-    core: &Core<S, L>,
-    snapshot: &S::Snapshot,
-    ahead: &[PageId],
-    distance: usize,
-    asked: &mut Option<PageId>,
-) {
-    let still_coming = asked.and_then(|asked| ahead.iter().position(|page| *page == asked)).map_or(0, |at| at + 1);
-    let upto = ahead.len().min(distance);
-    if still_coming * 2 > distance || still_coming >= upto {
-        return;
-    }
-    core.prefetch(&ahead[still_coming..upto], snapshot.seq());
-    *asked = ahead.get(upto - 1).copied();
 }

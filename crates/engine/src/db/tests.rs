@@ -72,7 +72,7 @@ fn new_pager(hardship: Hardship) -> Pager {
         reads_in_flight_max: 128,
     };
     let space = Pager::new_space(hardship.page_bytes, 1 << 30);
-    Pager::new(&*disk, &options, Map::new(hardship.page_bytes), space, CommitSeq(0)).unwrap()
+    Pager::new(&disk, &options, Map::new(hardship.page_bytes), space, CommitSeq(0)).unwrap()
 }
 
 fn core_over<S: Store>(store: S, hardship: Hardship) -> TestCore<S> {

@@ -27,6 +27,8 @@ const ATTEMPTS_MAX: usize = 10_000;
 /// Pages that one operation may ask for at a time, where the pool is large enough: more than are under way at the device, so
 /// that a large batch keeps it busy from its first read to its last.
 const WINDOW_MAX: usize = 512;
+/// Pages that a scan may ask for before it needs them: they are not pinned, only on their way.
+const AHEAD_MAX: usize = 2048;
 /// Operations that may end without waiting before a task lets others run.
 const HITS_BEFORE_YIELD: u32 = 128;
 
@@ -55,6 +57,11 @@ impl Admission {
     /// Most pages that one operation may ask for at a time.
     pub(crate) fn window(&self) -> usize {
         (self.pins.permits() / 2).clamp(1, WINDOW_MAX)
+    }
+
+    /// Most pages that one scan asks for ahead of its need: a small part of the pool.
+    pub(crate) fn ahead_max(&self) -> usize {
+        (self.pins.permits() / 8).clamp(2, AHEAD_MAX)
     }
 }
 

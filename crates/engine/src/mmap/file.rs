@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nofault_io::mapped::{Advice, MappedFile, Protection};
 
 use super::meta::{META_PAGES, Meta};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::PAGE_BYTES_MAX;
 
 /// A file open for reading and writing through the page cache, and once more for writes that are durable when they return.
@@ -66,6 +66,21 @@ impl DataFile {
     pub(super) fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<()> {
         self.note_written(bytes.len());
         self.file.write_all_at(bytes, offset_bytes).map_err(|error| failed("write pages", &self.path, &error))
+    }
+
+    /// Reads through the page cache.
+    ///
+    /// # Errors
+    /// `Corrupt` when the file ends before.
+    pub(super) fn read_at(&self, bytes: &mut [u8], offset_bytes: u64) -> Result<()> {
+        self.file.read_exact_at(bytes, offset_bytes).map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => {
+                let what =
+                    format!("the mapped file {} ends before byte {offset_bytes}: truncated", self.path.display());
+                Error::new(ErrorKind::Corrupt, what)
+            }
+            _ => failed("read pages", &self.path, &error),
+        })
     }
 
     /// Waits until everything written is durable.

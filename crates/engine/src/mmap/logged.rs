@@ -1,4 +1,4 @@
-//! The two protocols with a log: a commit is a record in the log, and its pages reach the file afterwards, in place.
+//! The protocols with a log: a commit is a record in the log, and its pages reach the file afterwards.
 //!
 //! | | `user_cow` | `os_cow` |
 //! |---|---|---|
@@ -7,17 +7,20 @@
 //! | a durable commit reaches the file by | stores into the shared map, or `pwrite` | stores into a second, shared map |
 //! | what piles up | versions, until no reader needs what the map has | private pages, until the map drops them all |
 //!
+//! `mapped_log` is `user_cow` written back by calls, but for one thing: pages reach the file in places that nobody uses (`placed`),
+//! never in their old ones, and a checkpoint switches to the table that leads there.
+//!
 //! Kept true by:
 //! 1. A version goes into the file only when its commit is durable in the log, and every reader finds it or a newer one beside
 //!    the map: until it is there completely it stays among the versions.
 //! 2. A checkpoint at commit C: everything up to C is in the file and synced, then the meta page names the place in the log.
-//!    Records are replayed from there as byte runs, which makes torn pages whole (`record`).
+//!    Records are replayed from there as byte runs, which makes torn pages whole (`record`); where pages move they are whole anyway.
 //! 3. The private map drops its copies only while commits wait, and after every committed page was applied: what it shows
 //!    afterwards is what the file has.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -26,6 +29,7 @@ use nofault_io::mapped::{MappedFile, SyncMode};
 use super::file::DataFile;
 use super::free::{self, FreePages, RecordChanges, Records};
 use super::meta::{Meta, State};
+use super::placed::Placed;
 use super::versions::{NEWEST, Versions};
 use super::workspace::{Shape, View, Workspace};
 use super::{Batch, apply_batch, guarded, lock, record};
@@ -56,6 +60,8 @@ pub(super) struct Logged {
     shared: MappedFile,
     /// Whether versions reach the file by stores into `shared`.
     through_map: bool,
+    /// Where pages lie, if they move.
+    placed: Option<Placed>,
     private: Option<RwLock<MappedFile>>,
     private_pages_max: usize,
     pub(super) log: Log,
@@ -115,6 +121,7 @@ pub(super) struct Parts {
     pub(super) shared: MappedFile,
     pub(super) through_map: bool,
     pub(super) private: Option<MappedFile>,
+    pub(super) placed: Option<Placed>,
     pub(super) private_bytes_max: u64,
     pub(super) log: Log,
     pub(super) meta: Meta,
@@ -123,8 +130,9 @@ pub(super) struct Parts {
 impl Logged {
     /// `state` and `commit` are those of the newest record, which the file already has.
     pub(super) fn open(parts: Parts, commit: CommitSeq, state: State) -> Result<Self> {
-        let Parts { shape, data, shared, through_map, private, private_bytes_max, log, meta } = parts;
-        let records = guarded(&shared, || free::load(&View { shape, map: &shared, versions: None }, state))?;
+        let Parts { shape, data, shared, through_map, private, placed, private_bytes_max, log, meta } = parts;
+        let view = View { shape, map: &shared, versions: None, placed: placed.as_ref() };
+        let records = guarded(&shared, || free::load(&view, state))?;
         let visible = Arc::new(AtomicU64::new(commit.0));
         let seen = Arc::clone(&visible);
         log.set_hook(Box::new(move |durable| {
@@ -136,6 +144,7 @@ impl Logged {
             data,
             shared,
             through_map,
+            placed,
             private: private.map(RwLock::new),
             private_pages_max: usize::try_from(private_bytes_max / shape.page_bytes as u64)
                 .unwrap_or(usize::MAX)
@@ -191,14 +200,19 @@ impl Logged {
         match &self.private {
             Some(private) => {
                 let map = private.read().unwrap_or_else(PoisonError::into_inner);
-                guarded(&map, || look(&View { shape: self.shape, map: &map, versions: None }))
+                guarded(&map, || look(&View { shape: self.shape, map: &map, versions: None, placed: None }))
             }
             None => guarded(&self.shared, || look(&self.view(at))),
         }
     }
 
     fn view(&self, at: CommitSeq) -> View<'_> {
-        View { shape: self.shape, map: &self.shared, versions: Some((&self.versions, at)) }
+        View {
+            shape: self.shape,
+            map: &self.shared,
+            versions: Some((&self.versions, at)),
+            placed: self.placed.as_ref(),
+        }
     }
 
     /// Makes a batch durable.
@@ -380,14 +394,20 @@ impl Logged {
 
     /// Brings versions of durable commits to the file. Answers the commit up to which it has everything.
     fn apply(&self) -> Result<CommitSeq> {
-        let _one = lock(&self.applying);
+        self.apply_in(&lock(&self.applying))
+    }
+
+    fn apply_in(&self, _one: &MutexGuard<'_, ()>) -> Result<CommitSeq> {
         let limit = {
             let readers = lock(&self.readers);
             let visible = CommitSeq(self.visible.load(Ordering::SeqCst));
             readers.keys().next().copied().unwrap_or(visible).min(visible)
         };
         let pages = self.versions.up_to(limit);
-        for (id, _, page) in &pages {
+        if let Some(placed) = &self.placed {
+            placed.write(&self.data, &pages).inspect_err(|error| self.log.poison(error))?;
+        }
+        for (id, _, page) in pages.iter().filter(|_| self.placed.is_none()) {
             let at = id.0 * self.shape.page_bytes as u64;
             let stored = if self.through_map {
                 self.data.note_written(page.len());
@@ -408,16 +428,23 @@ impl Logged {
     pub(super) fn checkpoint(&self) -> Result<()> {
         let mut meta = lock(&self.meta);
         self.log.check()?;
-        let commit = self.apply()?;
-        if commit <= meta.commit {
-            return Ok(());
-        }
+        let (commit, snapshot) = {
+            let one = lock(&self.applying);
+            let commit = self.apply_in(&one)?;
+            if commit <= meta.commit {
+                return Ok(());
+            }
+            // Before anybody places a page of a later commit.
+            let snapshot = self.placed.as_ref().map(|placed| placed.snapshot(&self.data)).transpose();
+            (commit, snapshot.inspect_err(|error| self.log.poison(error))?)
+        };
         let state = lock(&self.states).iter().take_while(|(at, _)| *at <= commit).last().map(|(_, state)| *state);
         let next = Meta {
             sequence: meta.sequence + 1,
             commit,
             state: state.unwrap_or(meta.state),
             anchor: self.log.anchor_after(commit),
+            table: snapshot.as_ref().map_or(0, |snapshot| snapshot.root),
             ..*meta
         };
         let synced = if self.through_map {
@@ -429,6 +456,9 @@ impl Logged {
         };
         synced.and_then(|()| self.data.write_meta(&next)).inspect_err(|error| self.log.poison(error))?;
         *meta = next;
+        if let Some((placed, snapshot)) = self.placed.as_ref().zip(snapshot) {
+            placed.made_durable(snapshot);
+        }
         self.log.recycle(next.anchor);
         let mut states = lock(&self.states);
         while states.get(1).is_some_and(|(at, _)| *at <= commit) {
@@ -436,6 +466,13 @@ impl Logged {
         }
         self.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Accounts for every block of a file whose pages move.
+    pub(super) fn check_places(&self) -> Result<()> {
+        let _no_checkpoint = lock(&self.meta);
+        let _nothing_applied = lock(&self.applying);
+        self.placed.as_ref().map_or(Ok(()), Placed::check)
     }
 
     fn wants_shrinking(&self) -> bool {

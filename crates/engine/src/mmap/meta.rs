@@ -3,12 +3,13 @@
 //! | offset in the body | field |
 //! |---|---|
 //! | 0 | magic number |
-//! | 8 | kind: 1 when commits switch it (`shadow`), 2 when checkpoints do |
+//! | 8 | kind: 1 when commits switch it (`shadow`), 2 when checkpoints do, 3 when they do and a table says where pages lie |
 //! | 16 | file id, 24 bytes of a page, 32 bytes of the map, 40 flags (bit 0: pages carry checksums) |
 //! | 48 | sequence: the valid one with the higher number holds |
 //! | 56 | the commit it shows |
 //! | 64 | state: root of the table, root of the free pages, pages in use |
-//! | 88 | log, kind 2: bytes of a segment; position, sequence and checksum of the anchor |
+//! | 88 | log, kinds 2 and 3: bytes of a segment; position, sequence and checksum of the anchor |
+//! | 120 | kind 3: where the root of the table of pages is |
 //!
 //! The header of the page is sealed as the engine seals its own.
 
@@ -19,7 +20,7 @@ use crate::wal::Anchor;
 /// Pages 0 and 1.
 pub(super) const META_PAGES: u64 = 2;
 const MAGIC: u64 = u64::from_le_bytes(*b"nofltmap");
-const WORDS: usize = 15;
+const WORDS: usize = 16;
 
 /// What changes with each commit besides pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,8 +55,10 @@ impl State {
 pub(super) enum Kind {
     /// A commit is a switch of the meta page.
     Shadow,
-    /// A commit is a record in the log.
+    /// A commit is a record in the log; pages are overwritten.
     Logged,
+    /// A commit is a record in the log; pages move.
+    Placed,
 }
 
 /// See the module.
@@ -71,6 +74,8 @@ pub(super) struct Meta {
     pub(super) state: State,
     pub(super) segment_bytes: u64,
     pub(super) anchor: Anchor,
+    /// See [`super::placed::Snapshot`]; zero where pages do not move.
+    pub(super) table: u64,
 }
 
 impl Meta {
@@ -85,6 +90,7 @@ impl Meta {
         let kind = match self.kind {
             Kind::Shadow => 1,
             Kind::Logged => 2,
+            Kind::Placed => 3,
         };
         let (state, anchor) = (self.state, self.anchor);
         let words: [u64; WORDS] = [
@@ -103,6 +109,7 @@ impl Meta {
             anchor.position,
             anchor.sequence,
             anchor.checksum,
+            self.table,
         ];
         for (at, word) in page[HEADER_BYTES..].chunks_exact_mut(8).zip(words) {
             at.copy_from_slice(&word.to_le_bytes());
@@ -118,10 +125,11 @@ impl Meta {
             *word = u64::from_le_bytes(at.try_into().ok()?);
         }
         let [magic, kind, file_id, page_bytes, map_bytes, flags, sequence, commit, table, free, page_count, ..] = words;
-        let [.., segment_bytes, position, anchor_sequence, checksum] = words;
+        let [.., segment_bytes, position, anchor_sequence, checksum, pages] = words;
         let kind = match kind {
             1 => Kind::Shadow,
             2 => Kind::Logged,
+            3 => Kind::Placed,
             _ => return None,
         };
         let whole = Location { block: BlockId(slot), tag: Tag::of_page(page) };
@@ -140,6 +148,7 @@ impl Meta {
             state: State { table: PageId(table), free: PageId(free), page_count },
             segment_bytes,
             anchor: Anchor { position, sequence: anchor_sequence, checksum },
+            table: pages,
         })
     }
 

@@ -1,5 +1,6 @@
 //! Making the files of a mapped store, and bringing them to where their log ends.
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 
@@ -9,6 +10,8 @@ use nofault_io::folder::{Backend, Folder, FolderLock};
 use super::file::DataFile;
 use super::free::FREE;
 use super::meta::{Kind, META_PAGES, Meta, State};
+use super::placed::{self, Placed};
+use super::workspace::Shape;
 use super::{Settings, TABLE, record};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node_mut::{NodeSpec, init};
@@ -61,13 +64,14 @@ pub(super) fn create_files(folder: &Folder, path: &Path, settings: &Settings) ->
     let file_id = RandomState::new().build_hasher().finish();
     let segment_bytes = (settings.log_bytes / 16).next_power_of_two().clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
     let kind = settings.protocol.kind();
-    let anchor = if kind == Kind::Logged {
+    let anchor = if kind == Kind::Shadow {
+        Anchor { position: 0, sequence: 0, checksum: 0 }
+    } else {
         let disk = folder.create(LOG).map_err(failed("create the log"))?;
         create_log(&*disk, &log_options(settings, file_id, segment_bytes))?.0
-    } else {
-        Anchor { position: 0, sequence: 0, checksum: 0 }
     };
-    let data = DataFile::create(&path.join(UNFINISHED), settings.map_bytes)?;
+    let data = DataFile::create(&path.join(UNFINISHED), file_bytes(kind, settings.page_bytes, settings.map_bytes))?;
+    let mut made = Vec::new();
     let (table, free) = (PageId(META_PAGES), PageId(META_PAGES + 1));
     for (id, of) in [(table, TABLE), (free, FREE)] {
         let mut page = vec![0; settings.page_bytes];
@@ -75,7 +79,17 @@ pub(super) fn create_files(folder: &Folder, path: &Path, settings: &Settings) ->
         if settings.checksums {
             seal_page(file_id, id, CommitSeq(0), &mut page);
         }
-        data.write_at(&page, id.0 * settings.page_bytes as u64)?;
+        made.push((id, CommitSeq(0), page.into()));
+    }
+    let mut root = 0;
+    if kind == Kind::Placed {
+        let pages_max = settings.map_bytes / settings.page_bytes as u64;
+        let placed =
+            Placed::empty(Shape { page_bytes: settings.page_bytes, file_id, pages_max, checksums: settings.checksums });
+        placed.write(&data, &made)?;
+        root = placed.snapshot(&data)?.root;
+    } else {
+        made.iter().try_for_each(|(id, _, page)| data.write_at(page, id.0 * settings.page_bytes as u64))?;
     }
     data.sync()?;
     data.write_meta(&Meta {
@@ -89,10 +103,16 @@ pub(super) fn create_files(folder: &Folder, path: &Path, settings: &Settings) ->
         state: State { table, free, page_count: META_PAGES + 2 },
         segment_bytes,
         anchor,
+        table: root,
     })?;
     folder.sync().map_err(failed("sync the folder"))?;
     folder.rename(UNFINISHED, DATA).map_err(failed("name the data file"))?;
     folder.sync().map_err(failed("sync the folder"))
+}
+
+/// Bytes of the file for so many bytes of pages.
+pub(super) fn file_bytes(kind: Kind, page_bytes: usize, map_bytes: u64) -> u64 {
+    if kind == Kind::Placed { placed::file_bytes(page_bytes, map_bytes) } else { map_bytes }
 }
 
 fn log_options(settings: &Settings, file_id: u64, segment_bytes: u64) -> LogOptions {
@@ -105,6 +125,7 @@ pub(super) fn replay(
     folder: &Folder,
     data: &DataFile,
     meta: &Meta,
+    placed: Option<&Placed>,
     settings: &Settings,
 ) -> Result<(Log, CommitSeq, State)> {
     let disk = folder.open(LOG).map_err(|error| Error::from_io("open the log", error))?;
@@ -112,16 +133,25 @@ pub(super) fn replay(
     let recovered = read_log(&*disk, &options, meta.anchor, meta.commit)?;
     let last = recovered.commit();
     let mut state = meta.state;
+    let mut changed = BTreeSet::new();
     for found in RecordIter::open(&*disk, &options, meta.anchor, meta.commit, last)? {
         state = record::replay(&found?.1, |id, start, bytes| {
-            let at = id.0.checked_mul(meta.page_bytes as u64).and_then(|page| page.checked_add(start as u64));
-            let fits = |at: &u64| id.0 >= META_PAGES && *at + bytes.len() as u64 <= meta.map_bytes;
-            match at.filter(fits) {
-                Some(at) => data.write_at(bytes, at),
-                None => Err(Error::corrupt_page(id, "lies outside of the mapped file, though a log record changes it")),
+            let pages_max = meta.map_bytes / meta.page_bytes as u64;
+            if !(META_PAGES..pages_max).contains(&id.0) || start + bytes.len() > meta.page_bytes {
+                let what = "lies outside of the mapped file, though a log record changes it";
+                return Err(Error::corrupt_page(id, what));
             }
+            let block = match placed {
+                None => id.0,
+                Some(placed) => {
+                    changed.insert(id);
+                    placed.own(data, id)?
+                }
+            };
+            data.write_at(bytes, block * meta.page_bytes as u64 + start as u64)
         })?;
     }
+    placed.map_or(Ok(()), |placed| placed.retag(data, &changed))?;
     data.sync()?;
     Ok((Log::open(&*disk, options, recovered)?, last, state))
 }

@@ -54,7 +54,8 @@ struct Readers {
 
 impl Shadow {
     pub(super) fn open(shape: Shape, data: DataFile, map: MappedFile, meta: Meta, through_map: bool) -> Result<Self> {
-        let records = guarded(&map, || free::load(&View { shape, map: &map, versions: None }, meta.state))?;
+        let records =
+            guarded(&map, || free::load(&View { shape, map: &map, versions: None, placed: None }, meta.state))?;
         let readers = Mutex::new(Readers { now: (meta.commit, meta.state), live: BTreeMap::new() });
         let writer = Mutex::new(Writer { meta, records, failed: None });
         Ok(Self { shape, data, map, through_map, writer, readers })
@@ -83,7 +84,7 @@ impl Shadow {
     }
 
     fn view(&self) -> View<'_> {
-        View { shape: self.shape, map: &self.map, versions: None }
+        View { shape: self.shape, map: &self.map, versions: None, placed: None }
     }
 
     /// The free pages, and the state they belong to.

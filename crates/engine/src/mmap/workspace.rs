@@ -11,6 +11,7 @@ use nofault_io::mapped::MappedFile;
 
 use super::free::FreePages;
 use super::meta::{META_PAGES, State};
+use super::placed::Placed;
 use super::versions::Versions;
 use crate::error::{Error, ErrorKind};
 use crate::format::node::Node;
@@ -75,21 +76,32 @@ pub(super) struct View<'a> {
     pub(super) map: &'a MappedFile,
     /// Versions that are not in the map yet, and the commit that is wanted.
     pub(super) versions: Option<(&'a Versions, CommitSeq)>,
+    /// Where pages lie, if not each at its own place.
+    pub(super) placed: Option<&'a Placed>,
 }
 
 impl<'a> View<'a> {
     fn look(&self, id: PageId) -> Attempt<PageRef<'a>> {
-        let range = self.shape.range(id)?;
+        let in_place = self.shape.range(id)?;
         if let Some(page) = self.versions.and_then(|(versions, at)| versions.find(id, at)) {
             return Ok(PageRef::Shared(page));
         }
+        let (at, range) = match self.placed.map(|placed| placed.find(id)) {
+            None => (None, in_place),
+            Some(Some(at)) => {
+                let start = at.block.0 as usize * self.shape.page_bytes;
+                (Some(at), start..start + self.shape.page_bytes)
+            }
+            // Never written: it reads as the hole does that it is in the other files.
+            Some(None) => return Ok(PageRef::Shared(vec![0; self.shape.page_bytes].into())),
+        };
         // SAFETY: the protocols see to it that a page in the map does not change while somebody may look at it: `shadow` writes
-        // only to pages that no reader and no meta page can reach; the logged stores copy a version into the map only when
+        // only to pages that no reader and no meta page can reach; where pages lie in their places, a version is copied into the map only when
         // every reader finds it, or a newer one, beside the map (see `logged`).
         let bytes =
             unsafe { self.map.slice(range) }.map_err(|error| Error::from_io(format_args!("page {id}"), error))?;
         if self.shape.checksums {
-            let at = Location { block: BlockId(id.0), tag: Tag::of_page(bytes) };
+            let at = at.unwrap_or_else(|| Location { block: BlockId(id.0), tag: Tag::of_page(bytes) });
             check_page(self.shape.file_id, id, at, bytes)?;
         }
         Ok(PageRef::Borrowed(bytes))
@@ -259,7 +271,7 @@ impl Pages for Workspace<'_> {
             Target::Private { shape, map } => {
                 // Sealed when the commit ends, not before.
                 let checksums = shape.checksums && !self.stored_to.contains(&id);
-                View { shape: Shape { checksums, ..*shape }, map, versions: None }.look(id)
+                View { shape: Shape { checksums, ..*shape }, map, versions: None, placed: None }.look(id)
             }
         }
     }

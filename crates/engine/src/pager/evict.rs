@@ -18,6 +18,8 @@ use crate::format::{CommitSeq, Location, PageId};
 
 /// Rounds of the clock that find nothing before giving up: one more than the highest counter.
 const ROUNDS: usize = 5;
+/// Frames that the clock's hand may pass for each that is wanted at once.
+const STEPS_AT_ONCE: usize = 16;
 /// A newcomer is used once by whoever it came for.
 const USES_OF_NEWCOMERS: u8 = 1;
 /// Times a waiter looks again, a moment later each time, before it says that the pool is too small.
@@ -42,7 +44,7 @@ impl Core {
         if swept >= want && !writers_wait {
             return swept;
         }
-        let (mut clean, cold) = self.sweep_clock(want, true);
+        let (mut clean, cold) = self.sweep_clock(want, true, self.frames.count() * ROUNDS);
         let mut dirty = cold.clone();
         if writers_wait || self.frames.dirty_count() > self.frames.dirty_max() * 3 / 4 {
             self.pin_dirty(want.saturating_sub(dirty.len()), &mut dirty);
@@ -51,7 +53,7 @@ impl Core {
         if !dirty.is_empty() {
             if let Err(error) = self.write_frames(dirty) {
                 self.fail_full(&error);
-                clean.extend(self.sweep_clock(want, false).0);
+                clean.extend(self.sweep_clock(want, false, self.frames.count() * ROUNDS).0);
             }
             for item in &cold {
                 match self.try_evict(item.frame, false) {
@@ -71,11 +73,24 @@ impl Core {
         freed.max(swept) + written
     }
 
-    /// Moves the clock's hand until it has found `want` frames that can leave, or been round a few times.
-    fn sweep_clock(self: &Arc<Self>, want: usize, also_dirty: bool) -> (Vec<u32>, Vec<ToWrite>) {
+    /// Frees about `want` frames that need no write, by a bounded amount of work and without waiting for anything: for those
+    /// who need some now, an executor's thread too. Where this finds too few, the keeper must write.
+    pub(super) fn make_clean_room(self: &Arc<Self>, want: usize) {
+        if self.sweep_ripe() > 0 {
+            return;
+        }
+        let (clean, _) = self.sweep_clock(want, false, want * STEPS_AT_ONCE);
+        self.counts.evicted.fetch_add(clean.len() as u64, Ordering::Relaxed);
+        self.retire(clean);
+        self.help_epoch();
+        self.sweep_ripe();
+    }
+
+    /// Moves the clock's hand until it has found `want` frames that can leave, or made `steps`.
+    fn sweep_clock(self: &Arc<Self>, want: usize, also_dirty: bool, steps: usize) -> (Vec<u32>, Vec<ToWrite>) {
         let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut clean, mut dirty) = (Vec::new(), Vec::new());
-        for _ in 0..self.nursery.len() {
+        for _ in 0..self.nursery.len().min(steps) {
             if clean.len() + dirty.len() >= want {
                 break;
             }
@@ -95,7 +110,7 @@ impl Core {
                 None => self.nursery.stays(index, page),
             }
         }
-        for _ in 0..self.frames.count() * ROUNDS {
+        for _ in 0..steps {
             if clean.len() + dirty.len() >= want {
                 break;
             }

@@ -4,17 +4,17 @@
 //! to their frames: a scan over pages that were rewritten now and then stays close to the speed of one over a
 //! fresh file (`space::fragmentation`). A run that fails is read again page by page, so a bad block costs only its own page.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use nofault_io::aligned::{ALIGN_BYTES, IoBuf, PageKind, Region};
 use nofault_io::completion::{Completion, Op, OpKind};
 use nofault_io::disk::Queue;
 use nofault_io::error::ErrorKind as IoKind;
+use rustc_hash::FxHashMap;
 
 use super::Core;
 use super::frames::OwnedFrame;
-use super::lane::{Over, Read, evict_batch};
+use super::lane::{Over, Read};
 use crate::error::{Error, Result};
 
 /// Blocks that nobody asked for and that are read all the same, between two that somebody did.
@@ -24,7 +24,7 @@ const RUN_BYTES_MAX: usize = 256 << 10;
 /// Operations sent to the device together: it serves a tenth more reads in small groups than in large ones.
 const SUBMIT_EVERY: usize = 4;
 /// Most runs in flight.
-const RUNS_MAX: usize = 16;
+const RUNS_MAX: usize = 32;
 
 /// Memory for reading runs.
 pub(super) struct Scratch {
@@ -62,7 +62,7 @@ impl Scratch {
 /// The queue of reads, with what is in flight on it.
 pub(super) struct ReadQueue {
     pub(super) queue: Box<dyn Queue>,
-    flying: HashMap<u64, Flight>,
+    flying: FxHashMap<u64, Flight>,
     next_token: u64,
     scratch: Scratch,
 }
@@ -76,7 +76,7 @@ enum Flight {
 
 impl ReadQueue {
     pub(super) fn new(queue: Box<dyn Queue>, scratch: Scratch) -> Self {
-        Self { queue, flying: HashMap::new(), next_token: 0, scratch }
+        Self { queue, flying: FxHashMap::default(), next_token: 0, scratch }
     }
 
     fn token(&mut self) -> u64 {
@@ -200,10 +200,7 @@ impl Core {
         loop {
             let Some(mut read) = self.lane.staged().pop_front() else { break };
             if read.frame.is_none() {
-                read.frame = self.frames.take_for_read().or_else(|| {
-                    self.sweep_ripe();
-                    self.frames.take_for_read()
-                });
+                read.frame = self.frame_for_read();
             }
             if read.frame.is_none() {
                 self.lane.staged().push_front(read);
@@ -222,7 +219,15 @@ impl Core {
         let mut started = 0;
         let mut back = Vec::new();
         for run in lane.runs(reads) {
+            if !self.lane.enter_device() {
+                back.extend(run);
+                continue;
+            }
+            let flying = lane.flying.len();
             let refused = lane.send(run, page_bytes, over);
+            if lane.flying.len() == flying {
+                self.lane.leave_device();
+            }
             started += usize::from(refused.is_empty());
             back.extend(refused);
             if started % SUBMIT_EVERY == 0 {
@@ -234,10 +239,6 @@ impl Core {
         if !back.is_empty() {
             let mut staged = self.lane.staged();
             back.into_iter().rev().for_each(|read| staged.push_front(read));
-        }
-        // Ahead of need, so that the next reads find frames.
-        if self.frames.free_count() < self.frames.reserve() + evict_batch(self.frames.count()) {
-            self.keeper.wake();
         }
         // The last ones are not submitted yet: the caller reaps next, which submits in the same system call.
         started

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use nofault_io::disk::Queue;
+use nofault_io::completion::{Op, OpKind};
+use nofault_io::disk::{Disk, QueueOptions};
 
 use super::Core;
 use super::flights::{ReadQueue, Scratch};
@@ -24,12 +25,19 @@ use crate::pages::Missing;
 
 /// Times a page is read before its checksum counts as wrong.
 const READ_ATTEMPTS: u32 = 2;
+/// Staged reads that a blocking waiter looks through for its own.
+const LOOK_BACK: usize = 64;
 
 /// The reads of a pool.
 pub(super) struct Lane {
+    disk: Arc<dyn Disk>,
     staged: Mutex<VecDeque<Read>>,
     queue: Mutex<ReadQueue>,
+    /// Reads staged or at the device.
     in_flight: AtomicUsize,
+    /// Operations at the device, and at most.
+    at_device: AtomicUsize,
+    at_device_max: usize,
     /// Blocking waiters that found the queue taken.
     followers: Mutex<Vec<Arc<Waiter>>>,
     pub(super) ready_fd: Option<OwnedFd>,
@@ -58,7 +66,8 @@ pub(super) struct Over {
 }
 
 impl Lane {
-    pub(super) fn new(queue: Box<dyn Queue>, scratch: Scratch) -> Result<Self> {
+    pub(super) fn new(disk: &Arc<dyn Disk>, options: &QueueOptions, scratch: Scratch) -> Result<Self> {
+        let queue = disk.queue(options).map_err(|error| Error::from_io("open a queue of the data file", error))?;
         let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
         let ready_fd =
             queue.ready_fd().map(own).transpose().map_err(|error| {
@@ -66,9 +75,12 @@ impl Lane {
             })?;
         let queue = Mutex::new(ReadQueue::new(queue, scratch));
         Ok(Self {
+            disk: Arc::clone(disk),
             staged: Mutex::default(),
             queue,
             in_flight: AtomicUsize::new(0),
+            at_device: AtomicUsize::new(0),
+            at_device_max: options.depth_max,
             followers: Mutex::default(),
             ready_fd,
             outside: AtomicUsize::new(0),
@@ -90,6 +102,16 @@ impl Lane {
 
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Whether one more operation may go to the device; if so it counts until [`Lane::left_device`].
+    pub(super) fn enter_device(&self) -> bool {
+        let more = |count: usize| (count < self.at_device_max).then_some(count + 1);
+        self.at_device.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    pub(super) fn leave_device(&self) {
+        self.at_device.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(super) fn staged(&self) -> MutexGuard<'_, VecDeque<Read>> {
@@ -139,7 +161,7 @@ impl Core {
         };
         let load = shard.loads.entry((page, join.block)).or_default();
         if let Some(waiter) = waiter {
-            waiter.expect_read();
+            waiter.expect_read(page);
             load.waiters.push(Arc::clone(waiter));
         }
         match start {
@@ -166,7 +188,7 @@ impl Core {
         // Again when reads were staged after the last look and their submitter found the queue taken.
         while !self.lane.staged().is_empty() {
             let Some(queue) = self.lane.try_queue() else { return };
-            let busy = queue.queue.in_flight() > 0;
+            let busy = self.lane.at_device.load(Ordering::Relaxed) > 0;
             let started = self.work_reads(queue, 0);
             if !matches!(started, Ok(progress) if progress > 0) {
                 // A device that has as many reads as it may is no reason to wake anybody: who takes the next completion
@@ -185,6 +207,9 @@ impl Core {
     /// # Errors
     /// When the queue cannot be used any more.
     pub(super) fn drive(self: &Arc<Self>, waiter: &Arc<Waiter>) -> Result<bool> {
+        if self.read_here(waiter) {
+            return Ok(true);
+        }
         let reaped = self.async_seen.load(Ordering::Relaxed) && self.keeper.is_running();
         if reaped && !self.lane.is_reaped_outside() {
             // The keeper reaps. Holding the queue here would make executors' submits wait for our read.
@@ -216,6 +241,51 @@ impl Core {
             return Ok(waiter.is_ready());
         }
         Ok(self.make_room(evict_batch(self.frames.count())) > 0)
+    }
+
+    /// Reads the one page that a blocking waiter wants on its own thread, if nobody has sent that read yet: one system call, no
+    /// queue to get hold of, and no other thread to wake this one.
+    fn read_here(self: &Arc<Self>, waiter: &Arc<Waiter>) -> bool {
+        let Some(page) = waiter.only_read() else { return false };
+        let taken = {
+            let mut staged = self.lane.staged();
+            let from = staged.len().saturating_sub(LOOK_BACK);
+            let at = (from..staged.len()).rev().find(|at| staged[*at].page == page);
+            at.and_then(|at| staged.remove(at))
+        };
+        let Some(mut read) = taken else { return false };
+        if read.frame.is_none() {
+            read.frame = self.frame_for_read();
+        }
+        let Some(OwnedFrame { index, buffer }) = read.frame.take_if(|_| self.lane.enter_device()) else {
+            self.lane.staged().push_front(read);
+            return false;
+        };
+        let offset = read.at.block.0 * self.frames.page_bytes() as u64;
+        let performed = self.lane.disk.perform(Op::new(0, offset, OpKind::Read(buffer)));
+        self.lane.leave_device();
+        let named = |error| Error::from_io(format!("read page {} at {offset}", read.page), error);
+        let (owned, error) = match performed {
+            Ok(done) => {
+                let error = done.result.as_ref().err().cloned().map(named);
+                (done.into_buffer().map(|buffer| OwnedFrame { index, buffer }), error)
+            }
+            Err(error) => (None, Some(named(error))),
+        };
+        if let Some(again) = self.finish_read(Over { read, owned, error }) {
+            self.lane.staged().push_back(again);
+        }
+        // Those who found the device full meanwhile left theirs.
+        self.submit_reads();
+        true
+    }
+
+    /// A frame for a read; when none is free, one of a few that leave for it now.
+    pub(super) fn frame_for_read(self: &Arc<Self>) -> Option<OwnedFrame> {
+        self.frames.take_for_read().or_else(|| {
+            self.make_clean_room(LEAVE_AT_ONCE);
+            self.frames.take_for_read()
+        })
     }
 
     /// A blocking waiter has what it wanted: another one, if any, looks after the queue.
@@ -257,7 +327,10 @@ impl Core {
         let wait_for = if over.is_empty() && queue.queue.in_flight() > 0 { wait_for } else { 0 };
         let mut completions = Vec::new();
         let reaped = queue.queue.reap(wait_for, &mut completions);
-        over.extend(completions.into_iter().flat_map(|done| queue.take_over(done)));
+        for done in completions {
+            self.lane.leave_device();
+            over.extend(queue.take_over(done));
+        }
         drop(queue);
         let progress = started + over.len();
         let mut again = Vec::new();
@@ -343,6 +416,9 @@ impl Core {
         None
     }
 }
+
+/// Frames that leave together when a read finds none free: what an epoch costs is then little for each.
+const LEAVE_AT_ONCE: usize = 64;
 
 /// Frames to free at a time.
 pub(super) fn evict_batch(frames: usize) -> usize {

@@ -5,8 +5,10 @@
 //! Kept true by: nothing here owns or pins a frame. An entry says what a frame held when it was noted; whoever takes it looks
 //! whether that is still so.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustc_hash::FxHashSet;
 
 use crate::format::PageId;
 
@@ -27,7 +29,7 @@ struct State {
     young: VecDeque<(u32, PageId)>,
     /// Pages that left young, oldest first.
     ghosts: VecDeque<PageId>,
-    is_ghost: HashSet<PageId>,
+    is_ghost: FxHashSet<PageId>,
 }
 
 impl Nursery {

@@ -5,8 +5,9 @@
 //! 2. A version that any view can ask for is here until no view can (`registry` decides, an epoch delays).
 //! 3. A read is in `loads` exactly while its page's word, or one of its versions, says *loading*, or has been dropped since.
 
-use std::collections::HashMap;
 use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use super::ticket::Waiter;
 use crate::format::{BlockId, CommitSeq, Location, PageId};
@@ -43,8 +44,8 @@ pub(crate) struct Load {
 
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
-    versions: HashMap<PageId, Vec<Version>>,
-    pub(crate) loads: HashMap<(PageId, BlockId), Load>,
+    versions: FxHashMap<PageId, Vec<Version>>,
+    pub(crate) loads: FxHashMap<(PageId, BlockId), Load>,
 }
 
 impl Shard {

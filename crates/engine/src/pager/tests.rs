@@ -16,10 +16,10 @@ const PAGE: usize = 512;
 fn pool(world: &SimWorld, frames: usize) -> Pager {
     let directory: Arc<dyn Directory> = world.directory();
     let disk: Arc<dyn Disk> = directory.create("data").unwrap();
-    pool_on(&*disk, frames, 128)
+    pool_on(&disk, frames, 128)
 }
 
-fn pool_on(disk: &dyn Disk, frames: usize, reads_in_flight_max: usize) -> Pager {
+fn pool_on(disk: &Arc<dyn Disk>, frames: usize, reads_in_flight_max: usize) -> Pager {
     let options = PagerOptions {
         cache_bytes: frames as u64 * frame_memory_bytes(PAGE),
         spent_bytes: 0,
@@ -297,7 +297,9 @@ impl Queue for WatchedQueue {
 fn no_more_reads_are_under_way_than_the_settings_allow() {
     for reads_in_flight_max in [1, 5] {
         let world = SimWorld::new(3, SimOptions::calm());
-        let disk = Watched { disk: world.directory().create("data").unwrap(), most: Arc::default() };
+        let most = Arc::new(AtomicUsize::new(0));
+        let watched = Watched { disk: world.directory().create("data").unwrap(), most: Arc::clone(&most) };
+        let disk: Arc<dyn Disk> = Arc::new(watched);
         let pool = pool_on(&disk, 256, reads_in_flight_max);
         let mut ids = Vec::new();
         for seq in 1..=20 {
@@ -314,7 +316,7 @@ fn no_more_reads_are_under_way_than_the_settings_allow() {
         for (at, page) in ids.iter().enumerate() {
             assert_eq!(run(&pool, || pool.tip().page(*page).map(value)).unwrap(), at as u64 / 20 + 1);
         }
-        assert_eq!(disk.most.load(Ordering::Relaxed), reads_in_flight_max);
+        assert_eq!(most.load(Ordering::Relaxed), reads_in_flight_max);
     }
 }
 
@@ -386,7 +388,7 @@ mod threads {
             reads_in_flight_max: 128,
         };
         let pool =
-            Pager::new(&*disk, &options, Map::new(LARGE), Pager::new_space(LARGE, 1 << 30), CommitSeq(0)).unwrap();
+            Pager::new(&disk, &options, Map::new(LARGE), Pager::new_space(LARGE, 1 << 30), CommitSeq(0)).unwrap();
         let _keeper = keeper.then(|| pool.start_keeper().unwrap());
         for pair in 0..PAIRS {
             run(&pool, || {

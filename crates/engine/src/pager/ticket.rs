@@ -19,6 +19,8 @@ pub(crate) struct Waiter {
 #[derive(Debug, Default)]
 struct State {
     reads_left: usize,
+    /// The page of the last read it came to wait for.
+    last_read: PageId,
     frames_wanted: usize,
     frames_granted: bool,
     error: Option<Error>,
@@ -43,8 +45,16 @@ impl Waiter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn expect_read(&self) {
-        self.lock().reads_left += 1;
+    pub(crate) fn expect_read(&self, page: PageId) {
+        let mut state = self.lock();
+        state.reads_left += 1;
+        state.last_read = page;
+    }
+
+    /// The page it waits for, if it is one page and nothing else.
+    pub(crate) fn only_read(&self) -> Option<PageId> {
+        let state = self.lock();
+        (state.reads_left == 1 && state.frames_wanted == 0 && state.pinned.is_empty()).then_some(state.last_read)
     }
 
     pub(crate) fn want_frames(&self, frames: usize) {

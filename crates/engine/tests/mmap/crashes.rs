@@ -165,6 +165,48 @@ fn with_any_unsynced_sectors_lost_the_log_makes_the_file_whole() {
 }
 
 #[test]
+fn a_checkpoint_that_was_cut_leaves_the_one_before_and_its_log() {
+    for protocol in PROTOCOLS.into_iter().filter(|protocol| !matches!(protocol, Protocol::Shadow(_))) {
+        for (seed, page_bytes) in [(1, 512), (2, 4096)] {
+            let (life, image) = (folder(), folder());
+            let settings = Settings { page_bytes, log_bytes: 16 << 20, ..settings(protocol) };
+            let store = create(life.path(), &settings).unwrap();
+            let (mut model, mut rng) = (Model::new(), fastrand::Rng::with_seed(seed));
+            let data = |folder: &tempfile::TempDir| folder.path().join("data");
+            let mut before = std::fs::read(data(&life)).unwrap();
+            for round in 0..6 {
+                for commit in round * 20 + 1..=round * 20 + 20 {
+                    store.write(&batch_of(commit)).unwrap();
+                    follow(&mut model, commit);
+                }
+                // As it is while the checkpoint is being made: what it frees is not used again before it is durable.
+                std::fs::copy(life.path().join("log"), image.path().join("log")).unwrap();
+                store.checkpoint().unwrap();
+                let after = std::fs::read(data(&life)).unwrap();
+                let changed =
+                    |slot: usize| before[slot * page_bytes..][..page_bytes] != after[slot * page_bytes..][..page_bytes];
+                let slot = (0..2).find(|slot| changed(*slot)).expect("a checkpoint writes a meta page");
+                assert!(!changed(1 - slot), "and one only");
+                let mut torn = after.clone();
+                torn[slot * page_bytes + 60] ^= 0x10;
+                for bytes in [mixed(&before, &after, 0..2 * page_bytes, &mut rng), torn, after.clone()] {
+                    std::fs::write(data(&image), bytes).unwrap();
+                    let log = std::fs::read(image.path().join("log")).unwrap();
+                    let reopened = open(image.path(), &settings).unwrap();
+                    assert!(content(&reopened) == model, "{protocol:?}, round {round}");
+                    reopened.verify().unwrap();
+                    reopened.put("later", "x").unwrap();
+                    reopened.verify().unwrap();
+                    drop(reopened);
+                    std::fs::write(image.path().join("log"), log).unwrap();
+                }
+                before = after;
+            }
+        }
+    }
+}
+
+#[test]
 fn with_any_unsynced_sectors_lost_the_older_meta_page_leads_to_the_state_before() {
     for protocol in PROTOCOLS.into_iter().filter(|protocol| matches!(protocol, Protocol::Shadow(_))) {
         for page_bytes in [512, 4096] {

@@ -17,10 +17,11 @@ use std::path::Path;
 use nofault::error::Result;
 use nofault::mmap::{Protocol, Settings, Store, WriteBack};
 
-const PROTOCOLS: [Protocol; 5] = [
+const PROTOCOLS: [Protocol; 6] = [
     Protocol::OsCow,
     Protocol::UserCow(WriteBack::Map),
     Protocol::UserCow(WriteBack::Call),
+    Protocol::MappedLog,
     Protocol::Shadow(WriteBack::Map),
     Protocol::Shadow(WriteBack::Call),
 ];

@@ -31,8 +31,9 @@ type Check = fn(&dyn Disk, &QueueOptions, &mut fastrand::Rng);
 pub(crate) fn keeps_the_contract(disk: &dyn Disk, queue_options: &QueueOptions) {
     let seed = std::env::var("NOFAULT_SEED").ok().and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or_else(|| fastrand::u64(..));
-    let checks: [(&str, Check); 10] = [
+    let checks: [(&str, Check); 11] = [
         ("random operations match a byte array", random_operations_match_a_byte_array),
+        ("performed operations match a byte array", performed_operations_match_a_byte_array),
         ("long gathers arrive in order", long_gathers_arrive_in_order),
         ("wrong operations come back untouched", wrong_operations_come_back_untouched),
         ("reads past the end are short", reads_past_the_end_are_short),
@@ -178,6 +179,35 @@ fn random_operations_match_a_byte_array(disk: &dyn Disk, options: &QueueOptions,
     assert!(*read(&mut *fresh, 0, SPAN_BYTES) == model[..], "another queue sees the same bytes");
 }
 
+fn performed_operations_match_a_byte_array(disk: &dyn Disk, _: &QueueOptions, rng: &mut fastrand::Rng) {
+    let unit = unit(disk);
+    let perform = |token: u64, offset_bytes: usize, kind: OpKind| {
+        let (address, len_bytes) = (buffer_address(&kind), kind.len_bytes());
+        let done = disk.perform(Op::new(token, offset_bytes as u64, kind)).expect("the disk works");
+        assert_eq!(done.result, Ok(len_bytes), "{:?}", done.op);
+        let op = (done.op.token, done.op.offset_bytes, buffer_address(&done.op.kind));
+        assert_eq!(op, (token, offset_bytes as u64, address), "comes back as it was");
+        done
+    };
+    let mut model = vec![0; SPAN_BYTES];
+    perform(1, 0, OpKind::write(zeroed(SPAN_BYTES), false));
+    for token in 0..60 {
+        let len = (rng.usize(1..=OP_BYTES_MAX) / unit).max(1) * unit;
+        let start = rng.usize(0..=(SPAN_BYTES - len) / unit) * unit;
+        let (kind, expected) = random_kind(len, unit, &mut model[start..start + len], rng);
+        let done = perform(token, start, kind);
+        if let (OpKind::Read(buffer), Some(expected)) = (&done.op.kind, expected) {
+            assert!(**buffer == expected, "read at {start}");
+        }
+    }
+    perform(2, 0, OpKind::Sync);
+    let all = perform(3, 0, OpKind::Read(zeroed(SPAN_BYTES))).into_buffer().expect("the buffer of a read");
+    assert!(*all == model[..]);
+    let past = disk.extent_bytes().expect("its length").next_multiple_of(unit as u64);
+    let done = disk.perform(Op::new(4, past, OpKind::Read(zeroed(units(disk, 4096))))).expect("the disk works");
+    assert_eq!(done.result.map_err(|error| error.kind()), Err(ErrorKind::Short));
+}
+
 /// A random operation over a range whose content is `model`; writes change the model, reads tell what they must find.
 fn random_kind(len: usize, unit: usize, model: &mut [u8], rng: &mut fastrand::Rng) -> (OpKind, Option<Vec<u8>>) {
     match rng.u8(0..10) {
@@ -242,6 +272,10 @@ fn wrong_operations_come_back_untouched(disk: &dyn Disk, options: &QueueOptions,
     }
     for (what, offset_bytes, kind) in wrong {
         let address = buffer_address(&kind);
+        let done = disk.perform(Op::new(77, offset_bytes, kind)).expect("the disk works");
+        assert_eq!(done.result.map_err(|error| error.kind()), Err(ErrorKind::InvalidCall), "{what}");
+        assert_eq!((done.op.token, done.op.offset_bytes, buffer_address(&done.op.kind)), (77, offset_bytes, address));
+        let kind = done.op.kind;
         let Err(refused) = queue.push(Op::new(77, offset_bytes, kind)) else { panic!("accepted an operation {what}") };
         assert_eq!(refused.error.kind(), ErrorKind::InvalidCall, "{what}: {}", refused.error);
         assert_eq!((refused.op.token, buffer_address(&refused.op.kind)), (77, address), "{what}");

@@ -2,19 +2,18 @@
 //! cache is the kernel's.
 //!
 //! The parent starts `nofault db bench --child`, puts it into the group, and only then sends the options as one line of
-//! JSON. The child answers with lines: what it is doing, and at the end its rows. Its parent's death kills it.
+//! JSON. The child answers with lines: what it is doing, and at the end its rows.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 
 use super::row::Row;
 use super::{BenchOptions, run};
+use crate::child::{self, Orders, Running};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format;
 use crate::machine::memory::CgroupGuard;
@@ -54,12 +53,20 @@ pub(super) fn run_work(
         Ok(_) => format!("in a memory cgroup of {}, page cache included", format::bytes(bytes)),
         Err(error) => format!("no memory cgroup ({error}): rivals may keep everything in the page cache"),
     };
-    let mut child = Running::start(program)?;
+    let mut child = Running::start(Command::new(program).args(["db", "bench", "--child"]))?;
     if let Ok(group) = &group {
         group.add_pid(child.0.id())?;
     }
     child.send(options)?;
-    let (mut rows, trouble) = child.follow(cancel, say)?;
+    let (mut rows, trouble) = child.follow("--limit", None, cancel, &mut |message| match message {
+        // The parent has said which work it is.
+        Message::Doing(what) => {
+            say(&what);
+            None
+        }
+        Message::Done { rows, trouble } => Some(Ok((rows, trouble))),
+    })?;
+    let trouble = trouble.map(|(kind, message)| LabError::new(LabErrorKind::of_name(&kind), message));
     rows.iter_mut().for_each(|row| row.note(note.clone()));
     Ok((rows, trouble))
 }
@@ -69,115 +76,12 @@ pub(super) fn run_work(
 /// # Errors
 /// `Usage` when the input is not of this program; `System` when the parent has gone.
 pub fn serve(input: impl Read, mut output: impl Write, cancel: &AtomicBool) -> Result<()> {
-    // Without a parent nobody reads the result, and the limit may already be gone.
-    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
-    let mut line = String::new();
-    BufReader::new(input).read_line(&mut line).map_err(|error| LabError::system("read the options", &error))?;
-    let options: BenchOptions = serde_json::from_str(&line).map_err(|error| {
-        let message = format!("'nofault db bench --child' is called by the benchmark itself: {error}");
-        LabError::new(LabErrorKind::Usage, message)
-    })?;
-    let mut send = |message: &Message| -> Result<()> {
-        let mut line = serde_json::to_string(message)
-            .map_err(|error| LabError::new(LabErrorKind::System, format!("a message of the benchmark: {error}")))?;
-        line.push('\n');
-        let sent = output.write_all(line.as_bytes()).and_then(|()| output.flush());
-        sent.map_err(|error| LabError::system("tell the parent", &error))
-    };
+    let options: BenchOptions = Orders::new(input, "nofault db bench --child").first()?;
+    let mut send = |message: &Message| child::say(&mut output, message);
     // A parent that has gone takes this process with it.
     let (report, trouble) = run(&options, cancel, &mut |what| drop(send(&Message::Doing(what.to_owned()))))?;
     let trouble = trouble.map(|error| (error.kind().name().to_owned(), error.to_string()));
     send(&Message::Done { rows: report.rows, trouble })
-}
-
-/// A child at work. Killed and waited for when dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Both fail only when it has ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Running {
-    fn start(program: &Path) -> Result<Self> {
-        use std::os::unix::process::CommandExt;
-        Command::new(program)
-            .args(["db", "bench", "--child"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            // Ctrl-C reaches the parent alone, which tells the child to finish what it has.
-            .process_group(0)
-            .spawn()
-            .map(Self)
-            .map_err(|error| LabError::system(format!("start {}", program.display()), &error))
-    }
-
-    fn send(&mut self, options: &BenchOptions) -> Result<()> {
-        let no_pipe = || LabError::new(LabErrorKind::System, "no pipe to the child");
-        let mut line = serde_json::to_string(options)
-            .map_err(|error| LabError::new(LabErrorKind::System, format!("the child's options: {error}")))?;
-        line.push('\n');
-        let mut input = self.0.stdin.take().ok_or_else(no_pipe)?;
-        input.write_all(line.as_bytes()).map_err(|error| LabError::system("send the child its options", &error))
-    }
-
-    fn follow(&mut self, cancel: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<(Vec<Row>, Option<LabError>)> {
-        let lines = lines_of(self.0.stdout.take());
-        let mut told = false;
-        loop {
-            if cancel.load(Ordering::Relaxed)
-                && !std::mem::replace(&mut told, true)
-                && let Some(pid) = rustix::process::Pid::from_raw(self.0.id().cast_signed())
-            {
-                // It may have ended meanwhile: then its last line is on the way.
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
-            }
-            match lines.recv_timeout(Duration::from_millis(100)) {
-                Ok(line) => match serde_json::from_str(&line) {
-                    // The parent has said which work it is.
-                    Ok(Message::Doing(what)) => say(&what),
-                    Ok(Message::Done { rows, trouble }) => {
-                        let trouble =
-                            trouble.map(|(kind, message)| LabError::new(LabErrorKind::of_name(&kind), message));
-                        return Ok((rows, trouble));
-                    }
-                    Err(error) => {
-                        let message = format!("the child said something that is no message: {error}: {line}");
-                        return Err(LabError::new(LabErrorKind::System, message));
-                    }
-                },
-                Err(mpsc::RecvTimeoutError::Timeout) => {}
-                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(self.died()),
-            }
-        }
-    }
-
-    fn died(&mut self) -> LabError {
-        use std::os::unix::process::ExitStatusExt;
-        let how = match self.0.wait() {
-            Ok(status) if status.signal() == Some(9) => {
-                "the child was killed: most likely out of memory under its limit; give it more (--limit)".to_owned()
-            }
-            Ok(status) => format!("the child ended without a result ({status})"),
-            Err(error) => format!("the child ended without a result ({error})"),
-        };
-        LabError::new(LabErrorKind::System, how)
-    }
-}
-
-/// Lines of a pipe, read by a thread so that the reader can also look for Ctrl-C. Ends with the pipe.
-fn lines_of(pipe: Option<ChildStdout>) -> mpsc::Receiver<String> {
-    let (sender, lines) = mpsc::channel();
-    if let Some(pipe) = pipe {
-        std::thread::spawn(move || {
-            let lines = BufReader::new(pipe).lines().map_while(std::result::Result::ok);
-            lines.map(|line| sender.send(line)).take_while(std::result::Result::is_ok).for_each(drop);
-        });
-    }
-    lines
 }
 
 #[cfg(test)]
@@ -188,7 +92,7 @@ mod tests {
     fn what_are_no_options_is_refused_with_a_word_about_who_calls_this() {
         let error = serve(&b"hello\n"[..], Vec::new(), &AtomicBool::new(false)).unwrap_err();
         assert_eq!(error.kind(), LabErrorKind::Usage);
-        assert!(error.to_string().contains("called by the benchmark itself"));
+        assert!(error.to_string().contains("called by nofault itself"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::task::LocalSet;
 
 use super::data::{Data, mix};
-use super::reads::note_reads;
+use super::reads::{note_reads, warm};
 use super::row::{ENGINE, Limit, Row};
 use super::store::Engine;
 use super::{Bench, cpu_seconds, device, values};
@@ -29,6 +29,7 @@ pub(super) fn get_tasks(bench: &mut Bench<'_>) -> Result<()> {
         let data = bench.large(value_bytes);
         let place = bench.place("engine")?;
         let engine = Engine::load(&place, data, &bench.small_pool())?;
+        warm(&engine, data, bench.options.seed)?;
         for poller in [Poller::Database, Poller::Executor] {
             let variant = format!("{}, {}", values(value_bytes), poller.name());
             let mut row = Row::new("get-tasks", variant.clone(), Unit::PerSecond);

@@ -6,9 +6,6 @@ use crate::format::{Unit, bytes, digits};
 use crate::record::{ExperimentId, MemoryMethod};
 use crate::summary::{Family, Group, Metric, Spread, target_title};
 
-const ON_BOTH_TARGETS: &str =
-    "it takes `random` on two targets: as root, `nofault lab random` also measures a RAM-backed device";
-
 fn mapped<'g, 'a>(groups: &[&'g Group<'a>]) -> Vec<&'g Group<'a>> {
     groups.iter().copied().filter(|group| group.family() == Family::Mapped).collect()
 }
@@ -49,41 +46,59 @@ impl<'s> Places<'s> {
     }
 }
 
-/// The rate of a map, from the device's rate and the CPU of a fault.
+/// The rate of a map, from what the device gives and what the primitives cost on this machine: nothing of the map's own cells.
 pub(super) fn predicted(records: &Records<'_>) -> Decision {
-    let at = |target: &str| records.summary.at(ExperimentId::Random, "", target);
-    let (file, ram) = (at("file"), at("ram"));
-    let cpus = f64::from(records.file.run.machine.cpu_count.max(1));
+    let machine = &records.file.run.machine;
+    let cost_s = |name: &str| {
+        let text = machine.facts.get(name)?.strip_suffix(" ns")?;
+        Some(text.trim().parse::<f64>().ok()? / 1e9)
+    };
+    let (fault, alone) = (cost_s("minor_fault"), cost_s("unmap_one_page"));
+    let (Some(fault), Some(unmap)) = (fault, cost_s("unmap_one_page_with_remote_tlb_flush").or(alone)) else {
+        return Decision::not_measured(
+            "these records lack the calibration: what a fault costs, and taking a page away",
+        );
+    };
+    let cpus = f64::from(machine.cpu_count.max(1));
     let mut places = Places::default();
-    for (here, there, target) in [(&file, &ram, "file"), (&ram, &file, "ram")] {
-        let rate = Metric::OpsPerS;
-        let (Some(map), Some(direct)) = (best(mapped(here), rate), best(explicit(here), rate)) else { continue };
-        let Some(other) = best(mapped(there), rate) else { continue };
-        let (Some(measured), Some(ceiling), Some(cost)) =
-            (map.spread(rate), direct.spread(rate), other.spread(Metric::CpuPerOp))
+    for target in ["file", "ram"] {
+        let (rate, groups) = (Metric::OpsPerS, records.summary.at(ExperimentId::Random, "", target));
+        // One request at a time, as a fault makes it: the read itself costs a map what it costs a call.
+        let calls = groups.iter().copied().filter(|group| group.family() == Family::Direct);
+        let (Some(map), Some(direct), Some(call)) =
+            (best(mapped(&groups), rate), best(explicit(&groups), rate), best(calls, Metric::CpuPerOp))
+        else {
+            continue;
+        };
+        let (Some(measured), Some(ceiling), Some(read)) =
+            (map.spread(rate), direct.spread(rate), call.spread(Metric::CpuPerOp))
         else {
             continue;
         };
         // No more CPUs can work than there are threads.
         let workers = cpus.min(f64::from(map.spec.params.threads.max(1)));
-        let predicted = ceiling.median.min(workers / cost.median.max(1e-9));
+        let cost = read.median + fault + unmap;
+        let predicted = ceiling.median.min(workers / cost.max(1e-9));
         let Some(ratio) =
             measured.over(&Spread { median: predicted, min: predicted, max: predicted, count: measured.count })
         else {
             continue;
         };
         let text = format!(
-            "{}: predicted {} (device {}, {} of CPU a read), measured {}: {}",
+            "{}: predicted {} (device {}; CPU {} a read: {} for the request, {} for the fault, {} for taking the page away), measured {}: {}",
             target_title(target),
             rate.unit().show(predicted),
             rate.unit().show(ceiling.median),
-            Unit::Seconds.show(cost.median),
+            Unit::Seconds.show(cost),
+            Unit::Seconds.show(read.median),
+            Unit::Seconds.show(fault),
+            Unit::Seconds.show(unmap),
             rate.unit().show(measured.median),
             times(&ratio)
         );
-        places.add(inside(&ratio, 2.0 / 3.0, 4.0 / 3.0), text, &[map, direct, other]);
+        places.add(inside(&ratio, 2.0 / 3.0, 4.0 / 3.0), text, &[map, direct, call]);
     }
-    places.decide(ON_BOTH_TARGETS)
+    places.decide("`nofault lab random` measures it")
 }
 
 /// Device bytes for each byte asked, at two values of read-ahead.
@@ -323,14 +338,23 @@ pub(super) fn remap(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab claims` measures it")
 }
 
+/// Each group of contender `one`, with the group of contender `other` that has the same parameters.
+fn pairs<'a>(
+    groups: &'a [&'a Group<'a>],
+    one: &'a str,
+    other: &'a str,
+) -> impl Iterator<Item = (&'a Group<'a>, &'a Group<'a>)> {
+    groups.iter().copied().filter(move |group| group.spec.contender == one).filter_map(move |group| {
+        let same = |beside: &&&Group<'_>| beside.spec.contender == other && beside.spec.params == group.spec.params;
+        Some((group, *groups.iter().find(same)?))
+    })
+}
+
 /// Uncached buffered reads against direct ones.
 pub(super) fn dontcache(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, "claims", crate::experiment::claims::UNCACHED_READ);
     let mut places = Places::default();
-    for uncached in groups.iter().copied().filter(|group| group.spec.contender == "pread-dontcache") {
-        let same =
-            |group: &&&Group<'_>| group.spec.contender == "pread-direct" && group.spec.params == uncached.spec.params;
-        let Some(direct) = groups.iter().find(same).copied() else { continue };
+    for (uncached, direct) in pairs(&groups, "pread-dontcache", "pread-direct") {
         let over = |metric: Metric| uncached.spread(metric)?.over(&direct.spread(metric)?);
         let (Some(rate), Some(cpu)) = (over(Metric::OpsPerS), over(Metric::CpuPerOp)) else { continue };
         let outcome = match (inside(&rate, 0.9, f64::INFINITY), inside(&cpu, 0.0, 1.1)) {
@@ -349,10 +373,7 @@ pub(super) fn dontcache(records: &Records<'_>) -> Decision {
 pub(super) fn writable(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, "claims", crate::experiment::claims::MAP_COMMIT);
     let mut places = Places::default();
-    for map in groups.iter().copied().filter(|group| group.spec.contender == "mmap-commit") {
-        let same =
-            |group: &&&Group<'_>| group.spec.contender == "pwrite-fdatasync" && group.spec.params == map.spec.params;
-        let Some(write) = groups.iter().find(same).copied() else { continue };
+    for (map, write) in pairs(&groups, "mmap-commit", "pwrite-fdatasync") {
         let metric = Metric::OpsPerS;
         let Some(ratio) = map.spread(metric).and_then(|a| a.over(&write.spread(metric)?)) else { continue };
         let pages = extra(map, "commit_pages").unwrap_or("?");

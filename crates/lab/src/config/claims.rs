@@ -48,14 +48,24 @@ impl ClaimsConfig {
     /// All of it.
     pub(super) fn standard() -> Self {
         Self {
-            cell_s: 1.0,
-            unit_bytes: vec![4096, 16 << 10, 64 << 10, 256 << 10, 1 << 20],
+            cell_s: 0.5,
+            unit_bytes: vec![4096, 16 << 10, 64 << 10, 1 << 20],
             map_threads: vec![0, 16],
             copied_pages: vec![64, 1024, 4096, 16_384],
             thorough: true,
             commit_pages: vec![1, 16, 256, 4096],
-            reader_updates: 500_000,
+            reader_updates: 200_000,
             reader_keys: 10_000,
+        }
+    }
+
+    /// Longer, and with what lies between.
+    pub(super) fn paper() -> Self {
+        Self {
+            cell_s: 10.0,
+            unit_bytes: vec![4096, 16 << 10, 64 << 10, 256 << 10, 1 << 20],
+            reader_updates: 500_000,
+            ..Self::standard()
         }
     }
 

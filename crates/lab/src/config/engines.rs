@@ -64,7 +64,7 @@ impl EnginesConfig {
         match preset {
             Preset::Quick => quick,
             Preset::Standard => Self {
-                cell_s: 1.5,
+                cell_s: 1.2,
                 data_bytes: 512 * MIB,
                 memory_bytes: 128 * MIB,
                 fit_data_bytes: 64 * MIB,

@@ -43,7 +43,7 @@ impl EvictionConfig {
     /// Both ways to reclaim, on one thread and on many.
     pub(super) fn standard() -> Self {
         Self {
-            cell_s: 1.5,
+            cell_s: 1.2,
             part_s: 0.4,
             threads: vec![1, 16],
             kswapd: true,

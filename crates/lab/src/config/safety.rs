@@ -61,7 +61,7 @@ impl SafetyConfig {
             wait_for_kernel: false,
         };
         let standard = Self {
-            cell_s: 2.5,
+            cell_s: 1.5,
             keys: 50_000,
             writers: vec![1, 8, 64],
             log_bytes: 64 * MIB,

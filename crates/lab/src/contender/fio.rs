@@ -1,13 +1,22 @@
 //! fio, the outside baseline: the same engine, depth, threads, block size and bytes as our own contender, read only.
 //!
-//! fio measures itself. Its status reports, twice a second, carry sums since its start; they make the time series, and
-//! what lies between the first of them and the last is the steady part, as with our own contenders. It gets what ours have:
-//! registered file and buffers, the same batches, and (unless the cell is there to show the difference) buffers in huge pages,
-//! which its C library gives it by a tunable. It verifies nothing, so its cells have no checks.
+//! fio measures itself. Its status reports, one a tick, carry sums since its start; they make the time series, and what lies
+//! between the first of them and the last is the steady part: as with our own contenders, all but the first tick. It gets what
+//! ours have: registered file and buffers, the same batches, and (unless the cell is there to show the difference) buffers in
+//! huge pages, which its C library gives it by a tunable. It verifies nothing, so its cells have no checks.
+//!
+//! Not left to fio, because it would favour it:
+//! 1. Its order. The first thread of fio 3.33 reads the same blocks in every run, whatever `randseed` says, unless
+//!    `randrepeat` is off; a host below this machine then has them in its cache. With it off that thread's order cannot be
+//!    repeated; the other threads' follow from the seed.
+//! 2. Its CPU time. fio cuts each thread's to whole milliseconds, down, at every report: with 16 threads and a report a tick
+//!    that hides 1 µs a read. The kernel's own figures for its reading threads are taken with each report instead, without
+//!    its start and its reports, which are no part of reading.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::fd::AsFd;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,8 +24,10 @@ use nofault_io::aligned::PageKind;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::Value;
 
-use crate::contender::{Pattern, order_seed, ring};
+use crate::child::Running;
+use crate::contender::{self, Pattern, order_seed, ring};
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::machine::system::threads_cpu_s;
 use crate::measure::{self, Measurement, Work, Worker, is_level, new_histogram};
 use crate::record::{CellSpec, Latency, Outcome, Tick, Window};
 use crate::workload::Layout;
@@ -55,13 +66,18 @@ pub fn run(
     if ring::pages_of(spec) == PageKind::Huge {
         command.env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
     }
-    run_command(plan, command, on_tick)
+    run_command(plan, command, spec.params.threads, on_tick)
 }
 
-fn run_command(plan: &Measurement<'_>, command: Command, on_tick: &mut dyn FnMut(&Tick)) -> Result<Outcome> {
+fn run_command(
+    plan: &Measurement<'_>,
+    command: Command,
+    threads: u32,
+    on_tick: &mut dyn FnMut(&Tick),
+) -> Result<Outcome> {
     let reports = Mutex::new(Vec::new());
     let longer = Measurement { duration: plan.duration + GRACE, ..*plan };
-    let work: Work<'_> = Box::new(|worker| drive(worker, command, &reports));
+    let work: Work<'_> = Box::new(|worker| drive(worker, command, threads, &reports));
     let outcome = measure::run(&longer, vec![work], on_tick)?;
     let reports = reports.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(with_reports(outcome, &reports, plan.tick))
@@ -78,7 +94,6 @@ fn arguments(
         return Err(LabError::new(LabErrorKind::Usage, "fio: one file or device at a time"));
     };
     let block_bytes = layout.block_bytes;
-    let status_ms = (duration.as_millis() / 6).clamp(100, 500);
     let mut arguments: Vec<String> =
         ["--name=nofault", "--readonly", "--allow_file_create=0", "--direct=1", "--thread"]
             .into_iter()
@@ -93,9 +108,11 @@ fn arguments(
         format!("--size={}", layout.block_count() * block_bytes),
         format!("--numjobs={}", spec.params.threads),
         format!("--runtime={}ms", duration.as_millis()),
-        format!("--status-interval={status_ms}ms"),
+        format!("--status-interval={}ms", contender::tick_of(spec).as_millis().max(100)),
         // fio takes no seed of 64 bits.
         format!("--randseed={}", order_seed(spec) >> 33),
+        // Without this its first thread ignores the seed.
+        "--randrepeat=0".into(),
     ]);
     match pattern {
         Pattern::Random => arguments.extend(["--rw=randread".into(), "--norandommap".into()]),
@@ -132,13 +149,15 @@ struct Report {
     runtime_s: f64,
     ops: u64,
     bytes: u64,
-    cpu_user_s: f64,
-    cpu_system_s: f64,
+    /// CPU of the reading threads until now; `None` where /proc does not tell, and once they have ended.
+    cpu_s: Option<f64>,
+    /// Which part of that was in the kernel, as far as fio's own figures tell.
+    system_share: f64,
     latency: Latency,
 }
 
 impl Report {
-    fn of(json: &Value, at_s: f64) -> Result<Self> {
+    fn of(json: &Value, at_s: f64, cpu_s: Option<f64>) -> Result<Self> {
         let job = &json["jobs"][0];
         let number = |value: &Value, name: &str| -> Result<f64> {
             value[name].as_f64().ok_or_else(|| nonsense(&format!("no number '{name}'"), &json.to_string()))
@@ -147,15 +166,14 @@ impl Report {
             return Err(LabError::system("fio", &std::io::Error::from_raw_os_error(code as i32)));
         }
         let read = &job["read"];
-        // The percentages are of the run times of all threads together.
-        let run_s = number(job, "job_runtime")? / 1000.0;
+        let (user, system) = (number(job, "usr_cpu")?, number(job, "sys_cpu")?);
         Ok(Self {
             at_s,
             runtime_s: number(read, "runtime")? / 1000.0,
             ops: number(read, "total_ios")? as u64,
             bytes: number(read, "io_bytes")? as u64,
-            cpu_user_s: number(job, "usr_cpu")? / 100.0 * run_s,
-            cpu_system_s: number(job, "sys_cpu")? / 100.0 * run_s,
+            cpu_s,
+            system_share: if user + system > 0.0 { system / (user + system) } else { 1.0 },
             latency: latency_of(&read["clat_ns"]),
         })
     }
@@ -179,26 +197,14 @@ fn nonsense(why: &str, said: &str) -> LabError {
     LabError::new(LabErrorKind::System, message)
 }
 
-/// A child that does not outlive its guard.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Both do nothing once it has ended and been waited for.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// The worker: runs fio and takes its reports as they come.
-fn drive(worker: &mut Worker<'_>, mut command: Command, reports: &Mutex<Vec<Report>>) -> Result<()> {
+fn drive(worker: &mut Worker<'_>, mut command: Command, threads: u32, reports: &Mutex<Vec<Report>>) -> Result<()> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     worker.start();
-    let child = command.spawn().map_err(|error| match error.kind() {
+    let mut running = Running::spawn(&mut command).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => LabError::new(LabErrorKind::Unsupported, NOT_INSTALLED),
         _ => LabError::system("start fio", &error),
     })?;
-    let mut running = Running(child);
     let (Some(stdout), Some(stderr)) = (running.0.stdout.take(), running.0.stderr.take()) else {
         return Err(LabError::new(LabErrorKind::System, "start fio: it has no output"));
     };
@@ -211,13 +217,14 @@ fn drive(worker: &mut Worker<'_>, mut command: Command, reports: &Mutex<Vec<Repo
         }
         read_some(&mut out, &mut err)?;
         while let Some(json) = next_object(&mut out)? {
-            let report = Report::of(&json, seconds(worker.started().elapsed())).map_err(|error| said(error, &err))?;
+            let (at_s, cpu_s) = (worker.started().elapsed().as_secs_f64(), reading_cpu_s(running.0.id(), threads));
+            let report = Report::of(&json, at_s, cpu_s).map_err(|error| said(error, &err))?;
             worker.done(report.ops.saturating_sub(last.0), report.bytes.saturating_sub(last.1));
             last = (report.ops, report.bytes);
             reports.lock().unwrap_or_else(PoisonError::into_inner).push(report);
         }
     }
-    let status = running.0.wait().map_err(|error| LabError::system("wait for fio", &error))?;
+    let status = running.wait().map_err(|error| LabError::system("wait for fio", &error))?;
     if !status.success() {
         return Err(said(LabError::new(LabErrorKind::System, format!("fio failed ({status})")), &err));
     }
@@ -315,10 +322,6 @@ fn next_object(out: &mut Output<impl Read + AsFd>) -> Result<Option<Value>> {
     }
 }
 
-fn seconds(elapsed: Duration) -> f64 {
-    elapsed.as_secs_f64()
-}
-
 /// Puts what fio measured in the place of what was seen of it from outside.
 fn with_reports(mut outcome: Outcome, reports: &[Report], tick: Duration) -> Outcome {
     let Some(last) = reports.last() else { return outcome };
@@ -335,9 +338,9 @@ fn with_reports(mut outcome: Outcome, reports: &[Report], tick: Duration) -> Out
     (outcome.ops, outcome.bytes, outcome.elapsed_s) = (last.ops, last.bytes, last.runtime_s);
     outcome.latency.insert("op".into(), last.latency.clone());
     let whole = outcome.counters.clone();
-    set_cpu(&mut outcome.counters, last.cpu_user_s, last.cpu_system_s);
-    // As with our own contenders, the first tick does not count.
-    outcome.steady = reports.iter().find(|report| report.runtime_s >= tick.as_secs_f64()).and_then(|first| {
+    set_cpu(&mut outcome.counters, reports, 0, last.ops);
+    // As with our own contenders, the first tick does not count. Its report may come a millisecond early.
+    outcome.steady = reports.iter().find(|report| report.runtime_s >= tick.as_secs_f64() * 0.9).and_then(|first| {
         let elapsed_s = last.runtime_s - first.runtime_s;
         if elapsed_s < last.runtime_s / 4.0 {
             return None;
@@ -352,17 +355,37 @@ fn with_reports(mut outcome: Outcome, reports: &[Report], tick: Duration) -> Out
             bytes: last.bytes.saturating_sub(first.bytes),
             counters: whole.iter().map(scaled).collect(),
         };
-        let user_s = (last.cpu_user_s - first.cpu_user_s).max(0.0);
-        set_cpu(&mut window.counters, user_s, (last.cpu_system_s - first.cpu_system_s).max(0.0));
+        set_cpu(&mut window.counters, reports, first.ops, last.ops);
         Some(window)
     });
     outcome
 }
 
-/// The CPU of fio's reading threads, without its start and its reports: comparable with our own contenders' CPU.
-fn set_cpu(counters: &mut std::collections::BTreeMap<String, f64>, user_s: f64, system_s: f64) {
-    counters.insert("children_cpu_user_s".into(), user_s);
-    counters.insert("children_cpu_system_s".into(), system_s);
+/// Puts the CPU of the reads from `from_ops` to `to_ops` in the place of the children's, which only counts those that have been
+/// waited for, start and reports included. The last report comes when the threads have ended: its reads are taken to have
+/// cost what those before it did.
+fn set_cpu(counters: &mut BTreeMap<String, f64>, reports: &[Report], from_ops: u64, to_ops: u64) {
+    let mut known =
+        reports.iter().filter(|report| report.ops >= from_ops).filter_map(|report| Some((report, report.cpu_s?)));
+    let Some(first) = known.next() else { return };
+    let cpu_per_op_s = match known.last() {
+        Some(last) if last.0.ops > first.0.ops => (last.1 - first.1).max(0.0) / (last.0.ops - first.0.ops) as f64,
+        // One only: from the start, then.
+        _ if first.0.ops > 0 => first.1 / first.0.ops as f64,
+        _ => return,
+    };
+    let cpu_s = cpu_per_op_s * to_ops.saturating_sub(from_ops) as f64;
+    let system_share = reports.last().map_or(1.0, |last| last.system_share);
+    counters.insert("children_cpu_user_s".into(), cpu_s * (1.0 - system_share));
+    counters.insert("children_cpu_system_s".into(), cpu_s * system_share);
+}
+
+/// CPU of fio's reading threads and of what the kernel's ring lends them: all but its main thread and the helper that reports,
+/// the first two. `None` unless they are all there.
+fn reading_cpu_s(pid: u32, threads: u32) -> Option<f64> {
+    let all = threads_cpu_s(pid)?;
+    let reading = all.get(2..).filter(|reading| reading.len() >= threads as usize)?;
+    Some(reading.iter().sum())
 }
 
 /// Operations and bytes up to a moment, on straight lines between the reports.

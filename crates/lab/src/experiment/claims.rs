@@ -5,6 +5,8 @@
 //! |---|---|
 //! | `cached-read` | data in the page cache, read in units: in place through a map, copied out of it, by `pread` |
 //! | `map-calls` | threads that map, touch and unmap a part of a file, against `pread` of the same part |
+//! | `many-maps` | a cached file looked at through one map of all of it, through a thousand of its parts |
+//! | `file-growth` | appending to a file that is mapped, made longer in small steps and in large ones |
 //! | `private-remap` | how long mapping a private view anew takes, by the pages that were copied in it |
 //! | `uncached-read` | `pread` with RWF_DONTCACHE against direct and buffered `pread`, data larger than memory |
 //! | `map-commit` | pages changed and made durable: in a writable map with msync, by `pwrite` with fdatasync |
@@ -15,6 +17,7 @@
 mod cached;
 mod calls;
 mod commits;
+mod maps;
 mod raw_map;
 mod reader;
 mod remap;
@@ -35,6 +38,10 @@ use crate::workload::{self, Layout, PAGE_BYTES};
 pub const CACHED_READ: &str = "cached-read";
 /// Calls of mmap and munmap by many threads.
 pub const MAP_CALLS: &str = "map-calls";
+/// One map or a thousand.
+pub const MANY_MAPS: &str = "many-maps";
+/// A mapped file that grows.
+pub const FILE_GROWTH: &str = "file-growth";
 /// A private view that is mapped anew.
 pub const PRIVATE_REMAP: &str = "private-remap";
 /// Buffered reads that leave nothing in the page cache.
@@ -46,6 +53,8 @@ pub const LONG_READER: &str = "long-reader";
 
 /// What one call of `map-calls` maps or reads.
 const CALL_BYTES: u64 = 1 << 20;
+/// Steps that a file grows by, in bytes.
+const GROWTH_STEPS: [u64; 3] = [PAGE_BYTES as u64, 1 << 20, 64 << 20];
 /// What the plan reckons with for a cell of `long-reader`, in seconds for a million updates.
 const READER_S_PER_MILLION: f64 = 30.0;
 
@@ -83,6 +92,14 @@ pub fn plan(config: &Config, available: &Available) -> Plan {
                 cell(MAP_CALLS, contender, params(threads, 1, CALL_BYTES), CacheState::Warm, claims.cell_s);
             }
         }
+    }
+    for contender in maps::CONTENDERS {
+        cell(MANY_MAPS, contender, params(1, 1, PAGE_BYTES as u64), CacheState::Warm, claims.cell_s);
+    }
+    for step_bytes in GROWTH_STEPS {
+        let mut params = params(1, 1, PAGE_BYTES as u64);
+        params.extra.insert("step".into(), step_bytes.to_string());
+        cell(FILE_GROWTH, maps::GROWING, params, CacheState::Warm, claims.cell_s);
     }
     let pages = |name: &str, count: u32| {
         let mut params = params(1, 1, PAGE_BYTES as u64);
@@ -177,6 +194,8 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let mut outcome = match spec.variant.as_str() {
         CACHED_READ => cached::execute(spec, &layout()?, context),
         MAP_CALLS => calls::execute(spec, &layout()?, context),
+        MANY_MAPS => maps::many(spec, &layout()?, context),
+        FILE_GROWTH => maps::growth(spec, context),
         PRIVATE_REMAP => remap::execute(spec, &layout()?, context),
         UNCACHED_READ => return reads::execute(spec, &layout()?, Pattern::Random, context),
         MAP_COMMIT => commits::execute(spec, context),

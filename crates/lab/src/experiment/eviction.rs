@@ -23,6 +23,9 @@ pub const FAULTS: &str = "faults";
 /// The price of taking a page out of a map.
 pub const SHOOTDOWNS: &str = "shootdowns";
 
+/// Said of a cell that did not do what the experiment is about.
+const NOTHING_EVICTED: &str = "memory was never full: nothing was evicted, so this says nothing of reclaim";
+
 /// One way to make memory full, on one kind of target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reclaim {
@@ -153,7 +156,13 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
                 _ => return Err(contender::unknown(spec)),
             };
             let layout = workload::layout_of(spec, spec.params.block_bytes)?;
-            reads::execute(spec, &layout, pattern, context)
+            let mut outcome = reads::execute(spec, &layout, pattern, context)?;
+            // Only what goes past the page cache has nothing that could be evicted.
+            let evicted = outcome.counter("pgsteal_file").or_else(|| outcome.counter("cgroup_pgsteal"));
+            if !spec.contender.ends_with("-direct") && evicted == Some(0.0) {
+                outcome.warnings.push(NOTHING_EVICTED.into());
+            }
+            Ok(outcome)
         }
     }
 }

@@ -25,7 +25,8 @@ pub const SIN: &str = "sin";
 /// The price of preventing it.
 pub const COMMITS: &str = "commits";
 /// The stores, in the order they are told.
-pub const STORES: [&str; 6] = ["os-cow", "user-cow", "user-cow-pwrite", "shadow-writemap", "shadow", "engine"];
+pub const STORES: [&str; 7] =
+    ["os-cow", "user-cow", "user-cow-pwrite", "mapped-log", "shadow-writemap", "shadow", "engine"];
 /// A map that shows the sin, and one that does not.
 const MAPS: [&str; 2] = ["mmap-shared", "map-private"];
 /// Planned time of filling a store, opening it and checking it, a thousand keys.

@@ -46,7 +46,7 @@ fn with_and_without(groups: &[&Group<'_>], work: &str, target: &str, all: &mut V
             experiment: Some(ExperimentId::Engines),
             kind: comparison.kind,
             text: format!(
-                "{}{}: {}{what} changes {} from {y} to {x} operations, {}: {}.",
+                "{}{}: {}{what} changes {} from {y} to {x}, {}: {}.",
                 place(target)[..1].to_uppercase(),
                 &place(target)[1..],
                 comparison.doubt(),
@@ -80,7 +80,7 @@ fn among_others(groups: &[&Group<'_>], work: &str, target: &str, all: &mut Vec<F
         experiment: Some(ExperimentId::Engines),
         kind: comparison.kind,
         text: format!(
-            "{}{}: {}nofault does {x} operations, {}, the fastest other database ({}) {y}: {}{cpu}.",
+            "{}{}: {}nofault does {x}, {}, the fastest other database ({}) {y}: {}{cpu}.",
             place(target)[..1].to_uppercase(),
             &place(target)[1..],
             comparison.doubt(),

@@ -40,6 +40,11 @@ fn with<'g, 'a>(groups: &[&'g Group<'a>], contender: &str, threads: u32) -> Opti
     })
 }
 
+/// Whether anything was evicted at all: without that a cell tells nothing of reclaim.
+fn evicts(group: &Group<'_>) -> bool {
+    group.spread(Metric::EvictedPerS).is_none_or(|rate| rate.median > 0.0)
+}
+
 fn most(groups: &[&Group<'_>]) -> u32 {
     groups.iter().map(|group| group.spec.params.threads).max().unwrap_or(1)
 }
@@ -122,6 +127,9 @@ fn price_of_a_shootdown(groups: &[&Group<'_>]) -> Option<f64> {
 fn pinned(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>) {
     let Some(pinned) = groups.iter().copied().find(|group| group.spec.params.extra.contains_key("pin")) else { return };
     let Some(free) = with(groups, &pinned.spec.contender, pinned.spec.params.threads) else { return };
+    if !evicts(pinned) || !evicts(free) {
+        return;
+    }
     let Some(comparison) = compare(free, pinned, Metric::CpuPerOp) else { return };
     let interrupts = |group: &Group<'_>| {
         group.spread(Metric::ShootdownsPerS).map_or("–".into(), |rate| shown(rate, Unit::PerSecond))
@@ -161,6 +169,9 @@ fn binding(
     else {
         return;
     };
+    if !evicts(map) {
+        return;
+    }
     let Some(rates) = compare(map, direct, Metric::OpsPerS) else { return };
     let cpu = |group: &Group<'_>| group.spread(Metric::CpuPerOp).map(|spread| spread.median);
     let (Some(whole), Some(floor)) = (cpu(map), cpu(direct)) else { return };
@@ -221,7 +232,7 @@ fn binding(
 /// Scans evict most: what they cost a GB with and without a map, and how busy kswapd is.
 fn scan(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>) {
     let find = |id: &str| groups.iter().copied().find(|group| group.spec.contender == id);
-    let Some(map) = find("mmap-normal") else { return };
+    let Some(map) = find("mmap-normal").filter(|map| evicts(map)) else { return };
     for (other, what) in [("pread-buffered", "read calls through the page cache"), ("pread-direct", "direct reads")] {
         let Some(other) = find(other) else { continue };
         let Some(comparison) = compare(map, other, Metric::CpuPerGb) else { continue };
@@ -263,7 +274,7 @@ fn ways(summary: &Summary<'_>, all: &mut Vec<Finding>) {
             let (Some(a), Some(b)) = (with(&kswapd, contender, threads), with(&cgroup, contender, threads)) else {
                 continue;
             };
-            let Some(comparison) = compare(a, b, metric) else { continue };
+            let Some(comparison) = compare(a, b, metric).filter(|_| evicts(a) && evicts(b)) else { continue };
             all.push(Finding {
                 rule: "kswapd-against-cgroup",
                 rule_text: "rate of the same mapped work where kswapd, one thread, evicts, over that where the faulting threads evict for themselves \

@@ -68,13 +68,15 @@ pub fn make_cold(paths: &[&Path], means: Means) -> Result<Prepared> {
 }
 
 /// Reads the files through the page cache, from the start, until all is read or `limit_bytes` are. To be called by the
-/// process that is under the memory limit: the pages are charged to who reads them first.
+/// process that is under the memory limit: the pages are charged to who reads them first. The files stay open with the answer: the
+/// page cache of a block device ends when the last one closes it.
 ///
 /// # Errors
 /// When a path cannot be read.
-pub fn make_warm(paths: &[&Path], limit_bytes: u64) -> Result<Prepared> {
+pub fn make_warm(paths: &[&Path], limit_bytes: u64) -> Result<(Prepared, Vec<File>)> {
     let mut buffer = vec![0; 1 << 20];
     let mut read_bytes = 0u64;
+    let mut held = Vec::new();
     // A share of each, rather than all of the first: every path must be warm alike.
     let share = limit_bytes.div_ceil(paths.len().max(1) as u64);
     for path in paths {
@@ -92,8 +94,9 @@ pub fn make_warm(paths: &[&Path], limit_bytes: u64) -> Result<Prepared> {
                 Err(error) => return Err(fail("read", path, &error)),
             }
         }
+        held.push(file);
     }
-    Ok(checked(format!("{} read through the page cache", human_bytes(read_bytes)), paths))
+    Ok((checked(format!("{} read through the page cache", human_bytes(read_bytes)), paths), held))
 }
 
 /// Bytes of a file, of all files in a folder, or of a block device in the page cache. `None` where the kernel does not tell (a foreign file, or neither
@@ -138,10 +141,10 @@ mod tests {
             return;
         }
         assert!(cold.method.contains("0 bytes resident"), "{}", cold.method);
-        let some = make_warm(&[&path], MIB).unwrap();
+        let some = make_warm(&[&path], MIB).unwrap().0;
         assert!(some.method.starts_with("1 MiB read"), "{}", some.method);
         // Anybody on the machine may drop caches meanwhile, as the test below does.
-        let warm = || make_warm(&[&path], 100 * MIB).unwrap();
+        let warm = || make_warm(&[&path], 100 * MIB).unwrap().0;
         assert!((0..10).any(|_| warm().resident_bytes == Some(8 * MIB)), "{}", warm().method);
     }
 

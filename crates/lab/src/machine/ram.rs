@@ -181,7 +181,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     use super::*;
-    use crate::machine::content;
+    use crate::machine::{cache, content};
 
     const WANTED: Wanted = Wanted { seed: 4, data_bytes: 8 << 20 };
 
@@ -215,6 +215,19 @@ mod tests {
         drop(file);
         drop(device);
         assert!(!is_there(&name, &before));
+    }
+
+    #[test]
+    fn what_was_read_of_a_device_stays_in_memory_for_as_long_as_it_is_held() {
+        let Some(device) = ram() else { return };
+        let path = device.path();
+        let read_bytes = 4 << 20;
+        // Anybody on the machine may drop caches meanwhile.
+        let stays = (0..10).any(|_| {
+            let (warm, _held) = cache::make_warm(&[&path], read_bytes).unwrap();
+            warm.resident_bytes.is_none_or(|bytes| bytes >= read_bytes)
+        });
+        assert!(stays, "nothing of what was read is in the page cache");
     }
 
     #[test]

@@ -52,6 +52,19 @@ pub fn process_start(pid: u32) -> Option<u64> {
     }
 }
 
+/// Seconds of CPU that each thread of a process has used so far, oldest thread first; the first is the process's main one.
+/// `None` where there is no such process, or the kernel does not account for threads (CONFIG_SCHED_INFO).
+pub fn threads_cpu_s(pid: u32) -> Option<Vec<f64>> {
+    let folder = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let mut threads: Vec<(u32, PathBuf)> =
+        folder.flatten().filter_map(|task| Some((task.file_name().to_str()?.parse().ok()?, task.path()))).collect();
+    threads.sort_unstable();
+    // A thread that ends meanwhile is left out.
+    let cpu_ns = |path: &Path| read_text(path.join("schedstat"))?.split_whitespace().next()?.parse::<u64>().ok();
+    let all: Vec<f64> = threads.iter().filter_map(|(_, path)| Some(cpu_ns(path)? as f64 / 1e9)).collect();
+    (!all.is_empty()).then_some(all)
+}
+
 /// Names this process so that a later start can tell whether it still lives: `pid-start`.
 pub fn process_name() -> String {
     let pid = std::process::id();

@@ -8,7 +8,7 @@ use crate::config::{Config, ExperimentId};
 use crate::error::Result;
 use crate::experiment::{self, Available};
 use crate::format;
-use crate::record::{CellSpec, Skip};
+use crate::record::{CellSpec, MemoryLimit, MemoryMethod, Skip};
 
 /// What a cell costs besides its own time: a process, cold caches, a memory limit.
 const OVERHEAD_S: f64 = 0.15;
@@ -76,7 +76,12 @@ impl Schedule {
         let total = self.time() + seconds(prepared.making_s(config));
         line("time", format!("about {}", format::duration(total.as_secs_f64())));
         line("disk", prepared.show_space(config)?);
-        line("memory", show_limit(&prepared.available().memory));
+        for (what, limit) in self.limits() {
+            line(
+                "memory",
+                if what.is_empty() { show_limit(&limit) } else { format!("{what}: {}", show_limit(&limit)) },
+            );
+        }
         if let Some(device) = prepared.show_ram(config) {
             line("ram", device);
         }
@@ -88,6 +93,29 @@ impl Schedule {
             }
         }
         Ok(lines)
+    }
+
+    /// The limits of the cells, with the experiments that have each where there are several; the commonest first. One that
+    /// limits nothing where there are none.
+    fn limits(&self) -> Vec<(String, MemoryLimit)> {
+        let mut limits: Vec<(MemoryLimit, usize, Vec<&'static str>)> = Vec::new();
+        for spec in
+            self.cells.iter().filter(|spec| spec.memory.method != MemoryMethod::None && spec.target.label != "ram")
+        {
+            let at = limits.iter().position(|(limit, ..)| *limit == spec.memory).unwrap_or_else(|| {
+                limits.push((spec.memory, 0, Vec::new()));
+                limits.len() - 1
+            });
+            limits[at].1 += 1;
+            if !limits[at].2.contains(&spec.experiment.name()) {
+                limits[at].2.push(spec.experiment.name());
+            }
+        }
+        limits.sort_by_key(|(_, count, _)| std::cmp::Reverse(*count));
+        let several = limits.len() > 1;
+        let named = |names: Vec<&str>| if several { names.join(", ") } else { String::new() };
+        let limits: Vec<_> = limits.into_iter().map(|(limit, _, names)| (named(names), limit)).collect();
+        if limits.is_empty() { vec![(String::new(), MemoryLimit::default())] } else { limits }
     }
 }
 

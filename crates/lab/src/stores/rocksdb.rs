@@ -13,6 +13,9 @@ use crate::error::{LabError, LabErrorKind, Result};
 /// Bytes of keys and values of one file that is loaded: RocksDB's own size of files on its first levels.
 const LOAD_FILE_BYTES: usize = 64 << 20;
 
+/// Whether the library is not the one that comes with the crate.
+const INSTALLED: bool = option_env!("ROCKSDB_LIB_DIR").is_some();
+
 /// How its files are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reads {
@@ -125,7 +128,7 @@ impl Store for Rocksdb {
             Reads::Direct => "use_direct_reads, use_direct_io_for_flush_and_compaction",
         };
         Ok(vec![
-            ("version", "11.8".into()),
+            ("version", if INSTALLED { "an installed library, not the crate's 11.8" } else { "11.8" }.into()),
             ("reads", reads.into()),
             ("cache", bytes(self.cache_bytes)),
             ("memtables", format!("2 of {}", bytes(self.write_bytes / 2))),

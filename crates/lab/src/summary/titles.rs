@@ -29,10 +29,14 @@ pub fn contender_title(id: &str) -> String {
         "single-mmap" => "one thread, mmap",
         "single-read" => "one thread, read",
         "mmap-shared" => "mmap, shared",
+        "one-map" => "one map of the file",
+        "thousand-maps" => "a thousand maps",
+        "grow-mapped" => "mapped file, growing",
         "map-private" => "mmap, private",
         "os-cow" => "os_cow (MMAPv1)",
         "user-cow" => "user_cow (in the map)",
         "user-cow-pwrite" => "user_cow (pwrite)",
+        "mapped-log" => "mapped_log (map, engine's log)",
         "shadow" => "shadow (LMDB)",
         "shadow-writemap" => "shadow (LMDB, WRITEMAP)",
         "async-mmap" => "async mmap",
@@ -134,7 +138,8 @@ pub fn parameters(params: &Params) -> String {
         "working_set" => {
             value.parse().map_or_else(|_| value.clone(), |bytes| format!("{} of data", crate::format::bytes(bytes)))
         }
-        "unit" => format!("units of {value}"),
+        // An id has no space in it.
+        "unit" => format!("units of {}", value.replace("KiB", " KiB").replace("MiB", " MiB")),
         "copied_pages" => format!("{value} copied pages"),
         "commit_pages" => format!("{value} pages a commit"),
         "reader" if value == "none" => "no reader".into(),

@@ -9,6 +9,11 @@ use crate::summary::{Family, Group, Metric, is_plain, target_title};
 /// A difference below this is none that anybody would choose by.
 const MATTERS: f64 = 1.2;
 
+/// The rule of [`throughput`] for what takes the map's place as it is here: a pool that caches, evicts and locks.
+pub(super) const POOL: &str = "throughput of a pool";
+/// The same for databases that have the choice.
+const CHOICE: &str = "throughput of databases";
+
 /// What the rules found.
 #[derive(Default)]
 pub(super) struct Found {
@@ -40,7 +45,7 @@ pub(super) fn apply(records: &Records<'_>, workload: &Workload) -> Found {
             found.take(reasons, "how long accesses stall (rule: no stalls); `nofault lab async random stalls`");
         }
         let reasons = throughput(records, workload);
-        found.take(reasons, "what the storage gives to either (rule: throughput); `nofault lab random scan`");
+        found.take(reasons, "what the storage gives to either (rule: throughput); `nofault lab random scan engines`");
     }
     let reasons = errors(records);
     found.take(reasons, "what a failed read or a flipped bit does (rule: errors); `nofault lab errors`");
@@ -123,14 +128,27 @@ fn throughput(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
             let groups = records.summary.at(id, variant, target);
             let map = best(mapped(&groups, workload.threads), rate);
             let direct = best(explicit(&groups, workload.threads), rate);
-            let (Some(map), Some(direct)) = (map, direct) else { continue };
-            reasons.extend(reason("throughput", map, direct, rate, what));
+            let Some(map) = map else { continue };
+            reasons.extend(direct.and_then(|direct| reason("throughput", map, direct, rate, what)));
+            let own = groups.iter().copied().filter(|group| group.family() == Family::Pool).collect();
+            let pool = best(with_threads(own, workload.threads), rate);
+            reasons.extend(pool.and_then(|pool| reason(POOL, map, pool, rate, what)));
             let cheapest = best(explicit(&groups, workload.threads), cpu);
             let per = if id == ExperimentId::Scan { "CPU a GB, scan" } else { "CPU a random read" };
             reasons.extend(cheapest.and_then(|direct| reason("throughput", map, direct, cpu, per)));
         }
     }
+    reasons.extend(databases(records));
     reasons
+}
+
+/// (4) for databases that run with a map and without: reads of data larger than memory.
+fn databases(records: &Records<'_>) -> Vec<Reason> {
+    let groups = records.summary.at(ExperimentId::Engines, "ycsb-c", crate::experiment::engines::LARGER);
+    let of = |id: &str| groups.iter().copied().find(|group| group.spec.contender == id);
+    let pairs = [("sqlite-mmap", "sqlite"), ("rocksdb-mmap", "rocksdb")].into_iter();
+    let found = pairs.filter_map(|(map, calls)| reason(CHOICE, of(map)?, of(calls)?, Metric::OpsPerS, "YCSB C"));
+    found.collect()
 }
 
 /// (2) No stalls on slow I/O.

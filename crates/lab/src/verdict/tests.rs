@@ -136,3 +136,27 @@ fn what_was_said_and_what_was_assumed_are_told_apart() {
     assert!(words.contains("You said: only read, 2 threads."), "{words}");
     assert!(words.contains("Assumed: larger than memory, without transactions, slow answers matter."), "{words}");
 }
+
+#[test]
+fn a_pool_counts_beside_bare_calls_on_either_side() {
+    let rates = |pool: f64| [("mmap-random", 60_000.0), ("pread-direct", 90_000.0), ("pool-tasks", pool)];
+    let better = judged(&file(ExperimentId::Random, "", &rates(85_000.0)), Workload::default());
+    let side =
+        |verdict: &Verdict| verdict.reasons.iter().find(|reason| reason.rule == rules::POOL).map(|reason| reason.side);
+    assert_eq!((better.advice, side(&better)), (Advice::Explicit, Some(Side::Against)), "{better:#?}");
+    let worse = judged(&file(ExperimentId::Random, "", &rates(30_000.0)), Workload::default());
+    assert_eq!((worse.advice, side(&worse)), (Advice::Explicit, Some(Side::For)), "{worse:#?}");
+    assert!(worse.why_no_surer.iter().any(|why| why.contains("pool is slower")), "{:?}", worse.why_no_surer);
+    // The pool alone is evidence as well.
+    let alone = [("mmap-random", 60_000.0), ("pool-tasks", 30_000.0)];
+    assert_eq!(judged(&file(ExperimentId::Random, "", &alone), Workload::default()).advice, Advice::Map);
+}
+
+#[test]
+fn databases_with_and_without_a_map_are_evidence() {
+    let mut records = file(ExperimentId::Engines, "ycsb-c", &[("sqlite-mmap", 1_000.0), ("sqlite", 9_000.0)]);
+    records.cells.iter_mut().for_each(|cell| cell.spec.target.label = crate::experiment::engines::LARGER.into());
+    assert_eq!(judged(&records, Workload::default()).advice, Advice::Explicit);
+    let in_memory = Workload { fits_in_memory: Some(true), read_only: Some(true), ..Workload::default() };
+    assert_eq!(judged(&records, in_memory).advice, Advice::NoAnswer);
+}

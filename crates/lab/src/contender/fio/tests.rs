@@ -5,6 +5,9 @@ use std::sync::atomic::AtomicBool;
 use nofault_io::counters::Watch;
 
 use super::*;
+use crate::config::{Config, ExperimentId};
+use crate::experiment::{self, Available};
+use crate::record::Target;
 
 fn run_shell(script: &str, duration: Duration, cancel: &AtomicBool) -> Result<Outcome> {
     let watch = Watch::new();
@@ -12,19 +15,19 @@ fn run_shell(script: &str, duration: Duration, cancel: &AtomicBool) -> Result<Ou
     let plan = Measurement { duration, tick, watch: &watch, memory_bytes: None, cancel };
     let mut command = Command::new("sh");
     command.args(["-c", script]);
-    run_command(&plan, command, &mut |_| {})
+    run_command(&plan, command, 1, &mut |_| {})
 }
 
 fn report(runtime_ms: u64, ops: u64) -> String {
     let bytes = ops * 4096;
     format!(
-        r#"{{"jobs":[{{"error":0,"job_runtime":{runtime_ms},"usr_cpu":10.0,"sys_cpu":30.0,"read":{{"runtime":{runtime_ms},
-        "total_ios":{ops},"io_bytes":{bytes},"clat_ns":{{"bins":{{"1000":{ops}}}}}}}}}]}}"#
+        r#"{{"jobs":[{{"error":0,"usr_cpu":10.0,"sys_cpu":30.0,"read":{{"runtime":{runtime_ms},"total_ios":{ops},"io_bytes":{bytes},
+        "clat_ns":{{"bins":{{"1000":{ops}}}}}}}}}]}}"#
     )
 }
 
 #[test]
-fn reports_become_totals_a_steady_part_and_comparable_cpu() {
+fn reports_become_totals_and_a_steady_part() {
     let script = format!(
         "echo 'fio: a warning first'; echo '{}'; sleep 0.2; echo '{}'; sleep 0.2; echo '{}'",
         report(100, 50),
@@ -37,10 +40,76 @@ fn reports_become_totals_a_steady_part_and_comparable_cpu() {
     assert_eq!((steady.ops, steady.bytes), (400, 400 * 4096));
     assert!((steady.elapsed_s - 0.4).abs() < 1e-9, "{steady:?}");
     assert!((outcome.ops_per_s() - 1000.0).abs() < 1e-6);
-    assert!((steady.counters["children_cpu_system_s"] - 0.12).abs() < 1e-9, "{steady:?}");
     assert_eq!(outcome.latency["op"].count, 450);
     let in_ticks: u64 = outcome.ticks.iter().map(|tick| tick.ops).sum();
     assert!(in_ticks <= 450, "{in_ticks}");
+}
+
+#[test]
+fn its_cpu_a_read_is_that_of_its_reading_threads_between_the_reports_while_they_live() {
+    let report = |at_s: f64, ops: u64, cpu_s: Option<f64>| {
+        let json = serde_json::from_str(&report((at_s * 1000.0) as u64, ops)).unwrap();
+        Report::of(&json, at_s, cpu_s).unwrap()
+    };
+    let reports = [report(0.1, 100, Some(5.0)), report(0.2, 300, Some(5.5)), report(0.3, 500, None)];
+    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+    let tick = Duration::from_millis(100);
+    let plan = Measurement { duration: tick, tick, watch: &watch, memory_bytes: None, cancel: &cancel };
+    let outcome = measure::run(&plan, Vec::new(), &mut |_| {}).unwrap();
+    let steady = with_reports(outcome, &reports, tick).steady.unwrap();
+    assert_eq!(steady.ops, 400);
+    // 2.5 ms each for 400 reads, three quarters of it in the kernel; what came before the first report is not in it.
+    assert!((steady.counters["children_cpu_user_s"] - 0.25).abs() < 1e-9, "{steady:?}");
+    assert!((steady.counters["children_cpu_system_s"] - 0.75).abs() < 1e-9, "{steady:?}");
+}
+
+#[test]
+fn a_process_with_fewer_threads_than_read_tells_no_cpu() {
+    assert_eq!(reading_cpu_s(std::process::id(), 100_000), None);
+    assert_eq!(reading_cpu_s(0, 1), None);
+    let count = threads_cpu_s(std::process::id()).unwrap().len();
+    assert!(count >= 2, "{count}");
+}
+
+#[test]
+fn another_seed_is_another_order_also_for_its_first_thread() {
+    if Command::new("fio").arg("--version").output().is_err() {
+        eprintln!("not run: fio is not installed");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    // Holes: fio reads them on any file system.
+    std::fs::File::create(&data).unwrap().set_len(64 << 20).unwrap();
+    let order = |seed: u64, name: &str| {
+        let target = Target {
+            label: "file".into(),
+            paths: vec![data.display().to_string()],
+            data_bytes: (64 << 20) - 4096,
+            content_seed: None,
+        };
+        let plan = experiment::plan(ExperimentId::Translate, &Config::default(), &Available::default());
+        let mut spec = CellSpec { target, seed, ..plan.cells[0].clone() };
+        (spec.params.threads, spec.params.depth, spec.params.block_bytes) = (1, 1, 4096);
+        let layout = Layout::new(&spec.target, 4096, 4096).unwrap();
+        let log = folder.path().join(name);
+        let duration = Duration::from_millis(100);
+        let arguments = arguments(duration, &spec, &layout, Pattern::Random, Engine::Psync).unwrap();
+        // tmpfs has no direct I/O, and the order does not depend on it.
+        let arguments = arguments.iter().map(String::as_str).filter(|argument| *argument != "--direct=1");
+        let done = Command::new("fio")
+            .args(arguments)
+            .args([&format!("--write_iolog={}", log.display()), "--io_size=64k"])
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "{done:?}");
+        let log = std::fs::read_to_string(log).unwrap();
+        let reads = log.lines().filter(|line| line.contains(" read ")).take(16);
+        reads.map(|line| line.split(' ').skip_while(|word| *word != "read").nth(1).unwrap().to_owned()).collect()
+    };
+    let (one, other): (Vec<String>, Vec<String>) = (order(1, "one"), order(2, "other"));
+    assert!(one.len() == 16 && other.len() == 16, "{one:?} {other:?}");
+    assert_ne!(one, other);
 }
 
 #[test]
@@ -60,7 +129,7 @@ fn a_missing_fio_says_how_to_get_it() {
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     let tick = Duration::from_millis(50);
     let plan = Measurement { duration: tick, tick, watch: &watch, memory_bytes: None, cancel: &cancel };
-    let error = run_command(&plan, Command::new("no-such-program-as-fio"), &mut |_| {}).unwrap_err();
+    let error = run_command(&plan, Command::new("no-such-program-as-fio"), 1, &mut |_| {}).unwrap_err();
     assert_eq!((error.kind(), error.to_string().as_str()), (LabErrorKind::Unsupported, NOT_INSTALLED));
 }
 

@@ -86,7 +86,7 @@ pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outc
 }
 
 /// A file in `folder` that has no name, or lost it at once where the file system has no such files.
-fn nameless(folder: &Path) -> Result<File> {
+pub(super) fn nameless(folder: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
     if let Ok(file) = options.clone().custom_flags(libc::O_TMPFILE).open(folder) {

@@ -5,6 +5,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use nofault::mmap;
 use nofault::settings::Settings;
 
 use super::{folder_of, number, run_fixed};
@@ -17,8 +18,10 @@ use crate::measure::{Work, Worker};
 use crate::record::{CellSpec, Outcome};
 use crate::stores::{self, ENGINE, Engine, Room, Start, Store};
 
-/// The stores that share pages between versions, so that a reader holds some back; built or not.
-pub(super) const STORES: [&str; 3] = [ENGINE, "lmdb", "redb"];
+/// The stores that share pages between versions, so that a reader holds some back; built or not. The file of `shadow` is one, as LMDB's.
+pub(super) const STORES: [&str; 4] = [ENGINE, SHADOW, "lmdb", "redb"];
+/// LMDB's design over the engine's tree: always built.
+const SHADOW: &str = "shadow";
 
 /// Updates in one durable commit, the same for all.
 const COMMIT_UPDATES: u64 = 500;
@@ -47,10 +50,10 @@ pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outc
     let data = Data { count: keys, value_bytes: VALUE_BYTES, seed: spec.seed };
     let contender = spec.contender.clone();
     let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
-        let grown = if contender == ENGINE {
-            engine(worker, &folder, data, updates, held)?
-        } else {
-            rival(worker, &contender, &folder, data, updates, held)?
+        let grown = match contender.as_str() {
+            ENGINE => engine(worker, &folder, data, updates, held)?,
+            SHADOW => shadow(worker, &folder, data, updates, held)?,
+            rival_id => rival(worker, rival_id, &folder, data, updates, held)?,
         };
         let after = grown.after_bytes + grown.memory_bytes;
         worker.figure("used_before_bytes", grown.before_bytes as f64);
@@ -77,7 +80,7 @@ fn engine(worker: &mut Worker<'_>, folder: &Path, data: Data, updates: u64, held
     // Blocks in use: the file itself is made in large steps.
     let before_bytes = engine.used_bytes();
     let snapshot = held.then(|| engine.db.snapshot());
-    update(worker, &engine, data, updates)?;
+    update(worker, data, updates, |entries| engine.write(entries, true))?;
     // Twice: blocks freed by the first are known to be free after the second.
     engine.settle()?;
     engine.settle()?;
@@ -94,6 +97,35 @@ fn engine(worker: &mut Worker<'_>, folder: &Path, data: Data, updates: u64, held
     Ok(grown)
 }
 
+fn shadow(worker: &mut Worker<'_>, folder: &Path, data: Data, updates: u64, held: bool) -> Result<Grown> {
+    // Address space, as for LMDB: with a reader every update may cost a copy of each level of the tree.
+    let map_bytes = (data.user_bytes() * 8 + (4 << 30)).next_multiple_of(1 << 20);
+    let settings = mmap::Settings { map_bytes, ..mmap::Settings::new(mmap::Protocol::Shadow(mmap::WriteBack::Call)) };
+    // SAFETY: the folder is the cell's own; nobody else knows its files.
+    let store = unsafe { mmap::Store::create(folder, &settings) }?;
+    let write = |entries: &[(Key, Vec<u8>)]| -> Result<()> {
+        let mut batch = mmap::Batch::new();
+        for (key, value) in entries {
+            batch.put(key.to_vec(), value.clone());
+        }
+        Ok(store.write(&batch)?)
+    };
+    let all: Vec<_> = data.entries().collect();
+    all.chunks(COMMIT_UPDATES as usize).try_for_each(&write)?;
+    let before_bytes = store.stats().file_bytes;
+    let snapshot = held.then(|| store.snapshot());
+    update(worker, data, updates, write)?;
+    let grown = Grown { before_bytes, after_bytes: store.stats().file_bytes, memory_bytes: 0 };
+    for number in 0..data.count {
+        let key = data.key(number);
+        worker.verified(match &snapshot {
+            Some(snapshot) => is_first(data, number, snapshot.get(&key)?.as_deref()),
+            None => store.get(&key)?.is_some_and(|value| data.is_right(number, &value)),
+        });
+    }
+    Ok(grown)
+}
+
 fn rival(worker: &mut Worker<'_>, id: &str, folder: &Path, data: Data, updates: u64, held: bool) -> Result<Grown> {
     // Address space for LMDB: every update may cost a copy of each level of the tree.
     let data_bytes = data.user_bytes() * 8 + (4 << 30);
@@ -104,7 +136,7 @@ fn rival(worker: &mut Worker<'_>, id: &str, folder: &Path, data: Data, updates: 
     store.settle()?;
     let before_bytes = file_bytes(folder);
     let mut reader = if held { Some(store.reader()?) } else { None };
-    update(worker, &*store, data, updates)?;
+    update(worker, data, updates, |entries| store.write(entries, true))?;
     store.settle()?;
     let grown = Grown { before_bytes, after_bytes: file_bytes(folder), memory_bytes: 0 };
     let mut now = if held { None } else { Some(store.reader()?) };
@@ -127,7 +159,12 @@ fn rival(worker: &mut Worker<'_>, id: &str, folder: &Path, data: Data, updates: 
     Ok(grown)
 }
 
-fn update(worker: &mut Worker<'_>, store: &dyn Store, data: Data, updates: u64) -> Result<()> {
+fn update(
+    worker: &mut Worker<'_>,
+    data: Data,
+    updates: u64,
+    write: impl Fn(&[(Key, Vec<u8>)]) -> Result<()>,
+) -> Result<()> {
     let mut chance = fastrand::Rng::with_seed(data.seed);
     let mut version = 0;
     worker.start();
@@ -138,7 +175,7 @@ fn update(worker: &mut Worker<'_>, store: &dyn Store, data: Data, updates: u64) 
             data.changed(chance.u64(0..data.count), version)
         };
         let entries: Vec<_> = (0..count).map(|_| entry()).collect();
-        store.write(&entries, true)?;
+        write(&entries)?;
         worker.done(count, count * data.entry_bytes());
     }
     Ok(())

@@ -43,7 +43,8 @@ fn run(spec: &CellSpec) -> Result<Outcome> {
 fn every_planned_cell_measures_and_verifies_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let cells = plan(&config(), &available(folder.path())).cells;
-    let variants = [CACHED_READ, MAP_CALLS, PRIVATE_REMAP, LONG_READER, MAP_COMMIT, UNCACHED_READ];
+    let variants =
+        [CACHED_READ, MAP_CALLS, MANY_MAPS, FILE_GROWTH, PRIVATE_REMAP, LONG_READER, MAP_COMMIT, UNCACHED_READ];
     for variant in variants {
         assert!(cells.iter().any(|cell| cell.variant == variant), "{variant}");
     }
@@ -91,14 +92,27 @@ fn a_first_answer_leaves_out_what_takes_long_and_says_so() {
 fn what_is_unknown_or_makes_no_sense_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let cells = plan(&config(), &available(folder.path())).cells;
-    for variant in [CACHED_READ, MAP_CALLS, PRIVATE_REMAP, LONG_READER, MAP_COMMIT, UNCACHED_READ, "nothing"] {
+    for variant in [
+        CACHED_READ,
+        MAP_CALLS,
+        MANY_MAPS,
+        FILE_GROWTH,
+        PRIVATE_REMAP,
+        LONG_READER,
+        MAP_COMMIT,
+        UNCACHED_READ,
+        "nothing",
+    ] {
         let like = cells.iter().find(|cell| cell.variant == variant).unwrap_or(&cells[0]);
         let spec = CellSpec { contender: "nobody".into(), variant: variant.into(), ..like.clone() };
         assert_eq!(run(&spec).unwrap_err().kind(), LabErrorKind::Usage, "{variant}");
     }
-    for (variant, name, value) in
-        [(PRIVATE_REMAP, "copied_pages", "0"), (MAP_COMMIT, "commit_pages", "many"), (LONG_READER, "keys", "0")]
-    {
+    for (variant, name, value) in [
+        (PRIVATE_REMAP, "copied_pages", "0"),
+        (MAP_COMMIT, "commit_pages", "many"),
+        (LONG_READER, "keys", "0"),
+        (FILE_GROWTH, "step", "100"),
+    ] {
         let mut spec = cells.iter().find(|cell| cell.variant == variant).unwrap().clone();
         spec.params.extra.insert(name.into(), value.into());
         assert_eq!(run(&spec).unwrap_err().kind(), LabErrorKind::Usage, "{variant}");

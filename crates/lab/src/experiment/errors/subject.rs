@@ -3,14 +3,14 @@
 //! `nofault lab subject` reads one [`Order`], then [`Ask`]s, one JSON line each, and answers each with a [`Seen`]. A subject
 //! that dies is told by the end of its answers and its exit status; one that hangs is killed.
 //!
-//! Kept true by: a subject dies with its watcher (PR_SET_PDEATHSIG), leaves no core, and only ever works in the folder of
+//! Kept true by: a subject dies with its watcher ([`crate::child`]), leaves no core, and only ever works in the folder of
 //! its cell.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pages;
 use super::stores::{Store, Way};
+use crate::child::{Orders, Running, say};
 use crate::error::{LabError, LabErrorKind, Result};
 
 /// How long an answer may take: a page that never comes is a finding, a lab that never ends is not.
@@ -83,22 +84,15 @@ impl Seen {
 /// # Errors
 /// `Usage` when the input is no order; what opening its store says. What it meets afterwards are answers.
 pub fn serve(input: impl Read, mut output: impl Write) -> Result<()> {
-    use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
-    // Both may be refused: then its watcher kills it, and a core is at most litter.
-    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let mut orders = Orders::new(input, "nofault lab subject");
+    // It may be refused: a core is at most litter.
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
-    let mut lines = BufReader::new(input).lines().map_while(std::result::Result::ok);
-    let usage = |what: &dyn std::fmt::Display| {
-        let message =
-            format!("'nofault lab subject' is called by the lab itself and reads its order from there: {what}");
-        LabError::new(LabErrorKind::Usage, message)
-    };
-    let order: Order = serde_json::from_str(&lines.next().unwrap_or_default()).map_err(|error| usage(&error))?;
-    let way = Way::of(&order.store).ok_or_else(|| usage(&format!("unknown store '{}'", order.store)))?;
+    let order: Order = orders.first()?;
+    let way = Way::of(&order.store).ok_or_else(|| orders.usage(&format!("unknown store '{}'", order.store)))?;
     let mut store = Some(way.open(&order.folder)?);
     say(&mut output, &Seen::default())?;
-    for line in lines {
-        let ask: Ask = serde_json::from_str(&line).map_err(|error| usage(&error))?;
+    while let Some(ask) = orders.next()? {
         let mut seen = Seen::default();
         match (ask, &mut store) {
             (Ask::Reopen, _) => {
@@ -125,12 +119,6 @@ pub fn serve(input: impl Read, mut output: impl Write) -> Result<()> {
 fn judge(store: &mut dyn Store, order: &Order, page: u64) -> Result<bool> {
     let bytes = store.read(page)?;
     Ok(pages::is_right(&bytes, order.seed, page))
-}
-
-fn say(output: &mut impl Write, seen: &Seen) -> Result<()> {
-    let text = serde_json::to_string(seen)
-        .map_err(|error| LabError::new(LabErrorKind::System, format!("a subject's answer: {error}")))?;
-    writeln!(output, "{text}").and_then(|()| output.flush()).map_err(|error| LabError::system("answer", &error))
 }
 
 /// Looks for a page in all memory of this process, as a pointer that has gone astray would not need to, and flips one bit of
@@ -211,17 +199,9 @@ pub(super) enum Reply {
 
 /// A subject at work. Killed and waited for when dropped.
 pub(super) struct Subject {
-    child: Child,
+    child: Running,
     answers: mpsc::Receiver<String>,
     words: mpsc::Receiver<String>,
-}
-
-impl Drop for Subject {
-    fn drop(&mut self) {
-        // Both fail only when it has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// This program as a subject; within the lab's own unit tests, the test that stands for it.
@@ -242,33 +222,18 @@ impl Subject {
     /// # Errors
     /// `System` when it cannot be started. That it cannot open its store is a reply.
     pub(super) fn start(order: &Order) -> Result<(Self, Reply)> {
-        let mut child = command()?
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| LabError::system("start a subject", &error))?;
-        let (answers, words) = (lines_of(child.stdout.take()), lines_of(child.stderr.take()));
+        let mut child = Running::start(command()?.stderr(Stdio::piped()))?;
+        let (answers, words) = (child.lines(), child.complaints());
         let mut subject = Self { child, answers, words };
-        subject.send(order)?;
+        subject.child.send(order)?;
         let reply = subject.reply();
         Ok((subject, reply))
     }
 
     /// Asks, and waits for the answer, the end, or too long.
     pub(super) fn ask(&mut self, ask: &Ask) -> Result<Reply> {
-        self.send(ask)?;
+        self.child.send(ask)?;
         Ok(self.reply())
-    }
-
-    fn send(&mut self, message: &impl Serialize) -> Result<()> {
-        let text = serde_json::to_string(message)
-            .map_err(|error| LabError::new(LabErrorKind::System, format!("a subject's order: {error}")))?;
-        // A subject that is gone is told by its missing answer.
-        if let Some(input) = &mut self.child.stdin {
-            let _ = writeln!(input, "{text}").and_then(|()| input.flush());
-        }
-        Ok(())
     }
 
     fn reply(&mut self) -> Reply {
@@ -281,7 +246,7 @@ impl Subject {
                     }
                 }
                 Err(mpsc::RecvTimeoutError::Timeout) => {
-                    let _ = self.child.kill();
+                    let _ = self.child.0.kill();
                     return Reply::Hung;
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => return self.ended(),
@@ -297,18 +262,4 @@ impl Subject {
         let words: Vec<String> = self.words.iter().take(20).collect();
         Reply::Ended(words.join(" / "))
     }
-}
-
-fn lines_of(pipe: Option<impl Read + Send + 'static>) -> mpsc::Receiver<String> {
-    let (sender, lines) = mpsc::channel();
-    if let Some(pipe) = pipe {
-        std::thread::spawn(move || {
-            for line in BufReader::new(pipe).lines().map_while(std::result::Result::ok) {
-                if sender.send(line).is_err() {
-                    break;
-                }
-            }
-        });
-    }
-    lines
 }

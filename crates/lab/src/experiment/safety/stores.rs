@@ -57,6 +57,7 @@ fn protocol(contender: &str) -> Option<Protocol> {
         "os-cow" => Protocol::OsCow,
         "user-cow" => Protocol::UserCow(WriteBack::Map),
         "user-cow-pwrite" => Protocol::UserCow(WriteBack::Call),
+        "mapped-log" => Protocol::MappedLog,
         "shadow" => Protocol::Shadow(WriteBack::Call),
         "shadow-writemap" => Protocol::Shadow(WriteBack::Map),
         _ => return None,
@@ -122,6 +123,11 @@ pub(super) fn settings_text(contender: &str, size: Size) -> String {
         Some(Protocol::UserCow(WriteBack::Call)) => {
             format!(
                 "{common}; read-only map of {map}, MADV_RANDOM; the engine's log, {log}; written back by pwrite, checkpoints by fdatasync"
+            )
+        }
+        Some(Protocol::MappedLog) => {
+            format!(
+                "{common}; read-only map of three times {map}, MADV_RANDOM; the engine's log, {log}; pages written by pwrite, never overwritten; checkpoints by fdatasync and a meta page (O_DSYNC)"
             )
         }
         Some(Protocol::Shadow(WriteBack::Map)) => {

@@ -45,6 +45,40 @@ fn shuffled(count: usize, seed: u64) -> Vec<u32> {
     frames
 }
 
+/// What leads from ids to frames; references are ids.
+trait Table: Sync {
+    fn frames(&self) -> &Frames;
+    fn frames_mut(&mut self) -> &mut Frames;
+    /// The frame of a page; `None` when it is not in memory.
+    fn frame(&self, id: u64) -> Option<usize>;
+    fn bytes(&self) -> usize;
+}
+
+impl<T: Table> Place for T {
+    fn page_count(&self) -> usize {
+        self.frames().pages().len()
+    }
+
+    fn reference(&self, id: usize) -> u64 {
+        id as u64
+    }
+
+    fn write(&mut self, id: usize, page: &Page) -> Result<()> {
+        let frame = self.frame(id as u64).ok_or_else(lost)?;
+        self.frames_mut().pages_mut()[frame] = *page;
+        Ok(())
+    }
+
+    #[inline]
+    fn with<R>(&self, reference: u64, look: impl FnOnce(&Page) -> R) -> Option<R> {
+        Some(look(self.frames().pages().get(self.frame(reference)?)?))
+    }
+
+    fn table_bytes(&self) -> usize {
+        self.bytes()
+    }
+}
+
 /// One word for each page, by its id.
 pub(super) struct Array {
     frames: Frames,
@@ -57,35 +91,24 @@ impl Array {
         let table = numbers.into_iter().map(|frame| AtomicU64::new(u64::from(frame) | RESIDENT)).collect();
         Self { frames, table }
     }
+}
+
+impl Table for Array {
+    fn frames(&self) -> &Frames {
+        &self.frames
+    }
+
+    fn frames_mut(&mut self) -> &mut Frames {
+        &mut self.frames
+    }
 
     #[inline]
     fn frame(&self, id: u64) -> Option<usize> {
         let word = self.table.get(id as usize)?.load(Ordering::Acquire);
         (word & RESIDENT != 0).then_some((word & !RESIDENT) as usize)
     }
-}
 
-impl Place for Array {
-    fn page_count(&self) -> usize {
-        self.table.len()
-    }
-
-    fn reference(&self, id: usize) -> u64 {
-        id as u64
-    }
-
-    fn write(&mut self, id: usize, page: &Page) -> Result<()> {
-        let frame = self.frame(id as u64).ok_or_else(lost)?;
-        self.frames.pages_mut()[frame] = *page;
-        Ok(())
-    }
-
-    #[inline]
-    fn with<R>(&self, reference: u64, look: impl FnOnce(&Page) -> R) -> Option<R> {
-        Some(look(self.frames.pages().get(self.frame(reference)?)?))
-    }
-
-    fn table_bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         self.table.len() * 8
     }
 }
@@ -121,6 +144,16 @@ impl Hash {
     fn home(&self, id: u64) -> usize {
         (id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
     }
+}
+
+impl Table for Hash {
+    fn frames(&self) -> &Frames {
+        &self.frames
+    }
+
+    fn frames_mut(&mut self) -> &mut Frames {
+        &mut self.frames
+    }
 
     /// A slot of another id sends on to the next one; an empty one says that the page is not resident.
     #[inline]
@@ -135,29 +168,8 @@ impl Hash {
             }
         }
     }
-}
 
-impl Place for Hash {
-    fn page_count(&self) -> usize {
-        self.frames.pages().len()
-    }
-
-    fn reference(&self, id: usize) -> u64 {
-        id as u64
-    }
-
-    fn write(&mut self, id: usize, page: &Page) -> Result<()> {
-        let frame = self.frame(id as u64).ok_or_else(lost)?;
-        self.frames.pages_mut()[frame] = *page;
-        Ok(())
-    }
-
-    #[inline]
-    fn with<R>(&self, reference: u64, look: impl FnOnce(&Page) -> R) -> Option<R> {
-        Some(look(self.frames.pages().get(self.frame(reference)?)?))
-    }
-
-    fn table_bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         self.slots.len() * 16
     }
 }

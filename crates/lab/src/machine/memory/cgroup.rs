@@ -1,8 +1,11 @@
 //! A memory cgroup of the lab's own, version 2 or 1, below the group this process is in (or the nearest ancestor that
 //! lets it): so every limit that holds for the lab holds for its cells too.
 //!
-//! Version 2 lets a group with processes of its own hand no memory controller down, so there the new group usually goes
-//! below an ancestor; that works for root, and for users in a subtree delegated to them (a systemd user session).
+//! Version 2 lets a group with processes of its own hand no memory controller down ("no internal processes"; the root of the
+//! hierarchy may), so there the new group usually goes below an ancestor; that works for root, and for users in a subtree
+//! delegated to them (a systemd user session). In a container whose processes all sit in its topmost group there is no such
+//! place. The same rule forbids moving processes up into the group that the new one was made in: on removal they go where
+//! this process is.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +18,7 @@ use crate::record::{MemoryLimit, MemoryMethod};
 
 const PREFIX: &str = "nofault-lab-";
 
-/// A cgroup with a memory limit. Dropping it removes the group; processes still in it are moved to the parent first.
+/// A cgroup with a memory limit. Dropping it removes the group; processes still in it are moved out first.
 #[derive(Debug)]
 pub struct CgroupGuard {
     path: PathBuf,
@@ -210,7 +213,8 @@ pub fn remove_leftovers() -> Result<Vec<String>> {
         let path = Path::new(content);
         // The list is only a file: what it names must look like a group of the lab.
         let ours = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
-        match ours && path.starts_with("/sys/fs/cgroup") || !path.exists() {
+        let in_hierarchy = |mount: &Mount| mount.kind.starts_with("cgroup") && path.starts_with(&mount.point);
+        match ours && system::mounts().iter().any(in_hierarchy) || !path.exists() {
             true => remove_group(path),
             false => Err(LabError::new(LabErrorKind::Damaged, "does not look like a group of the lab")),
         }
@@ -218,11 +222,14 @@ pub fn remove_leftovers() -> Result<Vec<String>> {
 }
 
 fn remove_group(path: &Path) -> Result<()> {
-    if let (Some(parent), Some(pids)) = (path.parent(), read_text(path.join("cgroup.procs"))) {
-        for pid in pids.lines() {
-            let _ = fs::write(parent.join("cgroup.procs"), pid);
-        }
-    }
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let mounts = system::mounts();
+    let together = |folder: &PathBuf| {
+        let hierarchies = mounts.iter().filter(|mount| mount.kind.starts_with("cgroup"));
+        hierarchies.into_iter().any(|mount| path.starts_with(&mount.point) && folder.starts_with(&mount.point))
+    };
+    let own = places(&own, &mounts).into_iter().map(|place| place.parent).find(together);
+    empty(path, own.as_deref());
     // A process that has just ended keeps its group busy for a moment.
     for wait_ms in [0, 1, 5, 20, 50, 100, 200] {
         std::thread::sleep(std::time::Duration::from_millis(wait_ms));
@@ -234,6 +241,19 @@ fn remove_group(path: &Path) -> Result<()> {
         }
     }
     Err(LabError::new(LabErrorKind::Busy, format!("{} still has processes in it", path.display())))
+}
+
+/// Moves the processes of a group up, or, where a group that limits others may hold none, to where this process is (`own`).
+/// One that nobody takes is killed, where the kernel can (5.14): it is of a lab that gave its group up.
+fn empty(path: &Path, own: Option<&Path>) {
+    let refuges = path.parent().into_iter().chain(own);
+    for pid in read_text(path.join("cgroup.procs")).unwrap_or_default().lines() {
+        let moved = refuges.clone().any(|folder| fs::write(folder.join("cgroup.procs"), pid).is_ok());
+        let kill = path.join("cgroup.kill");
+        if !moved && kill.exists() {
+            let _ = fs::write(kill, "1");
+        }
+    }
 }
 
 /// Makes sure that children of a version 2 group get the memory controller.
@@ -251,8 +271,16 @@ fn hand_memory_down(parent: &Path) -> Result<()> {
     let control = parent.join("cgroup.subtree_control");
     match has("cgroup.subtree_control") {
         true => Ok(()),
-        false => fs::write(&control, "+memory").map_err(|error| fail("write", &control, &error)),
+        false => fs::write(&control, "+memory").map_err(|error| cannot_hand_down(parent, &control, &error)),
     }
+}
+
+fn cannot_hand_down(parent: &Path, control: &Path, error: &std::io::Error) -> LabError {
+    if error.raw_os_error() == Some(libc::EBUSY) {
+        let message = format!("{} has processes of its own, and then may limit no groups below it", parent.display());
+        return LabError::new(LabErrorKind::Busy, message);
+    }
+    fail("write", control, error)
 }
 
 /// The tightest limit that holds for this process already: a container's, a service's.
@@ -356,6 +384,105 @@ mod tests {
         let found = places("9:cpu:/\n4:memory:/docker/abc/inner\n", &mounts);
         let place = Place { parent: "/nowhere/memory/inner".into(), method: MemoryMethod::CgroupV1 };
         assert_eq!(found, [place]);
+    }
+
+    /// A folder with files as a kernel's group has them.
+    fn fake(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        files.iter().for_each(|(file, text)| fs::write(folder.path().join(file), text).unwrap());
+        folder
+    }
+
+    fn text(folder: &tempfile::TempDir, file: &str) -> String {
+        fs::read_to_string(folder.path().join(file)).unwrap()
+    }
+
+    #[test]
+    fn a_parent_hands_memory_down_where_it_has_it_and_is_not_asked_twice() {
+        let without = fake(&[("cgroup.controllers", "cpu io\n"), ("cgroup.procs", ""), ("cgroup.subtree_control", "")]);
+        assert_eq!(hand_memory_down(without.path()).unwrap_err().kind(), LabErrorKind::Unsupported);
+        assert_eq!(text(&without, "cgroup.subtree_control"), "");
+        let with = |control| {
+            fake(&[("cgroup.controllers", "cpu memory\n"), ("cgroup.procs", ""), ("cgroup.subtree_control", control)])
+        };
+        let asked = with("cpu\n");
+        hand_memory_down(asked.path()).unwrap();
+        assert_eq!(text(&asked, "cgroup.subtree_control"), "+memory");
+        let done = with("cpu memory\n");
+        hand_memory_down(done.path()).unwrap();
+        assert_eq!(text(&done, "cgroup.subtree_control"), "cpu memory\n");
+        // A group that is not delegated: its processes may not be moved from or to it.
+        let foreign = fake(&[("cgroup.controllers", "memory\n"), ("cgroup.subtree_control", "memory\n")]);
+        assert!(hand_memory_down(foreign.path()).unwrap_err().to_string().contains("cgroup.procs"));
+    }
+
+    #[test]
+    fn a_parent_with_processes_of_its_own_is_named_as_such() {
+        let busy = std::io::Error::from_raw_os_error(libc::EBUSY);
+        let error = cannot_hand_down(Path::new("/nowhere/cg/a"), Path::new("/nowhere/cg/a/x"), &busy);
+        assert_eq!(error.kind(), LabErrorKind::Busy);
+        assert!(error.to_string().starts_with("/nowhere/cg/a has processes of its own"), "{error}");
+    }
+
+    fn version_2(folder: &tempfile::TempDir) -> CgroupGuard {
+        let limit = MemoryLimit { method: MemoryMethod::CgroupV2, bytes: 32 << 20 };
+        CgroupGuard { path: folder.path().join("."), limit, entry: None }
+    }
+
+    #[test]
+    fn version_2_limits_memory_and_leaves_no_swap() {
+        let folder = fake(&[("memory.max", "max\n"), ("memory.swap.max", "max\n"), ("cgroup.procs", "")]);
+        let guard = version_2(&folder);
+        guard.set_limits(32 << 20).unwrap();
+        guard.add_pid(4711).unwrap();
+        let set = ["memory.max", "memory.swap.max", "cgroup.procs"].map(|file| text(&folder, file));
+        assert_eq!(set, ["33554432", "0", "4711"]);
+        // What does not keep its limit must not be measured under.
+        fs::remove_file(folder.path().join("memory.max")).unwrap();
+        std::os::unix::fs::symlink("/dev/null", folder.path().join("memory.max")).unwrap();
+        assert_eq!(guard.set_limits(32 << 20).unwrap_err().kind(), LabErrorKind::Unsupported);
+        std::mem::forget(guard);
+    }
+
+    #[test]
+    fn version_2_tells_what_it_uses_and_how_often_it_was_full() {
+        let folder = fake(&[
+            ("memory.stat", "anon 100\nfile 300\nfile_mapped 7\npgscan 50\npgsteal 40\n"),
+            ("memory.current", "500\n"),
+            ("memory.events", "low 0\nhigh 0\nmax 9\noom 1\noom_kill 2\n"),
+        ]);
+        let guard = version_2(&folder);
+        let expected = Usage {
+            usage_bytes: 500,
+            cached_bytes: 300,
+            anonymous_bytes: 100,
+            limit_hits: 9,
+            oom_kills: 2,
+            pages_scanned: Some(50),
+            pages_reclaimed: Some(40),
+        };
+        assert_eq!(guard.usage().unwrap(), expected);
+        std::mem::forget(guard);
+    }
+
+    #[test]
+    fn processes_go_up_or_where_this_one_is_and_are_killed_only_where_nobody_takes_them() {
+        let above = fake(&[]);
+        let group = above.path().join("group");
+        fs::create_dir(&group).unwrap();
+        fs::write(group.join("cgroup.procs"), "4711\n").unwrap();
+        fs::write(group.join("cgroup.kill"), "").unwrap();
+        let killed = || fs::read_to_string(group.join("cgroup.kill")).unwrap();
+        let own = fake(&[]);
+        empty(&group, Some(own.path()));
+        assert_eq!((text(&above, "cgroup.procs").as_str(), own.path().join("cgroup.procs").exists()), ("4711", false));
+        // Writing to a folder fails, as writing to the processes of a group that limits others does.
+        fs::remove_file(above.path().join("cgroup.procs")).unwrap();
+        fs::create_dir(above.path().join("cgroup.procs")).unwrap();
+        empty(&group, Some(own.path()));
+        assert_eq!((text(&own, "cgroup.procs").as_str(), killed().as_str()), ("4711", ""));
+        empty(&group, None);
+        assert_eq!(killed(), "1");
     }
 
     #[test]

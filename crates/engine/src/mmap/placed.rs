@@ -1,0 +1,292 @@
+//! Where the pages of a file lie that is never overwritten (`MappedLog`): a table from page to block, and the free blocks.
+//!
+//! The table is the engine's: the same words, the same nodes on disk. In memory all of it is one array, which readers load from
+//! without a lock. A checkpoint writes the nodes that changed and answers the root, which the meta page names.
+//!
+//! Kept true by:
+//! 1. A block is written only while no durable checkpoint and no reader can reach it. What the checkpoint before needs is *retired*
+//!    when it is replaced, and free once the next checkpoint is durable. No reader has it then: a version is placed only when every
+//!    reader finds it, or a newer one, beside the map, until the table leads to it (`logged`).
+//! 2. Blocks never run out before pages do: a page has at most one block in the durable checkpoint, one in the checkpoint that is
+//!    being made and a newer one; the file is as long as that takes, and what is not used takes no space.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::file::DataFile;
+use super::lock;
+use super::meta::META_PAGES;
+use super::workspace::Shape;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{
+    BlockId, CommitSeq, HEADER_BYTES, Location, NodeId, PAGE_BYTES_MAX, PageId, Tag, decode_node, encode_node,
+    entries_per_node, levels_for, node_location, nodes_on_level,
+};
+
+/// Most pages written at a time.
+const RUN_PAGES_MAX: usize = 64;
+
+/// See the module.
+pub(super) struct Placed {
+    shape: Shape,
+    /// By page: its location, or zero for one that was never written.
+    words: Box<[AtomicU64]>,
+    books: Mutex<Books>,
+}
+
+/// Which blocks are used for what.
+#[derive(Debug, Default)]
+struct Books {
+    /// Blocks below `end` that nobody needs.
+    free: BTreeSet<u64>,
+    /// From here on no block was ever used.
+    end: u64,
+    /// There are no blocks from here on.
+    limit: u64,
+    /// Pages placed since the last checkpoint was begun: nothing on disk leads there.
+    fresh: HashSet<u64>,
+    /// Replaced since the last checkpoint was begun, and needed by it.
+    retired: Vec<u64>,
+    /// Leaves of the table that changed since then.
+    changed: BTreeSet<u64>,
+    /// Where the nodes of the table are.
+    nodes: BTreeMap<NodeId, Location>,
+}
+
+/// A table that is written, and not yet durable.
+#[derive(Debug)]
+#[must_use = "to be given to `Placed::made_durable` when its meta page is"]
+pub(super) struct Snapshot {
+    /// What the meta page says of it.
+    pub(super) root: u64,
+    /// Blocks that only the checkpoint before needs.
+    retired: Vec<u64>,
+}
+
+impl Books {
+    /// The lowest blocks that nobody uses, in order.
+    fn take(&mut self, count: usize) -> Result<Vec<u64>> {
+        let mut taken = Vec::with_capacity(count);
+        while taken.len() < count {
+            taken.push(match self.free.pop_first() {
+                Some(block) => block,
+                None if self.end < self.limit => {
+                    self.end += 1;
+                    self.end - 1
+                }
+                None => return Err(Error::new(ErrorKind::Bug, "the file has fewer blocks than its pages need")),
+            });
+        }
+        Ok(taken)
+    }
+
+    fn release(&mut self, block: u64) {
+        if self.fresh.remove(&block) {
+            self.free.insert(block);
+        } else {
+            self.retired.push(block);
+        }
+    }
+}
+
+/// Bytes of a file for so many bytes of pages: see the module.
+pub(super) fn file_bytes(page_bytes: usize, map_bytes: u64) -> u64 {
+    let pages = map_bytes / page_bytes as u64;
+    let nodes: u64 = (0..levels_for(pages, page_bytes)).map(|level| nodes_on_level(pages, level, page_bytes)).sum();
+    let blocks = META_PAGES + 3 * (pages + nodes) + RUN_PAGES_MAX as u64;
+    (blocks * page_bytes as u64).next_multiple_of(PAGE_BYTES_MAX as u64)
+}
+
+impl Placed {
+    /// Of a file without pages.
+    pub(super) fn empty(shape: Shape) -> Self {
+        let limit = file_bytes(shape.page_bytes, shape.pages_max * shape.page_bytes as u64) / shape.page_bytes as u64;
+        let books = Books { end: META_PAGES, limit, ..Books::default() };
+        Self { shape, words: (0..shape.pages_max).map(|_| AtomicU64::new(0)).collect(), books: Mutex::new(books) }
+    }
+
+    /// Of a file whose meta page names `root`.
+    ///
+    /// # Errors
+    /// `Corrupt` when the table is damaged, or leads twice to one block.
+    pub(super) fn open(shape: Shape, data: &DataFile, root: u64) -> Result<Self> {
+        let placed = Self::empty(shape);
+        let damaged = |what: String| Error::new(ErrorKind::Corrupt, format!("the table of pages {what}"));
+        let (page_bytes, pages) = (shape.page_bytes, shape.pages_max);
+        let (levels, entries) = (levels_for(pages, page_bytes), entries_per_node(page_bytes));
+        let mut books = lock(&placed.books);
+        let mut used = BTreeSet::new();
+        let limit = books.limit;
+        let mut take = |word: u64| {
+            let at = Location::from_word(word).ok_or_else(|| damaged(format!("has {word:#x} for a location")))?;
+            if !(META_PAGES..limit).contains(&at.block.0) || !used.insert(at.block.0) {
+                return Err(damaged(format!("leads to block {} twice, or beyond the file", at.block.0)));
+            }
+            Ok(at)
+        };
+        let mut todo = vec![(NodeId { level: levels.saturating_sub(1), index: 0 }, take(root)?)];
+        let mut image = vec![0; page_bytes];
+        while let Some((node, at)) = todo.pop() {
+            data.read_at(&mut image, at.block.0 * page_bytes as u64)?;
+            books.nodes.insert(node, at);
+            for (word, number) in decode_node(shape.file_id, node, at, &image)?.into_iter().zip(0..) {
+                if word == 0 {
+                    continue;
+                }
+                let (below, location) = (node.index * entries + number, take(word)?);
+                let below_max = if node.level == 0 { pages } else { nodes_on_level(pages, node.level - 1, page_bytes) };
+                if below >= below_max {
+                    return Err(damaged(format!("has an entry {below} of {below_max} below level {}", node.level)));
+                }
+                if node.level == 0 {
+                    placed.words[below as usize].store(word, Ordering::Relaxed);
+                } else {
+                    todo.push((NodeId { level: node.level - 1, index: below }, location));
+                }
+            }
+        }
+        books.end = used.last().map_or(META_PAGES, |last| last + 1);
+        books.free = (META_PAGES..books.end).filter(|block| !used.contains(block)).collect();
+        drop(books);
+        Ok(placed)
+    }
+
+    /// Where a page lies; `None` for one that was never written.
+    pub(super) fn find(&self, id: PageId) -> Option<Location> {
+        Location::from_word(self.words.get(usize::try_from(id.0).ok()?)?.load(Ordering::Acquire))
+    }
+
+    fn place(&self, books: &mut Books, id: PageId, at: Location) {
+        let word = self.words[id.0 as usize].swap(at.to_word(), Ordering::AcqRel);
+        books.fresh.insert(at.block.0);
+        books.changed.insert(id.0 / entries_per_node(self.shape.page_bytes));
+        if let Some(old) = Location::from_word(word) {
+            books.release(old.block.0);
+        }
+    }
+
+    fn tag_of(&self, image: &[u8]) -> Tag {
+        // Without checksums there is nothing that could be compared with it.
+        if self.shape.checksums { Tag::of_page(image) } else { Tag::from_bits(0) }
+    }
+
+    /// Writes page versions, which are of pages of this file and sorted, to blocks that nobody uses; readers find them there when it
+    /// returns. One caller at a time.
+    pub(super) fn write(&self, data: &DataFile, pages: &[(PageId, CommitSeq, Arc<[u8]>)]) -> Result<()> {
+        let page_bytes = self.shape.page_bytes;
+        for part in pages.chunks(RUN_PAGES_MAX) {
+            let blocks = lock(&self.books).take(part.len())?;
+            let (mut run, mut start) = (Vec::new(), 0);
+            for (block, (_, _, page)) in blocks.iter().zip(part) {
+                if *block != start + (run.len() / page_bytes) as u64 {
+                    data.write_at(&run, start * page_bytes as u64)?;
+                    run.clear();
+                }
+                if run.is_empty() {
+                    start = *block;
+                }
+                run.extend_from_slice(page);
+            }
+            data.write_at(&run, start * page_bytes as u64)?;
+            let mut books = lock(&self.books);
+            for (block, (id, _, page)) in blocks.into_iter().zip(part) {
+                self.place(&mut books, *id, Location { block: BlockId(block), tag: self.tag_of(page) });
+            }
+        }
+        Ok(())
+    }
+
+    /// While the log is replayed: a block for the page that no checkpoint leads to, with what the page holds; the same again and again.
+    pub(super) fn own(&self, data: &DataFile, id: PageId) -> Result<u64> {
+        let (mut books, old) = (lock(&self.books), self.find(id));
+        if let Some(at) = old.filter(|at| books.fresh.contains(&at.block.0)) {
+            return Ok(at.block.0);
+        }
+        let mut image = vec![0; self.shape.page_bytes];
+        if let Some(at) = old {
+            // Not verified: the checksum that comes with the record is that of the right page.
+            data.read_at(&mut image, at.block.0 * self.shape.page_bytes as u64)?;
+        }
+        let block = books.take(1)?[0];
+        data.write_at(&image, block * image.len() as u64)?;
+        self.place(&mut books, id, Location { block: BlockId(block), tag: Tag::from_bits(0) });
+        Ok(block)
+    }
+
+    /// After replaying: notes which versions the pages are that were changed.
+    pub(super) fn retag(&self, data: &DataFile, ids: &BTreeSet<PageId>) -> Result<()> {
+        for id in ids {
+            let Some(Location { block, .. }) = self.find(*id) else { continue };
+            let mut header = [0; HEADER_BYTES];
+            data.read_at(&mut header, block.0 * self.shape.page_bytes as u64)?;
+            let at = Location { block, tag: self.tag_of(&header) };
+            self.words[id.0 as usize].store(at.to_word(), Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Writes the changed nodes of the table. No [`Placed::write`] meanwhile; those that follow belong to the next snapshot.
+    pub(super) fn snapshot(&self, data: &DataFile) -> Result<Snapshot> {
+        let (page_bytes, pages) = (self.shape.page_bytes, self.shape.pages_max);
+        let (levels, entries) = (levels_for(pages, page_bytes), entries_per_node(page_bytes));
+        let mut books = lock(&self.books);
+        let mut changed = std::mem::take(&mut books.changed);
+        let mut image = vec![0; page_bytes];
+        for level in 0..levels {
+            let mut above = BTreeSet::new();
+            for index in changed {
+                let below = index * entries..(index + 1) * entries;
+                let words: Vec<u64> = match level {
+                    0 => below.take_while(|at| *at < pages).map(|at| self.word(at)).collect(),
+                    _ => below.map(|index| books.node_word(NodeId { level: level - 1, index })).collect(),
+                };
+                let node = NodeId { level, index };
+                let checksum = encode_node(self.shape.file_id, node, words.into_iter(), &mut image);
+                let block = books.take(1)?[0];
+                data.write_at(&image, block * page_bytes as u64)?;
+                if let Some(old) = books.nodes.insert(node, node_location(BlockId(block), checksum)) {
+                    books.retired.push(old.block.0);
+                }
+                above.insert(index / entries);
+            }
+            changed = above;
+        }
+        books.fresh.clear();
+        let root = books.node_word(NodeId { level: levels.saturating_sub(1), index: 0 });
+        Ok(Snapshot { root, retired: std::mem::take(&mut books.retired) })
+    }
+
+    fn word(&self, at: u64) -> u64 {
+        self.words[at as usize].load(Ordering::Acquire)
+    }
+
+    /// The meta page that names the snapshot is durable: nobody goes back to the one before.
+    pub(super) fn made_durable(&self, snapshot: Snapshot) {
+        lock(&self.books).free.extend(snapshot.retired);
+    }
+
+    /// Accounts for every block. No [`Placed::write`] and no snapshot meanwhile.
+    ///
+    /// # Errors
+    /// `Bug` for a block that is two things, or nothing.
+    pub(super) fn check(&self) -> Result<()> {
+        let books = lock(&self.books);
+        let pages = (0..self.shape.pages_max).filter_map(|id| self.find(PageId(id)));
+        let in_use = pages.chain(books.nodes.values().copied()).map(|at| at.block.0);
+        let all = in_use.chain(books.free.iter().copied()).chain(books.retired.iter().copied()).chain(0..META_PAGES);
+        let mut sorted: Vec<u64> = all.collect();
+        sorted.sort_unstable();
+        if sorted.iter().copied().eq(0..books.end) {
+            return Ok(());
+        }
+        let wrong = sorted.iter().zip(0..).find(|(block, at)| *block != at).map_or(sorted.len() as u64, |(_, at)| at);
+        Err(Error::new(ErrorKind::Bug, format!("block {wrong} of the mapped file is lost, or used twice")))
+    }
+}
+
+impl Books {
+    fn node_word(&self, node: NodeId) -> u64 {
+        self.nodes.get(&node).map_or(0, |at| at.to_word())
+    }
+}

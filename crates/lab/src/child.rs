@@ -1,0 +1,288 @@
+//! A process of the lab's own, which may die of what it does, and the lines of JSON that go to it and come from it.
+//!
+//! The parent starts it, confines it, and only then sends it a line of work; the child answers with lines until it is done.
+//!
+//! Kept true by: a child does not outlive its parent (PR_SET_PDEATHSIG) nor the parent's handle of it, and how one ended is
+//! told by the end of its lines and its exit status, not by a failed write to it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::{LabError, LabErrorKind, Result};
+
+/// How long a child that was told to finish may take, where patience with it is limited at all.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+
+/// A child at work. Killed and waited for when dropped.
+#[derive(Debug)]
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail only when it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Running {
+    /// Starts it. Ctrl-C reaches the parent alone, which tells the child to finish what it has.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn spawn(command: &mut Command) -> std::io::Result<Self> {
+        command.process_group(0).spawn().map(Self)
+    }
+
+    /// Starts it with pipes to and from it.
+    ///
+    /// # Errors
+    /// What the system says, and which program it was.
+    pub(crate) fn start(command: &mut Command) -> Result<Self> {
+        let started = Self::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+        started.map_err(|error| LabError::system(format!("start {}", command.get_program().display()), &error))
+    }
+
+    /// Sends it a line. One that is gone is told by the end of its answers.
+    ///
+    /// # Errors
+    /// `System` for what has no JSON form.
+    pub(crate) fn send(&mut self, message: &impl Serialize) -> Result<()> {
+        let line = line_of(message)?;
+        if let Some(input) = &mut self.0.stdin {
+            let _ = input.write_all(line.as_bytes()).and_then(|()| input.flush());
+        }
+        Ok(())
+    }
+
+    /// What it says, line by line; for one caller. Ends with its output.
+    pub(crate) fn lines(&mut self) -> mpsc::Receiver<String> {
+        lines_of(self.0.stdout.take())
+    }
+
+    /// What it says on its error stream, where that is a pipe.
+    pub(crate) fn complaints(&mut self) -> mpsc::Receiver<String> {
+        lines_of(self.0.stderr.take())
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn wait(&mut self) -> std::io::Result<ExitStatus> {
+        self.0.wait()
+    }
+
+    /// Gives each of its messages to `take`, until that has what it wants. On `cancel` the child is told once to finish, and
+    /// what it then says is still taken. `memory_flag` is the flag by which a user gives it more memory.
+    ///
+    /// # Errors
+    /// What `take` says; `System` when the child ends or says what is no message, and when it is still silent after `patience`.
+    pub(crate) fn follow<M: DeserializeOwned, T>(
+        mut self,
+        memory_flag: &str,
+        patience: Option<Duration>,
+        cancel: &AtomicBool,
+        take: &mut dyn FnMut(M) -> Option<Result<T>>,
+    ) -> Result<T> {
+        let (lines, complaints) = (self.lines(), self.complaints());
+        let mut deadline = patience.and_then(|patience| Instant::now().checked_add(patience));
+        let mut told = false;
+        loop {
+            if cancel.load(Ordering::Relaxed) && !std::mem::replace(&mut told, true) {
+                deadline = deadline.map(|_| Instant::now() + LAST_WORDS);
+                if let Some(pid) = rustix::process::Pid::from_raw(self.0.id().cast_signed()) {
+                    // It may have ended meanwhile: then its last line is on the way.
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+                }
+            }
+            match lines.recv_timeout(Duration::from_millis(100)) {
+                Ok(line) => match serde_json::from_str(&line) {
+                    Ok(message) => {
+                        if let Some(result) = take(message) {
+                            return result;
+                        }
+                    }
+                    Err(error) => {
+                        let message = format!("the child said something that is no message: {error}: {line}");
+                        return Err(LabError::new(LabErrorKind::System, message));
+                    }
+                },
+                Err(mpsc::RecvTimeoutError::Timeout) if deadline.is_none_or(|end| Instant::now() < end) => {}
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    let message = "the child did not end in time, and was killed";
+                    return Err(LabError::new(LabErrorKind::System, message));
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(self.died(memory_flag, &complaints)),
+            }
+        }
+    }
+
+    /// Why it ended without a last line.
+    fn died(mut self, memory_flag: &str, complaints: &mpsc::Receiver<String>) -> LabError {
+        let status = self.wait();
+        let how = match &status {
+            Ok(status) => match status.signal() {
+                Some(9) => format!(
+                    "the child was killed: most likely out of memory under its limit; give it more ({memory_flag})"
+                ),
+                Some(7) => "the child died of SIGBUS: the file shrank or a read failed under its map".into(),
+                _ => format!("the child ended without a result ({status})"),
+            },
+            Err(error) => format!("the child ended without a result ({error})"),
+        };
+        // Not for ever: a process that the child started may still hold the other end.
+        let soon = || complaints.recv_timeout(LAST_WORDS / 10).ok();
+        let said: Vec<String> = std::iter::from_fn(soon).take(20).collect();
+        let message = if said.is_empty() { how } else { format!("{how}: {}", said.join(" / ")) };
+        LabError::new(LabErrorKind::System, message)
+    }
+}
+
+/// The child's side: what its parent sends it.
+pub(crate) struct Orders<R> {
+    from: BufReader<R>,
+    command: &'static str,
+}
+
+impl<R: Read> Orders<R> {
+    /// Orders that come over `input` to who was called as `command`. From now on this process dies with its parent: nobody
+    /// would read its result, and its limits may already be gone.
+    pub(crate) fn new(input: R, command: &'static str) -> Self {
+        let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+        Self { from: BufReader::new(input), command }
+    }
+
+    /// The next one; an error where there is none.
+    ///
+    /// # Errors
+    /// `Usage` for what is no order: a person called this; `System` when the pipe fails.
+    pub(crate) fn first<T: DeserializeOwned>(&mut self) -> Result<T> {
+        let line = self.line()?.unwrap_or_default();
+        self.parse(&line)
+    }
+
+    /// The next one, as long as there is one.
+    ///
+    /// # Errors
+    /// As [`Orders::first`].
+    pub(crate) fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
+        self.line()?.map(|line| self.parse(&line)).transpose()
+    }
+
+    fn line(&mut self) -> Result<Option<String>> {
+        let mut line = String::new();
+        let count = self.from.read_line(&mut line).map_err(|error| LabError::system("read an order", &error))?;
+        Ok((count > 0).then_some(line))
+    }
+
+    fn parse<T: DeserializeOwned>(&self, line: &str) -> Result<T> {
+        serde_json::from_str(line).map_err(|error| self.usage(&error))
+    }
+
+    /// The error for an order that makes no sense.
+    pub(crate) fn usage(&self, why: &dyn std::fmt::Display) -> LabError {
+        let message = format!("'{}' is called by nofault itself and reads its orders from there: {why}", self.command);
+        LabError::new(LabErrorKind::Usage, message)
+    }
+}
+
+/// The child's answer: one line.
+///
+/// # Errors
+/// `System` when the parent has gone, or for what has no JSON form.
+pub(crate) fn say(output: &mut impl Write, message: &impl Serialize) -> Result<()> {
+    let line = line_of(message)?;
+    let said = output.write_all(line.as_bytes()).and_then(|()| output.flush());
+    said.map_err(|error| LabError::system("tell the parent", &error))
+}
+
+fn line_of(message: &impl Serialize) -> Result<String> {
+    let line = serde_json::to_string(message);
+    let line = line.map_err(|error| LabError::new(LabErrorKind::System, format!("a message of a child: {error}")))?;
+    Ok(line + "\n")
+}
+
+/// Lines of a pipe, read by a thread so that the reader can also wait for other things. Ends with the pipe.
+fn lines_of(pipe: Option<impl Read + Send + 'static>) -> mpsc::Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    if let Some(pipe) = pipe {
+        std::thread::spawn(move || {
+            for line in BufReader::new(pipe).lines().map_while(std::result::Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Running {
+        Running::start(Command::new("sh").args(["-c", script]).stderr(Stdio::piped())).unwrap()
+    }
+
+    fn follow(child: Running, patience: Option<Duration>, cancel: bool) -> Result<u64> {
+        let mut sum = 0;
+        let mut add = |number: u64| {
+            sum += number;
+            (number == 0).then_some(Ok(sum))
+        };
+        child.follow("--more", patience, &AtomicBool::new(cancel), &mut add)
+    }
+
+    #[test]
+    fn messages_are_taken_until_one_is_the_last() {
+        assert_eq!(follow(shell("echo 1; echo 2; echo 0; exec sleep 1000"), None, false), Ok(3));
+        let mut child = shell("read a; echo $a; echo 0");
+        child.send(&7).unwrap();
+        assert_eq!(follow(child, None, false), Ok(7));
+    }
+
+    #[test]
+    fn a_child_that_ends_before_its_last_message_is_told_with_its_own_words() {
+        let error = |script: &str| follow(shell(script), None, false).unwrap_err().to_string();
+        assert!(error("echo 1; echo no disk >&2; exit 3").ends_with("3): no disk"));
+        assert!(error("kill -9 $$").contains("--more"));
+        assert!(error("kill -7 $$").contains("SIGBUS"));
+        assert!(error("echo hello; exec sleep 1000").contains("no message"));
+    }
+
+    #[test]
+    fn a_child_that_was_told_to_finish_is_still_heard_and_one_that_is_silent_is_given_up() {
+        let told = "trap 'kill $!; echo 0; exit' INT; sleep 1000 & echo 5; wait";
+        let child = shell(told);
+        let cancel = AtomicBool::new(false);
+        let mut sum = 0;
+        let mut add = |number: u64| {
+            sum += number;
+            // Only now has it set its trap.
+            cancel.store(true, Ordering::Relaxed);
+            (number == 0).then_some(Ok(sum))
+        };
+        assert_eq!(child.follow("--more", None, &cancel, &mut add), Ok(5));
+        let error = follow(shell("exec sleep 1000"), Some(Duration::from_millis(1)), false).unwrap_err();
+        assert!(error.to_string().contains("in time"), "{error}");
+    }
+
+    #[test]
+    fn orders_are_read_one_by_one_and_what_is_none_is_refused_with_a_word_about_who_calls() {
+        let mut orders = Orders::new(&b"1\n2\n"[..], "nofault test");
+        assert_eq!((orders.first(), orders.next(), orders.next::<u64>()), (Ok(1), Ok(Some(2)), Ok(None)));
+        let error = Orders::new(&b"hello\n"[..], "nofault test").first::<u64>().unwrap_err();
+        assert_eq!(error.kind(), LabErrorKind::Usage);
+        assert!(error.to_string().starts_with("'nofault test' is called by nofault itself"), "{error}");
+        assert!(Orders::new(&b""[..], "nofault test").first::<u64>().is_err());
+    }
+}

@@ -1,0 +1,111 @@
+//! Many small maps or one large one, and files that grow in small steps or in large ones.
+//!
+//! - `many-maps`: a round maps the whole cached file, by one call or by a thousand for a thousandth each, looks at a random page of
+//!   each thousandth, and unmaps; an operation is a page looked at. Faults are the same for both.
+//! - `file-growth`: pages are appended by `pwrite` to a file that is read through one map of all of it. When the file is full it is made
+//!   a step longer and mapped anew; each page is then looked at through the map. The file has no name.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use super::commits::nameless;
+use super::raw_map::RawMap;
+use super::{folder_of, number, only_path, run_timed};
+use crate::contender::unknown;
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiment::Context;
+use crate::measure::{Work, Worker};
+use crate::record::{CellSpec, Outcome};
+use crate::workload::{Layout, PAGE_BYTES};
+
+/// By one call, and by as many as there are parts.
+pub(super) const CONTENDERS: [&str; 2] = ["one-map", "thousand-maps"];
+/// Parts of the file, one page of each is looked at in a round; fewer where the file has fewer pages.
+const PARTS: u64 = 1000;
+
+/// What appends.
+pub(super) const GROWING: &str = "grow-mapped";
+/// A file is as long as this when the next begins.
+const GROWN_BYTES: u64 = 64 << 20;
+
+/// Measures `many-maps`.
+pub(super) fn many(spec: &CellSpec, layout: &Layout, context: &mut Context<'_>) -> Result<Outcome> {
+    let path = only_path(spec, layout)?;
+    let file = File::open(path).map_err(|error| LabError::system(format!("open {}", path.display()), &error))?;
+    // One file in blocks of a page: its data follows the lab's header without a gap.
+    let (first_bytes, pages) = (layout.place(0).offset_bytes, layout.block_count());
+    let parts = PARTS.min(pages).max(1);
+    let part_pages = pages / parts;
+    let one = match CONTENDERS.iter().position(|id| *id == spec.contender) {
+        Some(at) => at == 0,
+        None => return Err(unknown(spec)),
+    };
+    let (file, seed) = (&file, spec.seed);
+    let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
+        let mut chance = fastrand::Rng::with_seed(seed);
+        let map = |from: u64, pages: u64| {
+            RawMap::map(file, first_bytes + from * PAGE_BYTES as u64, pages as usize * PAGE_BYTES, false)
+        };
+        worker.start();
+        while worker.running() {
+            let count = if one { 1 } else { parts };
+            let maps: Vec<RawMap<'_>> =
+                (0..count).map(|at| map(at * part_pages, parts * part_pages / count)).collect::<Result<_>>()?;
+            for part in 0..parts {
+                let inside = chance.u64(..part_pages);
+                let (at, page) = if one { (0, part * part_pages + inside) } else { (part, inside) };
+                let offset_bytes = first_bytes + (part * part_pages + inside) * PAGE_BYTES as u64;
+                worker.verified(layout.is_right_word(maps[at as usize].word(page as usize), offset_bytes));
+            }
+            drop(maps);
+            worker.done(parts, parts * PAGE_BYTES as u64);
+        }
+        Ok(())
+    });
+    run_timed(spec, vec![work], context)
+}
+
+/// Measures `file-growth`.
+pub(super) fn growth(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    if spec.contender != GROWING {
+        return Err(unknown(spec));
+    }
+    let step_bytes = number(spec, "step")?;
+    if step_bytes == 0 || step_bytes > GROWN_BYTES || !step_bytes.is_multiple_of(PAGE_BYTES as u64) {
+        let message = format!("{}: a step is whole pages, up to {GROWN_BYTES} bytes", spec.key());
+        return Err(LabError::new(LabErrorKind::Usage, message));
+    }
+    let folder = folder_of(spec);
+    let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
+        worker.start();
+        while worker.running() {
+            let file = nameless(&folder)?;
+            append(worker, &file, step_bytes)?;
+        }
+        Ok(())
+    });
+    run_timed(spec, vec![work], context)
+}
+
+/// Fills one file.
+fn append(worker: &mut Worker<'_>, file: &File, step_bytes: u64) -> Result<()> {
+    let failed = |what: &'static str| move |error: std::io::Error| LabError::system(what, &error);
+    let mut page = vec![0; PAGE_BYTES];
+    let (mut end, mut len_bytes, mut map) = (0, 0, None);
+    while end < GROWN_BYTES && worker.running() {
+        if end == len_bytes {
+            len_bytes += step_bytes;
+            file.set_len(len_bytes).map_err(failed("make a file longer"))?;
+            // The old one goes first: address space is not what is measured.
+            drop(map.take());
+            map = Some(RawMap::map(file, 0, len_bytes as usize, false)?);
+        }
+        let Some(map) = &map else { break };
+        page[..8].copy_from_slice(&(end + 1).to_le_bytes());
+        file.write_all_at(&page, end).map_err(failed("append to a file"))?;
+        worker.verified(map.word(end as usize / PAGE_BYTES) == end + 1);
+        end += PAGE_BYTES as u64;
+        worker.done(1, PAGE_BYTES as u64);
+    }
+    Ok(())
+}
