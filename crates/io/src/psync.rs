@@ -288,6 +288,11 @@ impl Queue for PsyncQueue {
         Ok(())
     }
 
+    fn run(&mut self, op: Op, into: &mut Vec<Completion>) -> Result<()> {
+        into.push(transfer::perform(op, &self.pool.shared.file));
+        Ok(())
+    }
+
     fn in_flight(&self) -> usize {
         self.in_flight
     }
