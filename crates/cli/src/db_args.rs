@@ -262,8 +262,8 @@ pub(crate) struct BenchArguments {
     /// Memory of the databases that do not fit; an eighth of --size by default, and at least 1 MiB.
     #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
     pub(crate) cache: Option<u64>,
-    /// Memory, page cache included, of the processes that work out of core, where a memory cgroup may be made; an eighth and
-    /// 64 MiB more than --cache by default.
+    /// Memory, page cache included, of the processes that work out of core, where a memory cgroup may be made; 1.3 times
+    /// --cache and 64 MiB by default, and no less.
     #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
     pub(crate) limit: Option<u64>,
     /// Bytes of a value, as in 100,1000.

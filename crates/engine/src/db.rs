@@ -12,6 +12,7 @@ mod commit;
 mod completions;
 mod core;
 mod open;
+mod replay;
 mod scan;
 mod stripes;
 mod tables;

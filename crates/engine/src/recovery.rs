@@ -173,6 +173,11 @@ pub(crate) fn recent_commits_bytes(cache_bytes: usize) -> usize {
     cache_bytes / 32
 }
 
+/// Records that are replayed together: as much as may wait for the log later, when that memory is used for it.
+pub(crate) fn replay_bytes(cache_bytes: usize) -> usize {
+    log_buffer_bytes(cache_bytes) / 2
+}
+
 /// Memory of the groups in flight.
 const LOG_GROUPS_BYTES: u64 = 512 << 10;
 

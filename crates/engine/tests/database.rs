@@ -225,6 +225,40 @@ fn what_was_committed_is_there_after_opening_again() {
 }
 
 #[test]
+fn many_commits_replayed_together_leave_what_the_youngest_said_of_each_key() {
+    let (_world, directory) = on_sim(12);
+    let settings = Settings { page_bytes: 4096, cache_bytes: 8 << 20, ..tiny() };
+    let db = Db::create_in(&directory, &settings).unwrap();
+    let first = db.create_table("first").unwrap();
+    let change = |db: &Db, table: &Table, round: u32| {
+        for number in 0..40u32 {
+            let key = number.to_be_bytes();
+            // Short, long, none: each follows each.
+            match (number + round) % 3 {
+                0 => table.put(key, round.to_be_bytes()).unwrap(),
+                1 => table.put(key, vec![round as u8; 9000]).unwrap(),
+                _ => table.delete(key).unwrap(),
+            }
+        }
+        content(&db.snapshot(), table)
+    };
+    change(&db, &first, 0);
+    // Tables that come and go in between: what is said of them is said in its order.
+    let second = db.create_table("second").unwrap();
+    change(&db, &second, 1);
+    change(&db, &first, 2);
+    db.drop_table("second").unwrap();
+    let second = db.create_table("second").unwrap();
+    let (of_first, of_second) = (change(&db, &first, 4), change(&db, &second, 5));
+    drop((first, second, db));
+
+    let db = Db::open_in(&directory, &settings).unwrap();
+    assert!(content(&db.snapshot(), &db.table("first").unwrap()) == of_first);
+    assert!(content(&db.snapshot(), &db.table("second").unwrap()) == of_second);
+    assert!(db.verify().unwrap().is_clean());
+}
+
+#[test]
 fn a_value_is_shown_where_it_lies_whatever_its_length() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("db");

@@ -48,7 +48,7 @@ pub struct BenchOptions {
     pub memory_keys: u64,
     /// Memory of the databases that do not fit.
     pub cache_bytes: u64,
-    /// Memory, page cache included, of the process that measures them; an eighth and 64 MiB more than the cache when not said.
+    /// Memory, page cache included, of the process that measures them; 1.3 times the cache and 64 MiB when not said, and no less.
     pub limit_bytes: Option<u64>,
     /// This program, called as `nofault db bench --child` for each work out of core; without it all is done in this process,
     /// under no limit.
@@ -115,6 +115,15 @@ pub fn run(
     }
     if options.time.is_zero() || options.value_bytes.iter().any(|bytes| *bytes < 16) {
         return Err(usage("the time must be above zero, and values of 16 bytes or more".into()));
+    }
+    let least = child::limit_bytes(options.cache_bytes);
+    if let Some(limit) = options.limit_bytes.filter(|limit| *limit < least) {
+        let (limit, cache) = (format::bytes(limit), format::bytes(options.cache_bytes));
+        let why = format!(
+            "a limit of {limit} is too small for a cache of {cache}: with 1.3 times the cache and 64 MiB, {}, nothing is killed",
+            format::bytes(least)
+        );
+        return Err(usage(why));
     }
     let folder = options.dir.join(if options.program.is_some() { FOLDER } else { CHILD_FOLDER });
     std::fs::create_dir(&folder).map_err(|error| match error.kind() {

@@ -10,6 +10,7 @@ use nofault_io::folder::{Backend, Folder, FolderLock};
 
 use super::Db;
 use super::core::Core;
+use super::replay::Replay;
 use super::wait::Mode;
 use crate::checkpoint::{Background, Checkpointer};
 use crate::error::{Error, ErrorKind, Result};
@@ -21,7 +22,7 @@ use crate::recovery::{self, Opened};
 use crate::settings::Settings;
 use crate::tree::Tree;
 use crate::txn::visibility::Visibility;
-use crate::txn::{self, CATALOG, Commits, Op};
+use crate::txn::{self, CATALOG, Commits};
 use crate::verify::{BlockReport, verify_blocks};
 use crate::wal::LogKeeper;
 
@@ -136,25 +137,13 @@ pub(super) fn open_in(directory: &Arc<dyn Directory>, settings: &Settings, lock:
     let recent_bytes_max = recovery::recent_commits_bytes(settings.cache_bytes);
     let commits = Arc::new(Commits::new(store.clone(), log.clone(), visibility, base, recent_bytes_max));
     let core = Arc::new(Core::new(store, log, commits));
-    let mut tables = block_on(core.all_tables())?;
+    let tables = block_on(core.all_tables())?;
+    let mut replay = Replay::new(core.clone(), tables, recovery::replay_bytes(settings.cache_bytes));
     for record in records {
         let (seq, record) = record?;
-        let ops = txn::decode(&record, |table| tables.get(&table).copied())?;
-        core.replay(seq, &ops)?;
-        for op in ops {
-            match op {
-                Op::CreateTable { name } => {
-                    let tree = block_on(core.table(Mode::Blocking, &name))?;
-                    tables.insert(tree.table, tree);
-                }
-                Op::DropTable { tree, name } => {
-                    core.tables.dropped(tree, &name);
-                    tables.remove(&tree.table);
-                }
-                _ => {}
-            }
-        }
+        replay.take(seq, &record)?;
     }
+    replay.apply()?;
     let threads = if settings.background_threads {
         let _pool = pager.start_keeper()?;
         let _log = core.log.start_keeper()?;

@@ -168,8 +168,9 @@ pub(crate) struct Cells {
     bytes: Vec<u8>,
     /// End of key and end of payload of each, in `bytes`.
     ends: Vec<(u32, u32)>,
-    /// No key is shorter.
+    /// No key is shorter, none longer.
     key_bytes_min: usize,
+    key_bytes_max: usize,
 }
 
 impl Cells {
@@ -241,7 +242,12 @@ impl Cells {
         let start = self.start(index);
         let ends = self.ends[index..].iter();
         let ends = ends.map(|(key_end, end)| (key_end - start as u32, end - start as u32)).collect();
-        Self { bytes: self.bytes[start..].to_vec(), ends, key_bytes_min: self.key_bytes_min }
+        Self {
+            bytes: self.bytes[start..].to_vec(),
+            ends,
+            key_bytes_min: self.key_bytes_min,
+            key_bytes_max: self.key_bytes_max,
+        }
     }
 
     /// The index nearest to the middle of their bytes.
@@ -255,10 +261,12 @@ impl Cells {
         let bytes = (self.start(range.end) - self.start(range.start)) + range.len() * SLOT_BYTES;
         let prefix_len = spec.prefix_len();
         // What the slots hold of the keys' rests is not in the cells.
-        let in_slots = if self.key_bytes_min >= prefix_len + HEAD_BYTES {
-            range.len() * HEAD_BYTES
+        let in_slot = |key_bytes: usize| key_bytes.saturating_sub(prefix_len).min(HEAD_BYTES);
+        let in_slots = if in_slot(self.key_bytes_min) == in_slot(self.key_bytes_max) {
+            // Without a look at each: this is asked for every cell that a bulk load adds.
+            range.len() * in_slot(self.key_bytes_min)
         } else {
-            range.clone().map(|index| self.key(index).len().saturating_sub(prefix_len).min(HEAD_BYTES)).sum()
+            range.clone().map(|index| in_slot(self.key(index).len())).sum()
         };
         bytes + spec.overhead_bytes() <= body_bytes + range.len() * prefix_len + in_slots
     }
@@ -266,6 +274,7 @@ impl Cells {
     fn note_key(&mut self, key_bytes: usize) {
         let first = self.ends.is_empty();
         self.key_bytes_min = if first { key_bytes } else { self.key_bytes_min.min(key_bytes) };
+        self.key_bytes_max = if first { key_bytes } else { self.key_bytes_max.max(key_bytes) };
     }
 
     /// Writes cells `range` as a node.

@@ -18,7 +18,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::format;
 use crate::machine::memory::CgroupGuard;
 
-/// Memory that a process needs beside its cache, and an eighth of the cache more.
+/// Memory that a process needs beside 1.3 times its cache: the engine's own rule.
 const BESIDE_CACHE_BYTES: u64 = 64 << 20;
 
 /// A line from child to parent.
@@ -29,9 +29,9 @@ enum Message {
     Done { rows: Vec<Row>, trouble: Option<(String, String)> },
 }
 
-/// What the limit is by default for a cache of this size.
+/// The least limit under which a process with a cache of this size is not killed.
 pub(super) fn limit_bytes(cache_bytes: u64) -> u64 {
-    cache_bytes + cache_bytes / 8 + BESIDE_CACHE_BYTES
+    cache_bytes + cache_bytes.div_ceil(10) * 3 + BESIDE_CACHE_BYTES
 }
 
 /// Runs one work in a child of `program`. Answers its rows, each saying under which limit it was measured, and what went wrong.

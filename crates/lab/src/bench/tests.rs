@@ -36,6 +36,15 @@ fn every_work_runs_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_limit_under_which_the_work_would_be_killed_is_refused_before_anything_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = BenchOptions { limit_bytes: Some(64 << 20), ..tiny(folder.path(), &["space"]) };
+    let error = run(&options, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+    assert!(error.kind() == LabErrorKind::Usage && error.to_string().contains("too small"), "{error}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn a_wrong_call_says_what_there_is_and_an_interruption_keeps_what_was_measured() {
     let folder = tempfile::tempdir().unwrap();
     let error = run(&tiny(folder.path(), &["gets"]), &AtomicBool::new(false), &mut |_| {}).unwrap_err();
