@@ -368,7 +368,7 @@ fn set_cpu(counters: &mut BTreeMap<String, f64>, reports: &[Report], from_ops: u
     let mut known =
         reports.iter().filter(|report| report.ops >= from_ops).filter_map(|report| Some((report, report.cpu_s?)));
     let Some(first) = known.next() else { return };
-    let cpu_per_op_s = match known.last() {
+    let cpu_per_op_s = match known.next_back() {
         Some(last) if last.0.ops > first.0.ops => (last.1 - first.1).max(0.0) / (last.0.ops - first.0.ops) as f64,
         // One only: from the start, then.
         _ if first.0.ops > 0 => first.1 / first.0.ops as f64,
