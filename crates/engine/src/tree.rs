@@ -147,8 +147,15 @@ impl Chunk {
         self.ahead.clear();
     }
 
-    /// Adds an entry; after a `Wait` nothing was added.
-    fn push<P: Pages>(&mut self, pages: &P, node: &Node<'_>, index: usize) -> Attempt<()> {
+    /// Adds an entry; after a `Wait` nothing was added. `values` is the page of values that the entry before lay in: looked up
+    /// once for all of its values, it counts as used once, and stays a newcomer in the pool that a scan soon leaves.
+    fn push<'a, P: Pages>(
+        &mut self,
+        pages: &'a P,
+        node: &Node<'_>,
+        index: usize,
+        values: &mut Option<(PageId, P::Page<'a>)>,
+    ) -> Attempt<()> {
         let cell = node.cell(index)?;
         let start = self.bytes.len();
         self.bytes.extend_from_slice(node.prefix());
@@ -156,15 +163,7 @@ impl Chunk {
         self.bytes.extend_from_slice(head);
         self.bytes.extend_from_slice(tail);
         let key_end = self.bytes.len();
-        let bytes = &mut self.bytes;
-        let copied = with_value(pages, cell, |held| match held {
-            Held::Here(value) => {
-                bytes.extend_from_slice(value);
-                None
-            }
-            Held::Overflow(to) => Some(to),
-        });
-        match copied {
+        match self.copy_value(pages, cell, values) {
             Ok(overflow) => self.entries.push(ChunkEntry { start, key_end, end: self.bytes.len(), overflow }),
             Err(wait) => {
                 self.bytes.truncate(start);
@@ -172,6 +171,28 @@ impl Chunk {
             }
         }
         Ok(())
+    }
+
+    /// Copies the value of a cell, or says where a long one lies.
+    fn copy_value<'a, P: Pages>(
+        &mut self,
+        pages: &'a P,
+        cell: Cell<'_>,
+        values: &mut Option<(PageId, P::Page<'a>)>,
+    ) -> Attempt<Option<OverflowRef>> {
+        match cell {
+            Cell::Inline(value) => self.bytes.extend_from_slice(value),
+            Cell::Overflow(to) => return Ok(Some(to)),
+            Cell::Packed(at) => {
+                let page = match values.take() {
+                    Some((id, page)) if id == at.page => page,
+                    _ => pages.page(at.page)?,
+                };
+                self.bytes.extend_from_slice(packed::value(at, &page)?);
+                *values = Some((at.page, page));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -350,8 +371,9 @@ fn copy_forward<P: Pages>(
         None => node.count(),
     };
     let stop = past.min(first.saturating_add(entries_max));
+    let mut values = None;
     for index in first..stop {
-        if let Err(wait) = chunk.push(pages, node, index) {
+        if let Err(wait) = chunk.push(pages, node, index, &mut values) {
             if chunk.lacks_values(node, first..stop) || index == first || !matches!(wait, Wait::Miss(_)) {
                 return Err(wait);
             }
@@ -389,8 +411,9 @@ fn copy_reverse<P: Pages>(
         None => node.count(),
     };
     let stop = first.max(past.saturating_sub(entries_max));
+    let mut values = None;
     for index in (stop..past).rev() {
-        if let Err(wait) = chunk.push(pages, node, index) {
+        if let Err(wait) = chunk.push(pages, node, index, &mut values) {
             if chunk.lacks_values(node, (stop..past).rev()) || index + 1 == past || !matches!(wait, Wait::Miss(_)) {
                 return Err(wait);
             }
