@@ -55,8 +55,8 @@ struct Asked {
 }
 
 impl Asked {
-    /// Adds what is to be asked for now to `pages`, given the leaves to come: up to `distance` pages ahead, and no leaf farther
-    /// than `leaves_max`. Only once half of what was asked for before is used up, so that reads are few and large.
+    /// The pages to ask for now, given the leaves to come: up to `distance` pages ahead, and no leaf farther than `leaves_max`. Some
+    /// only once half of what was asked for before is used up, so that reads are few and large.
     ///
     /// Pages of values are known only when their leaf is there, so leaves are asked for twice as far ahead.
     fn next(
@@ -226,5 +226,54 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         self.rest = rest;
         self.usable = self.chunk.len();
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Leaf `n` is page `n`; those that are there have three pages of values each.
+    fn ids(range: std::ops::Range<u64>) -> Vec<PageId> {
+        range.map(PageId).collect()
+    }
+
+    fn asked() -> Asked {
+        Asked { leaf: None, values_of: None, pages_a_leaf: 1 }
+    }
+
+    #[test]
+    fn leaves_are_asked_for_again_when_half_of_them_are_used_up() {
+        let mut asked = asked();
+        let none = |_, _: &mut Vec<PageId>| unreachable!("no values anywhere");
+        assert_eq!(asked.next(&ids(1..100), 8, usize::MAX, none), ids(1..9));
+        for first in 2..5 {
+            assert_eq!(asked.next(&ids(first..100), 8, usize::MAX, none), [], "from {first}");
+        }
+        assert_eq!(asked.next(&ids(5..100), 8, usize::MAX, none), ids(9..13));
+        assert_eq!(asked.next(&ids(9..13), 8, usize::MAX, none), [], "there are no more");
+        assert_eq!(asked.next(&ids(9..100), 8, 0, none), [], "none are wanted");
+    }
+
+    #[test]
+    fn values_are_asked_for_as_far_as_their_leaves_are_there_and_leaves_twice_as_far() {
+        let mut asked = Asked { pages_a_leaf: 4, ..asked() };
+        let values = |leaf: u64| ids(leaf * 1000..leaf * 1000 + 3);
+        let there = |most: u64| {
+            move |leaf: PageId, into: &mut Vec<PageId>| {
+                into.extend(if leaf.0 <= most { values(leaf.0) } else { Vec::new() });
+                leaf.0 <= most
+            }
+        };
+        assert_eq!(asked.next(&ids(1..100), 3, usize::MAX, there(9)), ids(1..2), "not far enough for a whole leaf");
+        let first = asked.next(&ids(1..100), 16, usize::MAX, there(2));
+        assert_eq!(first, [values(1), values(2), ids(2..9)].concat(), "of four leaves two are there");
+        let second = asked.next(&ids(2..100), 16, usize::MAX, there(9));
+        assert_eq!(second, [values(3), values(4), values(5)].concat(), "no leaf before half of them are used up");
+        assert_eq!(asked.next(&ids(3..100), 16, usize::MAX, there(9)), []);
+        assert_eq!(
+            asked.next(&ids(5..100), 16, usize::MAX, there(20)),
+            [values(6), values(7), values(8), ids(9..13)].concat()
+        );
     }
 }
