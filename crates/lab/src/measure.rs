@@ -144,6 +144,19 @@ pub fn new_histogram() -> Histogram<u64> {
 /// # Errors
 /// The first worker's error. `WrongData` is not an error here: it is in the outcome's checks.
 pub fn run(plan: &Measurement<'_>, works: Vec<Work<'_>>, on_tick: &mut dyn FnMut(&Tick)) -> Result<Outcome> {
+    run_then(plan, works, on_tick, &|| {})
+}
+
+/// As [`run`]; calls `at_end` when the time is over, while workers may still be at their last operations.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_then(
+    plan: &Measurement<'_>,
+    works: Vec<Work<'_>>,
+    on_tick: &mut dyn FnMut(&Tick),
+    at_end: &dyn Fn(),
+) -> Result<Outcome> {
     let slots: Vec<Slot> = works.iter().map(|_| Slot::default()).collect();
     let stop = AtomicBool::new(false);
     let barrier = Barrier::new(works.len() + 1);
@@ -180,6 +193,7 @@ pub fn run(plan: &Measurement<'_>, works: Vec<Work<'_>>, on_tick: &mut dyn FnMut
         drop(ended);
         barrier.wait();
         watch_until_done(plan, &slots, &stop, &workers_ended, &mut outcome, on_tick);
+        at_end();
     });
 
     let merged = merged.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -379,6 +393,22 @@ mod tests {
         assert!(outcome.checks.verified >= outcome.ops && outcome.checks.wrong == 0);
         assert_eq!(outcome.latency["op"].count, outcome.checks.verified);
         assert!(!outcome.partial);
+    }
+
+    #[test]
+    fn a_worker_that_waits_for_the_end_of_the_time_is_let_go_then() {
+        let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+        let ended = AtomicBool::new(false);
+        let work: Work<'_> = Box::new(|worker| {
+            worker.start();
+            while !ended.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            Ok(())
+        });
+        let let_go = || ended.store(true, Ordering::Relaxed);
+        let outcome = run_then(&plan(&watch, &cancel, 20), vec![work], &mut |_| {}, &let_go).unwrap();
+        assert!(outcome.elapsed_s >= 0.02);
     }
 
     #[test]

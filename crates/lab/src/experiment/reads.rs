@@ -201,7 +201,7 @@ pub(super) fn execute(
     let mut outcome = match way {
         Way::Map(advice) => {
             let maps = map::Maps::open(layout, advice)?;
-            measure::run(&plan, map::works(spec, layout, &maps, pattern), on_tick)?
+            measure::run_then(&plan, map::works(spec, layout, &maps, pattern), on_tick, &|| maps.end_read_ahead())?
         }
         Way::Sync(means) => {
             let files = Files::open(layout, means)?;
