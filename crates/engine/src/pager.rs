@@ -18,8 +18,8 @@
 //! can be found in the table or among the versions of its page, both changed under the shard's lock. Whoever takes a number
 //! out of there gives it to `retire`, which recycles it only after every epoch guard pinned until then is gone.
 //!
-//! **Locks**, each taken only while holding ones before it: clock → write lane → shard → books → waiter → frames' free
-//! list; `registry`, `ripe`, the lane's lists, `nursery` and `full` are leaves. No epoch guard is pinned or dropped, no waker called
+//! **Locks**, each taken only while holding ones before it: queue of reads → clock → write lane → shard → books → waiter →
+//! frames' free list; `registry`, `ripe`, the lane's lists, `nursery` and `full` are leaves. No epoch guard is pinned or dropped, no waker called
 //! and no device waited for under a shard, books or waiter lock.
 
 mod edits;
@@ -329,7 +329,8 @@ impl Store for Pager {
     }
 
     fn prefetch(&self, pages: &[Missing]) {
-        // What is not free now soon is: the keeper makes room as reads ask for it. But a walk must not fill the pool.
+        // What is not free now soon is: whoever sends the reads takes clean frames, and the keeper writes dirty ones. But a walk
+        // must not fill the pool.
         let spare = self.0.frames.free_count().saturating_sub(self.0.frames.reserve());
         let most = if self.0.keeper.is_running() { spare.max(self.0.frames.count() / 8) } else { spare };
         for missing in pages.iter().take(most) {

@@ -87,7 +87,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         })
     }
 
-    /// Shows the newest visible value of a key to `look`, after a first try.
+    /// Shows the newest visible value of a key to `look`, after a first try. Not what `get` is made of: a long value is read into
+    /// memory of its own either way, and `get` gives that away without another copy.
     pub(crate) async fn show_after<R>(
         &self,
         mode: Mode,

@@ -1,5 +1,6 @@
-//! The background threads of a pool, for those who want them: one keeps frames free, one takes completions of reads for
-//! executors. Without them, blocking waiters do both themselves, which is what deterministic tests use.
+//! The background threads of a pool, for those who want them: one writes dirty pages and keeps frames free where those who
+//! need some find too few that are clean, one takes completions of reads for executors. Without them, blocking waiters do
+//! both themselves, which is what deterministic tests use.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,7 +2,8 @@
 //!
 //! A miss marks its page *loading* and stages a read; `submit_reads` gives staged reads a frame and sends them together.
 //! Whoever finds completions installs the pages and wakes the waiters. One thread at a time looks after the queue; the
-//! others leave their reads staged and go on, so an executor's thread never waits for it.
+//! others leave their reads staged and go on, so an executor's thread never waits for it. A thread that may block and waits for one
+//! page takes that read back, if nobody has sent it yet, and carries it out itself (`read_here`).
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

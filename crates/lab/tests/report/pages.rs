@@ -357,4 +357,6 @@ fn a_doubt_of_many_cells_is_said_once_with_its_range() {
     // lines beside the prompt, whatever was measured.
     let words = text.lines().skip_while(|line| !line.starts_with("=>")).count();
     assert!((20..=48).contains(&words), "{words} lines of words\n{text}");
+    let lines = text.lines().count();
+    assert!(lines < 200, "{lines} lines");
 }
