@@ -269,7 +269,7 @@ impl LogCore {
 
     /// Reports groups durable, in order, up to the first that is still in flight or failed.
     fn report(&self, writer: &mut Writer) {
-        let mut newest = None;
+        let (mut newest, mut end) = (None, None);
         while let Some(outcome) = writer.flying.front_mut().and_then(|flight| flight.outcome.take()) {
             let Some(flight) = writer.flying.pop_front() else { break };
             if let Err(error) = outcome {
@@ -281,7 +281,7 @@ impl LogCore {
                 continue;
             }
             writer.durable_sequence = flight.anchor.sequence;
-            state.durable = flight.end;
+            end = Some(flight.end);
             if let Some(commit) = flight.commit {
                 state.durable_commit = commit;
                 newest = Some(commit);
@@ -293,6 +293,10 @@ impl LogCore {
             if let Some(hook) = self.hook.get() {
                 hook(commit);
             }
+        }
+        // Only now: whoever looks in between must not go on before its commit is visible.
+        if let Some(end) = end {
+            self.lock().durable = end;
         }
     }
 
