@@ -278,6 +278,30 @@ fn hooks_hear_of_commits_in_order_and_many_committers_share_writes() {
 }
 
 #[test]
+fn nobody_goes_on_before_its_commit_is_visible() {
+    let world = SimWorld::new(6, SimOptions::calm());
+    let (log, _) = create(&world).unwrap();
+    let log = Arc::new(log);
+    let to_look_at = Arc::new(Mutex::new(None));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    // What another committer of the same group would be told while the group's commits are being made visible.
+    log.set_hook(Box::new({
+        let (log, to_look_at, seen) = (Arc::downgrade(&log), Arc::clone(&to_look_at), Arc::clone(&seen));
+        move |_| {
+            let position = to_look_at.lock().unwrap().unwrap();
+            let told = log.upgrade().unwrap().durable(position).poll(std::task::Waker::noop());
+            seen.lock().unwrap().push(told.is_pending());
+        }
+    }));
+    for commit in 1..=3 {
+        let position = append(&log, commit, b"one of many").unwrap();
+        *to_look_at.lock().unwrap() = Some(position);
+        log.durable(position).wait().unwrap();
+    }
+    assert_eq!(*seen.lock().unwrap(), [true; 3]);
+}
+
+#[test]
 fn a_log_file_that_was_cut_short_is_refused_or_has_lost_nothing() {
     let (world, anchor) = calm_log();
     let len = world.read_file("log").unwrap().len() as u64;
