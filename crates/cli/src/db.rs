@@ -37,8 +37,9 @@ const DAMAGED: u8 = 6;
 /// Runs one `nofault db …`.
 pub(crate) fn run(arguments: DbArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCode> {
     match arguments.command {
-        DbCommand::Create { path, table, page, open } => {
+        DbCommand::Create { path, table, page, stripe_over, open } => {
             let mut settings = open.settings();
+            settings.stripe_folders = stripe_over;
             if let Some(page) = page {
                 settings.page_bytes = usize::try_from(page).unwrap_or(usize::MAX);
             }
@@ -219,15 +220,16 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
         tables.insert(name, entries);
     }
     let length = |name: &str| std::fs::metadata(path.join(name)).map_or(0, |file| file.len());
-    let (data_bytes, log_bytes) = (length("data"), length("log"));
-    let used_bytes = stats.pool.blocks_used * db.page_bytes() as u64;
+    let log_bytes = length("log");
+    let of_blocks = |blocks: u64| blocks * db.page_bytes() as u64;
+    let (data_bytes, used_bytes) = (of_blocks(stats.pool.blocks_file), of_blocks(stats.pool.blocks_used));
     if json {
         let answer = serde_json::json!({
             "path": path, "page_bytes": db.page_bytes(), "key_bytes_max": db.key_bytes_max(),
             "commit": stats.visible_commit.0, "tables": tables,
             "data_bytes": data_bytes, "data_bytes_used": used_bytes,
             "log_bytes": log_bytes, "log_bytes_live": stats.log.live_bytes,
-            "memory_bytes": stats.pool.memory_bytes, "pages_read": stats.pool.misses,
+            "memory_bytes": stats.pool.memory_bytes, "pages_hit": stats.pool.hits, "pages_read": stats.pool.misses,
             "disk": { "kind": stats.disk.kind, "direct": stats.disk.direct,
                       "align_bytes": stats.disk.align_bytes, "notes": stats.disk.notes },
         });

@@ -37,6 +37,10 @@ pub(crate) enum DbCommand {
         /// Bytes of a page: 4096 to 65536, a power of two. Cannot be changed later.
         #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
         page: Option<u64>,
+        /// A further folder, best on another device, over which the data file is striped too; may be repeated. Made if need be. The
+        /// database's own folder says where they are, so opening needs only that one.
+        #[arg(long, value_name = "FOLDER")]
+        stripe_over: Vec<PathBuf>,
         #[command(flatten)]
         open: OpenArguments,
     },

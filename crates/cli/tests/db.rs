@@ -36,6 +36,28 @@ fn said(output: &Output, code: i32) -> String {
 }
 
 #[test]
+fn a_database_over_several_folders_is_opened_by_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| db(folder.path(), arguments);
+    said(&run(&["create", "shop", "--stripe-over", "second", "--stripe-over", "third"]), 0);
+    let rows: String = (0..80_000).map(|row| format!("{row:08}\t{:0100}\n", row * 7)).collect();
+    said(&db_with(folder.path(), &["load", "shop", "--format", "lines", "--sorted"], rows.as_bytes()), 0);
+    for part in ["second", "third"] {
+        let held = std::fs::read_dir(folder.path().join(part)).unwrap();
+        let bytes: u64 = held.map(|file| file.unwrap().metadata().unwrap().len()).sum();
+        assert!(bytes > 1 << 20, "{bytes} bytes in {part}");
+    }
+    let stat: serde_json::Value = serde_json::from_str(&said(&run(&["stat", "shop", "--count", "--json"]), 0)).unwrap();
+    assert_eq!(stat["disk"]["kind"], "striped");
+    assert_eq!(stat["tables"]["main"], 80_000);
+    assert!(stat["data_bytes"].as_u64() > Some(4 << 20), "{stat}");
+    assert!(stat["pages_hit"].as_u64() > Some(0), "{stat}");
+    std::fs::rename(folder.path().join("third"), folder.path().join("elsewhere")).unwrap();
+    assert!(said(&run(&["get", "shop", "00000001"]), 2).contains("third"));
+    assert!(said(&run(&["create", "other", "--stripe-over", "shop/data/x"]), 2).contains("x"));
+}
+
+#[test]
 fn what_is_put_is_found_scanned_and_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| db(folder.path(), arguments);

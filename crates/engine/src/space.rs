@@ -240,7 +240,6 @@ impl Space {
     }
 
     /// Blocks the file must have for every group to exist.
-    #[cfg(test)]
     pub(crate) fn end_block(&self) -> u64 {
         self.groups.len() as u64 * GROUP_BLOCKS
     }

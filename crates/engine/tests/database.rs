@@ -484,6 +484,25 @@ fn closing_writes_the_deferred_commits() {
 }
 
 #[test]
+fn hits_are_pages_found_in_memory_whoever_looks() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = Db::create(folder.path().join("db"), &modest()).unwrap();
+    let table = db.create_table("t").unwrap();
+    table.bulk_load((0..2000u32).map(|number| (number.to_be_bytes(), [1; 100]))).unwrap();
+    let count = |work: &(dyn Fn() + Sync)| {
+        let before = db.stats().pool;
+        std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(work))));
+        let after = db.stats().pool;
+        assert_eq!(after.misses, before.misses, "all is in memory");
+        after.hits - before.hits
+    };
+    let key = 77u32.to_be_bytes();
+    let levels = count(&|| assert!(table.get(key).unwrap().is_some())) / 4;
+    assert!((2..=4).contains(&levels), "{levels} pages for one get");
+    assert_eq!(count(&|| (0..100).for_each(|_| assert!(table.get(key).unwrap().is_some()))), 400 * levels);
+}
+
+#[test]
 fn a_database_striped_over_folders_is_found_by_its_own_and_says_which_part_is_missing() {
     let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let (path, second, third) =

@@ -1,6 +1,7 @@
 //! What the pool counts, and what it answers when asked. Counts are relaxed: they are read by people, never decided by.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::Pager;
 
@@ -13,6 +14,62 @@ pub(super) struct Counts {
     pub(super) written: AtomicU64,
     pub(super) checksum_retries: AtomicU64,
     pub(super) full_waits: AtomicU64,
+    pub(super) hits: Hits,
+}
+
+/// Places to count hits in: threads that count in different ones do not take a cache line from each other.
+const HIT_PLACES: usize = 16;
+
+/// Pages that were found in memory, counted by threads side by side.
+#[derive(Debug, Default)]
+pub(super) struct Hits([HitPlace; HIT_PLACES]);
+
+/// Two lines, as neighbouring ones are fetched in pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct HitPlace(AtomicU64);
+
+impl Hits {
+    /// A count for one attempt, added to the whole when it is dropped: one atomic addition for all pages of a descent.
+    pub(super) fn tally(&self) -> HitTally<'_> {
+        HitTally { hits: self, count: Cell::new(0) }
+    }
+
+    fn get(&self) -> u64 {
+        self.0.iter().map(|place| place.0.load(Ordering::Relaxed)).sum()
+    }
+
+    fn add(&self, count: u64) {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            static PLACE: usize = THREADS.fetch_add(1, Ordering::Relaxed) % HIT_PLACES;
+        }
+        // A thread that is ending may have lost its own.
+        let place = PLACE.try_with(|place| *place).unwrap_or(0);
+        self.0[place].0.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// Hits of one attempt.
+pub(super) struct HitTally<'a> {
+    hits: &'a Hits,
+    count: Cell<u64>,
+}
+
+impl HitTally<'_> {
+    #[inline]
+    pub(super) fn hit(&self) {
+        self.count.set(self.count.get() + 1);
+    }
+}
+
+impl Drop for HitTally<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.count.get() > 0 {
+            self.hits.add(self.count.get());
+        }
+    }
 }
 
 /// What a pool did and holds.
@@ -22,6 +79,9 @@ pub struct PoolStats {
     pub frames: u64,
     /// Frames that hold nothing.
     pub frames_free: u64,
+    /// Pages looked up and found in memory, inner nodes of trees included: a get of a tree of three levels that is all there counts
+    /// three. An attempt that is repeated after a miss counts those above it again.
+    pub hits: u64,
     /// Reads started because a page was not in memory.
     pub misses: u64,
     /// Requests that joined a read under way.
@@ -48,6 +108,8 @@ pub struct PoolStats {
     pub pages_placed_near: u64,
     /// See `pages_placed_same`.
     pub pages_placed_far: u64,
+    /// Blocks that the data file has room for, over all its stripes.
+    pub blocks_file: u64,
     /// Blocks of the data file in use, those that wait to be free included.
     pub blocks_used: u64,
     /// Blocks that wait for a checkpoint or a reader to be free.
@@ -66,6 +128,7 @@ impl Pager {
         PoolStats {
             frames: core.frames.count() as u64,
             frames_free: core.frames.free_count() as u64,
+            hits: core.counts.hits.get(),
             misses: get(&core.counts.misses),
             misses_joined: get(&core.counts.joined),
             evicted: get(&core.counts.evicted),
@@ -79,6 +142,7 @@ impl Pager {
             pages_placed_same: books.space.placement().same_group,
             pages_placed_near: books.space.placement().near_group,
             pages_placed_far: books.space.placement().far,
+            blocks_file: books.space.end_block(),
             blocks_used: books.space.used_blocks(),
             blocks_deferred: books.space.deferred_blocks(),
             memory_bytes: core.frames.memory_bytes()

@@ -6,6 +6,7 @@ use crossbeam_epoch::Guard;
 
 use super::Core;
 use super::shard::Place;
+use super::stats::HitTally;
 use super::table::Entry;
 use crate::error::{Error, ErrorKind};
 use crate::format::{CommitSeq, HEADER_BYTES, PageId, page_commit};
@@ -16,6 +17,7 @@ pub(crate) struct View<'a> {
     core: &'a Core,
     at: CommitSeq,
     too_old: Option<&'a AtomicBool>,
+    hits: HitTally<'a>,
     /// Declared last: every page handed out is protected by it.
     guard: Guard,
 }
@@ -24,7 +26,7 @@ impl<'a> View<'a> {
     /// `at` is read after the guard is pinned: see `Core::drop_later`.
     pub(super) fn new(core: &'a Core, at: impl FnOnce() -> CommitSeq, too_old: Option<&'a AtomicBool>) -> Self {
         let guard = core.epochs.pin();
-        Self { core, at: at(), too_old, guard }
+        Self { core, at: at(), too_old, hits: core.counts.hits.tally(), guard }
     }
 
     #[inline]
@@ -53,13 +55,17 @@ impl<'a> View<'a> {
             return match version.place {
                 Place::Frame(frame) => {
                     self.core.frames.touch(frame);
+                    self.hits.hit();
                     Ok(self.bytes(frame))
                 }
                 Place::Disk(_) | Place::Loading(_) => missing,
             };
         }
         match Entry::from_word(self.core.table.load(id)) {
-            Entry::Resident(frame) if self.core.frames.frame(frame).commit() <= self.at => Ok(self.bytes(frame)),
+            Entry::Resident(frame) if self.core.frames.frame(frame).commit() <= self.at => {
+                self.hits.hit();
+                Ok(self.bytes(frame))
+            }
             Entry::OnDisk(_) | Entry::Loading(_) => missing,
             Entry::Resident(_) | Entry::Free => {
                 drop(shard);
@@ -96,6 +102,7 @@ impl Pages for View<'_> {
             let page = self.whole(index);
             if page_commit(page) <= self.at {
                 self.core.frames.touch(index);
+                self.hits.hit();
                 return Ok(&page[HEADER_BYTES..]);
             }
         }
