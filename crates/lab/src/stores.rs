@@ -48,6 +48,8 @@ pub(crate) struct Kind {
     pub(crate) cache_share: f64,
     /// Names the file and the way, for people.
     pub(crate) what: &'static str,
+    /// Whether it reads through a map around whose faults the kernel reads ahead.
+    pub(crate) reads_ahead: bool,
 }
 
 /// Every store with each way to run it that is compared: a map or none where it has the choice. Own caches are sized as their
@@ -56,18 +58,22 @@ pub(crate) struct Kind {
 pub(crate) const KINDS: [Kind; 10] = [
     kind(ENGINE, "", 0.7, "the engine: its own pool, O_DIRECT"),
     kind("lmdb", "peers", 0.0, "LMDB, read through a map, MDB_NORDAHEAD"),
-    kind("lmdb-readahead", "peers", 0.0, "LMDB, read through a map, with read-ahead"),
+    ahead(kind("lmdb-readahead", "peers", 0.0, "LMDB, read through a map, with read-ahead")),
     kind("sqlite", "peers", 0.25, "SQLite, WAL, mmap_size 0: read calls"),
-    kind("sqlite-mmap", "peers", 0.25, "SQLite, WAL, mmap_size above the file's size"),
+    ahead(kind("sqlite-mmap", "peers", 0.25, "SQLite, WAL, mmap_size above the file's size")),
     kind("redb", "peers", 0.5, "redb: read calls and a cache of its own"),
     kind("fjall", "peers", 0.5, "fjall: an LSM tree in Rust, read calls and a block cache"),
     kind("rocksdb", "peer-rocksdb", 0.25, "RocksDB: an LSM tree, read calls and a block cache"),
-    kind("rocksdb-mmap", "peer-rocksdb", 0.25, "RocksDB with mmap reads"),
+    ahead(kind("rocksdb-mmap", "peer-rocksdb", 0.25, "RocksDB with mmap reads")),
     kind("rocksdb-direct", "peer-rocksdb", 0.6, "RocksDB with direct reads and a larger block cache"),
 ];
 
 const fn kind(id: &'static str, feature: &'static str, cache_share: f64, what: &'static str) -> Kind {
-    Kind { id, feature, cache_share, what }
+    Kind { id, feature, cache_share, what, reads_ahead: false }
+}
+
+const fn ahead(kind: Kind) -> Kind {
+    Kind { reads_ahead: true, ..kind }
 }
 
 impl Kind {

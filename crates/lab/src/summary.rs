@@ -15,7 +15,7 @@ use crate::format::Unit;
 use crate::record::file::RecordFile;
 use crate::record::{Cell, CellSpec, ExperimentId, Outcome};
 
-pub use titles::{contender_title, is_plain, parameters, target_title};
+pub use titles::{contender_title, is_plain, parameters, store_title, target_title};
 
 /// Median and spread over repeats.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -53,10 +53,10 @@ pub(super) fn predicted(records: &Records<'_>) -> Decision {
         let text = machine.facts.get(name)?.strip_suffix(" ns")?;
         Some(text.trim().parse::<f64>().ok()? / 1e9)
     };
-    let (fault, alone) = (cost_s("minor_fault"), cost_s("unmap_one_page"));
-    let (Some(fault), Some(unmap)) = (fault, cost_s("unmap_one_page_with_remote_tlb_flush").or(alone)) else {
+    let (Some(fault), Some(evict)) = (cost_s("fault_of_a_file_page"), cost_s("eviction_of_a_file_page")) else {
         return Decision::not_measured(
-            "these records lack the calibration: what a fault costs, and taking a page away",
+            "these records lack the calibration: what a page of a mapped file costs to come and to go without a device (it takes a file \
+             system that has holes, and MADV_PAGEOUT)",
         );
     };
     let cpus = f64::from(machine.cpu_count.max(1));
@@ -77,7 +77,7 @@ pub(super) fn predicted(records: &Records<'_>) -> Decision {
         };
         // No more CPUs can work than there are threads.
         let workers = cpus.min(f64::from(map.spec.params.threads.max(1)));
-        let cost = read.median + fault + unmap;
+        let cost = read.median + fault + evict;
         let predicted = ceiling.median.min(workers / cost.max(1e-9));
         let Some(ratio) =
             measured.over(&Spread { median: predicted, min: predicted, max: predicted, count: measured.count })
@@ -92,7 +92,7 @@ pub(super) fn predicted(records: &Records<'_>) -> Decision {
             Unit::Seconds.show(cost),
             Unit::Seconds.show(read.median),
             Unit::Seconds.show(fault),
-            Unit::Seconds.show(unmap),
+            Unit::Seconds.show(evict),
             rate.unit().show(measured.median),
             times(&ratio)
         );
@@ -540,12 +540,15 @@ pub(super) fn sqlite(records: &Records<'_>) -> Decision {
     for map in groups.iter().copied().filter(|group| group.spec.contender == "sqlite-mmap") {
         let same = |group: &&&Group<'_>| {
             let (a, b) = (group.spec, map.spec);
-            a.contender == "sqlite" && a.params == b.params && a.target.label == b.target.label
+            let setting = |name: &str| a.params.extra.get(name) == b.params.extra.get(name);
+            let alike = a.params.threads == b.params.threads && setting("durability") && setting("memory");
+            a.contender == "sqlite" && alike && a.target.label == b.target.label
         };
         let Some(calls) = groups.iter().find(same).copied() else { continue };
         let Some(ratio) = map.spread(metric).and_then(|a| a.over(&calls.spread(metric)?)) else { continue };
         let (fit, class) = (target_title(&map.spec.target.label), extra(map, "durability").unwrap_or("one class"));
-        let text = format!("{fit}, commits {class}: {}", times(&ratio));
+        let ahead = extra(map, "read_ahead_kb").map_or(String::new(), |kib| format!(", read-ahead {kib} KiB"));
+        let text = format!("{fit}, commits {class}{ahead}: {}", times(&ratio));
         places.add(inside(&ratio, 1.1, f64::INFINITY), text, &[map, calls]);
     }
     places.decide("`nofault lab engines` built with --features peers measures it")

@@ -71,7 +71,7 @@ pub static CLAIMS: &[Claim] = &[
         source: "the lab's own reading of §4.1: min(device, CPUs ÷ (CPU of a read + of a fault + of an eviction))",
         experiment: "random",
         rule: "predicted for each target from calibration, without any cell of the map: the smaller of the best O_DIRECT rate, and CPUs over the CPU of a direct read, \
-            a minor fault and taking a page out of a map that other CPUs use; the rate of the best map lies within a third of it",
+            a fault in a mapped file with nothing to read and taking such a page away; the rate of the best map lies within a third of it",
         test: Test::Own(own::predicted),
     },
     Claim {

@@ -33,6 +33,11 @@ pub const RANDOM_TOUCH: &str = "random-touch";
 /// The source's variant.
 pub const SEQUENTIAL: &str = "sequential";
 
+/// What the plan reckons with for a touch of a cold page, one after the other.
+const PLANNED_TOUCH_S: f64 = 60e-6;
+/// The same for a cold pass in a row.
+const PLANNED_BYTES_PER_S: f64 = 1.2e9;
+
 /// The contenders: id, how the work is spread, by what means it reads.
 const CONTENDERS: [(&str, Spread, Means); 9] = [
     ("async-mmap", Spread::Tasks { yields: false }, Means::Map),
@@ -190,12 +195,24 @@ fn cell(
         contender: contender.into(),
         params: Params { threads, depth: 1, block_bytes: 4096, extra },
         repeat: 0,
-        // Work of fixed size: this is only what the plan reckons with.
-        duration_s: 0.25,
+        duration_s: planned_s(config, variant, contender, cache),
         memory: MemoryLimit::default(),
         cache,
         seed: config.seed,
     }
+}
+
+/// What the plan reckons with: the work is of fixed size, and takes what it takes. Of an ordinary disk.
+fn planned_s(config: &Config, variant: &str, contender: &str, cache: CacheState) -> f64 {
+    let files = f64::from(config.async_.files);
+    let whole_s = if variant == RANDOM_TOUCH {
+        f64::from(config.async_.touches) * files * PLANNED_TOUCH_S
+    } else {
+        config.async_.file_bytes as f64 * files / PLANNED_BYTES_PER_S
+    };
+    let several = matches!(spread_of(contender), Some((Spread::Threads | Spread::Ring | Spread::Pool, _)));
+    let share = if several { 0.5 } else { 1.0 } * if cache == CacheState::Cold { 1.0 } else { 0.25 };
+    (whole_s * share).max(0.1)
 }
 
 fn spread_of(contender: &str) -> Option<(Spread, Means)> {

@@ -77,15 +77,39 @@ pub fn plan(config: &Config, available: &Available) -> Plan {
         true => MemoryLimit { method, bytes: engines.fit_memory_bytes },
         false => MemoryLimit::default(),
     };
+    if !available.root && !config.read_ahead_kb.is_empty() && larger.is_some() {
+        for kind in KINDS.iter().filter(wanted).filter(|kind| kind.is_built() && kind.reads_ahead) {
+            let why = "other values of read_ahead_kb: setting it needs root; run with sudo".into();
+            plan.skips.push(skip(LARGER, kind.id, why));
+        }
+    }
     for (label, limit) in [(LARGER, larger), (IN_MEMORY, Some(fits))] {
         let Some(limit) = limit else { continue };
         for kind in KINDS.iter().filter(wanted).filter(|kind| kind.is_built()) {
             for variant in ORDER.into_iter().filter(|variant| label == LARGER || fits_in(variant)) {
-                plan.cells.push(cell(config, available, label, limit, kind, variant));
+                let plain = cell(config, available, label, limit, kind, variant);
+                let again =
+                    if label == LARGER { with_other_read_ahead(config, available, kind, &plain) } else { Vec::new() };
+                plan.cells.push(plain);
+                plan.cells.extend(again);
             }
         }
     }
     plan
+}
+
+/// The same cell once more for each other value of the device's read-ahead, where that decides what a map answers: reads that change
+/// nothing, of data larger than memory.
+fn with_other_read_ahead(config: &Config, available: &Available, kind: &Kind, plain: &CellSpec) -> Vec<CellSpec> {
+    if !available.root || !kind.reads_ahead || ![SCAN, "ycsb-c"].contains(&plain.variant.as_str()) {
+        return Vec::new();
+    }
+    let with = |kib: &u64| {
+        let mut spec = plain.clone();
+        spec.params.extra.insert("read_ahead_kb".into(), kib.to_string());
+        spec
+    };
+    config.read_ahead_kb.iter().map(with).collect()
 }
 
 /// What is also measured where all data is in memory: the disk decides the rest.

@@ -34,7 +34,8 @@ fn place(target: &str) -> &'static str {
 }
 
 fn with_and_without(groups: &[&Group<'_>], work: &str, target: &str, all: &mut Vec<Finding>) {
-    let of = |id: &str| groups.iter().copied().find(|group| group.spec.contender == id);
+    // At its best: read-ahead may have been varied.
+    let of = |id: &str| best(groups.iter().copied().filter(|group| group.spec.contender == id), Metric::OpsPerS);
     for (with, without, what) in PAIRS {
         let (Some(a), Some(b)) = (of(with), of(without)) else { continue };
         let Some(comparison) = compare(a, b, Metric::OpsPerS) else { continue };
@@ -46,22 +47,29 @@ fn with_and_without(groups: &[&Group<'_>], work: &str, target: &str, all: &mut V
             experiment: Some(ExperimentId::Engines),
             kind: comparison.kind,
             text: format!(
-                "{}{}: {}{what} changes {} from {y} to {x}, {}: {}.",
+                "{}{}: {}{what} changes {} from {y} to {x}{}, {}: {}.",
                 place(target)[..1].to_uppercase(),
                 &place(target)[1..],
                 comparison.doubt(),
                 crate::summary::contender_title(without),
                 engines::title(work),
+                read_ahead(a),
                 comparison.show(),
             ),
             cells: keys(&[a, b]),
             key_figure: key.then(|| KeyFigure {
                 label: "reads of SQLite (YCSB C), mmap ÷ read calls, data larger than memory".into(),
                 value: Unit::Ratio.show(comparison.ratio.median),
-                detail: format!("{x} against {y}"),
+                detail: format!("{x} against {y}{}", read_ahead(a)),
             }),
         });
     }
+}
+
+/// In words, where it was set for the figure.
+fn read_ahead(group: &Group<'_>) -> String {
+    let kib = group.spec.params.extra.get("read_ahead_kb");
+    kib.map_or(String::new(), |kib| format!(" with read-ahead of {kib} KiB"))
 }
 
 fn among_others(groups: &[&Group<'_>], work: &str, target: &str, all: &mut Vec<Finding>) {

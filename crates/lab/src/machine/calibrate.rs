@@ -1,20 +1,25 @@
-//! What the primitives cost here: the clock, a system call, a page fault, a first touch, a flush of another CPU's TLB.
-//! They stand beside the results, because virtual machines differ in them by an order of magnitude. Half a second in
-//! all.
+//! What the primitives cost here: the clock, a system call, a page fault, a first touch, a flush of another CPU's TLB, a page
+//! of a mapped file that comes and goes without a device. They stand beside the results, because virtual machines differ in them by
+//! an order of magnitude. Half a second in all.
 //!
 //! Each figure is a median or the best of several rounds: the machine may be busy, and the primitive is what is asked
 //! for.
 
 use std::hint::black_box;
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use nofault_io::mapped::{self, MappedFile, Protection};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 const PAGE_BYTES: usize = 4096;
 /// Touched for the first time: enough that a hypervisor which hands memory out lazily cannot have it all at hand.
 const FRESH_BYTES: usize = 128 << 20;
+/// Of a file with nothing in it, to be mapped: small enough to stay in memory, large enough that a page's share of what is done for many
+/// pages at once is right.
+const HOLE_BYTES: usize = 32 << 20;
 
 /// Costs in nanoseconds. `None` where the kernel refused what was to be timed.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -35,14 +40,19 @@ pub struct Costs {
     pub unmap_ns: Option<f64>,
     /// The same while a second thread runs on another CPU, so that its TLB must be flushed.
     pub unmap_shared_ns: Option<f64>,
+    /// A fault in a mapped file, told RANDOM, where nothing has to be read: a page is made, put into the page cache and mapped.
+    pub file_fault_ns: Option<f64>,
+    /// Taking such a page away, one of many at a time: out of the map, the TLBs and the page cache.
+    pub file_evict_ns: Option<f64>,
 }
 
 impl Costs {
-    /// Measures them.
-    pub fn measure() -> Self {
+    /// Measures them. Pages of a mapped file are those of a file without a name in `folder`, all hole: no I/O.
+    pub fn measure(folder: &Path) -> Self {
         let (clock_ns, clock_step_ns) = clock();
         let touch = first_touch();
         let unmap = unmap();
+        let file = file_pages(folder);
         Self {
             clock_ns,
             clock_step_ns,
@@ -52,6 +62,8 @@ impl Costs {
             touch_again_ns: touch.map(|(_, again)| again),
             unmap_ns: unmap.map(|(alone, _)| alone),
             unmap_shared_ns: unmap.and_then(|(_, shared)| shared),
+            file_fault_ns: file.map(|(fault, _)| fault),
+            file_evict_ns: file.map(|(_, evict)| evict),
         }
     }
 
@@ -185,6 +197,30 @@ fn unmap() -> Option<(f64, Option<f64>)> {
     Some((alone, shared))
 }
 
+/// A page of a mapped file: what it costs to come and to go, without what the device costs. The best of three rounds.
+fn file_pages(folder: &Path) -> Option<(f64, f64)> {
+    let file = super::data::nameless(folder).ok()?;
+    file.set_len(HOLE_BYTES as u64).ok()?;
+    // SAFETY: the file has no name and is ours alone: nobody cuts or changes it.
+    let map = unsafe { MappedFile::map(&file, Protection::ReadOnly, 0..HOLE_BYTES as u64) }.ok()?;
+    map.advise(mapped::Advice::Random, 0..HOLE_BYTES).ok()?;
+    let pages = (HOLE_BYTES / PAGE_BYTES) as f64;
+    let round = || {
+        let started = Instant::now();
+        let sum: u64 = map.bytes().iter().step_by(PAGE_BYTES).map(|byte| u64::from(black_box(*byte))).sum();
+        let fault = started.elapsed().as_nanos() as f64 / pages;
+        black_box(sum);
+        let started = Instant::now();
+        map.advise(mapped::Advice::PageOut, 0..HOLE_BYTES).ok()?;
+        let evict = started.elapsed().as_nanos() as f64 / pages;
+        // A kernel that only takes the advice for a hint has shown nothing.
+        let left = map.residency(0..HOLE_BYTES).ok()?;
+        (left < HOLE_BYTES as u64 / 10).then_some((fault, evict))
+    };
+    let rounds = (0..3).map(|_| round()).collect::<Option<Vec<_>>>()?;
+    rounds.into_iter().reduce(|best, next| (best.0.min(next.0), best.1.min(next.1)))
+}
+
 fn per_call(calls: u32, mut call: impl FnMut() -> bool) -> f64 {
     let started = Instant::now();
     for _ in 0..calls {
@@ -203,10 +239,15 @@ mod tests {
 
     #[test]
     fn every_primitive_costs_something() {
-        let costs = Costs::measure();
+        let costs = Costs::measure(Path::new("."));
         assert!(costs.clock_ns > 0.0 && costs.syscall_ns > 0.0 && costs.clock_step_ns > 0.0, "{costs:?}");
         let some = [costs.minor_fault_ns, costs.first_touch_ns, costs.touch_again_ns, costs.unmap_ns];
         assert!(some.into_iter().flatten().all(|ns| ns > 0.0), "{costs:?}");
+        let file = [costs.file_fault_ns, costs.file_evict_ns];
+        assert!(file.into_iter().flatten().all(|ns| ns > 0.0), "{costs:?}");
+        if file.contains(&None) {
+            println!("this file system or kernel does not let a mapped page be sent away: not calibrated");
+        }
     }
 
     #[test]

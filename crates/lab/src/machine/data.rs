@@ -256,6 +256,22 @@ pub fn usable_bytes(folder: &Path) -> Result<u64> {
     Ok(free.saturating_sub(stat.f_blocks.saturating_mul(stat.f_frsize) / 10))
 }
 
+/// A file in `folder` that has no name, or lost it at once where the file system has no such files.
+///
+/// # Errors
+/// What the system says.
+pub fn nameless(folder: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    if let Ok(file) = options.clone().custom_flags(libc::O_TMPFILE).open(folder) {
+        return Ok(file);
+    }
+    let path = folder.join(format!("nofault-lab-nameless.{}", std::process::id()));
+    let file = options.create_new(true).open(&path).map_err(|error| fail("make", &path, &error))?;
+    fs::remove_file(&path).map_err(|error| fail("remove", &path, &error))?;
+    Ok(file)
+}
+
 /// Opens for writing, direct where the file system allows, with an incomplete marker in place.
 fn open_marked(path: &Path, create: bool, wanted: Wanted) -> Result<File> {
     let file = open_direct(path, create)?;

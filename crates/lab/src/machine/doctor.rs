@@ -122,7 +122,7 @@ impl fmt::Display for DoctorReport {
 pub fn doctor(dir: &Path) -> DoctorReport {
     let mut report = DoctorReport { dir: dir.display().to_string(), findings: Vec::new() };
     rights(&mut report);
-    clock(&mut report);
+    clock(&mut report, dir);
     memory_limits(&mut report);
     match WorkDir::open(dir, false) {
         Ok(folder) => {
@@ -157,8 +157,8 @@ fn rights(report: &mut DoctorReport) {
     }
 }
 
-fn clock(report: &mut DoctorReport) {
-    let costs = Costs::measure();
+fn clock(report: &mut DoctorReport, dir: &Path) {
+    let costs = Costs::measure(dir);
     let found = format!("{:.0} ns to read, steps of {:.0} ns", costs.clock_ns, costs.clock_step_ns);
     let source =
         system::read_text("/sys/devices/system/clocksource/clocksource0/current_clocksource").unwrap_or_default();

@@ -101,7 +101,7 @@ impl Seen {
             foreign_io_bytes_per_s,
             damon_pageout: damon_pageout(Path::new("/sys/kernel/mm/damon/admin/kdamonds")),
             has_fio: find_fio().is_some(),
-            costs: Costs::measure(),
+            costs: Costs::measure(if path.is_dir() { path } else { Path::new(".") }),
         }
     }
 
@@ -121,6 +121,8 @@ impl Seen {
         fact("first_touch_of_memory_used_before", ns(self.costs.touch_again_ns));
         fact("unmap_one_page", ns(self.costs.unmap_ns));
         fact("unmap_one_page_with_remote_tlb_flush", ns(self.costs.unmap_shared_ns));
+        fact("fault_of_a_file_page", ns(self.costs.file_fault_ns));
+        fact("eviction_of_a_file_page", ns(self.costs.file_evict_ns));
         fact("huge_pages", self.huge_pages.clone());
         fact("multi_gen_lru", Some(self.multi_gen_lru.clone().unwrap_or_else(|| "not built into the kernel".into())));
         fact("cpu_governor", self.governor.clone());

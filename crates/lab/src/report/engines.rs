@@ -4,7 +4,7 @@
 use super::figures::{Figure, Table};
 use crate::experiment::engines::{self, COMMIT, COMMIT_MANY, IN_MEMORY, LARGER, LOAD, SCAN, SCAN_AGED};
 use crate::record::ExperimentId;
-use crate::summary::{Group, Metric, Summary, contender_title, target_title};
+use crate::summary::{Group, Metric, Summary, is_plain, store_title, target_title};
 
 /// Columns of the table of everything.
 const WORKS: [(&str, &str, Metric); 12] = [
@@ -50,11 +50,12 @@ pub(super) fn overviews(summary: &Summary<'_>, experiment: ExperimentId) -> Vec<
     figures
 }
 
-fn stores<'g>(groups: &[&'g Group<'_>]) -> Vec<&'g str> {
-    let mut stores: Vec<&str> = Vec::new();
+fn stores(groups: &[&Group<'_>]) -> Vec<String> {
+    let mut stores: Vec<String> = Vec::new();
     for group in groups {
-        if !stores.contains(&group.spec.contender.as_str()) {
-            stores.push(&group.spec.contender);
+        let title = store_title(group.spec);
+        if !stores.contains(&title) {
+            stores.push(title);
         }
     }
     stores
@@ -66,9 +67,10 @@ fn everything(groups: &[&Group<'_>], target: &str) -> Figure {
     let mut table = Table::new(&["database"]);
     table.headers.extend(works.iter().map(|(header, ..)| (*header).to_owned()));
     for store in stores(groups) {
-        let mut row = vec![contender_title(store)];
+        let mut row = vec![store.clone()];
         for (_, variant, metric) in &works {
-            let group = groups.iter().find(|group| group.spec.contender == store && group.spec.variant == *variant);
+            let own = |group: &&&Group<'_>| store_title(group.spec) == store && group.spec.variant == *variant;
+            let group = groups.iter().find(own);
             row.push(match group.map(|group| (group.spread(*metric), group.worthless.first())) {
                 Some((Some(spread), _)) => metric.unit().show(spread.median),
                 Some((None, Some((_, why)))) => format!("worthless: {why}"),
@@ -90,21 +92,17 @@ fn everything(groups: &[&Group<'_>], target: &str) -> Figure {
 /// What each store was set to, and what is unequal about it, as its cells wrote it down.
 fn settings(groups: &[&Group<'_>]) -> Option<Figure> {
     let mut table = Table::new(&["database", "what it is", "settings", "unequal", "files after the last cell"]);
-    for store in stores(groups) {
-        let of_store = groups.iter().filter(|group| group.spec.contender == store);
+    // Another read-ahead is no setting of the store.
+    let plain: Vec<&Group<'_>> = groups.iter().copied().filter(|group| is_plain(&group.spec.params)).collect();
+    for store in stores(&plain) {
+        let of_store = plain.iter().filter(|group| store_title(group.spec) == store);
         let Some(cell) = of_store.flat_map(|group| &group.good).max_by_key(|cell| cell.spec.params.threads) else {
             continue;
         };
         let texts = &cell.outcome.texts;
         let text = |name: &str| texts.get(name).cloned().unwrap_or_default();
         let set = texts.iter().filter_map(|(name, text)| Some(format!("{}: {text}", name.strip_prefix("set: ")?)));
-        table.rows.push(vec![
-            contender_title(store),
-            text("what"),
-            set.collect::<Vec<_>>().join("; "),
-            text("unequal"),
-            text("files"),
-        ]);
+        table.rows.push(vec![store, text("what"), set.collect::<Vec<_>>().join("; "), text("unequal"), text("files")]);
     }
     (!table.rows.is_empty()).then(|| Figure {
         title: "Settings".into(),

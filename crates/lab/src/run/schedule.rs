@@ -8,10 +8,13 @@ use crate::config::{Config, ExperimentId};
 use crate::error::Result;
 use crate::experiment::{self, Available};
 use crate::format;
+use crate::machine::system::meminfo_bytes;
 use crate::record::{CellSpec, MemoryLimit, MemoryMethod, Skip};
 
 /// What a cell costs besides its own time: a process, cold caches, a memory limit.
 const OVERHEAD_S: f64 = 0.15;
+/// Memory locked in a second while a ballast is made: much of it was never touched before.
+const BALLAST_BYTES_PER_S: f64 = 600e6;
 
 /// All cells of a run, in order, and what is left out.
 #[derive(Debug)]
@@ -22,7 +25,8 @@ pub(super) struct Schedule {
 
 impl Schedule {
     /// Experiment by experiment; within one, contenders are interleaved and every other round goes backwards: A B C, C B A, …,
-    /// so that a machine that drifts drifts for all of them, and nobody always follows the same neighbour.
+    /// so that a machine that drifts drifts for all of them, and nobody always follows the same neighbour. What needs a ballast comes
+    /// after all else of its experiment, so that the ballast is made once.
     /// Where memory cannot be limited (`no_limit` says why), the experiments that need it are left out.
     pub(super) fn of(config: &Config, available: &Available, no_limit: Option<&str>) -> Self {
         let mut schedule = Self { cells: Vec::new(), skips: Vec::new() };
@@ -40,16 +44,18 @@ impl Schedule {
                 }
             }
             schedule.cells.extend(plan.once);
-            for repeat in 0..plan.repeats.unwrap_or(config.repeats) {
-                let mut round: Vec<&[CellSpec]> = plan
-                    .cells
-                    .chunk_by(|a, b| plan.together && (&a.contender, &a.target) == (&b.contender, &b.target))
-                    .collect();
-                if repeat % 2 == 1 {
-                    round.reverse();
+            let (heavy, light): (Vec<_>, Vec<_>) = plan.cells.into_iter().partition(needs_ballast);
+            for cells in [light, heavy] {
+                for repeat in 0..plan.repeats.unwrap_or(config.repeats) {
+                    let mut round: Vec<&[CellSpec]> = cells
+                        .chunk_by(|a, b| plan.together && (&a.contender, &a.target) == (&b.contender, &b.target))
+                        .collect();
+                    if repeat % 2 == 1 {
+                        round.reverse();
+                    }
+                    let round = round.into_iter().flatten().map(|spec| CellSpec { repeat, ..spec.clone() });
+                    schedule.cells.extend(round);
                 }
-                let round = round.into_iter().flatten().map(|spec| CellSpec { repeat, ..spec.clone() });
-                schedule.cells.extend(round);
             }
         }
         schedule
@@ -57,7 +63,18 @@ impl Schedule {
 
     /// Planned time of all cells.
     pub(super) fn time(&self) -> Duration {
-        self.cells.iter().map(time_of).sum()
+        self.times().map(|(_, time)| time).sum()
+    }
+
+    /// All cells with the time each is planned to take: the first that needs a ballast waits for it.
+    fn times(&self) -> impl Iterator<Item = (&CellSpec, Duration)> {
+        let ballast_s = meminfo_bytes("MemTotal").unwrap_or(0) as f64 / BALLAST_BYTES_PER_S;
+        let mut had = false;
+        self.cells.iter().map(move |spec| {
+            let (before, now) = (std::mem::replace(&mut had, needs_ballast(spec)), needs_ballast(spec));
+            let making_s = if now && !before { ballast_s } else { 0.0 };
+            (spec, time_of(spec) + seconds(making_s))
+        })
     }
 
     /// The plan for people, line by line with what each is about: cells, time, bytes, limits, what is left out. Also checks that the bytes fit.
@@ -68,9 +85,8 @@ impl Schedule {
         let mut lines = Vec::new();
         let mut line = |what, value| lines.push((what, value));
         for id in &config.experiments {
-            let cells = self.cells.iter().filter(|spec| spec.experiment == *id);
-            let (count, time) =
-                cells.fold((0, Duration::ZERO), |(count, time), spec| (count + 1, time + time_of(spec)));
+            let cells = self.times().filter(|(spec, _)| spec.experiment == *id);
+            let (count, time) = cells.fold((0, Duration::ZERO), |(count, sum), (_, time)| (count + 1, sum + time));
             line(id.name(), format!("{count} cells, {}", format::duration(time.as_secs_f64())));
         }
         let total = self.time() + seconds(prepared.making_s(config));
@@ -119,6 +135,11 @@ impl Schedule {
     }
 }
 
+/// Whether nearly all memory is locked while it runs.
+fn needs_ballast(spec: &CellSpec) -> bool {
+    spec.memory.method == MemoryMethod::Ballast
+}
+
 /// Planned time of a cell.
 pub(super) fn time_of(spec: &CellSpec) -> Duration {
     seconds(spec.duration_s + OVERHEAD_S)
@@ -150,6 +171,22 @@ mod tests {
             cells.map(|cell| (&cell.contender, &cell.variant, cell.cache)).collect::<Vec<_>>()
         };
         assert!(round(0).len() > 2 && round(1).into_iter().rev().eq(round(0)), "every other round goes backwards");
+    }
+
+    #[test]
+    fn a_ballast_is_made_once_for_all_repeats_of_an_experiment() {
+        let config = Config { experiments: vec![ExperimentId::Eviction], ..Config::default() };
+        let schedule = Schedule::of(&config, &Available::default(), None);
+        let heavy: Vec<bool> = schedule.cells.iter().map(needs_ballast).collect();
+        assert!(heavy.is_sorted(), "{heavy:?}");
+        if !heavy.contains(&true) {
+            println!("no memory can be locked here: nothing to order");
+        }
+        let repeats = |of: bool| {
+            let cells = schedule.cells.iter().filter(move |spec| needs_ballast(spec) == of);
+            cells.map(|spec| spec.repeat).collect::<Vec<_>>()
+        };
+        assert!(repeats(false).is_sorted() && repeats(true).is_sorted());
     }
 
     #[test]

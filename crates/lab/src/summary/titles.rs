@@ -1,6 +1,6 @@
 //! What contenders, parameters and targets are called where people read: the same in tables, findings and figures.
 
-use crate::record::Params;
+use crate::record::{CellSpec, Params};
 
 /// A contender's id in words. Ids that are not known are shown as they are.
 pub fn contender_title(id: &str) -> String {
@@ -146,6 +146,15 @@ pub fn parameters(params: &Params) -> String {
         name => format!("{} {value}", name.replace('_', " ")),
     }));
     parts.join(", ")
+}
+
+/// What a store is called in a row of all its works: its contender, and the read-ahead where it was set for it.
+pub fn store_title(spec: &CellSpec) -> String {
+    let title = contender_title(&spec.contender);
+    match spec.params.extra.get("read_ahead_kb") {
+        Some(kib) => format!("{title}, read-ahead {kib} KiB"),
+        None => title,
+    }
 }
 
 /// What a target is called in headings.

@@ -4,19 +4,20 @@ use super::rows::Column;
 use crate::experiment::engines;
 use crate::record::ExperimentId;
 use crate::record::file::RecordFile;
-use crate::summary::{Group, Metric, Summary, contender_title};
+use crate::summary::{Group, Metric, Summary, contender_title, store_title};
 
 /// A row a store, a column for each of its works: medians, what is asked of them first first.
 pub(super) fn columns(summary: &Summary<'_>, target: &str, title: &str) -> Vec<Column> {
     let groups: Vec<&Group<'_>> = summary.of_experiment(ExperimentId::Engines).collect();
     let groups: Vec<&Group<'_>> = groups.into_iter().filter(|group| group.spec.target.label == target).collect();
-    let mut stores: Vec<&str> = Vec::new();
+    let mut stores: Vec<String> = Vec::new();
     for group in &groups {
-        if !stores.contains(&group.spec.contender.as_str()) {
-            stores.push(&group.spec.contender);
+        let title = store_title(group.spec);
+        if !stores.contains(&title) {
+            stores.push(title);
         }
     }
-    let mut columns = vec![Column::new(title, stores.iter().map(|store| contender_title(store)).collect())];
+    let mut columns = vec![Column::new(title, stores.clone())];
     let entries = Metric::OpsPerS;
     let works = [
         ("A/s", "ycsb-a", entries),
@@ -33,8 +34,8 @@ pub(super) fn columns(summary: &Summary<'_>, target: &str, title: &str) -> Vec<C
         ("aged scan", engines::SCAN_AGED, Metric::BytesPerS),
     ];
     for (header, variant, metric) in works {
-        let of = |store: &&str| {
-            let group = groups.iter().find(|group| group.spec.variant == variant && group.spec.contender == *store);
+        let of = |store: &String| {
+            let group = groups.iter().find(|group| group.spec.variant == variant && store_title(group.spec) == *store);
             let Some(group) = group else { return String::new() };
             match group.spread(metric) {
                 Some(spread) if metric == entries => {

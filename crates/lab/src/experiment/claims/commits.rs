@@ -1,9 +1,7 @@
 //! Durable changes of pages: stored in a writable map and synced with msync, as LMDB does under MDB_WRITEMAP, or written with
 //! `pwrite` and synced with fdatasync, as it does by default. The file has no name, so nothing of it can be left behind.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 use nofault_io::mapped::{MappedFile, Protection, SyncMode};
@@ -12,6 +10,7 @@ use super::{folder_of, number, run_timed};
 use crate::contender::unknown;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
+use crate::machine::data::nameless;
 use crate::measure::{Work, Worker};
 use crate::record::{CellSpec, Outcome};
 use crate::workload::{PAGE_BYTES, first_word};
@@ -83,18 +82,4 @@ pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outc
         Ok(())
     });
     run_timed(spec, vec![work], context)
-}
-
-/// A file in `folder` that has no name, or lost it at once where the file system has no such files.
-pub(super) fn nameless(folder: &Path) -> Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).mode(0o600);
-    if let Ok(file) = options.clone().custom_flags(libc::O_TMPFILE).open(folder) {
-        return Ok(file);
-    }
-    let path = folder.join(format!("nofault-lab-nameless.{}", std::process::id()));
-    let failed = |error| LabError::system(format!("make {}", path.display()), &error);
-    let file = options.create_new(true).open(&path).map_err(failed)?;
-    std::fs::remove_file(&path).map_err(failed)?;
-    Ok(file)
 }

@@ -8,12 +8,12 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use super::commits::nameless;
 use super::raw_map::RawMap;
 use super::{folder_of, number, only_path, run_timed};
 use crate::contender::unknown;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
+use crate::machine::data::nameless;
 use crate::measure::{Work, Worker};
 use crate::record::{CellSpec, Outcome};
 use crate::workload::{Layout, PAGE_BYTES};

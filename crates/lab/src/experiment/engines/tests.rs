@@ -57,6 +57,23 @@ fn every_store_is_planned_in_its_order_or_says_how_to_get_it() {
 }
 
 #[test]
+fn maps_are_read_again_with_other_read_ahead_by_who_may_set_it() {
+    let root = Available { root: true, ..available(Path::new("here")) };
+    let cells = plan(&config(), &root).cells;
+    let varied: Vec<_> = cells.iter().filter(|spec| spec.params.extra.contains_key("read_ahead_kb")).collect();
+    let built = KINDS.iter().filter(|kind| kind.is_built() && kind.reads_ahead).count();
+    assert_eq!(varied.len(), built * 2 * config().read_ahead_kb.len());
+    for spec in varied {
+        assert!(spec.target.label == LARGER && [SCAN, "ycsb-c"].contains(&spec.variant.as_str()), "{spec:?}");
+        // On the database as the cells before it left it.
+        let at = cells.iter().position(|other| other == spec).unwrap();
+        assert_eq!((&cells[at - 1].contender, &cells[at - 1].variant), (&spec.contender, &spec.variant));
+    }
+    let skips = plan(&config(), &available(Path::new("here"))).skips;
+    assert_eq!(skips.iter().filter(|skip| skip.reason.contains("needs root")).count(), built);
+}
+
+#[test]
 fn without_a_limit_what_fits_is_measured_and_the_rest_says_why_not() {
     let available = Available { no_stores_memory: "no rights".into(), ..Available::default() };
     let plan = plan(&config(), &available);
