@@ -205,9 +205,10 @@ fn keep_frames_free(core: &Weak<Core>, stop: &AtomicBool) {
         let starving = core.keeper.starving.swap(false, Ordering::Relaxed);
         let mut freed = 0;
         let many_dirty = core.frames.dirty_count() > core.frames.dirty_max() * 3 / 4;
-        if starving || many_dirty || core.frames.free_count() < low_water || !core.full().waiting.is_empty() {
-            // Dirty pages go out many at a time, in a few large operations side by side.
-            freed = core.make_room(if many_dirty {
+        let writers_wait = !core.full().waiting.is_empty();
+        if starving || many_dirty || core.frames.free_count() < low_water || writers_wait {
+            // Dirty pages go out many at a time, in a few large operations side by side; and whoever writes goes on writing.
+            freed = core.make_room(if many_dirty || writers_wait {
                 batch.max(core.frames.count() / 16).min(WRITE_BATCH_MAX)
             } else {
                 batch
