@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use nofault::blocking::{Db, Table};
+use nofault::blocking::{Db, Range, Table};
 use nofault::error::{Error, ErrorKind};
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
@@ -56,16 +56,14 @@ pub(crate) fn run(arguments: DbArguments, cancel: &Arc<AtomicBool>) -> Result<Ex
         DbCommand::Scan { path, from, to, prefix, reverse, limit, keys_only, table, open } => {
             let (db, limit) = (open_db(&path, &open.settings())?, limit.unwrap_or(u64::MAX));
             let of = |key: Option<String>| key.map(|key| decode(table.key_encoding, &key)).transpose();
-            let entries = match of(prefix)? {
+            let range = match of(prefix)? {
                 Some(prefix) => open_table(&db, &table)?.prefix(prefix),
                 None => open_table(&db, &table)?.range((
                     of(from)?.map_or(Bound::Unbounded, Bound::Included),
                     of(to)?.map_or(Bound::Unbounded, Bound::Excluded),
                 )),
             };
-            let entries = if reverse { entries.rev() } else { entries };
-            let entries = entries.take(usize::try_from(limit).unwrap_or(usize::MAX));
-            print_entries(entries, keys_only, &table, cancel)
+            print_entries(if reverse { range.rev() } else { range }, limit, keys_only, &table, cancel)
         }
         DbCommand::Load { path, file, create, table, format, sorted, batch, quiet, open } => {
             let settings = open.settings();
@@ -169,23 +167,24 @@ fn delete(db: &Db, keys: &[String], arguments: &TableArguments) -> Result<ExitCo
 }
 
 fn print_entries(
-    entries: impl Iterator<Item = nofault::error::Result<(Vec<u8>, Vec<u8>)>>,
+    mut range: Range,
+    limit: u64,
     keys_only: bool,
     arguments: &TableArguments,
     cancel: &AtomicBool,
 ) -> Result<ExitCode> {
     let mut out = BufWriter::new(std::io::stdout().lock());
-    let print = || -> Result<()> {
-        for entry in entries {
+    let mut print = || -> Result<()> {
+        for _ in 0..limit {
             if cancel.load(Ordering::Relaxed) {
                 return Err(LabError::interrupted().into());
             }
-            let (key, value) = entry?;
-            let key = arguments.key_encoding.encode(&key);
+            let Some((key, value)) = range.next_ref()? else { break };
+            let key = arguments.key_encoding.encode(key);
             if keys_only {
                 writeln!(out, "{key}")?;
             } else {
-                writeln!(out, "{key}\t{}", arguments.value_encoding.encode(&value))?;
+                writeln!(out, "{key}\t{}", arguments.value_encoding.encode(value))?;
             }
         }
         Ok(())
@@ -273,9 +272,8 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
 }
 
 fn count_entries(table: &Table, cancel: &AtomicBool) -> Result<u64> {
-    let mut entries = 0;
-    for entry in table.range::<&[u8]>(..) {
-        entry?;
+    let (mut range, mut entries) = (table.range::<&[u8]>(..), 0);
+    while range.next_ref()?.is_some() {
         entries += 1;
         if cancel.load(Ordering::Relaxed) {
             return Err(LabError::interrupted().into());

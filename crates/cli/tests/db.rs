@@ -230,6 +230,10 @@ fn the_benchmark_runs_tiny_and_prints_figures_with_their_baselines() {
     assert_eq!(report["rows"][0]["work"], "get-one");
     assert!(report["rows"][0]["baselines"][0]["ratio"].as_f64().unwrap() > 0.0);
     assert!(said(&run(&["commit"]), 0).contains("device overwrite"));
+    // Each store in a process of its own: the parts come together in one row.
+    let report: serde_json::Value = serde_json::from_str(&said(&run(&["bulk-load", "--json"]), 0)).unwrap();
+    assert_eq!(report["rows"].as_array().unwrap().len(), 1, "{report}");
+    assert!(report["rows"][0]["baselines"][0]["ratio"].as_f64().unwrap() > 0.0);
     assert!(said(&run(&["gets"]), 2).contains("get-many"));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

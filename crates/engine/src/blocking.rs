@@ -348,13 +348,37 @@ impl Range {
     pub fn read_ahead_max(self, leaves: usize) -> Self {
         Self(self.0.read_ahead_max(leaves))
     }
+
+    /// Like `next`, and shows the entry where the walk keeps it instead of giving it away. See [`db::Range::next_ref`].
+    ///
+    /// ```
+    /// # use nofault::{blocking::Db, settings::Settings};
+    /// # fn main() -> Result<(), nofault::error::Error> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let stock = Db::create(folder.path().join("shop"), &Settings::default())?.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let (mut range, mut bytes) = (stock.range::<&str>(..), 0);
+    /// while let Some((name, count)) = range.next_ref()? {
+    ///     bytes += name.len() + count.len();
+    /// }
+    /// assert_eq!(bytes, 14);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    pub fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        self.0.next_ref_blocking()
+    }
 }
 
 impl Iterator for Range {
     type Item = Result<Entry>;
 
     fn next(&mut self) -> Option<Result<Entry>> {
-        block_on(self.0.next_in(Mode::Blocking)).transpose()
+        self.0.next_blocking().transpose()
     }
 }
 

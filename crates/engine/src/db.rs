@@ -47,7 +47,7 @@ use crate::pager::Pager;
 pub use crate::pager::{PoolStats, ReaderInfo};
 use crate::pages::{Durability, Store};
 use crate::settings::Settings;
-use crate::tree::{Found, Tree};
+use crate::tree::{Found, KeyRange, Tree};
 use crate::txn::{Commit, Op};
 use crate::wal::Log;
 pub use crate::wal::LogStats;
@@ -386,12 +386,16 @@ impl Table {
 
     /// Walks the keys in `range`, as they are now: later changes are not seen. `table.range::<&[u8]>(..)` is everything.
     pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
-        self.db.snapshot().scan(self.tree, range_of(&range))
+        self.walk(range_of(&range))
     }
 
     /// Walks the keys that begin with `prefix`, as they are now.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
-        self.db.snapshot().scan(self.tree, range_of_prefix(prefix.as_ref()))
+        self.walk(range_of_prefix(prefix.as_ref()))
+    }
+
+    fn walk(&self, range: KeyRange) -> Range {
+        Range::new(&self.db, Arc::new(self.db.core.store.snapshot()), self.tree, range)
     }
 
     /// Fills an empty table with entries in ascending order of their keys, without going through the log: nodes are written

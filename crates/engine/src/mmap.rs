@@ -58,7 +58,7 @@ use crate::format::node::{Cell, OverflowRef, inline_value_bytes_max};
 use crate::format::{CommitSeq, PageId, TableId};
 use crate::pages::{Attempt, Edits, Pages, Wait};
 use crate::tree::overflow::{Reader, VALUE_BYTES_MAX, Writer};
-use crate::tree::{Chunk, Direction, Found, KeyRange, Tree};
+use crate::tree::{Chunk, Direction, Found, KeyRange, Portion, Tree};
 
 /// The table that values are kept in.
 const TABLE: TableId = TableId(1);
@@ -464,7 +464,8 @@ impl Range<'_> {
         let (rest, ready) = store.look(*commit, |view| {
             let (mut chunk, mut ready, mut rest) = (Chunk::default(), VecDeque::new(), Some(range));
             while let Some(range) = rest.take_if(|_| ready.len() < CHUNK_ENTRIES) {
-                rest = tree.scan(view, &range, Direction::Forward, CHUNK_ENTRIES - ready.len(), 0, &mut chunk)?;
+                let most = Portion { entries: CHUNK_ENTRIES - ready.len(), ..Portion::ALL };
+                rest = tree.scan(view, &range, Direction::Forward, most, 0, &mut chunk)?;
                 for index in 0..chunk.len() {
                     let (key, cell) = chunk.entry(index);
                     ready.push_back((key.to_vec(), value(view, cell.into())?));

@@ -333,13 +333,15 @@ impl Store for Pager {
         // must not fill the pool.
         let spare = self.0.frames.free_count().saturating_sub(self.0.frames.reserve());
         let most = if self.0.keeper.is_running() { spare.max(self.0.frames.count() / 8) } else { spare };
-        for missing in pages.iter().take(most) {
-            self.0.ask(*missing, None);
-        }
+        pages.iter().take(most).for_each(|missing| self.0.ask(*missing, None));
     }
 
     fn submit(&self) {
         self.0.submit_reads();
+    }
+
+    fn write_soon(&self, pages: &[PageId]) {
+        self.0.keeper.write_soon(pages);
     }
 }
 
@@ -417,10 +419,7 @@ impl Core {
 
     /// After a publication: what changed, and which versions it left behind.
     fn note_published(self: &Arc<Self>, seq: CommitSeq, changed: &[PageId], superseded: Vec<Superseded>) {
-        {
-            let mut books = self.books();
-            books.changed.extend(changed.iter().map(|page| (*page, seq)));
-        }
+        self.books().changed.extend(changed.iter().map(|page| (*page, seq)));
         if self.frames.dirty_count() > self.frames.dirty_max() * 3 / 4 {
             // Ahead of need, so that the next commits find frames.
             self.keeper.wake();

@@ -171,6 +171,12 @@ pub(crate) trait Store: Send + Sync + 'static {
 
     /// Sends what is queued to the device.
     fn submit(&self);
+
+    /// These pages are published and will not change soon: they may be written in the background, so that nobody has to wait for it
+    /// later. May be ignored.
+    fn write_soon(&self, pages: &[PageId]) {
+        let _ = pages;
+    }
 }
 
 /// Whether a commit waits for the disk.

@@ -96,6 +96,21 @@ pub(crate) enum Direction {
     Reverse,
 }
 
+/// How much of a leaf to copy: until one of both is reached, then to the end of the page of values that was begun. Looked up
+/// again, that page would count as used twice, and stay in the pool for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Portion {
+    /// Entries.
+    pub(crate) entries: usize,
+    /// Bytes of keys and values.
+    pub(crate) bytes: usize,
+}
+
+impl Portion {
+    /// Whatever the leaf has.
+    pub(crate) const ALL: Self = Self { entries: usize::MAX, bytes: usize::MAX };
+}
+
 /// Entries of one leaf, copied out, in the order of the scan.
 #[derive(Debug, Default)]
 pub(crate) struct Chunk {
@@ -107,7 +122,12 @@ pub(crate) struct Chunk {
     pub(crate) own: Vec<PageId>,
     /// How many of those the caller can wait for together.
     pub(crate) own_max: usize,
+    /// Whether the leaf has more entries of the range.
+    pub(crate) is_part: bool,
 }
+
+/// Bytes that are taken before it is known that they are needed.
+const MEMORY_AT_ONCE: usize = 64 << 10;
 
 #[derive(Debug, Clone, Copy)]
 struct ChunkEntry {
@@ -140,11 +160,30 @@ impl Chunk {
         self.own.len() <= self.own_max
     }
 
+    /// Whether it holds a whole portion, and entry `index`, which comes next, needs no page that is open in `values`.
+    fn is_full<Page>(&self, most: Portion, node: &Node<'_>, index: usize, values: Option<&(PageId, Page)>) -> bool {
+        let enough = self.entries.len() >= most.entries || self.bytes.len() >= most.bytes;
+        let goes_on = || {
+            let cell = node.cell(index);
+            values.is_some_and(|(page, _)| matches!(cell, Ok(Cell::Packed(at)) if at.page == *page))
+        };
+        enough && !self.entries.is_empty() && !goes_on()
+    }
+
     fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
         self.own.clear();
         self.ahead.clear();
+        self.is_part = false;
+    }
+
+    /// Takes the memory that these entries will need, about, at once.
+    fn take_memory(&mut self, node: &Node<'_>, indexes: std::ops::Range<usize>, most: Portion, page_bytes: usize) {
+        let is_outside = matches!(node.cell(indexes.start), Ok(Cell::Packed(_)));
+        let beside_leaf = if is_outside { most.bytes.min(MEMORY_AT_ONCE) } else { 0 };
+        self.bytes.reserve(beside_leaf + page_bytes);
+        self.entries.reserve(indexes.len().min(most.entries).min(MEMORY_AT_ONCE / size_of::<ChunkEntry>()));
     }
 
     /// Adds an entry; after a `Wait` nothing was added. `values` is the page of values that the entry before lay in: looked up
@@ -225,14 +264,14 @@ impl Tree {
         }
     }
 
-    /// Copies entries of `range` from the leaf where a scan in `direction` begins, at most `entries_max` (at least 1), into
-    /// `chunk`, and names up to `ahead_max` leaves that come after. Answers the rest of the range, or `None` at its end.
+    /// Copies entries of `range` from the leaf where a scan in `direction` begins, as much as `most` says, into `chunk`, and names
+    /// up to `ahead_max` leaves that come after. Answers the rest of the range, or `None` at its end.
     pub(crate) fn scan<P: Pages>(
         &self,
         pages: &P,
         range: &KeyRange,
         direction: Direction,
-        entries_max: usize,
+        most: Portion,
         ahead_max: usize,
         chunk: &mut Chunk,
     ) -> Attempt<Option<KeyRange>> {
@@ -247,8 +286,8 @@ impl Tree {
             let node = self.open(id, &page, level)?;
             if node.level() == 0 {
                 return match direction {
-                    Direction::Forward => copy_forward(pages, &node, range, entries_max, chunk),
-                    Direction::Reverse => copy_reverse(pages, &node, range, entries_max, chunk),
+                    Direction::Forward => copy_forward(pages, &node, range, most, chunk),
+                    Direction::Reverse => copy_reverse(pages, &node, range, most, chunk),
                 };
             }
             let index = match direction {
@@ -359,7 +398,7 @@ fn copy_forward<P: Pages>(
     pages: &P,
     node: &Node<'_>,
     range: &KeyRange,
-    entries_max: usize,
+    most: Portion,
     chunk: &mut Chunk,
 ) -> Attempt<Option<KeyRange>> {
     let (Ok(first) | Err(first)) = node.search(&range.start)?;
@@ -370,21 +409,22 @@ fn copy_forward<P: Pages>(
         }
         None => node.count(),
     };
-    let stop = past.min(first.saturating_add(entries_max));
+    if first < past {
+        chunk.take_memory(node, first..past, most, pages.page_bytes());
+    }
     let mut values = None;
-    for index in first..stop {
-        if let Err(wait) = chunk.push(pages, node, index, &mut values) {
-            if chunk.lacks_values(node, first..stop) || index == first || !matches!(wait, Wait::Miss(_)) {
+    for index in first..past {
+        if !chunk.is_full(most, node, index, values.as_ref()) {
+            let Err(wait) = chunk.push(pages, node, index, &mut values) else { continue };
+            if chunk.lacks_values(node, first..past) || index == first || !matches!(wait, Wait::Miss(_)) {
                 return Err(wait);
             }
-            return Ok(Some(KeyRange { start: node.key(index)?, end: range.end.clone() }));
         }
-    }
-    if stop < past {
-        let start = node.key(stop)?;
+        let start = node.key(index)?;
         if start <= range.start {
             return Err(Wait::Failed(node.corrupt("its keys do not ascend")));
         }
+        chunk.is_part = true;
         return Ok(Some(KeyRange { start, end: range.end.clone() }));
     }
     let rest = node.upper().map(|upper| KeyRange { start: upper.to_vec(), end: range.end.clone() });
@@ -399,7 +439,7 @@ fn copy_reverse<P: Pages>(
     pages: &P,
     node: &Node<'_>,
     range: &KeyRange,
-    entries_max: usize,
+    most: Portion,
     chunk: &mut Chunk,
 ) -> Attempt<Option<KeyRange>> {
     let (Ok(first) | Err(first)) = node.search(&range.start)?;
@@ -410,21 +450,22 @@ fn copy_reverse<P: Pages>(
         }
         None => node.count(),
     };
-    let stop = first.max(past.saturating_sub(entries_max));
+    if first < past {
+        chunk.take_memory(node, first..past, most, pages.page_bytes());
+    }
     let mut values = None;
-    for index in (stop..past).rev() {
-        if let Err(wait) = chunk.push(pages, node, index, &mut values) {
-            if chunk.lacks_values(node, (stop..past).rev()) || index + 1 == past || !matches!(wait, Wait::Miss(_)) {
+    for index in (first..past).rev() {
+        if !chunk.is_full(most, node, index, values.as_ref()) {
+            let Err(wait) = chunk.push(pages, node, index, &mut values) else { continue };
+            if chunk.lacks_values(node, (first..past).rev()) || index + 1 == past || !matches!(wait, Wait::Miss(_)) {
                 return Err(wait);
             }
-            return Ok(Some(KeyRange { start: range.start.clone(), end: Some(node.key(index + 1)?) }));
         }
-    }
-    if stop > first {
-        let end = node.key(stop)?;
+        let end = node.key(index + 1)?;
         if range.end.as_ref().is_some_and(|before| end >= *before) {
             return Err(Wait::Failed(node.corrupt("its keys do not ascend")));
         }
+        chunk.is_part = true;
         return Ok(Some(KeyRange { start: range.start.clone(), end: Some(end) }));
     }
     let below = node.lower();

@@ -225,6 +225,44 @@ fn what_was_committed_is_there_after_opening_again() {
 }
 
 #[test]
+fn a_walk_shows_what_it_would_give_away_from_anywhere_and_both_ways() {
+    let (_world, directory) = on_sim(21);
+    // Fewer frames than pages.
+    let settings = Settings { page_bytes: 4096, cache_bytes: 2 << 20, ..tiny() };
+    let table = Db::create_in(&directory, &settings).unwrap().create_table("t").unwrap();
+    // Side by side in pages of their own, long ones and short ones among them.
+    let value = |number: u32| {
+        let len = match number % 100 {
+            7 => 9_000,
+            8..12 => 10,
+            _ => 1_000,
+        };
+        vec![number as u8; len]
+    };
+    table.bulk_load((0..3_000u32).map(|number| (number.to_be_bytes(), value(number)))).unwrap();
+    let mut random = fastrand::Rng::with_seed(4);
+    for round in 0..40 {
+        let (from, count) = (random.u32(..3_000), random.usize(..400));
+        let key = from.to_be_bytes();
+        let (mut range, numbers): (_, Vec<_>) = match round % 2 {
+            0 => (table.range(key..), (from..3_000).take(count).collect()),
+            _ => (table.range(..=key).rev(), (0..=from).rev().take(count).collect()),
+        };
+        for number in numbers {
+            let (key, value) = (number.to_be_bytes(), value(number));
+            if random.bool() {
+                assert!(range.next_ref().unwrap() == Some((&key[..], &value[..])), "{number} from {from}, shown");
+            } else {
+                assert!(range.next().unwrap().unwrap() == (key.to_vec(), value), "{number} from {from}");
+            }
+        }
+    }
+    let mut end = table.range(2_999u32.to_be_bytes()..);
+    assert!(end.next_ref().unwrap().is_some());
+    assert!(end.next_ref().unwrap().is_none() && end.next().is_none());
+}
+
+#[test]
 fn many_commits_replayed_together_leave_what_the_youngest_said_of_each_key() {
     let (_world, directory) = on_sim(12);
     let settings = Settings { page_bytes: 4096, cache_bytes: 8 << 20, ..tiny() };

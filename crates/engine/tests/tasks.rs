@@ -66,8 +66,8 @@ fn many_tasks_on_one_thread_read_and_write_a_database_larger_than_its_cache() {
         }
         let mut range = table.range::<&[u8]>(..);
         let mut count = 0u32;
-        while let Some((key, value)) = range.next().await.unwrap() {
-            assert_eq!((key.as_slice(), value.as_slice()), (&count.to_be_bytes()[..], &[count as u8; 500][..]));
+        while let Some((key, value)) = range.next_ref().await.unwrap() {
+            assert_eq!((key, value), (&count.to_be_bytes()[..], &[count as u8; 500][..]));
             count += 1;
         }
         assert_eq!(count, 20_000);

@@ -3,7 +3,8 @@
 //! It stands in the lab because the lab measures, and may use the engine and its rivals; the command line only prints.
 //!
 //! Kept true by: every value that is read is checked whole while it is timed, and a wrong one ends the run; engine and
-//! baselines take turns, so a machine that changes changes for all; everything lies in one folder that is made and removed.
+//! baselines take turns where the memory is enough for all of them, so a machine that changes changes for all; where it is
+//! limited, one store at a time is there, and has all of it; everything lies in one folder that is made and removed.
 
 pub mod child;
 mod device;
@@ -24,7 +25,9 @@ use serde::{Deserialize, Serialize};
 
 use nofault::settings::Settings;
 
+use self::row::ENGINE;
 pub use self::row::{Baseline, BenchReport, Limit, Row, Spread};
+use self::store::{Engine, Kind, PEERS, Store, peer};
 use crate::entries::Data;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format;
@@ -63,6 +66,9 @@ pub struct BenchOptions {
     pub repeats: u32,
     /// Of keys, values and order.
     pub seed: u64,
+    /// The store whose part of the works is done; all of them without. For children that have one store each.
+    #[serde(default)]
+    pub only: Option<String>,
 }
 
 /// Where a work is done.
@@ -72,9 +78,11 @@ enum Room {
     Here,
     /// In a process under a memory limit.
     Limited,
+    /// In such a process for each store: none finds the memory full of what another left.
+    Apart,
 }
 
-use Room::{Here, Limited};
+use Room::{Apart, Here, Limited};
 
 /// A name, what it measures, where, and the code.
 type Work = (&'static str, &'static str, Room, fn(&mut Bench<'_>) -> Result<()>);
@@ -82,16 +90,16 @@ type Work = (&'static str, &'static str, Room, fn(&mut Bench<'_>) -> Result<()>)
 const WORKS: [Work; 12] = [
     ("get-memory", "random gets, all in memory, 1 and 2 threads", Here, reads::get_memory),
     ("get-tasks", "random gets out of core, 64 tasks on one executor thread", Limited, tasks::get_tasks),
-    ("get-many", "batches of 64 and 256 random gets out of core, one thread", Limited, reads::get_many),
+    ("get-many", "batches of 64 and 256 random gets out of core, one thread", Apart, reads::get_many),
     ("get-one", "one blocking random get at a time, out of core", Limited, reads::get_one),
     ("scan", "full scan, cold: bulk-loaded, and after rewriting a tenth", Limited, reads::scan),
     ("commit", "durable single-put commits, 1 and 64 writers", Here, tasks::commit),
-    ("bulk-load", "sorted bulk load", Limited, writes::bulk_load),
-    ("put-batch", "random puts in durable batches of 1000, out of core", Limited, writes::put_batch),
+    ("bulk-load", "sorted bulk load", Apart, writes::bulk_load),
+    ("put-batch", "random puts in durable batches of 1000, out of core", Apart, writes::put_batch),
     ("reopen", "opening after a crash with a full log", Here, writes::reopen),
     ("space", "bytes of file for each user byte after bulk load", Here, writes::space),
     ("long-reader", "growth under updates while a reader is held", Here, writes::long_reader),
-    ("ycsb", "YCSB A to F, 2 threads", Limited, ycsb::ycsb),
+    ("ycsb", "YCSB A to F, 2 threads", Apart, ycsb::ycsb),
 ];
 
 /// Names of the works and what they measure.
@@ -138,7 +146,8 @@ pub fn run(
     let chosen = |name: &str| options.works.is_empty() || options.works.iter().any(|work| work == name);
     let works = WORKS.iter().filter(|(name, ..)| chosen(name));
     let ended = works.map(|(name, what, room, work)| match (room, &options.program) {
-        (Limited, Some(program)) => bench.in_child(program, name),
+        (Limited, Some(program)) => bench.in_child(program, name, None),
+        (Apart, Some(program)) => bench.in_children(program, name),
         _ => {
             (bench.say)(&format!("{name}: {what}"));
             work(&mut bench)
@@ -182,18 +191,57 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Has a work done by a child, in this run's folder.
-    fn in_child(&mut self, program: &Path, work: &str) -> Result<()> {
+    /// Has a work done by a child for each store.
+    fn in_children(&mut self, program: &Path, work: &str) -> Result<()> {
+        built().try_for_each(|store| self.in_child(program, work, Some(store)))
+    }
+
+    /// Has a work done by a child, in this run's folder; with `only`, that store's part of it.
+    fn in_child(&mut self, program: &Path, work: &str, only: Option<&str>) -> Result<()> {
         self.go_on()?;
         let options = BenchOptions {
             works: vec![work.to_owned()],
             dir: self.folder.to_path_buf(),
             program: None,
+            only: only.map(str::to_owned),
             ..self.options.clone()
         };
         let (rows, trouble) = child::run_work(program, &options, self.cancel, self.say)?;
-        self.rows.extend(rows);
+        for row in rows {
+            match self.rows.iter_mut().find(|known| known.is_of_the_same(&row)) {
+                Some(known) => known.join(row),
+                None => self.rows.push(row),
+            }
+        }
         trouble.map_or(Ok(()), Err)
+    }
+
+    /// Whether a store's part is to be done.
+    fn has_part(&self, store: &str) -> bool {
+        self.options.only.as_ref().is_none_or(|only| only == store)
+    }
+
+    /// Fills one store after the other with `data`, each in the room of the one before, which is closed and removed, and lets
+    /// `measure` use it.
+    fn each_store(&mut self, data: Data, mut measure: impl FnMut(&mut Self, &dyn Store) -> Result<()>) -> Result<()> {
+        for name in built() {
+            if !self.has_part(name) {
+                continue;
+            }
+            self.go_on()?;
+            let place = self.place(name)?;
+            let store: Box<dyn Store> = match name {
+                ENGINE => Box::new(Engine::load(&place, data, &self.small_pool())?),
+                _ => match peer(name, &place, data, self.options.cache_bytes) {
+                    Some(store) => store?,
+                    None => continue,
+                },
+            };
+            measure(self, &*store)?;
+            drop(store);
+            self.place(name)?;
+        }
+        Ok(())
     }
 
     /// Fails when the user wants to stop.
@@ -232,6 +280,16 @@ impl Bench<'_> {
     fn rounds(&self) -> std::ops::Range<u32> {
         0..self.options.repeats
     }
+}
+
+/// The stores that there are, the engine first.
+fn built() -> impl Iterator<Item = &'static str> {
+    [ENGINE].into_iter().chain(PEERS).filter(|name| store::kind_of(name).is_some_and(Kind::is_built))
+}
+
+/// The rivals that were not built.
+fn not_built() -> Vec<&'static str> {
+    PEERS.into_iter().filter(|name| built().all(|built| built != *name)).collect()
 }
 
 /// What a row says of the size of values.

@@ -306,10 +306,11 @@ impl Reader for &Table {
     }
 
     fn scan(&mut self, from: &Key, count: usize, look: LookAtEntry<'_>) -> Result<usize> {
-        let mut seen = 0;
-        for entry in self.range(*from..).take(count) {
-            let (key, value) = entry?;
-            look(&key, &value)?;
+        let (mut range, mut seen) = (self.range(*from..), 0);
+        while seen < count
+            && let Some((key, value)) = range.next_ref()?
+        {
+            look(key, value)?;
             seen += 1;
         }
         Ok(seen)

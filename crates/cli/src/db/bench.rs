@@ -41,6 +41,7 @@ pub(super) fn run(arguments: BenchArguments, cancel: &AtomicBool) -> Result<Exit
         time,
         repeats: arguments.repeats,
         seed: arguments.seed,
+        only: None,
     };
     let mut say = |line: &str| {
         if !arguments.quiet {

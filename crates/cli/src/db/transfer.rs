@@ -216,14 +216,14 @@ impl Dump<'_> {
             if self.format == Format::Ndjson {
                 writeln!(out, "{}", codec::to_json(table.name(), None)?)?;
             }
-            for entry in snapshot.range::<&[u8]>(table, ..)? {
+            let mut range = snapshot.range::<&[u8]>(table, ..)?;
+            while let Some((key, value)) = range.next_ref()? {
                 if cancel.load(Ordering::Relaxed) {
                     return Err(LabError::interrupted().into());
                 }
-                let (key, value) = entry?;
                 match self.format {
-                    Format::Ndjson => writeln!(out, "{}", codec::to_json(table.name(), Some((&key, &value)))?)?,
-                    Format::Lines => writeln!(out, "{}\t{}", codec::escape(&key), codec::escape(&value))?,
+                    Format::Ndjson => writeln!(out, "{}", codec::to_json(table.name(), Some((key, value)))?)?,
+                    Format::Lines => writeln!(out, "{}\t{}", codec::escape(key), codec::escape(value))?,
                 }
                 meter.add(key.len() + value.len());
             }

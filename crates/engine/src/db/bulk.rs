@@ -17,6 +17,11 @@ use crate::tree::build::Builder;
 use crate::tree::overflow::VALUE_BYTES_MAX;
 use crate::txn::Exclusive;
 
+/// Bytes of pages that are published together: few enough that the first are on their way to the disk while the next are filled.
+const PORTION_BYTES: usize = 4 << 20;
+/// Pages that there must be room for when a load goes on after it found none.
+const ROOM_PAGES: usize = 256;
+
 /// Why a portion ended.
 enum Step {
     /// There is more to do at once.
@@ -82,7 +87,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         state: &mut Load,
     ) -> Result<()> {
         let inline_max = inline_value_bytes_max(self.store.page_bytes());
-        let portion = (self.store.edit_frames_max() / 2).max(1);
+        let portion = (PORTION_BYTES / self.store.page_bytes()).min(self.store.edit_frames_max() / 2).max(1);
         let mut next = entries.next();
         let mut at: Option<OverflowRef> = None;
         let mut held = Held::default();
@@ -123,11 +128,17 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                     Err(wait) => Step::Wait(wait),
                 })
             });
+            self.store.write_soon(&builder.pages()[written_before..]);
             match step {
                 Ok(Step::Done) => return Ok(()),
                 Ok(Step::Refused(error)) => return Err(error),
                 Ok(Step::More) => held = Held::default(),
                 Ok(Step::Wait(wait)) | Err(wait) => {
+                    // What was filled is published: only what comes next must find room, not all of it once more.
+                    let wait = match wait {
+                        Wait::Full { .. } => Wait::Full { frames: portion.min(ROOM_PAGES).max(builder.frames_max()) },
+                        other => other,
+                    };
                     load(&*self.store, &self.admission, Mode::Blocking, &mut held, &[wait]).await?;
                 }
             }

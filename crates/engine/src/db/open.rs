@@ -198,7 +198,7 @@ fn copy_tables(snapshot: &super::Snapshot, copy: &Db) -> Result<()> {
         let to = block_on(copy.create_table_in(Mode::Blocking, &name))?;
         let mut range = snapshot.range::<&[u8]>(&from, ..)?;
         let mut failed = None;
-        let entries = std::iter::from_fn(|| match block_on(range.next_in(Mode::Blocking)) {
+        let entries = std::iter::from_fn(|| match range.next_blocking() {
             Ok(entry) => entry,
             Err(error) => {
                 failed = Some(error);

@@ -12,15 +12,20 @@ use crate::error::Result;
 use crate::format::PageId;
 use crate::format::node::OverflowRef;
 use crate::pages::{CommitLog, Missing, Snapshot, Store, Wait};
-use crate::tree::{Chunk, Direction, Held, KeyRange, Tree};
+use crate::tree::{Chunk, Direction, Held, KeyRange, Portion, Tree};
 
 /// Pages of values that a scan waits for at first.
 const VALUES_AT_ONCE_FIRST: usize = 8;
+/// Bytes of entries that a scan copies out of a leaf and its pages of values at first: a short one wants no more.
+const COPIED_AT_ONCE_FIRST: usize = 16 << 10;
+/// The same of a scan that has gone on for a while: few enough to be in the nearest caches still when they are given out.
+const COPIED_AT_ONCE_MAX: usize = 64 << 10;
 
 /// A key and its value.
 pub(crate) type Entry = (Vec<u8>, Vec<u8>);
 
-/// A walk through a range as of one snapshot. Dropping a `next` before its end loses no entry.
+/// A walk through a range as of one snapshot. Entries are copied out of their pages a portion at a time, and given out of that:
+/// [`Scan::make_ready`] waits for the next one, [`Scan::take`] and [`Scan::show`] give it out. Dropping a wait loses no entry.
 pub(crate) struct Scan<S: Store, L: CommitLog> {
     core: Arc<Core<S, L>>,
     snapshot: Arc<S::Snapshot>,
@@ -34,6 +39,12 @@ pub(crate) struct Scan<S: Store, L: CommitLog> {
     given: usize,
     /// The next long values of `chunk`, read already.
     long: VecDeque<Vec<u8>>,
+    /// The long value that was shown last.
+    shown: Vec<u8>,
+    /// Bytes of the next chunk.
+    portion_bytes: usize,
+    /// Whether `rest` begins inside the leaf that `chunk` is of.
+    inside_leaf: bool,
     /// How many pages ahead to ask for.
     distance: usize,
     /// How many pages with values of one leaf to wait for together: few at first, for a short scan needs no more.
@@ -114,6 +125,9 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
             usable: 0,
             given: 0,
             long: VecDeque::new(),
+            shown: Vec::new(),
+            portion_bytes: COPIED_AT_ONCE_FIRST,
+            inside_leaf: false,
             distance: 0,
             values_at_once: VALUES_AT_ONCE_FIRST,
             leaves_max: usize::MAX,
@@ -133,25 +147,63 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
 
     /// The next entry.
     pub(crate) async fn next(&mut self, mode: Mode) -> Result<Option<Entry>> {
+        self.make_ready(mode).await?;
+        Ok(self.take())
+    }
+
+    /// Whether the next entry can be given out without waiting.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.given < self.usable && !(self.is_long(self.given) && self.long.is_empty())
+    }
+
+    /// Waits until the next entry can be given out. After this, none is only where the range ends.
+    pub(crate) async fn make_ready(&mut self, mode: Mode) -> Result<()> {
         while self.given == self.usable {
             if !self.fill(mode).await? {
-                return Ok(None);
+                return Ok(());
             }
         }
-        if let Held::Overflow(_) = self.chunk.entry(self.given).1
-            && self.long.is_empty()
-        {
+        if self.is_long(self.given) && self.long.is_empty() {
             let values = self.long_to_come();
             self.long = self.core.long_values(mode, &self.snapshot, values).await?.into();
+        }
+        Ok(())
+    }
+
+    /// Gives the entry away that is ready.
+    pub(crate) fn take(&mut self) -> Option<Entry> {
+        if !self.is_ready() {
+            return None;
         }
         let (key, held) = self.chunk.entry(self.given);
         let value = match held {
             Held::Here(value) => value.to_vec(),
-            Held::Overflow(_) => self.long.pop_front().unwrap_or_default(),
+            Held::Overflow(_) => self.long.pop_front()?,
         };
         let key = key.to_vec();
         self.given += 1;
-        Ok(Some((key, value)))
+        Some((key, value))
+    }
+
+    /// Shows the entry that is ready, where it lies.
+    pub(crate) fn show(&mut self) -> Option<(&[u8], &[u8])> {
+        if !self.is_ready() {
+            return None;
+        }
+        if self.is_long(self.given) {
+            self.shown = self.long.pop_front()?;
+        }
+        let (key, held) = self.chunk.entry(self.given);
+        self.given += 1;
+        let value = match held {
+            Held::Here(value) => value,
+            Held::Overflow(_) => &self.shown,
+        };
+        Some((key, value))
+    }
+
+    fn is_long(&self, index: usize) -> bool {
+        matches!(self.chunk.entry(index).1, Held::Overflow(_))
     }
 
     /// The next long values of the chunk, as many as may be read together and at least one.
@@ -169,23 +221,26 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         values
     }
 
-    /// Takes in the next leaf; `false` at the end.
+    /// Takes in the next entries of a leaf; `false` at the end.
     async fn fill(&mut self, mode: Mode) -> Result<bool> {
         let Some(range) = &self.rest else { return Ok(false) };
         self.usable = 0;
         self.given = 0;
         let Self { core, snapshot, tree, chunk, asked, distance, values_at_once, leaves_max, direction, .. } = self;
+        let most = Portion { bytes: self.portion_bytes, ..Portion::ALL };
         let (window, far) = (core.admission.window(), core.admission.ahead_max());
         let at = snapshot.seq();
-        let mut attempts = 0;
+        let mut waited = false;
+        // What comes after a leaf is named when the scan comes to it, and wherever it has to wait.
+        let mut names_ahead = !self.inside_leaf;
         chunk.own_max = (*values_at_once).min(window);
         let mut held = HeldPages::default();
         let rest = loop {
-            attempts += 1;
-            let ahead_max = (*distance * 2).max(2).min(*leaves_max);
-            let looked = tree.scan(&core.store.view(snapshot), range, *direction, usize::MAX, ahead_max, chunk);
+            let ahead_max = if names_ahead { (*distance * 2).max(2).min(*leaves_max) } else { 0 };
+            let looked = tree.scan(&core.store.view(snapshot), range, *direction, most, ahead_max, chunk);
             let wait = match looked {
                 Ok(rest) => break rest,
+                Err(_) if !std::mem::replace(&mut names_ahead, true) => continue,
                 Err(wait) => wait,
             };
             let mut waits = vec![wait];
@@ -202,27 +257,31 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
                 let pages = asked.next(&chunk.ahead, (*distance).max(1), *leaves_max, name);
                 core.prefetch(&pages, at);
             }
+            waited = true;
             let loaded = load(&*core.store, &core.admission, mode, &mut held, &waits).await;
             loaded.map_err(|error| core.tables.explain(*tree, error))?;
         };
         drop(held);
-        if attempts == 1 {
+        if waited {
+            *values_at_once = (*values_at_once * 2).min(window);
+        } else {
             breathe(mode).await;
         }
-        if attempts > 1 {
-            *values_at_once = (*values_at_once * 2).min(window);
+        if names_ahead {
+            *distance = if waited { (*distance * 2).clamp(2, far) } else { distance.saturating_sub(1) };
+            let pages = {
+                let view = core.store.view(snapshot);
+                let name = |leaf, into: &mut Vec<PageId>| tree.name_values(&view, leaf, *direction, into);
+                asked.next(&chunk.ahead, *distance, *leaves_max, name)
+            };
+            if !pages.is_empty() {
+                core.prefetch(&pages, at);
+                // At the device while the caller looks at this leaf.
+                core.store.submit();
+            }
         }
-        *distance = if attempts > 1 { (*distance * 2).clamp(2, far) } else { distance.saturating_sub(1) };
-        let pages = {
-            let view = core.store.view(snapshot);
-            let name = |leaf, into: &mut Vec<PageId>| tree.name_values(&view, leaf, *direction, into);
-            asked.next(&chunk.ahead, *distance, *leaves_max, name)
-        };
-        if !pages.is_empty() {
-            core.prefetch(&pages, at);
-            // At the device while the caller looks at this leaf.
-            core.store.submit();
-        }
+        self.portion_bytes = (self.portion_bytes * 2).min(COPIED_AT_ONCE_MAX);
+        self.inside_leaf = chunk.is_part;
         self.rest = rest;
         self.usable = self.chunk.len();
         Ok(true)

@@ -122,10 +122,18 @@ fn scan_all<S: Store>(
     let direction = if reverse { Direction::Reverse } else { Direction::Forward };
     let mut scan = Scan::new(core.clone(), snapshot, tree, range, direction);
     let mut entries = Vec::new();
-    while let Some(entry) = block_on(scan.next(mode)).unwrap() {
-        entries.push(entry);
+    loop {
+        block_on(scan.make_ready(mode)).unwrap();
+        // Given away and shown by turns.
+        let entry = match entries.len() % 2 {
+            0 => scan.take(),
+            _ => scan.show().map(|(key, value)| (key.to_vec(), value.to_vec())),
+        };
+        match entry {
+            Some(entry) => entries.push(entry),
+            None => return entries,
+        }
     }
-    entries
 }
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -102,10 +102,7 @@ impl Snapshot {
     }
 
     pub(super) fn scan(&self, tree: Tree, range: KeyRange) -> Range {
-        Range {
-            scan: Scan::new(self.db.core.clone(), self.held.clone(), tree, range, Direction::Forward),
-            _owner: self.db.owner.clone(),
-        }
+        Range::new(&self.db, self.held.clone(), tree, range)
     }
 }
 
@@ -116,6 +113,11 @@ pub struct Range {
 }
 
 impl Range {
+    pub(super) fn new(db: &Db, snapshot: Arc<pager::Snapshot>, tree: Tree, range: KeyRange) -> Self {
+        let scan = Scan::new(db.core.clone(), snapshot, tree, range, Direction::Forward);
+        Self { scan, _owner: db.owner.clone() }
+    }
+
     /// The same keys from the last to the first. To be said before the first `next`.
     #[must_use]
     pub fn rev(mut self) -> Self {
@@ -139,8 +141,34 @@ impl Range {
         self.scan.next(Mode::Async).await
     }
 
+    /// Like [`Range::next`], and shows the entry where the walk keeps it instead of giving it away: no memory is taken for it, and it is
+    /// copied once less. What is shown stays until the walk goes on.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub async fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        self.scan.make_ready(Mode::Async).await?;
+        Ok(self.scan.show())
+    }
+
     pub(crate) async fn next_in(&mut self, mode: Mode) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         self.scan.next(mode).await
+    }
+
+    /// Without a future where the next entry is there, which is nearly always.
+    pub(crate) fn next_blocking(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.make_ready_blocking()?;
+        Ok(self.scan.take())
+    }
+
+    /// As `next_blocking`.
+    pub(crate) fn next_ref_blocking(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        self.make_ready_blocking()?;
+        Ok(self.scan.show())
+    }
+
+    fn make_ready_blocking(&mut self) -> Result<()> {
+        if self.scan.is_ready() { Ok(()) } else { crate::gate::block_on(self.scan.make_ready(Mode::Blocking)) }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::format::{
     BlockId, CommitSeq, HEADER_BYTES, Location, PageId, TableId, Tag, check_page, page_commit, seal_page,
 };
 use crate::pages::{Attempt, Edits, Missing, Pages, Wait};
-use crate::tree::{Chunk, Direction, KeyRange, Tree};
+use crate::tree::{Chunk, Direction, KeyRange, Portion, Tree};
 
 const PAGE_BYTES: usize = 512;
 const TABLE: TableId = TableId(1);
@@ -65,7 +65,7 @@ pub fn tree(bytes: &[u8]) {
         // Whatever the fences say, a walk goes on in one direction: with keys this short it must end.
         let mut steps = 0u32;
         while let Some(range) = rest.take() {
-            rest = tree.scan(&bag, &range, direction, 5, 3, &mut chunk).ok().flatten();
+            rest = tree.scan(&bag, &range, direction, Portion { entries: 5, bytes: 200 }, 3, &mut chunk).ok().flatten();
             (0..chunk.len()).for_each(|index| _ = chunk.entry(index));
             steps += 1;
             assert!(steps < 100_000, "a walk through {} pages does not end", bag.pages.len());

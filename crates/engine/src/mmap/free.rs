@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind};
 use crate::format::node::{CHILD_BYTES, Cell, decode_child, encode_child, inline_value_bytes_max};
 use crate::format::{CommitSeq, PageId, TableId};
 use crate::pages::{Attempt, Pages, Wait};
-use crate::tree::{Chunk, Direction, Found, KeyRange, Tree};
+use crate::tree::{Chunk, Direction, Found, KeyRange, Portion, Tree};
 
 /// The table that free pages are kept in.
 pub(super) const FREE: TableId = TableId(2);
@@ -142,7 +142,7 @@ pub(super) fn load<P: Pages>(pages: &P, state: State) -> Attempt<Records> {
     let damaged =
         |what: &str| Wait::Failed(Error::corrupt_page(state.free, format_args!("the list of free pages {what}")));
     while let Some(range) = rest {
-        rest = tree(state).scan(pages, &range, Direction::Forward, usize::MAX, 0, &mut chunk)?;
+        rest = tree(state).scan(pages, &range, Direction::Forward, Portion::ALL, 0, &mut chunk)?;
         for index in 0..chunk.len() {
             let (key, cell) = chunk.entry(index);
             let Found::Inline(value) = Found::from(cell) else { return Err(damaged("holds a long value")) };

@@ -1,6 +1,6 @@
 //! Private copies of pages, and their publication.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
 use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
@@ -38,28 +38,6 @@ impl<'a> Edits<'a> {
         Self { core, copies: BTreeMap::new(), freed: Vec::new(), reserved: Vec::new(), guard }
     }
 
-    fn take_frame(&mut self) -> Attempt<OwnedFrame> {
-        if let Some(frame) = self.reserved.pop() {
-            return Ok(frame);
-        }
-        let wanted = self.copies.len() + 1;
-        self.core.take_writer_frame().ok_or(Wait::Full { frames: wanted })
-    }
-
-    /// The newest published version: its commit and bytes with header.
-    fn newest(&self, id: PageId) -> Attempt<(u32, &[u8])> {
-        let _protects = &self.guard;
-        match Entry::from_word(self.core.table.load(id)) {
-            Entry::Resident(frame) => {
-                self.core.frames.touch(frame);
-                // SAFETY: found under `self.guard`, which lives as long as the slice.
-                Ok((frame, unsafe { self.core.frames.bytes(frame) }))
-            }
-            Entry::OnDisk(_) | Entry::Loading(_) => Err(Wait::Miss(Missing { page: id, at: super::NEWEST })),
-            Entry::Free => Err(Wait::Failed(Error::corrupt_page(id, "does not exist, though another page names it"))),
-        }
-    }
-
     /// Publishes everything as part of commit `seq`.
     pub(super) fn publish(mut self, seq: CommitSeq) {
         let core = self.core;
@@ -80,6 +58,24 @@ impl<'a> Edits<'a> {
     }
 }
 
+/// A frame for one more copy beside `held`.
+fn take_frame(core: &Core, reserved: &mut Vec<OwnedFrame>, held: usize) -> Attempt<OwnedFrame> {
+    reserved.pop().or_else(|| core.take_writer_frame()).ok_or(Wait::Full { frames: held + 1 })
+}
+
+/// The newest published version: its frame, and its bytes with header.
+fn newest<'g>(core: &'g Core, _protects: &'g Guard, id: PageId) -> Attempt<(u32, &'g [u8])> {
+    match Entry::from_word(core.table.load(id)) {
+        Entry::Resident(frame) => {
+            core.frames.touch(frame);
+            // SAFETY: found under the guard, which lives as long as the slice.
+            Ok((frame, unsafe { core.frames.bytes(frame) }))
+        }
+        Entry::OnDisk(_) | Entry::Loading(_) => Err(Wait::Miss(Missing { page: id, at: super::NEWEST })),
+        Entry::Free => Err(Wait::Failed(Error::corrupt_page(id, "does not exist, though another page names it"))),
+    }
+}
+
 impl Pages for Edits<'_> {
     type Page<'b>
         = &'b [u8]
@@ -93,7 +89,7 @@ impl Pages for Edits<'_> {
     fn page(&self, id: PageId) -> Attempt<&[u8]> {
         match self.copies.get(&id) {
             Some(copy) => Ok(&copy.frame.buffer[HEADER_BYTES..]),
-            None => self.newest(id).map(|(_, bytes)| &bytes[HEADER_BYTES..]),
+            None => newest(self.core, &self.guard, id).map(|(_, bytes)| &bytes[HEADER_BYTES..]),
         }
     }
 }
@@ -115,24 +111,24 @@ impl pages::Edits for Edits<'_> {
     }
 
     fn edit(&mut self, id: PageId) -> Attempt<&mut [u8]> {
-        if !self.copies.contains_key(&id) {
-            let (index, _) = self.newest(id)?;
-            let mut frame = self.take_frame()?;
-            let (_, bytes) = self.newest(id)?;
-            frame.buffer.copy_from_slice(bytes);
-            let source = self.core.frames.frame(index);
-            let near = source.disk().map(|at| at.block.0).or_else(|| source.near());
-            let base = Some(source.commit());
-            self.copies.insert(id, Copy { frame, base, near });
-        }
-        self.copies
-            .get_mut(&id)
-            .map(|copy| &mut copy.frame.buffer[HEADER_BYTES..])
-            .ok_or_else(|| Wait::Failed(Error::new(ErrorKind::Bug, "a copy vanished")))
+        let held = self.copies.len();
+        let copy = match self.copies.entry(id) {
+            // Looked up once: a bulk load comes here for each value of a page.
+            btree_map::Entry::Occupied(copy) => copy.into_mut(),
+            btree_map::Entry::Vacant(place) => {
+                let (index, bytes) = newest(self.core, &self.guard, id)?;
+                let mut frame = take_frame(self.core, &mut self.reserved, held)?;
+                frame.buffer.copy_from_slice(bytes);
+                let source = self.core.frames.frame(index);
+                let near = source.disk().map(|at| at.block.0).or_else(|| source.near());
+                place.insert(Copy { frame, base: Some(source.commit()), near })
+            }
+        };
+        Ok(&mut copy.frame.buffer[HEADER_BYTES..])
     }
 
     fn allocate(&mut self, near: PageId) -> Attempt<(PageId, &mut [u8])> {
-        let mut frame = self.take_frame()?;
+        let mut frame = take_frame(self.core, &mut self.reserved, self.copies.len())?;
         let Some(id) = self.core.books().ids.take() else {
             self.reserved.push(frame);
             let what = format!("all {PAGES_MAX} page numbers are in use; larger pages would hold more");

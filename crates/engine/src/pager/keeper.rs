@@ -2,6 +2,7 @@
 //! need some find too few that are clean, one takes completions of reads for executors. Without them, blocking waiters do
 //! both themselves, which is what deterministic tests use.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
@@ -9,11 +10,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::lane::evict_batch;
-use super::{Core, Pager};
+use super::{CheckpointPlace, Core, NEWEST, Pager};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::PageId;
 
 /// Most frames freed at a time while many of them must be written first.
 const WRITE_BATCH_MAX: usize = 1024;
+/// Most pages that wait to be written without need: half a megabyte of numbers.
+const SOON_MAX: usize = 1 << 16;
 
 /// How the keeper is woken.
 #[derive(Debug)]
@@ -22,12 +26,14 @@ pub(super) struct Signal {
     changed: Condvar,
     running: AtomicBool,
     starving: AtomicBool,
+    /// Pages to be written when nothing is more pressing.
+    soon: Mutex<VecDeque<PageId>>,
 }
 
 impl Signal {
     pub(super) fn new() -> Self {
         let (running, starving) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { work: Mutex::new(false), changed: Condvar::new(), running, starving }
+        Self { work: Mutex::new(false), changed: Condvar::new(), running, starving, soon: Mutex::default() }
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -51,6 +57,25 @@ impl Signal {
         if self.starving.load(Ordering::Relaxed) {
             self.wake();
         }
+    }
+
+    /// See [`crate::pages::Store::write_soon`].
+    pub(super) fn write_soon(&self, pages: &[PageId]) {
+        if !self.is_running() {
+            return;
+        }
+        {
+            let mut soon = self.soon.lock().unwrap_or_else(PoisonError::into_inner);
+            let room = SOON_MAX - soon.len();
+            soon.extend(pages.iter().take(room));
+        }
+        self.wake();
+    }
+
+    fn take_soon(&self) -> Vec<PageId> {
+        let mut soon = self.soon.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = soon.len().min(WRITE_BATCH_MAX);
+        soon.drain(..count).collect()
     }
 
     fn wait(&self, most: Duration) {
@@ -153,6 +178,22 @@ impl Core {
             self.bell.ring();
         }
     }
+
+    /// Writes those of the pages that are only in memory. What cannot be written stays so, for those who will need it.
+    fn write_early(self: &Arc<Self>, mut pages: Vec<PageId>) {
+        // Each once: what is written together is looked at before any of it is.
+        pages.sort_unstable();
+        pages.dedup();
+        let dirty_of = |page: &PageId| match self.checkpoint_place(*page, NEWEST, false) {
+            CheckpointPlace::Dirty(item) => Some(item),
+            CheckpointPlace::OnDisk(_) | CheckpointPlace::Absent => None,
+        };
+        let dirty: Vec<_> = pages.iter().filter_map(dirty_of).collect();
+        if !dirty.is_empty() {
+            // Not told to anybody: whoever needs the frames, or the pages on disk, tries again and says what is wrong.
+            let _ = self.write_frames(dirty);
+        }
+    }
 }
 
 fn keep_frames_free(core: &Weak<Core>, stop: &AtomicBool) {
@@ -164,19 +205,24 @@ fn keep_frames_free(core: &Weak<Core>, stop: &AtomicBool) {
         let starving = core.keeper.starving.swap(false, Ordering::Relaxed);
         let mut freed = 0;
         let many_dirty = core.frames.dirty_count() > core.frames.dirty_max() * 3 / 4;
-        if starving || many_dirty || core.frames.free_count() < low_water || !core.full().waiting.is_empty() {
-            // Dirty pages go out many at a time, in a few large operations side by side.
-            freed = core.make_room(if many_dirty {
+        let writers_wait = !core.full().waiting.is_empty();
+        if starving || many_dirty || core.frames.free_count() < low_water || writers_wait {
+            // Dirty pages go out many at a time, in a few large operations side by side; and whoever writes goes on writing.
+            freed = core.make_room(if many_dirty || writers_wait {
                 batch.max(core.frames.count() / 16).min(WRITE_BATCH_MAX)
             } else {
                 batch
             });
         }
+        let soon = core.keeper.take_soon();
+        let wrote_soon = !soon.is_empty();
+        core.write_early(soon);
         // At every round: whoever found no frame for its reads rings and goes, perhaps after frames were freed, and perhaps
         // while it still had the queue.
         core.submit_reads();
         let pressed = core.frames.free_count() < low_water;
         let pause = match (pressed, freed > 0) {
+            _ if wrote_soon => Duration::ZERO,
             (true, true) => Duration::ZERO,
             (true, false) => Duration::from_millis(1),
             (false, _) => Duration::from_millis(100),

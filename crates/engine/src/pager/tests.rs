@@ -99,6 +99,29 @@ fn what_is_published_is_seen_once_it_is_visible() {
 }
 
 #[test]
+fn what_may_be_written_soon_is_on_disk_before_anybody_needs_it_and_stays_in_memory() {
+    let world = SimWorld::new(5, SimOptions::default());
+    let pool = pool(&world, 200);
+    let ids = commit(&pool, 1, &[], &[1, 2, 3, 4], &[]).unwrap();
+    pool.write_soon(&ids);
+    assert_eq!(pool.stats().pages_written, 0, "there is nobody to write it");
+    let keeper = pool.start_keeper().unwrap();
+    pool.write_soon(&[&ids[..2], &ids[..1], &[PageId(9999)]].concat());
+    for _ in 0..10_000 {
+        if pool.stats().pages_dirty == 2 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    drop(keeper);
+    let stats = pool.stats();
+    assert_eq!((stats.pages_written, stats.pages_dirty), (2, 2), "what is named twice is written once");
+    for (id, wanted) in ids.iter().zip(1..) {
+        assert_eq!(pool.tip().page(*id).map(value).ok(), Some(wanted));
+    }
+}
+
+#[test]
 fn dropped_edits_leave_no_trace() {
     let world = SimWorld::new(1, SimOptions::calm());
     let pool = pool(&world, 64);

@@ -56,8 +56,17 @@ fn new_tree(page_bytes: usize, residency: Residency) -> (MemoryStore, CommitSeq,
 
 fn scan_all(store: &MemoryStore, tree: Tree, range: &KeyRange, direction: Direction) -> Vec<(Vec<u8>, Found)> {
     let (mut rest, mut all, mut chunk) = (Some(range.clone()), Vec::new(), Chunk::default());
+    let most = Portion { entries: 7, bytes: 250 };
     while let Some(range) = rest {
-        rest = drive(store, || tree.scan(&store.latest(), &range, direction, 7, 4, &mut chunk)).unwrap();
+        rest = drive(store, || tree.scan(&store.latest(), &range, direction, most, 4, &mut chunk)).unwrap();
+        let bytes_of = |index| match chunk.entry(index) {
+            (key, Held::Here(value)) => key.len() + value.len(),
+            (key, Held::Overflow(_)) => key.len(),
+        };
+        let before_the_last = (0..chunk.len().saturating_sub(1)).map(bytes_of).sum::<usize>();
+        // To the end of a page of values, which holds seven at most.
+        let page_bytes = store.latest().page_bytes();
+        assert!(chunk.len() < most.entries + 7 && before_the_last < most.bytes + page_bytes, "more than a portion");
         all.extend((0..chunk.len()).map(|index| {
             let (key, cell) = chunk.entry(index);
             (key.to_vec(), Found::from(cell))
@@ -277,7 +286,7 @@ proptest! {
                 let (mut rest, mut chunk) = (Some(KeyRange { start: key.clone(), end: None }), Chunk::default());
                 for _ in 0..1000 {
                     let Some(range) = rest.take() else { break };
-                    rest = drive(&store, || tree.scan(&store.latest(), &range, direction, 9, 4, &mut chunk)).unwrap_or(None);
+                    rest = drive(&store, || tree.scan(&store.latest(), &range, direction, Portion { entries: 9, bytes: 300 }, 4, &mut chunk)).unwrap_or(None);
                 }
             }
         }

@@ -46,11 +46,12 @@ pub(super) fn run_work(
 ) -> Result<(Vec<Row>, Option<LabError>)> {
     let bytes = options.limit_bytes.unwrap_or_else(|| limit_bytes(options.cache_bytes));
     let group = CgroupGuard::create(bytes);
+    let alone = if options.only.is_some() { "each store by itself " } else { "" };
     let note = match &group {
         Ok(_) if bytes >= options.data_bytes => {
-            format!("in a memory cgroup of {}, which is not less than the data", format::bytes(bytes))
+            format!("{alone}in a memory cgroup of {}, which is not less than the data", format::bytes(bytes))
         }
-        Ok(_) => format!("in a memory cgroup of {}, page cache included", format::bytes(bytes)),
+        Ok(_) => format!("{alone}in a memory cgroup of {}, page cache included", format::bytes(bytes)),
         Err(error) => format!("no memory cgroup ({error}): rivals may keep everything in the page cache"),
     };
     let mut child = Running::start(Command::new(program).args(["db", "bench", "--child"]))?;

@@ -7,7 +7,7 @@ use super::data::{Data, mix};
 use super::device;
 use super::row::{ENGINE, Row};
 use super::store::{Engine, NOT_BUILT, PEERS, Store, peer};
-use super::{Bench, cpu_seconds, values};
+use super::{Bench, cpu_seconds, not_built, values};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format::Unit;
 
@@ -27,11 +27,9 @@ pub(super) fn get_memory(bench: &mut Bench<'_>) -> Result<()> {
     let data = Data { count: bench.options.memory_keys, value_bytes, seed: bench.options.seed };
     let settings = bench.large_pool(data);
     let mut stores: Vec<Box<dyn Store>> = vec![Box::new(Engine::load(&bench.place("engine")?, data, &settings)?)];
-    let mut missing = Vec::new();
     for name in PEERS {
-        match peer(name, &bench.place(name)?, data, settings.cache_bytes as u64) {
-            Some(store) => stores.push(store?),
-            None => missing.push(name),
+        if let Some(store) = peer(name, &bench.place(name)?, data, settings.cache_bytes as u64) {
+            stores.push(store?);
         }
     }
     for threads in [1, 2] {
@@ -49,7 +47,7 @@ pub(super) fn get_memory(bench: &mut Bench<'_>) -> Result<()> {
                 row.note(store.unequal());
             }
         }
-        peers_of(&mut row, &missing, Some(1.0), None);
+        peers_of(&mut row, &not_built(), Some(1.0), None);
         bench.rows.push(row);
     }
     Ok(())
@@ -95,46 +93,66 @@ pub(super) fn panicked<T>(_: T) -> LabError {
 pub(super) fn get_many(bench: &mut Bench<'_>) -> Result<()> {
     for value_bytes in bench.options.value_bytes.clone() {
         let data = bench.large(value_bytes);
-        let place = bench.place("engine")?;
-        let engine = Engine::load(&place, data, &bench.small_pool())?;
-        let lmdb = peer("lmdb", &bench.place("lmdb")?, data, bench.options.cache_bytes).transpose()?;
-        warm(&engine, data, bench.options.seed)?;
-        for batch in [64_usize, 256] {
-            let mut row = Row::new("get-many", format!("{} × {batch}", values(value_bytes)), Unit::PerSecond);
-            let mut chance = fastrand::Rng::with_seed(bench.options.seed);
-            for round in bench.rounds() {
-                bench.go_on()?;
-                let misses = engine.db.stats().pool.misses;
-                let (started, cpu, mut gets) = (Instant::now(), cpu_seconds(), 0);
-                while started.elapsed() < bench.options.time {
-                    let numbers: Vec<u64> = (0..batch).map(|_| chance.u64(0..data.count)).collect();
-                    let keys: Vec<_> = numbers.iter().map(|number| data.key(*number)).collect();
-                    let answers = engine.table.get_many(&keys)?;
-                    for (number, value) in numbers.iter().zip(&answers) {
-                        data.check(ENGINE, *number, value.as_deref())?;
-                    }
-                    gets += batch;
+        let row = |batch| Row::new("get-many", format!("{} × {batch}", values(value_bytes)), Unit::PerSecond);
+        let mut rows = [64_usize, 256].map(|batch| (batch, row(batch)));
+        if bench.has_part(ENGINE) {
+            get_many_of_the_engine(bench, data, &mut rows)?;
+        }
+        if bench.has_part("lmdb")
+            && let Some(lmdb) = peer("lmdb", &bench.place("lmdb")?, data, bench.options.cache_bytes).transpose()?
+        {
+            for (_, row) in &mut rows {
+                for round in bench.rounds() {
+                    bench.go_on()?;
+                    row.add("lmdb", random_gets(&*lmdb, data, 1, bench.options.time, u64::from(round))?);
                 }
-                row.add(ENGINE, gets as f64 / started.elapsed().as_secs_f64());
-                note_reads(&mut row, &engine, misses, gets as f64, cpu_seconds() - cpu);
-                let (file, used) = (place.join("data"), engine.used_bytes());
-                let seed = u64::from(round);
-                row.add("device", device::random_reads(&file, used, batch, bench.options.time, seed)?);
-                row.add("device in batches", device::random_batches(&file, used, batch, bench.options.time, seed)?);
-                if let Some(lmdb) = &lmdb {
-                    row.add("lmdb", random_gets(&**lmdb, data, 1, bench.options.time, seed)?);
-                    row.note(lmdb.unequal());
-                }
+                row.note(lmdb.unequal());
             }
+            drop(lmdb);
+            bench.place("lmdb")?;
+        }
+        for (_, mut row) in rows {
             row.compare("device", Some(0.9));
             row.compare("device in batches", None);
-            match lmdb {
-                Some(_) => row.compare("lmdb", Some(4.0)),
-                None => row.missing("lmdb", Some(4.0), NOT_BUILT),
+            match not_built().contains(&"lmdb") {
+                true => row.missing("lmdb", Some(4.0), NOT_BUILT),
+                false => row.compare("lmdb", Some(4.0)),
             }
             bench.rows.push(row);
         }
     }
+    Ok(())
+}
+
+/// Batches of the engine, and of the device beside it.
+fn get_many_of_the_engine(bench: &mut Bench<'_>, data: Data, rows: &mut [(usize, Row)]) -> Result<()> {
+    let place = bench.place("engine")?;
+    let engine = Engine::load(&place, data, &bench.small_pool())?;
+    warm(&engine, data, bench.options.seed)?;
+    for (batch, row) in rows {
+        let mut chance = fastrand::Rng::with_seed(bench.options.seed);
+        for round in bench.rounds() {
+            bench.go_on()?;
+            let misses = engine.db.stats().pool.misses;
+            let (started, cpu, mut gets) = (Instant::now(), cpu_seconds(), 0);
+            while started.elapsed() < bench.options.time {
+                let numbers: Vec<u64> = (0..*batch).map(|_| chance.u64(0..data.count)).collect();
+                let keys: Vec<_> = numbers.iter().map(|number| data.key(*number)).collect();
+                let answers = engine.table.get_many(&keys)?;
+                for (number, value) in numbers.iter().zip(&answers) {
+                    data.check(ENGINE, *number, value.as_deref())?;
+                }
+                gets += *batch;
+            }
+            row.add(ENGINE, gets as f64 / started.elapsed().as_secs_f64());
+            note_reads(row, &engine, misses, gets as f64, cpu_seconds() - cpu);
+            let (file, used, seed) = (place.join("data"), engine.used_bytes(), u64::from(round));
+            row.add("device", device::random_reads(&file, used, *batch, bench.options.time, seed)?);
+            row.add("device in batches", device::random_batches(&file, used, *batch, bench.options.time, seed)?);
+        }
+    }
+    drop(engine);
+    bench.place("engine")?;
     Ok(())
 }
 
@@ -215,16 +233,16 @@ pub(super) fn scan(bench: &mut Bench<'_>) -> Result<()> {
                 bench.go_on()?;
                 let engine = Engine::open(&place, &settings)?;
                 let (started, cpu) = (Instant::now(), cpu_seconds());
-                let mut next = 0;
-                for entry in engine.table.range::<&[u8]>(..) {
-                    let (key, value) = entry?;
+                let (mut range, mut next) = (engine.table.range::<&[u8]>(..), 0);
+                while let Some((key, value)) = range.next_ref()? {
                     if key != data.key(next) {
                         let why = format!("{ENGINE} left out key {next} in a scan: no figure is worth anything");
                         return Err(LabError::new(LabErrorKind::WrongData, why));
                     }
-                    data.check(ENGINE, next, Some(&value))?;
+                    data.check(ENGINE, next, Some(value))?;
                     next += 1;
                 }
+                drop(range);
                 if next != data.count {
                     let why = format!("{ENGINE} showed {next} of {} keys", data.count);
                     return Err(LabError::new(LabErrorKind::WrongData, why));

@@ -132,6 +132,25 @@ impl Row {
         self.baselines.push(Baseline { name: name.to_owned(), figure: None, ratio: None, reach, missing });
     }
 
+    /// Whether both are of the same work and variant.
+    pub(super) fn is_of_the_same(&self, other: &Self) -> bool {
+        (&self.work, &self.variant) == (&other.work, &other.variant)
+    }
+
+    /// Takes in what was measured of the same work with another store.
+    pub(super) fn join(&mut self, other: Self) {
+        self.engine = self.engine.or(other.engine);
+        self.limit = self.limit.or(other.limit);
+        for theirs in other.baselines {
+            match self.baselines.iter_mut().find(|ours| ours.name == theirs.name) {
+                Some(ours) => ours.figure = ours.figure.or(theirs.figure),
+                None => self.baselines.push(theirs),
+            }
+        }
+        other.notes.into_iter().for_each(|note| self.note(note));
+        self.set_ratios();
+    }
+
     /// Puts the samples where they belong. Of a row from a child that has happened already.
     pub(super) fn finish(mut self) -> Self {
         if self.samples.is_empty() {
@@ -141,12 +160,18 @@ impl Row {
         self.engine = figure(ENGINE);
         for baseline in &mut self.baselines {
             baseline.figure = figure(&baseline.name);
+        }
+        self.set_ratios();
+        self
+    }
+
+    fn set_ratios(&mut self) {
+        for baseline in &mut self.baselines {
             baseline.ratio = match (self.engine, baseline.figure) {
                 (Some(engine), Some(other)) if other.median != 0.0 => Some(engine.median / other.median),
                 _ => None,
             };
         }
-        self
     }
 }
 

@@ -16,6 +16,7 @@ pub(super) fn tiny(dir: &Path, works: &[&str]) -> BenchOptions {
         time: Duration::from_millis(20),
         repeats: 1,
         seed: 1,
+        only: None,
     }
 }
 
@@ -33,6 +34,37 @@ fn every_work_runs_and_leaves_nothing_behind() {
         assert!(report.text(100).contains(name.split('-').next().unwrap()));
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_store_apart_does_its_part_and_the_parts_make_up_the_rows_of_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let cancel = AtomicBool::new(false);
+    for &(work, ..) in WORKS.iter().filter(|(_, _, room, _)| *room == Apart) {
+        let part = |only: Option<&str>| {
+            let options = BenchOptions { only: only.map(str::to_owned), ..tiny(folder.path(), &[work]) };
+            let (report, trouble) = run(&options, &cancel, &mut |_| {}).unwrap();
+            assert_eq!(trouble, None, "{work}");
+            report.rows
+        };
+        let all = part(None);
+        let mut joined = part(Some(ENGINE));
+        for rows in PEERS.map(|name| part(Some(name))) {
+            assert_eq!(rows.len(), all.len());
+            for (row, mine) in joined.iter_mut().zip(rows) {
+                assert!(mine.engine.is_none() && row.is_of_the_same(&mine), "{work}: {mine:?}");
+                row.join(mine);
+            }
+        }
+        for (row, whole) in joined.iter().zip(&all) {
+            assert!(row.is_of_the_same(whole) && row.engine.is_some() && row.limit.is_some() == whole.limit.is_some());
+            let outline = |row: &Row| -> Vec<_> {
+                let of = |of: &Baseline| (of.name.clone(), of.figure.is_some(), of.ratio.is_some(), of.missing.clone());
+                row.baselines.iter().map(of).collect()
+            };
+            assert_eq!(outline(row), outline(whole), "{work}");
+        }
+    }
 }
 
 #[test]

@@ -9,8 +9,8 @@ use nofault::settings::Settings;
 use super::data::Data;
 use super::reads::{peers_of, rewrite};
 use super::row::{ENGINE, Limit, Row};
-use super::store::{Engine, PEERS, Store, peer};
-use super::{Bench, device, values};
+use super::store::{Engine, PEERS, peer};
+use super::{Bench, cpu_seconds, device, not_built, values};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format::{self, Unit};
 
@@ -25,31 +25,34 @@ pub(super) fn bulk_load(bench: &mut Bench<'_>) -> Result<()> {
         let data = bench.large(value_bytes);
         let settings = bench.small_pool();
         let mut row = Row::new("bulk-load", values(value_bytes), Unit::BytesPerSecond);
-        let mut missing = Vec::new();
         for _ in bench.rounds() {
             bench.go_on()?;
-            let engine = Engine::create(&bench.place("engine")?, &settings)?;
-            let started = Instant::now();
-            engine.table.bulk_load(data.entries())?;
-            row.add(ENGINE, data.user_bytes() as f64 / started.elapsed().as_secs_f64());
-            drop(engine);
-            for name in PEERS {
+            if bench.has_part(ENGINE) {
+                let engine = Engine::create(&bench.place("engine")?, &settings)?;
+                let (started, cpu) = (Instant::now(), cpu_seconds());
+                engine.table.bulk_load(data.entries())?;
+                row.add(ENGINE, data.user_bytes() as f64 / started.elapsed().as_secs_f64());
+                let gb = data.user_bytes() as f64 / 1e9;
+                row.notes.retain(|note| !note.starts_with("last run: "));
+                row.note(format!("last run: {} of CPU a GB", Unit::Seconds.show((cpu_seconds() - cpu) / gb)));
+                drop(engine);
+                bench.place("engine")?;
+                row.add("device", device::sequential_write(&bench.place("raw")?, data.user_bytes())?);
+                bench.place("raw")?;
+            }
+            for name in PEERS.into_iter().filter(|name| bench.has_part(name)) {
                 let place = bench.place(name)?;
                 let started = Instant::now();
-                match peer(name, &place, data, settings.cache_bytes as u64) {
-                    Some(store) => {
-                        row.note(store?.unequal());
-                        row.add(name, data.user_bytes() as f64 / started.elapsed().as_secs_f64());
-                    }
-                    None => missing.push(name),
-                }
+                let Some(store) = peer(name, &place, data, settings.cache_bytes as u64).transpose()? else { continue };
+                row.add(name, data.user_bytes() as f64 / started.elapsed().as_secs_f64());
+                row.note(store.unequal());
+                drop(store);
                 bench.place(name)?;
             }
-            row.add("device", device::sequential_write(&bench.place("raw")?, data.user_bytes())?);
         }
         row.limit = Some(Limit::AtLeast(1e9));
         row.compare("device", None);
-        peers_of(&mut row, &missing, None, None);
+        peers_of(&mut row, &not_built(), None, None);
         bench.rows.push(row);
     }
     Ok(())
@@ -59,19 +62,10 @@ pub(super) fn bulk_load(bench: &mut Bench<'_>) -> Result<()> {
 pub(super) fn put_batch(bench: &mut Bench<'_>) -> Result<()> {
     for value_bytes in bench.options.value_bytes.clone() {
         let data = bench.large(value_bytes);
-        let settings = bench.small_pool();
-        let mut stores: Vec<Box<dyn Store>> = vec![Box::new(Engine::load(&bench.place("engine")?, data, &settings)?)];
-        let mut missing = Vec::new();
-        for name in PEERS {
-            match peer(name, &bench.place(name)?, data, settings.cache_bytes as u64) {
-                Some(store) => stores.push(store?),
-                None => missing.push(name),
-            }
-        }
         let mut row = Row::new("put-batch", values(value_bytes), Unit::PerSecond);
-        let mut chance = fastrand::Rng::with_seed(bench.options.seed);
-        for _ in bench.rounds() {
-            for store in &stores {
+        bench.each_store(data, |bench, store| {
+            let mut chance = fastrand::Rng::with_seed(bench.options.seed);
+            for _ in bench.rounds() {
                 bench.go_on()?;
                 let (started, mut puts) = (Instant::now(), 0);
                 while started.elapsed() < bench.options.time {
@@ -81,17 +75,16 @@ pub(super) fn put_batch(bench: &mut Bench<'_>) -> Result<()> {
                     puts += BATCH;
                 }
                 row.add(store.name(), puts as f64 / started.elapsed().as_secs_f64());
-                row.note(store.unequal());
             }
-        }
-        for store in &stores {
+            row.note(store.unequal());
             let mut reader = store.reader()?;
             for _ in 0..1000 {
                 let number = chance.u64(0..data.count);
                 reader.get(&data.key(number), &mut |value| data.check(store.name(), number, value))?;
             }
-        }
-        peers_of(&mut row, &missing, Some(1.5), Some(1.5));
+            Ok(())
+        })?;
+        peers_of(&mut row, &not_built(), Some(1.5), Some(1.5));
         bench.rows.push(row);
     }
     Ok(())

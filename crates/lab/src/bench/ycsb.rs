@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use super::data::{Data, Zipfian, mix};
 use super::reads::{panicked, peers_of};
 use super::row::Row;
-use super::store::{Engine, PEERS, Store, peer};
-use super::{Bench, values};
+use super::store::Store;
+use super::{Bench, not_built, values};
 use crate::error::Result;
 use crate::format::Unit;
 use crate::mixes::{Chooser, MIXES, Mix, Op};
@@ -20,30 +20,22 @@ const OPS_A_LOOK: u64 = 16;
 pub(super) fn ycsb(bench: &mut Bench<'_>) -> Result<()> {
     let value_bytes = bench.options.value_bytes.last().copied().unwrap_or(1000);
     let data = Data::of_bytes(bench.options.data_bytes, value_bytes, bench.options.seed);
-    let settings = bench.small_pool();
     for mix in MIXES {
-        let mut stores: Vec<Box<dyn Store>> = vec![Box::new(Engine::load(&bench.place("engine")?, data, &settings)?)];
-        let mut missing = Vec::new();
-        for name in PEERS {
-            match peer(name, &bench.place(name)?, data, settings.cache_bytes as u64) {
-                Some(store) => stores.push(store?),
-                None => missing.push(name),
-            }
-        }
         let mut row = Row::new("ycsb", format!("{}, {}", mix.name, values(value_bytes)), Unit::PerSecond);
-        let counts: Vec<_> = stores.iter().map(|_| AtomicU64::new(data.count)).collect();
-        for round in bench.rounds() {
-            for (store, count) in stores.iter().zip(&counts) {
+        bench.each_store(data, |bench, store| {
+            let count = AtomicU64::new(data.count);
+            for round in bench.rounds() {
                 bench.go_on()?;
-                row.add(store.name(), run(&**store, mix, data, count, bench.options.time, u64::from(round))?);
-                row.note(store.unequal());
+                row.add(store.name(), run(store, mix, data, &count, bench.options.time, u64::from(round))?);
             }
-        }
+            row.note(store.unequal());
+            Ok(())
+        })?;
         row.note("one commit a write, not synced in any store; reads and writes of single entries");
         if mix.read_change_write > 0 {
             row.note("read-modify-write is a get and a put, not one transaction, in any store");
         }
-        peers_of(&mut row, &missing, None, None);
+        peers_of(&mut row, &not_built(), None, None);
         bench.rows.push(row);
     }
     Ok(())

@@ -266,10 +266,10 @@ fn scan(worker: &mut Worker<'_>, pool: &Pool, parts: &Parts) -> Result<()> {
     while worker.running() {
         let (from, to) = parts.next_range();
         let (mut expected, mut untimed) = (from * ENTRIES_PER_BLOCK, 0);
-        for entry in pool.table.range(pool::key(from, 0)..pool::key(to, 0)) {
-            let (key, value) = entry?;
+        let mut range = pool.table.range(pool::key(from, 0)..pool::key(to, 0));
+        while let Some((key, value)) = range.next_ref()? {
             let in_order = key.first_chunk().is_some_and(|key| u64::from_be_bytes(*key) == expected);
-            worker.verified(in_order && pool.is_right(Some(&value), expected / ENTRIES_PER_BLOCK));
+            worker.verified(in_order && pool.is_right(Some(value), expected / ENTRIES_PER_BLOCK));
             expected += 1;
             untimed += 1;
             if untimed == ENTRIES_PER_SAMPLE {

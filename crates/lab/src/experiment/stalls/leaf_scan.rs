@@ -39,11 +39,10 @@ pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>
             let mut range = table.range::<&[u8]>(..).read_ahead_max(ahead);
             while worker.running() {
                 let started = Instant::now();
-                let Some(entry) = range.next() else { break };
-                let (key, value) = entry?;
+                let Some((key, value)) = range.next_ref()? else { break };
                 worker.latency("op", started.elapsed());
                 let block = key.first_chunk().map_or(u64::MAX, |key| u64::from_be_bytes(*key)) / ENTRIES_PER_BLOCK;
-                worker.verified(seed.is_none_or(|seed| pool::is_right(&value, seed, block)));
+                worker.verified(seed.is_none_or(|seed| pool::is_right(value, seed, block)));
                 worker.done(1, PAGE_BYTES as u64 / ENTRIES_PER_BLOCK);
             }
         }
