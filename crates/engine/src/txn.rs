@@ -31,6 +31,7 @@ use crate::format::{CommitSeq, PageId, TableId};
 use crate::gate::{Gate, Permit};
 use crate::pages::{Attempt, CommitLog, Durability, Edits, LogPosition, Snapshot, Store, Wait};
 use crate::tree::overflow::{Writer, data_bytes};
+use crate::tree::write::Replaced;
 use crate::tree::{Found, Held, Tree};
 
 /// The tree of the table of tables.
@@ -488,11 +489,7 @@ pub(crate) fn for_each_piece(ops: &[Op], piece_bytes: usize) -> impl Iterator<It
 /// # Errors
 /// `Corrupt` when the record is damaged or names a table that does not exist.
 pub(crate) fn decode(mut record: &[u8], mut root_of: impl FnMut(TableId) -> Option<Tree>) -> Result<Vec<Op>> {
-    let mut tree = |table: TableId| {
-        root_of(table).ok_or_else(|| {
-            Error::new(ErrorKind::Corrupt, format!("a record of the log changes table {table}, which does not exist"))
-        })
-    };
+    let mut tree = |table: TableId| root_of(table).ok_or_else(|| no_such_table(table));
     let mut ops = Vec::new();
     while let Some(change) = Change::decode(&mut record)? {
         ops.push(match change {
@@ -505,6 +502,11 @@ pub(crate) fn decode(mut record: &[u8], mut root_of: impl FnMut(TableId) -> Opti
         });
     }
     Ok(ops)
+}
+
+/// What a record says that changes an unknown table.
+pub(crate) fn no_such_table(table: TableId) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("a record of the log changes table {table}, which does not exist"))
 }
 
 /// Applies one op to private edits. `at` is where its value was written before, if it was.
@@ -541,7 +543,7 @@ fn apply<E: Edits>(
             CATALOG.put(edits, name, Cell::Inline(&encode_table(tree.table, tree.root)))?
         }
     };
-    if let Some(Found::Overflow(value)) = old {
+    if let Some(Replaced::Long(value)) = old {
         let Some(pages) = replaced.get(&value.root) else {
             // Put there after `gather` looked: gather again.
             return Err(Wait::Miss(crate::pages::Missing { page: value.root, at: seq }));

@@ -1,12 +1,12 @@
 //! Creating, opening, closing and copying a database: puts the parts together.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nofault_io::disk::{Directory, Disk, DiskInfo};
 use nofault_io::folder::{Backend, Folder, FolderLock};
+use rustc_hash::FxHashMap;
 
 use super::Db;
 use super::core::Core;
@@ -138,12 +138,7 @@ pub(super) fn open_in(directory: &Arc<dyn Directory>, settings: &Settings, lock:
     let commits = Arc::new(Commits::new(store.clone(), log.clone(), visibility, base, recent_bytes_max));
     let core = Arc::new(Core::new(store, log, commits));
     let tables = block_on(core.all_tables())?;
-    let mut replay = Replay::new(core.clone(), tables, recovery::replay_bytes(settings.cache_bytes));
-    for record in records {
-        let (seq, record) = record?;
-        replay.take(seq, &record)?;
-    }
-    replay.apply()?;
+    Replay::new(core.clone(), tables, recovery::replay_bytes(settings.cache_bytes)).run(records)?;
     let threads = if settings.background_threads {
         let _pool = pager.start_keeper()?;
         let _log = core.log.start_keeper()?;
@@ -161,11 +156,11 @@ pub(super) fn open_in(directory: &Arc<dyn Directory>, settings: &Settings, lock:
 
 impl<S: Store, L: crate::pages::CommitLog> Core<S, L> {
     /// All tables by their ids, the catalog included.
-    async fn all_tables(self: &Arc<Self>) -> Result<HashMap<TableId, Tree>> {
+    async fn all_tables(self: &Arc<Self>) -> Result<FxHashMap<TableId, Tree>> {
         let all = crate::tree::KeyRange { start: Vec::new(), end: None };
         let snapshot = Arc::new(self.store.snapshot());
         let mut scan = super::scan::Scan::new(self.clone(), snapshot, CATALOG, all, crate::tree::Direction::Forward);
-        let mut tables = HashMap::from([(CATALOG.table, CATALOG)]);
+        let mut tables = FxHashMap::from_iter([(CATALOG.table, CATALOG)]);
         while let Some((name, value)) = scan.next(Mode::Blocking).await? {
             let tree = txn::table_of(&name, &crate::tree::Found::Inline(value))?;
             tables.insert(tree.table, tree);
