@@ -211,3 +211,34 @@ fn the_benchmark_runs_tiny_and_prints_figures_with_their_baselines() {
     assert!(said(&run(&["gets"]), 2).contains("get-many"));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn compaction_puts_pages_together_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| db(folder.path(), arguments);
+    let lines = |stamp: &str, numbers: &mut dyn Iterator<Item = u64>| {
+        let value = stamp.repeat(100);
+        numbers.fold(String::new(), |text, number| {
+            text + &format!("{{\"table\":\"t\",\"key\":\"{number:06}\",\"value\":\"{value}\"}}\n")
+        })
+    };
+    let load = |text: &str, more: &[&str]| {
+        said(&db_with(folder.path(), &[&["load", "a", "-q"], more].concat(), text.as_bytes()), 0);
+    };
+    load(&lines("x", &mut (0..20_000)), &["--create", "--sorted"]);
+    for round in 0..3 {
+        // Each opens and closes the database: what it rewrites goes elsewhere.
+        load(&lines("y", &mut (0..4000).map(|at| at * 7919 % 20_000 + round)), &["--batch", "500"]);
+        load(&lines("z", &mut (0..4000).map(|at| at * 6151 % 20_000 + round)), &["--batch", "500"]);
+    }
+    let before = said(&run(&["dump", "a", "-q"]), 0);
+    let answer: serde_json::Value = serde_json::from_str(&said(&run(&["compact", "a", "--json", "-q"]), 0)).unwrap();
+    let count = |name: &str| answer[name].as_u64().unwrap();
+    assert!(count("pages") > 500 && count("pages_moved") > 0, "{answer}");
+    assert!(count("pieces_after") * 4 < count("pieces_before"), "{answer}");
+    assert_eq!(said(&run(&["dump", "a", "-q"]), 0), before);
+    said(&run(&["verify", "a"]), 0);
+    let again: serde_json::Value = serde_json::from_str(&said(&run(&["compact", "a", "--json", "-q"]), 0)).unwrap();
+    assert_eq!(again["pages_moved"], 0, "{again}");
+    assert!(said(&run(&["compact", "nowhere"]), 2).contains("no database"));
+}

@@ -9,6 +9,7 @@
 mod bounds;
 mod bulk;
 mod commit;
+mod compact;
 mod completions;
 mod core;
 mod open;
@@ -33,6 +34,7 @@ use std::sync::Arc;
 use nofault_io::disk::{Directory, DiskInfo};
 
 use self::bounds::{range_of, range_of_prefix};
+pub use self::compact::{Compaction, Pace};
 pub use self::completions::Completions;
 use self::core::Core;
 use self::open::Owner;
@@ -205,6 +207,29 @@ impl Db {
     pub async fn checkpoint(&self) -> Result<()> {
         let db = self.clone();
         thread::run("nofault-checkpoint", move || db.owner.checkpoint()).await?
+    }
+
+    /// Puts pages back together that random writes have scattered in the data file, table by table in the order of keys, so that scans
+    /// read large pieces again. Content does not change, and nothing is logged: cut short at any moment, a part of the pages has
+    /// moved. Pages of long values stay where they are.
+    ///
+    /// After each megabyte `go_on` is told what was done so far, on the thread that does it; `false` ends it there, and so
+    /// does dropping the future. Checkpoints are made on the way, to use the room that pages have left. The file grows to no more than
+    /// nine eighths of what is in use and 4,096 blocks; where that leaves no room, pages stay, and are counted.
+    ///
+    /// # Errors
+    /// `Corrupt` when a page is damaged (it is named); `Io`, `NoSpace` as the disk says. What was moved before stays so.
+    pub async fn compact(
+        &self,
+        pace: Pace,
+        mut go_on: impl FnMut(&Compaction) -> bool + Send + 'static,
+    ) -> Result<Compaction> {
+        let (db, wanted) = (self.clone(), compact::Wanted::default());
+        let heard = wanted.heard();
+        thread::run("nofault-compact", move || {
+            db.compact_blocking(pace, &mut |so_far: &Compaction| heard.is_wanted() && go_on(so_far))
+        })
+        .await?
     }
 
     /// Reads every block of the data file and walks every table, and reports everything that is broken instead of stopping

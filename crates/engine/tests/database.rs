@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nofault::blocking::{Db, Snapshot, Table};
+use nofault::db::Pace;
 use nofault::error::ErrorKind;
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
@@ -56,6 +57,7 @@ enum Step {
     DropSnapshot(usize),
     CheckSnapshot(usize),
     Checkpoint,
+    Compact,
     Reopen,
 }
 
@@ -71,6 +73,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0usize..3).prop_map(Step::DropSnapshot),
         1 => (0usize..3).prop_map(Step::CheckSnapshot),
         1 => Just(Step::Checkpoint),
+        1 => Just(Step::Compact),
         1 => Just(Step::Reopen),
     ];
     prop::collection::vec(step, 1..40)
@@ -132,6 +135,7 @@ fn does_what_a_map_does(
                 }
             }
             Step::Checkpoint => db.checkpoint().unwrap(),
+            Step::Compact => drop(db.compact(Pace::Full, |_| true).unwrap()),
             Step::Reopen => {
                 db.sync().unwrap();
                 snapshots.clear();
@@ -534,4 +538,28 @@ fn a_backup_has_what_was_visible_when_it_began() {
     assert_eq!(copy.table("first").unwrap().range::<&[u8]>(..).count(), 500);
     assert_eq!(copy.table("second").unwrap().get("k").unwrap(), Some(vec![3; 100_000]));
     assert!(copy.verify().unwrap().is_clean());
+}
+
+#[test]
+fn committers_never_meet_what_another_has_published_in_part() {
+    let directory = on_sim(3).1;
+    let settings = Settings { cache_bytes: 32 << 20, log_bytes: 64 << 20, background_threads: true, ..tiny() };
+    let db = Db::create_in(&directory, &settings).unwrap();
+    let table = db.create_table("t").unwrap();
+    // Small pages split all the time, and a committer looks for its pages outside of any lock.
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let (db, table) = (&db, &table);
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(thread);
+                for round in 0..4000 {
+                    let mut batch = Batch::new();
+                    batch.put(table, random.u64(..).to_be_bytes(), [thread as u8; 40]);
+                    batch.put(table, random.u64(..).to_be_bytes(), [thread as u8; 40]);
+                    db.write(batch, Durability::Deferred).unwrap_or_else(|error| panic!("round {round}: {error}"));
+                }
+            });
+        }
+    });
+    assert!(db.verify().unwrap().is_clean());
 }

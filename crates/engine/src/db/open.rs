@@ -14,9 +14,9 @@ use super::replay::Replay;
 use super::wait::Mode;
 use crate::checkpoint::{Background, Checkpointer};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::TableId;
+use crate::format::{PageId, TableId};
 use crate::gate::block_on;
-use crate::pager::{Keeper, Pager};
+use crate::pager::{Keeper, Mover, Pager, ToEmptyOut, Together};
 use crate::pages::Store;
 use crate::recovery::{self, Opened};
 use crate::settings::Settings;
@@ -59,6 +59,18 @@ impl Owner {
 
     pub(super) fn disk_info(&self) -> DiskInfo {
         self.disk.info()
+    }
+
+    pub(super) fn mover(&self) -> Result<Mover> {
+        Mover::new(&self.pager, &*self.disk)
+    }
+
+    pub(super) fn put_together(&self, mover: &mut Mover, pages: &[PageId]) -> Result<Together> {
+        self.checkpointer.put_together(mover, pages)
+    }
+
+    pub(super) fn empty_out(&self, mover: &mut Mover, room: &mut ToEmptyOut) -> Result<Option<u64>> {
+        self.checkpointer.empty_out(mover, room)
     }
 
     pub(super) fn verify_blocks(&self) -> Result<BlockReport> {
