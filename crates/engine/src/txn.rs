@@ -241,6 +241,24 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         Ok(None)
     }
 
+    /// The same while nobody publishes anything; `None` while a large commit holds the section.
+    pub(crate) fn gather_undisturbed(
+        &self,
+        ops: &[Op],
+        replaced: &HashMap<PageId, Vec<PageId>>,
+        pages_max: usize,
+        waits: &mut Vec<Wait>,
+    ) -> Option<Result<Option<OverflowRef>>> {
+        let section = self.lock();
+        (!section.occupied).then(|| self.gather(ops, replaced, pages_max, waits))
+    }
+
+    /// Whether nothing was published since commit `seq` was the newest.
+    pub(crate) fn is_quiet_since(&self, seq: CommitSeq) -> bool {
+        let section = self.lock();
+        section.last.seq == seq && !section.occupied
+    }
+
     /// Commits, or answers why not with nothing changed. `record` is what [`encode`] made of the ops.
     pub(crate) fn commit(&self, commit: &Commit, record: &[u8]) -> std::result::Result<Committed, Refused> {
         let mut section = self.enter()?;

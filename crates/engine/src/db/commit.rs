@@ -17,6 +17,15 @@ use crate::txn::{CATALOG, Commit, Committed, Exclusive, Op, Refused, encode, for
 /// Attempts of an ordinary commit before it takes the section for itself.
 const ATTEMPTS_BEFORE_EXCLUSIVE: usize = 8;
 
+/// What others do while a commit looks for its pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Others {
+    /// They may publish at any moment.
+    MayCommit,
+    /// They wait: this commit has the section.
+    Wait,
+}
+
 /// A commit that was refused because of what others committed.
 #[derive(Debug)]
 pub(crate) enum CommitError {
@@ -94,7 +103,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut held = Held::default();
         let mut turn = None;
         for _ in 0..ATTEMPTS_BEFORE_EXCLUSIVE {
-            self.gather(mode, &commit.ops, &mut commit.replaced, &mut held).await?;
+            self.gather(mode, &commit.ops, &mut commit.replaced, &mut held, Others::MayCommit).await?;
             match self.commits.commit(&commit, &record) {
                 Ok(committed) => return Ok(committed),
                 Err(Refused::Conflict(position)) => return Err(CommitError::Conflict(position)),
@@ -123,12 +132,23 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         ops: &[Op],
         replaced: &mut HashMap<PageId, Vec<PageId>>,
         held: &mut Held<S::Ticket>,
+        others: Others,
     ) -> Result<bool> {
         let mut waits = Vec::new();
         let mut found_all = true;
+        let most = self.admission.window();
         loop {
             waits.clear();
-            let long = self.commits.gather(ops, replaced, self.admission.window(), &mut waits);
+            let mut long = self.commits.gather(ops, replaced, most, &mut waits);
+            if long.is_err() && others == Others::MayCommit {
+                // Perhaps somebody was just publishing, and of the pages met some were new and some were not.
+                waits.clear();
+                let Some(again) = self.commits.gather_undisturbed(ops, replaced, most, &mut waits) else {
+                    drop(self.commits.turn().acquire(1).await);
+                    continue;
+                };
+                long = again;
+            }
             let long = long.map_err(|error| self.explain(ops, error))?;
             if long.is_none() && waits.is_empty() {
                 return Ok(!found_all);
@@ -139,7 +159,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 match self.pages_of(mode, value).await {
                     Ok(pages) => drop(replaced.insert(value.root, pages)),
                     // Replaced by somebody else while we looked: then its pages may be anything by now.
-                    Err(error) if self.commits.last().seq == before => return Err(error),
+                    Err(error) if others == Others::Wait || self.commits.is_quiet_since(before) => return Err(error),
                     Err(_) => {}
                 }
             } else {
@@ -261,7 +281,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             let now = &rest[..run.max(1)];
             let looked = look_first;
             if looked {
-                look_first = self.gather(mode, now, replaced, &mut held).await?;
+                look_first = self.gather(mode, now, replaced, &mut held, Others::Wait).await?;
             }
             match section.apply(now, at, replaced) {
                 Ok(()) => {
