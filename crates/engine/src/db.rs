@@ -12,6 +12,7 @@ mod commit;
 mod compact;
 mod completions;
 mod core;
+mod drops;
 mod open;
 mod replay;
 mod scan;
@@ -127,13 +128,14 @@ impl Db {
         self.create_table_in(Mode::Async, name).await
     }
 
-    /// Removes a table and everything in it. Durable when it returns. Other commits wait meanwhile: every page of the table is read
-    /// once, for the long values it may name, and takes some 100 bytes of memory until the end. Snapshots from before
-    /// still read it; its handles answer `NotFound` otherwise. Open transactions conflict.
+    /// Removes a table and everything in it. Durable when it returns. Its pages are freed after that, a few at a time, by a thread of
+    /// the database (without background threads by this call, before it returns); cut short, that goes on when the
+    /// database is opened. Snapshots from before still read the table; its handles answer `NotFound` otherwise. Open
+    /// transactions conflict.
     ///
     /// # Errors
-    /// `NotFound` when there is none; `Corrupt` when it cannot be walked to its end (then the database is `Poisoned` as
-    /// well, since the log has the commit already).
+    /// `NotFound` when there is none; as [`Db::write`]. What keeps pages from being freed is not one: they are tried again at the next
+    /// `drop_table` or `open`.
     pub async fn drop_table(&self, name: &str) -> Result<()> {
         self.drop_table_in(Mode::Async, name).await
     }
@@ -291,7 +293,9 @@ impl Db {
     pub(crate) async fn drop_table_in(&self, mode: Mode, name: &str) -> Result<()> {
         let tree = self.core.table(mode, name.as_bytes()).await?;
         let ops = vec![Op::DropTable { tree, name: name.as_bytes().to_vec() }];
-        self.commit_in(mode, ops, Durability::Sync).await
+        self.commit_in(mode, ops, Durability::Sync).await?;
+        self.owner.free_dropped(&self.core);
+        Ok(())
     }
 
     pub(crate) async fn table_in(&self, mode: Mode, name: &str) -> Result<Table> {

@@ -420,10 +420,7 @@ impl Core {
 
     /// After a publication: what changed, and which versions it left behind.
     fn note_published(self: &Arc<Self>, seq: CommitSeq, changed: &[PageId], superseded: Vec<Superseded>) {
-        {
-            let mut books = self.books();
-            books.changed.extend(changed.iter().map(|page| (*page, seq)));
-        }
+        self.books().changed.extend(changed.iter().map(|page| (*page, seq)));
         if self.frames.dirty_count() > self.frames.dirty_max() * 3 / 4 {
             // Ahead of need, so that the next commits find frames.
             self.keeper.wake();

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use self::recent::{ReadSet, Recent};
 use self::visibility::Visibility;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::catalog::{decode_table, encode_table};
+use crate::format::catalog::{decode_table, encode_table, to_be_freed};
 use crate::format::node::{Cell, OverflowRef, inline_value_bytes_max};
 use crate::format::record::Change;
 use crate::format::{CommitSeq, PageId, TableId};
@@ -63,7 +63,7 @@ pub(crate) enum Op {
     Delete { tree: Tree, key: Vec<u8> },
     /// Creates an empty table whose id is the number of the commit.
     CreateTable { name: Vec<u8> },
-    /// Removes a table. Its pages are freed before this is applied, which removes its name. Alone in its commit.
+    /// Removes a table: its name, and the way to it. Its pages are freed later (`db::drops`). Alone in its commit.
     DropTable { tree: Tree, name: Vec<u8> },
 }
 
@@ -422,10 +422,15 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
     /// Pages that no record describes are published completely and take effect. The section stays held. Transactions that
     /// are open will conflict: nobody knows which keys they might have missed.
     pub(crate) fn settle(&mut self, durability: Durability, position: LogPosition) {
+        self.settle_unseen(durability, position);
+        self.commits.lock().recent.forget_before(self.seq);
+    }
+
+    /// The same for pages that no transaction can have read.
+    pub(crate) fn settle_unseen(&mut self, durability: Durability, position: LogPosition) {
         self.stage = Stage::Finished;
         let mut section = self.commits.lock();
         self.commits.note(&mut section, &[], durability, Committed { seq: self.seq, position });
-        section.recent.forget_before(self.seq);
     }
 
     /// All is applied: the commit takes effect.
@@ -551,7 +556,15 @@ fn apply<E: Edits>(
             tree.put(edits, key, cell)?
         }
         Op::Delete { tree, key } => tree.delete(edits, key)?,
-        Op::DropTable { name, .. } => CATALOG.delete(edits, name)?,
+        Op::DropTable { tree, name } => {
+            let root = edits.page(tree.root)?.to_vec();
+            let (moved, body) = edits.allocate(tree.root)?;
+            body.copy_from_slice(&root);
+            edits.free(tree.root);
+            let note = encode_table(tree.table, moved);
+            CATALOG.put(edits, &to_be_freed(tree.table), Cell::Inline(&note))?;
+            CATALOG.delete(edits, name)?
+        }
         Op::CreateTable { name } => {
             if CATALOG.get(edits, name)?.is_some() {
                 let name = String::from_utf8_lossy(name);

@@ -539,28 +539,3 @@ fn a_backup_has_what_was_visible_when_it_began() {
     assert_eq!(copy.table("second").unwrap().get("k").unwrap(), Some(vec![3; 100_000]));
     assert!(copy.verify().unwrap().is_clean());
 }
-
-#[test]
-fn committers_never_meet_what_another_has_published_in_part() {
-    let directory = on_sim(3).1;
-    let settings = Settings { cache_bytes: 32 << 20, log_bytes: 64 << 20, background_threads: true, ..tiny() };
-    let db = Db::create_in(&directory, &settings).unwrap();
-    // A committer looks for its pages outside of any lock, while others split the root of a small tree.
-    for round in 0..400u32 {
-        let table = db.create_table(&format!("table {round}")).unwrap();
-        std::thread::scope(|scope| {
-            for thread in 0..4u8 {
-                let (db, table) = (&db, &table);
-                scope.spawn(move || {
-                    for number in 0..12u8 {
-                        let mut batch = Batch::new();
-                        batch.put(table, [number, thread], [thread; 60]);
-                        let written = db.write(batch, Durability::Deferred);
-                        written.unwrap_or_else(|error| panic!("round {round}, {number}: {error}"));
-                    }
-                });
-            }
-        });
-    }
-    assert!(db.verify().unwrap().is_clean());
-}

@@ -263,16 +263,10 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut portion = portion_max;
         // Where the long value of the next op was written: once, however often its turn comes.
         let mut at = None;
-        let mut freed = false;
         // Where everything is in memory, looking for what is not costs as much as the changes themselves. Nobody else may change
         // anything, so a portion that meets a miss has only to be begun again.
         let mut look_first = false;
         while !rest.is_empty() {
-            if let Op::DropTable { tree, .. } = &rest[0]
-                && !std::mem::replace(&mut freed, true)
-            {
-                self.free_tree(section, *tree).await?;
-            }
             if at.is_none() && self.is_long(&rest[0]) {
                 at = self.write_long_op(section, &rest[0]).await?;
             }

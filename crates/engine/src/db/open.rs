@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::Db;
 use super::core::Core;
+use super::drops::Freer;
 use super::replay::Replay;
 use super::wait::Mode;
 use crate::checkpoint::{Background, Checkpointer};
@@ -24,7 +25,7 @@ use crate::tree::Tree;
 use crate::txn::visibility::Visibility;
 use crate::txn::{self, CATALOG, Commits};
 use crate::verify::{BlockReport, verify_blocks};
-use crate::wal::LogKeeper;
+use crate::wal::{Log, LogKeeper};
 
 /// What keeps others from opening the same database.
 const LOCK: &str = "lock";
@@ -38,11 +39,14 @@ pub(super) struct Owner {
     disk: Arc<dyn Disk>,
     pager: Pager,
     threads: Mutex<Option<Threads>>,
+    /// Held by whoever frees what dropped tables have left, where no thread does.
+    freeing: Mutex<()>,
     _lock: Option<FolderLock>,
 }
 
-/// Dropped in this order: checkpoints need the log, the log needs nobody.
+/// Dropped in this order: freeing needs room in the log, which checkpoints make; these need the log, the log needs nobody.
 struct Threads {
+    freer: Freer,
     _checkpoints: Background,
     _log: LogKeeper,
     _pool: Keeper,
@@ -51,6 +55,16 @@ struct Threads {
 impl Owner {
     pub(super) fn checkpoint(&self) -> Result<()> {
         self.checkpointer.checkpoint().map(drop)
+    }
+
+    /// Sees to it that the pages of dropped tables are freed. What is in the way is met again by whoever drops the next one, or opens
+    /// the database: nothing but room depends on it.
+    pub(super) fn free_dropped(&self, core: &Arc<Core<Pager, Log>>) {
+        if let Some(threads) = &*self.threads.lock().unwrap_or_else(PoisonError::into_inner) {
+            return threads.freer.wake();
+        }
+        let _one = self.freeing.lock().unwrap_or_else(PoisonError::into_inner);
+        while matches!(block_on(core.free_some()), Ok(true)) {}
     }
 
     pub(super) fn checkpoints_made(&self) -> u64 {
@@ -154,7 +168,8 @@ pub(super) fn open_in(directory: &Arc<dyn Directory>, settings: &Settings, lock:
     let threads = if settings.background_threads {
         let _pool = pager.start_keeper()?;
         let _log = core.log.start_keeper()?;
-        Some(Threads { _checkpoints: Background::start(checkpointer.clone())?, _log, _pool })
+        let _checkpoints = Background::start(checkpointer.clone())?;
+        Some(Threads { freer: Freer::start(core.clone())?, _checkpoints, _log, _pool })
     } else {
         let (checkpointer, log) = (checkpointer.clone(), core.log.clone());
         core.make_checkpoints(Box::new(move || {
@@ -162,7 +177,12 @@ pub(super) fn open_in(directory: &Arc<dyn Directory>, settings: &Settings, lock:
         }));
         None
     };
-    let owner = Owner { checkpointer, disk, pager, threads: Mutex::new(threads), _lock: lock };
+    let without_threads = threads.is_none();
+    let (threads, freeing) = (Mutex::new(threads), Mutex::default());
+    let owner = Owner { checkpointer, disk, pager, threads, freeing, _lock: lock };
+    if without_threads {
+        owner.free_dropped(&core);
+    }
     Ok(Db { core, owner: Arc::new(owner) })
 }
 

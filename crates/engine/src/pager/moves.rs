@@ -215,7 +215,8 @@ impl Mover {
     /// Moves pages to the blocks of `row`, as many as there are pages. Their places are what they are afterwards. Answers how many
     /// have moved. With an error none has.
     fn move_to(&mut self, row: Range<u64>, pages: &mut [(PageId, Location)]) -> Result<u64> {
-        let copied = self.copy(pages).and_then(|bytes| self.core.write_blocks(MOVE, [(BlockId(row.start), bytes)].into_iter()));
+        let copied =
+            self.copy(pages).and_then(|bytes| self.core.write_blocks(MOVE, [(BlockId(row.start), bytes)].into_iter()));
         if let Err(error) = copied {
             self.core.release_all(row.map(BlockId));
             return Err(error);

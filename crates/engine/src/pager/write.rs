@@ -227,8 +227,7 @@ impl Core {
     /// The first failure: then the blocks may hold anything.
     pub(super) fn write_blocks(&self, action: &str, pieces: impl Iterator<Item = (BlockId, IoBuf)>) -> Result<()> {
         let page_bytes = self.frames.page_bytes() as u64;
-        let ops: Vec<_> =
-            pieces.map(|(first, bytes)| (first.0 * page_bytes, OpKind::write(bytes, false))).collect();
+        let ops: Vec<_> = pieces.map(|(first, bytes)| (first.0 * page_bytes, OpKind::write(bytes, false))).collect();
         let end = ops.iter().map(|(offset, kind)| offset + kind.len_bytes() as u64).max().unwrap_or(0);
         let mut lane = self.writer();
         lane.grow_to(end)?;

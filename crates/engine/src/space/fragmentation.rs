@@ -177,7 +177,9 @@ fn compaction_gives_a_scan_its_large_pieces_back_and_the_file_hardly_grows() {
 #[test]
 #[ignore = "prints figures: what compaction gives back, and where there is no order left at all"]
 fn figures_of_compaction() {
-    for (what, count, rewritten) in [("near", 1_000_000, 0.1), ("near", 1_000_000, 3.0), ("anywhere", 200_000, 0.0), ("anywhere", 1_000_000, 0.0)] {
+    for (what, count, rewritten) in
+        [("near", 1_000_000, 0.1), ("near", 1_000_000, 3.0), ("anywhere", 200_000, 0.0), ("anywhere", 1_000_000, 0.0)]
+    {
         let mut random = fastrand::Rng::with_seed(7);
         let mut pages = Pages::loaded(count);
         pages.rewrite((count as f64 * rewritten) as usize, count / 50, &mut random);
@@ -187,7 +189,9 @@ fn figures_of_compaction() {
         for round in 0..4 {
             let Scan { run_pages, reads_per_1000, amplification, read_kib } = pages.scan();
             let end = pages.space.end_block() as f64 / count as f64;
-            println!("{what:8} {count:8} {rewritten:4.1} round {round} | {run_pages:6.1} in a row, {reads_per_1000:6.1} reads/1000, {amplification:5.2}, {read_kib:6.1} KiB | file {end:5.3}");
+            println!(
+                "{what:8} {count:8} {rewritten:4.1} round {round} | {run_pages:6.1} in a row, {reads_per_1000:6.1} reads/1000, {amplification:5.2}, {read_kib:6.1} KiB | file {end:5.3}"
+            );
             println!("{:?}", pages.compact());
         }
     }

@@ -10,7 +10,9 @@ use std::ops::Range;
 
 use super::Tree;
 use crate::error::{Error, ErrorKind};
-use crate::format::node::{Cell, LEVEL_MAX, Node, OverflowRef, PackedRef, decode_child, inline_value_bytes_max, key_bytes_max};
+use crate::format::node::{
+    Cell, LEVEL_MAX, Node, OverflowRef, PackedRef, decode_child, inline_value_bytes_max, key_bytes_max,
+};
 use crate::format::node_mut::{self as edit, Cells, NodeSpec, child_payload, separator};
 use crate::format::{HEADER_BYTES, PageId};
 use crate::pages::{Attempt, Edits};

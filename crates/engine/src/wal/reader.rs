@@ -15,7 +15,8 @@ use nofault_io::disk::{Disk, Queue, QueueOptions};
 use super::{Anchor, LogOptions, Mark};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
-    CommitSeq, GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, PieceHeader, decode_group, payload_of, peek_group, take_piece,
+    CommitSeq, GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, PieceHeader, decode_group, payload_of, peek_group,
+    take_piece,
 };
 
 /// What was found, for going on with the log.
