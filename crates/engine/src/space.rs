@@ -297,15 +297,14 @@ impl Space {
         while from.len() < most
             && let Some(group) = groups.pop()
         {
-            room -= free(&group);
-            let pages = GROUP_BLOCKS - free(&group);
-            if pages > room {
+            // Its own room is lost, and what is in it takes as much elsewhere: together always the whole group.
+            let Some(left) = room.checked_sub(GROUP_BLOCKS) else {
                 groups.push(group);
                 break;
-            }
+            };
+            room = left;
             // What is empty already needs no help.
-            if pages > 0 {
-                room -= pages;
+            if free(&group) < GROUP_BLOCKS {
                 from.push(group);
             }
         }

@@ -175,6 +175,18 @@ fn compaction_gives_a_scan_its_large_pieces_back_and_the_file_hardly_grows() {
 }
 
 #[test]
+fn where_there_is_no_order_at_all_groups_are_emptied_to_make_room() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut pages = Pages::loaded(60_000);
+    random.shuffle(&mut pages.place);
+    let (moved, aside, stayed) = pages.compact();
+    let after = pages.scan();
+    assert!(after.run_pages > 100.0 && stayed == 0, "{after:?}; {stayed} stayed");
+    assert!(moved == 60_000 && aside > 0 && aside < 120_000, "{moved} moved, {aside} aside");
+    assert!(pages.space.end_block() <= 60_000 * 9 / 8 + 17 * GROUP_BLOCKS, "{}", pages.space.end_block());
+}
+
+#[test]
 #[ignore = "prints figures: what compaction gives back, and where there is no order left at all"]
 fn figures_of_compaction() {
     for (what, count, rewritten) in

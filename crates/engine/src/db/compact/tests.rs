@@ -131,6 +131,27 @@ fn pages_that_random_writes_have_scattered_lie_in_long_rows_again() {
 }
 
 #[test]
+fn a_table_that_grew_at_random_is_put_in_order_as_well() {
+    let mut scattered = Scattered::loaded(20);
+    scattered.table = scattered.db.create_table("u").unwrap();
+    scattered.db.drop_table("t").unwrap();
+    let keys = scattered.rows.len() as u32;
+    scattered.rows.clear();
+    for _ in 0..80 {
+        let mut batch = Batch::new();
+        for _ in 0..500 {
+            let key = key_of(scattered.random.u32(..keys));
+            batch.put(&scattered.table, &key, [7; 20]);
+            scattered.rows.insert(key, vec![7; 20]);
+        }
+        scattered.db.write(batch, Durability::Sync).unwrap();
+    }
+    let found = scattered.compact();
+    assert!(found.pages_without_room == 0 && found.pieces_after * 20 < found.pieces_before, "{found:?}");
+    scattered.check();
+}
+
+#[test]
 fn pages_of_values_are_put_together_as_well() {
     let mut scattered = Scattered::loaded(100);
     scattered.rewrite(10_000);
