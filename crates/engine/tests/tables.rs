@@ -1,7 +1,5 @@
 //! Tables that come and go, while others commit and while the power fails.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
-
 use std::sync::Arc;
 
 use nofault::blocking::Db;
