@@ -19,12 +19,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use nofault::blocking::{Db, Range, Table};
+use nofault::db::Pace;
 use nofault::error::{Error, ErrorKind};
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
 use nofault_lab::error::{LabError, LabErrorKind};
 use nofault_lab::format;
 
+use self::meter::Meter;
 use self::transfer::{Dump, Load, table_or_new};
 use crate::db_args::{DbArguments, DbCommand, Encoding, TableArguments};
 use crate::lab::tell;
@@ -75,6 +77,9 @@ pub(crate) fn run(arguments: DbArguments, cancel: &Arc<AtomicBool>) -> Result<Ex
             end_of_pipe(Dump { out: out.as_deref(), tables: &table, format, quiet }.run(&db, cancel))
         }
         DbCommand::Verify { path, json, open } => verify(open_db(&path, &open.settings())?, json, cancel),
+        DbCommand::Compact { path, json, quiet, open } => {
+            compact(&open_db(&path, &open.settings())?, json, quiet, cancel)
+        }
         DbCommand::Backup { path, to, open } => backup(open_db(&path, &open.settings())?, &to, cancel),
         DbCommand::Bench(arguments) => bench::run(arguments, cancel),
     }
@@ -310,6 +315,41 @@ fn verify(db: Db, json: bool, cancel: &AtomicBool) -> Result<ExitCode> {
     }
     tell(&format!("nofault: {} problems: restore from a backup, or dump what can be read", found.problems.len()));
     Ok(ExitCode::from(DAMAGED))
+}
+
+fn compact(db: &Db, json: bool, quiet: bool, cancel: &AtomicBool) -> Result<ExitCode> {
+    let page_bytes = db.page_bytes() as u64;
+    let mut meter = Meter::new("compacted", "pages", quiet);
+    let found = db.compact(Pace::Full, |so_far| {
+        meter.set(so_far.pages, so_far.pages_moved * page_bytes);
+        !cancel.load(Ordering::Relaxed)
+    })?;
+    meter.finish();
+    if json {
+        let answer = serde_json::json!({
+            "tables": found.tables, "pages": found.pages, "pages_moved": found.pages_moved,
+            "pages_without_room": found.pages_without_room, "pieces_before": found.pieces_before,
+            "pieces_after": found.pieces_after, "page_bytes": page_bytes,
+        });
+        print(&serde_json::to_string_pretty(&answer)?)?;
+    } else {
+        let stayed = match found.pages_without_room {
+            0 => String::new(),
+            pages => format!("; {pages} found no room beside each other"),
+        };
+        tell(&format!(
+            "moved {} of {} pages ({}): {} pieces of the file became {}{stayed}",
+            found.pages_moved,
+            found.pages,
+            format::bytes(found.pages_moved * page_bytes),
+            found.pieces_before,
+            found.pieces_after
+        ));
+    }
+    if cancel.load(Ordering::Relaxed) {
+        return Err(LabError::interrupted().into());
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn backup(db: Db, to: &Path, cancel: &AtomicBool) -> Result<ExitCode> {

@@ -183,6 +183,19 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         open: OpenArguments,
     },
+    /// Put pages that random writes have scattered back together, in place; it may be interrupted and run again at any time.
+    Compact {
+        /// The database's folder.
+        path: PathBuf,
+        /// Print as JSON.
+        #[arg(long)]
+        json: bool,
+        /// No progress on standard error.
+        #[arg(long, short)]
+        quiet: bool,
+        #[command(flatten)]
+        open: OpenArguments,
+    },
     /// Copy what is there now into a new, compact database.
     Backup {
         /// The database's folder.

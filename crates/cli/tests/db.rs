@@ -237,3 +237,34 @@ fn the_benchmark_runs_tiny_and_prints_figures_with_their_baselines() {
     assert!(said(&run(&["gets"]), 2).contains("get-many"));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn compaction_puts_pages_together_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| db(folder.path(), arguments);
+    let lines = |table: &str, stamp: &str, numbers: &mut dyn Iterator<Item = u64>| {
+        let value = stamp.repeat(100);
+        numbers.fold(String::new(), |text, number| {
+            text + &format!("{{\"table\":\"{table}\",\"key\":\"{number:06}\",\"value\":\"{value}\"}}\n")
+        })
+    };
+    let load = |text: &str, more: &[&str]| {
+        said(&db_with(folder.path(), &[&["load", "a", "-q"], more].concat(), text.as_bytes()), 0);
+    };
+    load(&lines("t", "x", &mut (0..20_000)), &["--create", "--sorted"]);
+    for round in 0..12 {
+        load(&lines("t", "y", &mut (0..60).map(|at| (at + round * 60) * 7919 % 20_000)), &[]);
+        // Filling a table past the log ends in a checkpoint: what was rewritten goes elsewhere.
+        load(&lines(&format!("u{round}"), "z", &mut (0..1)), &["--sorted"]);
+    }
+    let before = said(&run(&["dump", "a", "-q"]), 0);
+    let answer: serde_json::Value = serde_json::from_str(&said(&run(&["compact", "a", "--json", "-q"]), 0)).unwrap();
+    let count = |name: &str| answer[name].as_u64().unwrap();
+    assert!(count("pages") > 500 && count("pages_moved") > 0, "{answer}");
+    assert!(count("pieces_after") * 4 < count("pieces_before"), "{answer}");
+    assert_eq!(said(&run(&["dump", "a", "-q"]), 0), before);
+    said(&run(&["verify", "a"]), 0);
+    let again: serde_json::Value = serde_json::from_str(&said(&run(&["compact", "a", "--json", "-q"]), 0)).unwrap();
+    assert_eq!(again["pages_moved"], 0, "{again}");
+    assert!(said(&run(&["compact", "nowhere"]), 2).contains("no database"));
+}

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use nofault_io::disk::Directory;
 
-use crate::db::{self, Batch, Mode, ReaderInfo, Stats, Verification};
+use crate::db::{self, Batch, Compaction, Mode, Pace, ReaderInfo, Stats, Verification};
 use crate::error::Result;
 use crate::format::CommitSeq;
 use crate::gate::block_on;
@@ -164,6 +164,14 @@ impl Db {
     /// As there.
     pub fn checkpoint(&self) -> Result<()> {
         self.0.checkpoint_blocking()
+    }
+
+    /// Puts pages back together that random writes have scattered; `go_on` hears of it and may end it. See [`db::Db::compact`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn compact(&self, pace: Pace, mut go_on: impl FnMut(&Compaction) -> bool) -> Result<Compaction> {
+        self.0.compact_blocking(pace, &mut go_on)
     }
 
     /// Reads everything and reports what is broken. See [`db::Db::verify`].

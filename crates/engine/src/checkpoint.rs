@@ -25,7 +25,7 @@ use crate::format::{
     CommitSeq, Location, NodeId, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, encode_node,
     entries_per_node, node_location,
 };
-use crate::pager::{CheckpointPlace, NodeToWrite, Pager};
+use crate::pager::{CheckpointPlace, Mover, NodeToWrite, Pager, ToEmptyOut, Together};
 use crate::pages::{Snapshot as _, Store as _};
 use crate::wal::Log;
 
@@ -72,14 +72,33 @@ impl Checkpointer {
         let next = write_table(&self.pager, next)?;
         self.switch(&next)?;
         *current = next;
-        drop(current);
         drop(snapshot);
         self.pager.core().help_epoch();
         self.pager.core().sweep_ripe();
         self.pager.core().books().space.checkpoint_durable();
+        // All of this before the next one begins: it adds to what `checkpoint_durable` frees, and its anchor is the later one.
         self.log.recycle(anchor);
+        drop(current);
         self.made.fetch_add(1, Ordering::Relaxed);
         Ok(commit)
+    }
+
+    /// Puts pages together while no checkpoint is under way; see [`Mover::put_together`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn put_together(&self, mover: &mut Mover, pages: &[PageId]) -> Result<Together> {
+        let _none_meanwhile = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        mover.put_together(pages)
+    }
+
+    /// Takes pages out of the way while no checkpoint is under way; see [`Mover::empty_out`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn empty_out(&self, mover: &mut Mover, room: &mut ToEmptyOut) -> Result<Option<u64>> {
+        let _none_meanwhile = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        mover.empty_out(room)
     }
 
     /// Checkpoints made since the database was opened.

@@ -9,8 +9,10 @@
 mod bounds;
 mod bulk;
 mod commit;
+mod compact;
 mod completions;
 mod core;
+mod drops;
 mod open;
 mod replay;
 mod scan;
@@ -33,6 +35,7 @@ use std::sync::Arc;
 use nofault_io::disk::{Directory, DiskInfo};
 
 use self::bounds::{range_of, range_of_prefix};
+pub use self::compact::{Compaction, Pace};
 pub use self::completions::Completions;
 use self::core::Core;
 use self::open::Owner;
@@ -125,13 +128,14 @@ impl Db {
         self.create_table_in(Mode::Async, name).await
     }
 
-    /// Removes a table and everything in it. Durable when it returns. Other commits wait meanwhile: every page of the table is read
-    /// once, for the long values it may name, and takes some 100 bytes of memory until the end. Snapshots from before
-    /// still read it; its handles answer `NotFound` otherwise. Open transactions conflict.
+    /// Removes a table and everything in it. Durable when it returns. Its pages are freed after that, a few at a time, by a thread of
+    /// the database (without background threads by this call, before it returns); cut short, that goes on when the
+    /// database is opened. Snapshots from before still read the table; its handles answer `NotFound` otherwise. Open
+    /// transactions conflict.
     ///
     /// # Errors
-    /// `NotFound` when there is none; `Corrupt` when it cannot be walked to its end (then the database is `Poisoned` as
-    /// well, since the log has the commit already).
+    /// `NotFound` when there is none; as [`Db::write`]. What keeps pages from being freed is not one: they are tried again at the next
+    /// `drop_table` or `open`.
     pub async fn drop_table(&self, name: &str) -> Result<()> {
         self.drop_table_in(Mode::Async, name).await
     }
@@ -207,6 +211,29 @@ impl Db {
         thread::run("nofault-checkpoint", move || db.owner.checkpoint()).await?
     }
 
+    /// Puts pages back together that random writes have scattered in the data file, table by table in the order of keys, so that scans
+    /// read large pieces again. Content does not change, and nothing is logged: cut short at any moment, a part of the pages has
+    /// moved. Pages of long values stay where they are.
+    ///
+    /// After each megabyte `go_on` is told what was done so far, on the thread that does it; `false` ends it there, and so
+    /// does dropping the future. Checkpoints are made on the way, to use the room that pages have left. The file grows to no more than
+    /// nine eighths of what is in use and 4,096 blocks; where that leaves no room, pages stay, and are counted.
+    ///
+    /// # Errors
+    /// `Corrupt` when a page is damaged (it is named); `Io`, `NoSpace` as the disk says. What was moved before stays so.
+    pub async fn compact(
+        &self,
+        pace: Pace,
+        mut go_on: impl FnMut(&Compaction) -> bool + Send + 'static,
+    ) -> Result<Compaction> {
+        let (db, wanted) = (self.clone(), compact::Wanted::default());
+        let heard = wanted.heard();
+        thread::run("nofault-compact", move || {
+            db.compact_blocking(pace, &mut |so_far: &Compaction| heard.is_wanted() && go_on(so_far))
+        })
+        .await?
+    }
+
     /// Reads every block of the data file and walks every table, and reports everything that is broken instead of stopping
     /// at the first. What is being written meanwhile does not matter.
     ///
@@ -266,7 +293,9 @@ impl Db {
     pub(crate) async fn drop_table_in(&self, mode: Mode, name: &str) -> Result<()> {
         let tree = self.core.table(mode, name.as_bytes()).await?;
         let ops = vec![Op::DropTable { tree, name: name.as_bytes().to_vec() }];
-        self.commit_in(mode, ops, Durability::Sync).await
+        self.commit_in(mode, ops, Durability::Sync).await?;
+        self.owner.free_dropped(&self.core);
+        Ok(())
     }
 
     pub(crate) async fn table_in(&self, mode: Mode, name: &str) -> Result<Table> {

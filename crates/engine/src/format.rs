@@ -19,7 +19,7 @@ pub(crate) use checksum::Tag;
 pub(crate) use location::{BLOCK_LIMIT, Location};
 pub(crate) use log_group::{
     GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, PIECE_HEADER_BYTES, PieceHeader, decode_group, encode_group,
-    peek_group, pieces_of,
+    payload_of, peek_group, take_piece,
 };
 pub(crate) use page::{HEADER_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN, check_page, page_commit, seal_page};
 pub(crate) use superblock::{PAGES_START_BYTES, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock};

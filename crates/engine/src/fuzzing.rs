@@ -24,7 +24,7 @@ use crate::format::catalog::{decode_table, encode_table};
 use crate::format::record::Change;
 use crate::format::{
     BlockId, GROUP_HEADER_BYTES, LOG_BLOCK_BYTES, Location, NodeId, SUPERBLOCK_BYTES, Superblock, Tag, decode_group,
-    decode_node, encode_group, encode_node, peek_group, pieces_of,
+    decode_node, encode_group, encode_node, payload_of, peek_group, take_piece,
 };
 
 /// The id of every file here, so that checksums can be made right.
@@ -57,7 +57,8 @@ impl<'a> Input<'a> {
 pub fn log_group(bytes: &[u8]) {
     const SEGMENT: u64 = 1 << 20;
     if let Some(header) = decode_group(FILE_ID, SEGMENT, bytes) {
-        let _ = pieces_of(&header, bytes);
+        let mut rest = payload_of(&header, bytes).unwrap_or_default();
+        while let Ok(Some(_)) = take_piece(&header, &mut rest) {}
     }
     let mut block = bytes.to_vec();
     block.resize(block.len().max(GROUP_HEADER_BYTES).next_multiple_of(LOG_BLOCK_BYTES), 0);
@@ -86,7 +87,8 @@ pub fn log_group(bytes: &[u8]) {
         );
         return;
     };
-    for (_, mut record) in pieces_of(&found, &block).unwrap_or_default() {
+    let mut rest = payload_of(&found, &block).unwrap_or_default();
+    while let Ok(Some((_, mut record))) = take_piece(&found, &mut rest) {
         while let Ok(Some(change)) = Change::decode(&mut record) {
             let mut again = Vec::new();
             let value = change.encode_head(&mut again);

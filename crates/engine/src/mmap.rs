@@ -58,6 +58,7 @@ use crate::format::node::{Cell, OverflowRef, inline_value_bytes_max};
 use crate::format::{CommitSeq, PageId, TableId};
 use crate::pages::{Attempt, Edits, Pages, Wait};
 use crate::tree::overflow::{Reader, VALUE_BYTES_MAX, Writer};
+use crate::tree::write::Replaced;
 use crate::tree::{Chunk, Direction, Found, KeyRange, Portion, Tree};
 
 /// The table that values are kept in.
@@ -511,7 +512,7 @@ fn apply_batch(work: &mut Workspace<'_>, batch: &Batch) -> Attempt<()> {
                 return Err(Error::new(ErrorKind::InvalidCall, what).into());
             }
         };
-        if let Some(Found::Overflow(old)) = old {
+        if let Some(Replaced::Long(old)) = old {
             pages_of(work, old)?.into_iter().for_each(|page| work.free(page));
         }
     }

@@ -11,6 +11,7 @@
 //! | `lane`, `flights`, `ticket` | reads: shared, sent together, awaited |
 //! | `nursery` | what has just come, and leaves first |
 //! | `evict`, `write` | which frames leave, and how dirty ones get to disk |
+//! | `moves` | puts pages together that lie scattered in the file |
 //! | `map` | the page table as the next checkpoint will write it |
 //! | `keeper` | the background threads, for those who want them |
 //!
@@ -30,6 +31,7 @@ mod frames;
 mod keeper;
 mod lane;
 mod map;
+mod moves;
 mod nursery;
 mod page_ids;
 mod registry;
@@ -56,6 +58,7 @@ pub(crate) use self::frames::Frames;
 use self::frames::OwnedFrame;
 pub(crate) use self::keeper::{Keeper, ReadCompletions};
 pub(crate) use self::map::Map;
+pub(crate) use self::moves::{Mover, ToEmptyOut, Together};
 pub use self::registry::ReaderInfo;
 use self::registry::{Registry, Superseded};
 use self::shard::{Place, Shard};

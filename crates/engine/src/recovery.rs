@@ -173,9 +173,10 @@ pub(crate) fn recent_commits_bytes(cache_bytes: usize) -> usize {
     cache_bytes / 32
 }
 
-/// Records that are replayed together: as much as may wait for the log later, when that memory is used for it.
+/// Memory for records that are replayed together: what waits for the log and the list of recent commits have later, when there
+/// are any.
 pub(crate) fn replay_bytes(cache_bytes: usize) -> usize {
-    log_buffer_bytes(cache_bytes) / 2
+    log_buffer_bytes(cache_bytes) + recent_commits_bytes(cache_bytes)
 }
 
 /// Memory of the groups in flight.

@@ -13,6 +13,9 @@
 #[cfg(test)]
 use std::collections::BTreeMap;
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
+
+use rustc_hash::FxHashSet;
 
 use crate::format::BlockId;
 
@@ -29,6 +32,10 @@ const SPARE_BLOCKS: u32 = 8;
 const NEAR_GROUPS: u64 = 4;
 /// A group is opened to pages from elsewhere only while at least this many of its blocks are free.
 const ROOMY_BLOCKS: u32 = 128;
+/// Most blocks of a row: a group's, less its spare room.
+pub(crate) const ROW_BLOCKS_MAX: u64 = GROUP_BLOCKS - SPARE_BLOCKS as u64;
+/// Groups that are looked through for a row of free blocks, the roomiest first.
+const GROUPS_LOOKED_AT: usize = 64;
 /// Room classes: a group moves between them only when its free count crosses a multiple of this.
 const CLASS_BLOCKS: u32 = 32;
 
@@ -69,6 +76,30 @@ pub(crate) struct Placement {
     pub fresh: u64,
 }
 
+/// Groups that are to be emptied, and groups that have room for what is in them.
+#[derive(Debug, Clone)]
+pub(crate) struct ToEmpty {
+    from: FxHashSet<u64>,
+    into: Vec<u64>,
+}
+
+impl ToEmpty {
+    /// Whether there is nothing to be gained.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.from.is_empty()
+    }
+
+    /// Whether a block lies in a group that is to be emptied.
+    pub(crate) fn concerns(&self, block: BlockId) -> bool {
+        self.from.contains(&group_of(block))
+    }
+}
+
+/// The group of a block.
+pub(crate) fn group_of(block: BlockId) -> u64 {
+    block.0 / GROUP_BLOCKS
+}
+
 /// No free block is left and the file may not grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoRoom;
@@ -97,6 +128,24 @@ impl Group {
             }
             wanted.checked_sub(distance).filter(|before| is_free(*before))
         })
+    }
+
+    /// The first row of `want` free blocks, or the longest there is, as indexes in the group. Spare room is left.
+    fn longest_row(&self, want: u64) -> Range<u64> {
+        let want = want.min(u64::from(self.free.saturating_sub(SPARE_BLOCKS)));
+        let is_free = |at: u64| self.used[(at / 64) as usize] >> (at % 64) & 1 == 0;
+        let (mut best, mut start) = (0..0, 0);
+        for at in 0..GROUP_BLOCKS {
+            if !is_free(at) {
+                start = at + 1;
+            } else if at + 1 - start > best.end - best.start {
+                best = start..at + 1;
+            }
+            if best.end - best.start >= want {
+                break;
+            }
+        }
+        best.start..best.end.min(best.start + want)
     }
 }
 
@@ -196,6 +245,82 @@ impl Space {
         };
         self.open_group = Some(next);
         self.take_nearest(u64::from(next), 0).ok_or(NoRoom)
+    }
+
+    /// Blocks that follow each other, for pages that are to lie together: `want` of them (`ROW_BLOCKS_MAX` at the most), or fewer
+    /// where there is no such row, but at least `least`. The file grows for it while it ends before block `end_max`. Looks behind
+    /// `after` first, so that rows asked for one after another are neighbours as well.
+    ///
+    /// # Errors
+    /// `NoRoom` when no free row is that long.
+    pub(crate) fn allocate_row(
+        &mut self,
+        want: u64,
+        least: u64,
+        after: Option<BlockId>,
+        end_max: u64,
+    ) -> Result<Range<u64>, NoRoom> {
+        let behind = after.map(|block| (block.0 + 1) / GROUP_BLOCKS);
+        let roomy = self.by_room.iter().rev().take_while(|(class, _)| u64::from((class + 1) * CLASS_BLOCKS) > least);
+        let roomy = roomy.take(GROUPS_LOOKED_AT).map(|(_, group)| u64::from(*group));
+        let mut best = (0, 0..0);
+        for group in behind.into_iter().flat_map(|group| [group, group + 1]).chain(roomy) {
+            let Some(of_group) = self.groups.get(group as usize) else { continue };
+            let row = of_group.longest_row(want);
+            if row.end - row.start > best.1.end - best.1.start {
+                best = (group, row);
+            }
+            if best.1.end - best.1.start == want {
+                break;
+            }
+        }
+        let found = best.1.end - best.1.start;
+        let may_grow = (self.groups.len() as u64 + 1) * GROUP_BLOCKS <= end_max.min(self.blocks_max);
+        if found < want.div_ceil(2) && may_grow {
+            best = (u64::from(self.add_group()), 0..want.min(ROW_BLOCKS_MAX));
+        } else if found == 0 || found < least {
+            return Err(NoRoom);
+        }
+        let (group, row) = best;
+        row.clone().for_each(|at| self.take(group as u32, at));
+        let first = group * GROUP_BLOCKS;
+        Ok(first + row.start..first + row.end)
+    }
+
+    /// Which groups to empty, and which have room for what is in them: at most `most` of the former, the roomiest, none of `but`.
+    pub(crate) fn groups_to_empty(&self, most: usize, but: &FxHashSet<u64>) -> ToEmpty {
+        let free = |group: &u64| u64::from(self.groups[*group as usize].free);
+        let mut groups: Vec<u64> = (0..self.groups.len() as u64).filter(|group| !but.contains(group)).collect();
+        groups.sort_by_key(free);
+        let mut room: u64 = groups.iter().map(free).sum();
+        let mut from = Vec::new();
+        while from.len() < most
+            && let Some(group) = groups.pop()
+        {
+            // Its own room is lost, and what is in it takes as much elsewhere: together always the whole group.
+            let Some(left) = room.checked_sub(GROUP_BLOCKS) else {
+                groups.push(group);
+                break;
+            };
+            room = left;
+            // What is empty already needs no help.
+            if free(&group) < GROUP_BLOCKS {
+                from.push(group);
+            }
+        }
+        groups.retain(|group| free(group) > 0);
+        ToEmpty { from: from.into_iter().collect(), into: groups }
+    }
+
+    /// A block of one of the groups that have room; `None` when none is left there.
+    pub(crate) fn allocate_into(&mut self, groups: &mut ToEmpty) -> Option<BlockId> {
+        while let Some(group) = groups.into.last() {
+            if let Some(block) = self.take_nearest(*group, 0) {
+                return Some(block);
+            }
+            groups.into.pop();
+        }
+        None
     }
 
     /// Gives up a block that no page of the current state uses. It is free after the next checkpoint that *begins* from

@@ -7,6 +7,7 @@
 //! A walk ends whatever the pages hold: each step down must lead to a node of the same table, exactly one level lower.
 
 pub(crate) mod build;
+mod leaves;
 pub(crate) mod overflow;
 pub(crate) mod packed;
 pub(crate) mod write;

@@ -24,13 +24,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use self::recent::{ReadSet, Recent};
 use self::visibility::Visibility;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::catalog::{decode_table, encode_table};
+use crate::format::catalog::{decode_table, encode_table, to_be_freed};
 use crate::format::node::{Cell, OverflowRef, inline_value_bytes_max};
 use crate::format::record::Change;
 use crate::format::{CommitSeq, PageId, TableId};
 use crate::gate::{Gate, Permit};
 use crate::pages::{Attempt, CommitLog, Durability, Edits, LogPosition, Snapshot, Store, Wait};
 use crate::tree::overflow::{Writer, data_bytes};
+use crate::tree::write::Replaced;
 use crate::tree::{Found, Held, Tree};
 
 /// The tree of the table of tables.
@@ -62,7 +63,7 @@ pub(crate) enum Op {
     Delete { tree: Tree, key: Vec<u8> },
     /// Creates an empty table whose id is the number of the commit.
     CreateTable { name: Vec<u8> },
-    /// Removes a table. Its pages are freed before this is applied, which removes its name. Alone in its commit.
+    /// Removes a table: its name, and the way to it. Its pages are freed later (`db::drops`). Alone in its commit.
     DropTable { tree: Tree, name: Vec<u8> },
 }
 
@@ -240,6 +241,24 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         Ok(None)
     }
 
+    /// The same while nobody publishes anything; `None` while a large commit holds the section.
+    pub(crate) fn gather_undisturbed(
+        &self,
+        ops: &[Op],
+        replaced: &HashMap<PageId, Vec<PageId>>,
+        pages_max: usize,
+        waits: &mut Vec<Wait>,
+    ) -> Option<Result<Option<OverflowRef>>> {
+        let section = self.lock();
+        (!section.occupied).then(|| self.gather(ops, replaced, pages_max, waits))
+    }
+
+    /// Whether nothing was published since commit `seq` was the newest.
+    pub(crate) fn is_quiet_since(&self, seq: CommitSeq) -> bool {
+        let section = self.lock();
+        section.last.seq == seq && !section.occupied
+    }
+
     /// Commits, or answers why not with nothing changed. `record` is what [`encode`] made of the ops.
     pub(crate) fn commit(&self, commit: &Commit, record: &[u8]) -> std::result::Result<Committed, Refused> {
         let mut section = self.enter()?;
@@ -403,10 +422,15 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
     /// Pages that no record describes are published completely and take effect. The section stays held. Transactions that
     /// are open will conflict: nobody knows which keys they might have missed.
     pub(crate) fn settle(&mut self, durability: Durability, position: LogPosition) {
+        self.settle_unseen(durability, position);
+        self.commits.lock().recent.forget_before(self.seq);
+    }
+
+    /// The same for pages that no transaction can have read.
+    pub(crate) fn settle_unseen(&mut self, durability: Durability, position: LogPosition) {
         self.stage = Stage::Finished;
         let mut section = self.commits.lock();
         self.commits.note(&mut section, &[], durability, Committed { seq: self.seq, position });
-        section.recent.forget_before(self.seq);
     }
 
     /// All is applied: the commit takes effect.
@@ -488,11 +512,7 @@ pub(crate) fn for_each_piece(ops: &[Op], piece_bytes: usize) -> impl Iterator<It
 /// # Errors
 /// `Corrupt` when the record is damaged or names a table that does not exist.
 pub(crate) fn decode(mut record: &[u8], mut root_of: impl FnMut(TableId) -> Option<Tree>) -> Result<Vec<Op>> {
-    let mut tree = |table: TableId| {
-        root_of(table).ok_or_else(|| {
-            Error::new(ErrorKind::Corrupt, format!("a record of the log changes table {table}, which does not exist"))
-        })
-    };
+    let mut tree = |table: TableId| root_of(table).ok_or_else(|| no_such_table(table));
     let mut ops = Vec::new();
     while let Some(change) = Change::decode(&mut record)? {
         ops.push(match change {
@@ -505,6 +525,11 @@ pub(crate) fn decode(mut record: &[u8], mut root_of: impl FnMut(TableId) -> Opti
         });
     }
     Ok(ops)
+}
+
+/// What a record says that changes an unknown table.
+pub(crate) fn no_such_table(table: TableId) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("a record of the log changes table {table}, which does not exist"))
 }
 
 /// Applies one op to private edits. `at` is where its value was written before, if it was.
@@ -531,7 +556,15 @@ fn apply<E: Edits>(
             tree.put(edits, key, cell)?
         }
         Op::Delete { tree, key } => tree.delete(edits, key)?,
-        Op::DropTable { name, .. } => CATALOG.delete(edits, name)?,
+        Op::DropTable { tree, name } => {
+            let root = edits.page(tree.root)?.to_vec();
+            let (moved, body) = edits.allocate(tree.root)?;
+            body.copy_from_slice(&root);
+            edits.free(tree.root);
+            let note = encode_table(tree.table, moved);
+            CATALOG.put(edits, &to_be_freed(tree.table), Cell::Inline(&note))?;
+            CATALOG.delete(edits, name)?
+        }
         Op::CreateTable { name } => {
             if CATALOG.get(edits, name)?.is_some() {
                 let name = String::from_utf8_lossy(name);
@@ -541,7 +574,7 @@ fn apply<E: Edits>(
             CATALOG.put(edits, name, Cell::Inline(&encode_table(tree.table, tree.root)))?
         }
     };
-    if let Some(Found::Overflow(value)) = old {
+    if let Some(Replaced::Long(value)) = old {
         let Some(pages) = replaced.get(&value.root) else {
             // Put there after `gather` looked: gather again.
             return Err(Wait::Miss(crate::pages::Missing { page: value.root, at: seq }));

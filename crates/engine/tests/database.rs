@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nofault::blocking::{Db, Snapshot, Table};
+use nofault::db::Pace;
 use nofault::error::ErrorKind;
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
@@ -56,6 +57,7 @@ enum Step {
     DropSnapshot(usize),
     CheckSnapshot(usize),
     Checkpoint,
+    Compact,
     Reopen,
 }
 
@@ -71,6 +73,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0usize..3).prop_map(Step::DropSnapshot),
         1 => (0usize..3).prop_map(Step::CheckSnapshot),
         1 => Just(Step::Checkpoint),
+        1 => Just(Step::Compact),
         1 => Just(Step::Reopen),
     ];
     prop::collection::vec(step, 1..40)
@@ -132,6 +135,7 @@ fn does_what_a_map_does(
                 }
             }
             Step::Checkpoint => db.checkpoint().unwrap(),
+            Step::Compact => drop(db.compact(Pace::Full, |_| true).unwrap()),
             Step::Reopen => {
                 db.sync().unwrap();
                 snapshots.clear();

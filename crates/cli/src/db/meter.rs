@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use nofault_lab::format::Unit;
 
-/// Entries and bytes done, shown now and then.
+/// Entries, or other things, and bytes done, shown now and then.
 pub(crate) struct Meter {
     what: &'static str,
+    things: &'static str,
     quiet: bool,
     terminal: bool,
     started: Instant,
@@ -18,9 +19,15 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    pub(crate) fn new(what: &'static str, quiet: bool) -> Self {
+    pub(crate) fn new(what: &'static str, things: &'static str, quiet: bool) -> Self {
         let (now, terminal) = (Instant::now(), std::io::stderr().is_terminal());
-        Self { what, quiet, terminal, started: now, shown: now, entries: 0, bytes: 0 }
+        Self { what, things, quiet, terminal, started: now, shown: now, entries: 0, bytes: 0 }
+    }
+
+    /// So many things of so many bytes were done until now.
+    pub(crate) fn set(&mut self, things: u64, bytes: u64) {
+        (self.entries, self.bytes) = (things, bytes);
+        self.tick();
     }
 
     /// One more entry of so many bytes.
@@ -54,9 +61,10 @@ impl Meter {
         let rate = Unit::BytesPerSecond.show(self.bytes as f64 / seconds.max(1e-9));
         let bytes = nofault_lab::format::bytes(self.bytes);
         format!(
-            "{}: {} entries, {bytes} in {}, {rate}  ",
+            "{}: {} {}, {bytes} in {}, {rate}  ",
             self.what,
             self.entries,
+            self.things,
             nofault_lab::format::duration(seconds)
         )
     }

@@ -92,7 +92,7 @@ pub(super) struct Load<'a> {
 impl Load<'_> {
     pub(super) fn run(&self, db: &Db, cancel: &AtomicBool) -> Result<ExitCode> {
         let mut input = Input::open(self.file, self.format, self.table, cancel)?;
-        let mut meter = Meter::new("loaded", self.quiet);
+        let mut meter = Meter::new("loaded", "entries", self.quiet);
         let result = if self.sorted {
             load_sorted(db, &mut input, &mut meter)
         } else {
@@ -194,7 +194,7 @@ impl Dump<'_> {
             None => Box::new(std::io::stdout().lock()),
         };
         let mut out = BufWriter::with_capacity(BUFFER_BYTES, to);
-        let mut meter = Meter::new("dumped", self.quiet);
+        let mut meter = Meter::new("dumped", "entries", self.quiet);
         let result = self.write(db, &tables, &mut out, &mut meter, cancel);
         let result = result.and_then(|()| out.flush().context("write the dump"));
         // The buffer is not tried again: what could not be written was said.

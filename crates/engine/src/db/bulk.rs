@@ -158,7 +158,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         freed.map_err(|wait| Error::new(ErrorKind::Bug, format!("freeing pages met {wait:?}")))
     }
 
-    async fn append_nothing(&self, section: &mut Exclusive<S, L>) -> Result<LogPosition> {
+    pub(super) async fn append_nothing(&self, section: &mut Exclusive<S, L>) -> Result<LogPosition> {
         loop {
             match section.append(&[], Some(Durability::Deferred)) {
                 Ok(position) => return Ok(position),

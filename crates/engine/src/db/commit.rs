@@ -17,6 +17,15 @@ use crate::txn::{CATALOG, Commit, Committed, Exclusive, Op, Refused, encode, for
 /// Attempts of an ordinary commit before it takes the section for itself.
 const ATTEMPTS_BEFORE_EXCLUSIVE: usize = 8;
 
+/// What others do while a commit looks for its pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Others {
+    /// They may publish at any moment.
+    MayCommit,
+    /// They wait: this commit has the section.
+    Wait,
+}
+
 /// A commit that was refused because of what others committed.
 #[derive(Debug)]
 pub(crate) enum CommitError {
@@ -94,7 +103,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut held = Held::default();
         let mut turn = None;
         for _ in 0..ATTEMPTS_BEFORE_EXCLUSIVE {
-            self.gather(mode, &commit.ops, &mut commit.replaced, &mut held).await?;
+            self.gather(mode, &commit.ops, &mut commit.replaced, &mut held, Others::MayCommit).await?;
             match self.commits.commit(&commit, &record) {
                 Ok(committed) => return Ok(committed),
                 Err(Refused::Conflict(position)) => return Err(CommitError::Conflict(position)),
@@ -116,29 +125,43 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 
     /// Loads the leaves that `ops` will touch, as far as the window of pins goes, and lists the pages of long values that
-    /// will be replaced.
+    /// will be replaced. Answers whether there was anything to do.
     async fn gather(
         &self,
         mode: Mode,
         ops: &[Op],
         replaced: &mut HashMap<PageId, Vec<PageId>>,
         held: &mut Held<S::Ticket>,
-    ) -> Result<()> {
+        others: Others,
+    ) -> Result<bool> {
         let mut waits = Vec::new();
+        let mut found_all = true;
+        let most = self.admission.window();
         loop {
             waits.clear();
-            let long = self.commits.gather(ops, replaced, self.admission.window(), &mut waits);
+            let mut long = self.commits.gather(ops, replaced, most, &mut waits);
+            if long.is_err() && others == Others::MayCommit {
+                // Perhaps somebody was just publishing, and of the pages met some were new and some were not.
+                waits.clear();
+                let Some(again) = self.commits.gather_undisturbed(ops, replaced, most, &mut waits) else {
+                    drop(self.commits.turn().acquire(1).await);
+                    continue;
+                };
+                long = again;
+            }
             let long = long.map_err(|error| self.explain(ops, error))?;
+            if long.is_none() && waits.is_empty() {
+                return Ok(!found_all);
+            }
+            found_all = false;
             if let Some(value) = long {
                 let before = self.commits.last().seq;
                 match self.pages_of(mode, value).await {
                     Ok(pages) => drop(replaced.insert(value.root, pages)),
                     // Replaced by somebody else while we looked: then its pages may be anything by now.
-                    Err(error) if self.commits.last().seq == before => return Err(error),
+                    Err(error) if others == Others::Wait || self.commits.is_quiet_since(before) => return Err(error),
                     Err(_) => {}
                 }
-            } else if waits.is_empty() {
-                return Ok(());
             } else {
                 load(&*self.store, &self.admission, mode, held, &waits).await?;
             }
@@ -240,20 +263,20 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut portion = portion_max;
         // Where the long value of the next op was written: once, however often its turn comes.
         let mut at = None;
-        let mut freed = false;
+        // Where everything is in memory, looking for what is not costs as much as the changes themselves. Nobody else may change
+        // anything, so a portion that meets a miss has only to be begun again.
+        let mut look_first = false;
         while !rest.is_empty() {
-            if let Op::DropTable { tree, .. } = &rest[0]
-                && !std::mem::replace(&mut freed, true)
-            {
-                self.free_tree(section, *tree).await?;
-            }
             if at.is_none() && self.is_long(&rest[0]) {
                 at = self.write_long_op(section, &rest[0]).await?;
             }
             // A long value goes by itself; its pages are written already.
             let run = rest.iter().take(portion).take_while(|op| !self.is_long(op)).count();
             let now = &rest[..run.max(1)];
-            self.gather(mode, now, replaced, &mut held).await?;
+            let looked = look_first;
+            if looked {
+                look_first = self.gather(mode, now, replaced, &mut held, Others::Wait).await?;
+            }
             match section.apply(now, at, replaced) {
                 Ok(()) => {
                     rest = &rest[now.len()..];
@@ -264,6 +287,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 Err(Wait::Full { frames }) if frames > self.store.edit_frames_max() && now.len() > 1 => {
                     portion = now.len() / 2;
                 }
+                Err(Wait::Miss(_)) if !looked => look_first = true,
                 Err(wait) => load(&*self.store, &self.admission, mode, &mut held, &[wait]).await?,
             }
         }
@@ -304,17 +328,25 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         }
     }
 
-    /// Applies a commit found in the log, as it was applied before. Blocks.
+    /// Applies what a commit in the log, or several that end with `seq`, did: in lists of ops, one after the other. Nobody else uses
+    /// the database yet. Blocks.
     ///
     /// # Errors
-    /// What reading pages failed with.
-    pub(crate) fn replay(self: &Arc<Self>, seq: CommitSeq, ops: &[Op]) -> Result<()> {
+    /// What `portions` or reading pages failed with.
+    pub(crate) fn replay(
+        self: &Arc<Self>,
+        seq: CommitSeq,
+        portions: impl Iterator<Item = Result<Vec<Op>>>,
+    ) -> Result<()> {
         crate::gate::block_on(async {
             let turn = self.commits.turn().acquire(1).await;
             let mut section = self.commits.occupy(turn)?;
             section.replay_as(seq);
-            self.apply_all(&mut section, ops, &mut HashMap::new()).await?;
-            section.finish(ops, Durability::Deferred, LogPosition::default());
+            for ops in portions {
+                self.apply_all(&mut section, &ops?, &mut HashMap::new()).await?;
+            }
+            // No transaction is open that would want to know which keys these were.
+            section.settle(Durability::Deferred, LogPosition::default());
             Ok(())
         })
     }

@@ -1,22 +1,23 @@
 //! Creating, opening, closing and copying a database: puts the parts together.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nofault_io::disk::{Directory, Disk, DiskInfo};
 use nofault_io::folder::{Backend, Folder, FolderLock};
+use rustc_hash::FxHashMap;
 
 use super::Db;
 use super::core::Core;
+use super::drops::Freer;
 use super::replay::Replay;
 use super::wait::Mode;
 use crate::checkpoint::{Background, Checkpointer};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::TableId;
+use crate::format::{PageId, TableId};
 use crate::gate::block_on;
-use crate::pager::{Keeper, Pager};
+use crate::pager::{Keeper, Mover, Pager, ToEmptyOut, Together};
 use crate::pages::Store;
 use crate::recovery::{self, Opened};
 use crate::settings::Settings;
@@ -24,7 +25,7 @@ use crate::tree::Tree;
 use crate::txn::visibility::Visibility;
 use crate::txn::{self, CATALOG, Commits};
 use crate::verify::{BlockReport, verify_blocks};
-use crate::wal::LogKeeper;
+use crate::wal::{Log, LogKeeper};
 
 /// What keeps others from opening the same database.
 const LOCK: &str = "lock";
@@ -38,11 +39,14 @@ pub(super) struct Owner {
     disk: Arc<dyn Disk>,
     pager: Pager,
     threads: Mutex<Option<Threads>>,
+    /// Held by whoever frees what dropped tables have left, where no thread does.
+    freeing: Mutex<()>,
     _lock: Option<FolderLock>,
 }
 
-/// Dropped in this order: checkpoints need the log, the log needs nobody.
+/// Dropped in this order: freeing needs room in the log, which checkpoints make; these need the log, the log needs nobody.
 struct Threads {
+    freer: Freer,
     _checkpoints: Background,
     _log: LogKeeper,
     _pool: Keeper,
@@ -53,12 +57,34 @@ impl Owner {
         self.checkpointer.checkpoint().map(drop)
     }
 
+    /// Sees to it that the pages of dropped tables are freed. What is in the way is met again by whoever drops the next one, or opens
+    /// the database: nothing but room depends on it.
+    pub(super) fn free_dropped(&self, core: &Arc<Core<Pager, Log>>) {
+        if let Some(threads) = &*self.threads.lock().unwrap_or_else(PoisonError::into_inner) {
+            return threads.freer.wake();
+        }
+        let _one = self.freeing.lock().unwrap_or_else(PoisonError::into_inner);
+        while matches!(block_on(core.free_some()), Ok(true)) {}
+    }
+
     pub(super) fn checkpoints_made(&self) -> u64 {
         self.checkpointer.made()
     }
 
     pub(super) fn disk_info(&self) -> DiskInfo {
         self.disk.info()
+    }
+
+    pub(super) fn mover(&self) -> Result<Mover> {
+        Mover::new(&self.pager, &*self.disk)
+    }
+
+    pub(super) fn put_together(&self, mover: &mut Mover, pages: &[PageId]) -> Result<Together> {
+        self.checkpointer.put_together(mover, pages)
+    }
+
+    pub(super) fn empty_out(&self, mover: &mut Mover, room: &mut ToEmptyOut) -> Result<Option<u64>> {
+        self.checkpointer.empty_out(mover, room)
     }
 
     pub(super) fn verify_blocks(&self) -> Result<BlockReport> {
@@ -138,16 +164,12 @@ pub(super) fn open_in(directory: &Arc<dyn Directory>, settings: &Settings, lock:
     let commits = Arc::new(Commits::new(store.clone(), log.clone(), visibility, base, recent_bytes_max));
     let core = Arc::new(Core::new(store, log, commits));
     let tables = block_on(core.all_tables())?;
-    let mut replay = Replay::new(core.clone(), tables, recovery::replay_bytes(settings.cache_bytes));
-    for record in records {
-        let (seq, record) = record?;
-        replay.take(seq, &record)?;
-    }
-    replay.apply()?;
+    Replay::new(core.clone(), tables, recovery::replay_bytes(settings.cache_bytes)).run(records)?;
     let threads = if settings.background_threads {
         let _pool = pager.start_keeper()?;
         let _log = core.log.start_keeper()?;
-        Some(Threads { _checkpoints: Background::start(checkpointer.clone())?, _log, _pool })
+        let _checkpoints = Background::start(checkpointer.clone())?;
+        Some(Threads { freer: Freer::start(core.clone())?, _checkpoints, _log, _pool })
     } else {
         let (checkpointer, log) = (checkpointer.clone(), core.log.clone());
         core.make_checkpoints(Box::new(move || {
@@ -155,17 +177,22 @@ pub(super) fn open_in(directory: &Arc<dyn Directory>, settings: &Settings, lock:
         }));
         None
     };
-    let owner = Owner { checkpointer, disk, pager, threads: Mutex::new(threads), _lock: lock };
+    let without_threads = threads.is_none();
+    let (threads, freeing) = (Mutex::new(threads), Mutex::default());
+    let owner = Owner { checkpointer, disk, pager, threads, freeing, _lock: lock };
+    if without_threads {
+        owner.free_dropped(&core);
+    }
     Ok(Db { core, owner: Arc::new(owner) })
 }
 
 impl<S: Store, L: crate::pages::CommitLog> Core<S, L> {
     /// All tables by their ids, the catalog included.
-    async fn all_tables(self: &Arc<Self>) -> Result<HashMap<TableId, Tree>> {
+    async fn all_tables(self: &Arc<Self>) -> Result<FxHashMap<TableId, Tree>> {
         let all = crate::tree::KeyRange { start: Vec::new(), end: None };
         let snapshot = Arc::new(self.store.snapshot());
         let mut scan = super::scan::Scan::new(self.clone(), snapshot, CATALOG, all, crate::tree::Direction::Forward);
-        let mut tables = HashMap::from([(CATALOG.table, CATALOG)]);
+        let mut tables = FxHashMap::from_iter([(CATALOG.table, CATALOG)]);
         while let Some((name, value)) = scan.next(Mode::Blocking).await? {
             let tree = txn::table_of(&name, &crate::tree::Found::Inline(value))?;
             tables.insert(tree.table, tree);

@@ -2,79 +2,158 @@
 //!
 //! Nobody reads while this goes on, so the states in between are not missed: what counts is the state after the last record.
 //!
-//! Kept true by: ops are applied in the order of their keys, but of each key the youngest one alone; a commit that creates or removes
-//! a table is applied by itself, after everything before it, because the table's id is the commit's number.
+//! Records are gathered as they lie in the log, without an allocation for each: what is sorted is where their changes are. All
+//! of it stays within memory that the database has for other things later, and that nobody uses yet.
+//!
+//! Kept true by: changes are applied in the order of their keys, but of each key the youngest one alone; a commit that creates or
+//! removes a table is applied by itself, after everything before it, because the table's id is the commit's number.
 
-use std::collections::HashMap;
+use std::cmp::Ordering;
 use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use super::core::Core;
 use super::wait::Mode;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::record::Change;
 use crate::format::{CommitSeq, TableId};
 use crate::gate::block_on;
 use crate::pages::{CommitLog, Store};
 use crate::tree::Tree;
 use crate::txn::{self, Op};
+use crate::wal::RecordIter;
+
+/// Changes that are applied as one list, and about how many bytes of them.
+const OPS_AT_ONCE: usize = 1024;
+const OP_BYTES_AT_ONCE: usize = 256 << 10;
 
 /// See the module.
 pub(super) struct Replay<S: Store, L: CommitLog> {
     core: Arc<Core<S, L>>,
-    tables: HashMap<TableId, Tree>,
-    /// Bytes of records that are gathered before they are applied.
+    tables: FxHashMap<TableId, Tree>,
     bytes_max: usize,
-    /// What is gathered: ops from old to young, their records' bytes, and the youngest commit.
-    ops: Vec<Op>,
-    bytes: usize,
+    changes_max: usize,
+    /// What is gathered: records as they are in the log, where their changes lie, and the youngest commit.
+    bytes: Vec<u8>,
+    changes: Vec<Gathered>,
     last: Option<CommitSeq>,
 }
 
-impl<S: Store, L: CommitLog> Replay<S, L> {
-    /// Begins with the tables that there are before the first record.
-    pub(super) fn new(core: Arc<Core<S, L>>, tables: HashMap<TableId, Tree>, bytes_max: usize) -> Self {
-        Self { core, tables, bytes_max, ops: Vec::new(), bytes: 0, last: None }
+/// A change of a key, by where it lies among the gathered bytes.
+#[derive(Debug, Clone, Copy)]
+struct Gathered {
+    table: TableId,
+    /// How the key goes on behind what all gathered keys of the table share: enough for most comparisons. Set before sorting.
+    head: u64,
+    /// Where the key begins; a value follows it. Younger changes lie behind older ones.
+    start: usize,
+    key_len: usize,
+    /// `None` when it removes the key.
+    value_len: Option<usize>,
+}
+
+impl Gathered {
+    fn key<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
+        &bytes[self.start..self.start + self.key_len]
     }
 
-    /// Takes the next record. Blocks.
-    ///
-    /// # Errors
-    /// `Corrupt` for a record that makes no sense, or what reading pages fails with.
-    pub(super) fn take(&mut self, seq: CommitSeq, record: &[u8]) -> Result<()> {
-        let ops = txn::decode(record, |table| self.tables.get(&table).copied())?;
-        if ops.iter().any(|op| matches!(op, Op::CreateTable { .. } | Op::DropTable { .. })) {
-            self.apply()?;
-            self.core.replay(seq, &ops)?;
-            return self.note_tables(ops);
+    /// By table and key.
+    fn compare(&self, other: &Self, bytes: &[u8]) -> Ordering {
+        let heads = (self.table, self.head).cmp(&(other.table, other.head));
+        heads.then_with(|| self.key(bytes).cmp(other.key(bytes)))
+    }
+
+    fn op(&self, bytes: &[u8], tree: Tree) -> Op {
+        let (key, value_at) = (self.key(bytes).to_vec(), self.start + self.key_len);
+        match self.value_len {
+            Some(value_len) => Op::Put { tree, key, value: bytes[value_at..value_at + value_len].to_vec() },
+            None => Op::Delete { tree, key },
         }
-        self.ops.extend(ops);
-        self.bytes += record.len();
-        self.last = Some(seq);
-        if self.bytes < self.bytes_max { Ok(()) } else { self.apply() }
+    }
+}
+
+/// The first eight bytes of a key, so that numbers compare as keys do, as far as they go.
+fn head_of(key: &[u8]) -> u64 {
+    let mut head = [0; 8];
+    let len = key.len().min(8);
+    head[..len].copy_from_slice(&key[..len]);
+    u64::from_be_bytes(head)
+}
+
+/// Sets how keys go on behind what all of a table share.
+fn set_heads(changes: &mut [Gathered], bytes: &[u8]) {
+    let mut shared: FxHashMap<TableId, &[u8]> = FxHashMap::default();
+    for change in &*changes {
+        let key = change.key(bytes);
+        let prefix = shared.entry(change.table).or_insert(key);
+        if !key.starts_with(prefix) {
+            let same = prefix.iter().zip(key).take_while(|(a, b)| a == b).count();
+            *prefix = &prefix[..same];
+        }
+    }
+    for change in changes {
+        let shared = shared.get(&change.table).map_or(0, |prefix| prefix.len());
+        change.head = head_of(&change.key(bytes)[shared..]);
+    }
+}
+
+impl<S: Store, L: CommitLog> Replay<S, L> {
+    /// Begins with the tables that there are before the first record. Takes `memory_bytes_max` at the most, but for a single
+    /// record that is longer.
+    pub(super) fn new(core: Arc<Core<S, L>>, tables: FxHashMap<TableId, Tree>, memory_bytes_max: usize) -> Self {
+        let bytes_max = memory_bytes_max / 3 * 2;
+        let changes_max = (memory_bytes_max / 3 / size_of::<Gathered>()).max(1);
+        // Reserved at once, so that growing never holds the old and the new; what is not needed is never touched.
+        let (bytes, changes) = (Vec::with_capacity(bytes_max), Vec::with_capacity(changes_max));
+        Self { core, tables, bytes_max, changes_max, bytes, changes, last: None }
     }
 
-    /// Applies what is gathered. To be called after the last record. Blocks.
+    /// Replays all of `records`. Blocks.
     ///
     /// # Errors
-    /// What reading pages fails with.
-    pub(super) fn apply(&mut self) -> Result<()> {
-        // A commit without ops counts as well: the next one's number follows it.
-        let Some(last) = self.last.take() else { return Ok(()) };
-        let mut ops = std::mem::take(&mut self.ops);
-        self.bytes = 0;
-        // The youngest first, and stays so among those of one key, where it is the one that is kept.
-        ops.reverse();
-        ops.sort_by(|a, b| {
-            let ((a_tree, a_key), (b_tree, b_key)) = (a.target(), b.target());
-            (a_tree.table, a_key).cmp(&(b_tree.table, b_key))
-        });
-        ops.dedup_by(|older, younger| {
-            let ((a_tree, a_key), (b_tree, b_key)) = (older.target(), younger.target());
-            a_tree.table == b_tree.table && a_key == b_key
-        });
-        self.core.replay(last, &ops)
+    /// `Corrupt` for a record that makes no sense, or what reading the log or pages fails with.
+    pub(super) fn run(mut self, mut records: RecordIter) -> Result<()> {
+        loop {
+            let start = self.bytes.len();
+            match records.next_into(&mut self.bytes)? {
+                Some(seq) => self.take(seq, start)?,
+                None => return self.apply(),
+            }
+        }
     }
 
-    fn note_tables(&mut self, ops: Vec<Op>) -> Result<()> {
+    /// Takes the record of commit `seq`, which is the gathered bytes from `start` on.
+    fn take(&mut self, seq: CommitSeq, start: usize) -> Result<()> {
+        let before = self.changes.len();
+        let mut rest = &self.bytes[start..];
+        let mut known = None;
+        while let Some(change) = Change::decode(&mut rest)? {
+            let (table, key, value_len) = match change {
+                Change::Put { table, key, value } => (table, key, Some(value.len())),
+                Change::Delete { table, key } => (table, key, None),
+                Change::CreateTable { .. } | Change::DropTable { .. } => {
+                    self.changes.truncate(before);
+                    return self.apply_alone(seq, start);
+                }
+            };
+            if known != Some(table) && !self.tables.contains_key(&table) {
+                return Err(txn::no_such_table(table));
+            }
+            known = Some(table);
+            let key_at = self.bytes.len() - rest.len() - value_len.unwrap_or(0) - key.len();
+            self.changes.push(Gathered { table, head: 0, start: key_at, key_len: key.len(), value_len });
+        }
+        self.last = Some(seq);
+        let full = self.bytes.len() >= self.bytes_max || self.changes.len() >= self.changes_max;
+        if full { self.apply() } else { Ok(()) }
+    }
+
+    /// Applies a commit that changes which tables there are. Its record is the gathered bytes from `start` on.
+    fn apply_alone(&mut self, seq: CommitSeq, start: usize) -> Result<()> {
+        let ops = txn::decode(&self.bytes[start..], |table| self.tables.get(&table).copied())?;
+        self.apply()?;
+        self.core.replay(seq, std::iter::once(Ok(ops.clone())))?;
         for op in ops {
             match op {
                 Op::CreateTable { name } => {
@@ -89,5 +168,76 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
             }
         }
         Ok(())
+    }
+
+    /// Applies what is gathered, and forgets it.
+    fn apply(&mut self) -> Result<()> {
+        // A commit without changes counts as well: the next one's number follows it.
+        if let Some(last) = self.last.take() {
+            let bytes = &self.bytes;
+            set_heads(&mut self.changes, bytes);
+            // Of one key the youngest first: that is the one kept.
+            let by_key = |a: &Gathered, b: &Gathered| a.compare(b, bytes).then(b.start.cmp(&a.start));
+            self.changes.sort_unstable_by(by_key);
+            self.changes.dedup_by(|older, younger| older.compare(younger, bytes).is_eq());
+            self.core.replay(last, portions(&self.changes, bytes, &self.tables))?;
+        }
+        self.bytes.clear();
+        self.changes.clear();
+        Ok(())
+    }
+}
+
+/// The changes as lists of ops, none of them long.
+fn portions<'r>(
+    mut changes: &'r [Gathered],
+    bytes: &'r [u8],
+    tables: &'r FxHashMap<TableId, Tree>,
+) -> impl Iterator<Item = Result<Vec<Op>>> + 'r {
+    std::iter::from_fn(move || {
+        let (mut ops, mut op_bytes) = (Vec::new(), 0);
+        while let Some((change, rest)) = changes.split_first()
+            && ops.len() < OPS_AT_ONCE
+            && op_bytes < OP_BYTES_AT_ONCE
+        {
+            let Some(tree) = tables.get(&change.table) else {
+                return Some(Err(Error::new(ErrorKind::Bug, "a table vanished while its changes were gathered")));
+            };
+            ops.push(change.op(bytes, *tree));
+            op_bytes += change.key_len + change.value_len.unwrap_or(0);
+            changes = rest;
+        }
+        (!ops.is_empty()).then_some(Ok(ops))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gathered(parts: &[(u64, &[u8])], bytes: &mut Vec<u8>) -> Vec<Gathered> {
+        let one = |(table, key): &(u64, &[u8])| {
+            let start = bytes.len();
+            bytes.extend_from_slice(key);
+            Gathered { table: TableId(*table), head: 0, start, key_len: key.len(), value_len: None }
+        };
+        parts.iter().map(one).collect()
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn heads_keep_the_order_of_tables_and_keys(
+            parts in proptest::collection::vec((0u64..3, "(pre|prefix0|)[ab0]{0,12}"), 1..40),
+        ) {
+            let mut bytes = Vec::new();
+            let parts: Vec<(u64, &[u8])> = parts.iter().map(|(table, key)| (*table, key.as_bytes())).collect();
+            let mut changes = gathered(&parts, &mut bytes);
+            set_heads(&mut changes, &bytes);
+            for (a, of_a) in changes.iter().zip(&parts) {
+                for (b, of_b) in changes.iter().zip(&parts) {
+                    proptest::prop_assert_eq!(a.compare(b, &bytes), of_a.cmp(of_b));
+                }
+            }
+        }
     }
 }

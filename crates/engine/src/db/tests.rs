@@ -241,7 +241,7 @@ fn replay_gives<S: Store>(core: &TestCore<S>, copy: TestCore<S>, hardship: Hards
     let mut trees = HashMap::from([(TableId::CATALOG, CATALOG)]);
     for (seq, record) in core.log.records() {
         let ops = decode(&record, |table| trees.get(&table).copied()).unwrap();
-        copy.replay(seq, &ops).unwrap();
+        copy.replay(seq, std::iter::once(Ok(ops.clone()))).unwrap();
         for op in ops {
             if let Op::CreateTable { name } = op {
                 let tree = block_on(copy.table(hardship.mode, &name)).unwrap();

@@ -6,6 +6,7 @@ use super::core::Core;
 use super::wait::{Mode, attempt};
 use crate::error::{Error, Result};
 use crate::format::PageId;
+use crate::format::catalog::is_name;
 use crate::format::node::{Cell, Node, OverflowRef, PackedRef};
 use crate::pages::{CommitLog, Pages, Store};
 use crate::tree::{Found, Tree, packed};
@@ -58,7 +59,10 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut met = HashSet::new();
         let mut tables = Vec::new();
         self.verify_tree(mode, &snapshot, "the catalog", CATALOG, &mut met, &mut found, |name, value| {
-            tables.push((String::from_utf8_lossy(&name).into_owned(), table_of(&name, &value)));
+            // What is being freed is no tree of a whole table any more.
+            if is_name(&name) {
+                tables.push((String::from_utf8_lossy(&name).into_owned(), table_of(&name, &value)));
+            }
         })
         .await?;
         for (name, tree) in tables {

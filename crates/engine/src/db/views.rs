@@ -11,6 +11,7 @@ use super::transaction;
 use super::{Db, Mode, Table};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
+use crate::format::catalog::is_name;
 use crate::pager::{self, Pager};
 use crate::pages::{Durability, Snapshot as _};
 use crate::tree::{Direction, Found, KeyRange, Tree};
@@ -81,7 +82,9 @@ impl Snapshot {
         let mut range = self.scan(CATALOG, KeyRange { start: Vec::new(), end: None });
         let mut names = Vec::new();
         while let Some((name, _)) = range.next_in(mode).await? {
-            names.push(String::from_utf8_lossy(&name).into_owned());
+            if is_name(&name) {
+                names.push(String::from_utf8_lossy(&name).into_owned());
+            }
         }
         Ok(names)
     }

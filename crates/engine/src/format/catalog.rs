@@ -1,8 +1,28 @@
 //! An entry of the catalog, the table of tables: the key is the table's name, the value its id (8 bytes) and root (6 bytes).
+//!
+//! A table that was dropped, and whose pages are to be freed, has such an entry under the byte 0xFF, which begins no text, and its id.
 
 use super::node::{decode_child, encode_child};
 use super::{PageId, TableId};
 use crate::error::{Error, ErrorKind, Result};
+
+/// Begins keys that are no names.
+const TO_BE_FREED: u8 = 0xFF;
+
+/// Under which key a dropped table waits to be freed.
+pub(crate) fn to_be_freed(table: TableId) -> Vec<u8> {
+    [&[TO_BE_FREED][..], &table.0.to_be_bytes()].concat()
+}
+
+/// Where all such keys begin. No name comes after them.
+pub(crate) fn first_to_be_freed() -> Vec<u8> {
+    vec![TO_BE_FREED]
+}
+
+/// Whether a key is the name of a table.
+pub(crate) fn is_name(key: &[u8]) -> bool {
+    key.first() != Some(&TO_BE_FREED)
+}
 
 /// The value for a table.
 pub(crate) fn encode_table(table: TableId, root: PageId) -> Vec<u8> {

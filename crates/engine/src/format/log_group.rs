@@ -121,31 +121,39 @@ pub(crate) fn decode_group(file_id: u64, segment_bytes: u64, block: &[u8]) -> Op
     (placed_checksum(file_id, header.position, content) == header.checksum).then_some(header)
 }
 
-/// The pieces of a group that [`decode_group`] accepted.
+/// What a group that [`decode_group`] accepted contains, as it lies in `block`: its pieces, one after another.
+///
+/// # Errors
+/// `Corrupt` when `block` is shorter than the group.
+pub(crate) fn payload_of<'a>(header: &GroupHeader, block: &'a [u8]) -> Result<&'a [u8]> {
+    let end = GROUP_HEADER_BYTES + header.payload_bytes as usize;
+    block.get(GROUP_HEADER_BYTES..end).ok_or_else(|| pieces_do_not_fit(header))
+}
+
+/// Takes the next piece off the front of what is left of a group's payload; `None` at its end.
 ///
 /// # Errors
 /// `Corrupt` when pieces do not fill the group exactly, although its checksum is right.
-pub(crate) fn pieces_of<'a>(header: &GroupHeader, block: &'a [u8]) -> Result<Vec<(PieceHeader, &'a [u8])>> {
-    let broken = || {
-        let what = format!("log group {} at {}: pieces do not fit", header.sequence, header.position);
-        Error::new(ErrorKind::Corrupt, what)
-    };
-    let end = GROUP_HEADER_BYTES + header.payload_bytes as usize;
-    let mut rest = block.get(GROUP_HEADER_BYTES..end).ok_or_else(broken)?;
-    let mut pieces = Vec::new();
-    while !rest.is_empty() {
-        let (head, tail) = rest.split_at_checked(PIECE_HEADER_BYTES).ok_or_else(broken)?;
-        let mut from = Reader { bytes: head, at: 0 };
-        let (commit, len_bytes, flags) = (CommitSeq(from.u64()), from.u32(), from.u32());
-        let (content, next) = tail.split_at_checked(len_bytes as usize).ok_or_else(broken)?;
-        if flags > (PIECE_FIRST | PIECE_LAST) {
-            return Err(broken());
-        }
-        let (first, last) = (flags & PIECE_FIRST != 0, flags & PIECE_LAST != 0);
-        pieces.push((PieceHeader { commit, len_bytes, first, last }, content));
-        rest = next;
+pub(crate) fn take_piece<'a>(header: &GroupHeader, rest: &mut &'a [u8]) -> Result<Option<(PieceHeader, &'a [u8])>> {
+    if rest.is_empty() {
+        return Ok(None);
     }
-    Ok(pieces)
+    let broken = || pieces_do_not_fit(header);
+    let (head, tail) = rest.split_at_checked(PIECE_HEADER_BYTES).ok_or_else(broken)?;
+    let mut from = Reader { bytes: head, at: 0 };
+    let (commit, len_bytes, flags) = (CommitSeq(from.u64()), from.u32(), from.u32());
+    let (content, next) = tail.split_at_checked(len_bytes as usize).ok_or_else(broken)?;
+    if flags > (PIECE_FIRST | PIECE_LAST) {
+        return Err(broken());
+    }
+    let (first, last) = (flags & PIECE_FIRST != 0, flags & PIECE_LAST != 0);
+    *rest = next;
+    Ok(Some((PieceHeader { commit, len_bytes, first, last }, content)))
+}
+
+fn pieces_do_not_fit(header: &GroupHeader) -> Error {
+    let what = format!("log group {} at {}: pieces do not fit", header.sequence, header.position);
+    Error::new(ErrorKind::Corrupt, what)
 }
 
 #[cfg(test)]
@@ -183,9 +191,10 @@ mod tests {
     fn a_group_is_read_back_with_its_pieces() {
         let (header, block) = group();
         assert_eq!(decode_group(1, SEGMENT, &block), Some(header));
-        let pieces = pieces_of(&header, &block).unwrap();
-        assert_eq!(pieces.len(), 2);
-        assert_eq!((pieces[1].0.commit, pieces[1].1), (CommitSeq(6), &b"delete b"[..]));
+        let mut rest = payload_of(&header, &block).unwrap();
+        let pieces = std::iter::from_fn(|| take_piece(&header, &mut rest).unwrap());
+        let pieces: Vec<_> = pieces.map(|(head, content)| (head.commit.0, content)).collect();
+        assert_eq!(pieces, [(5, &b"put a"[..]), (6, &b"delete b"[..])]);
         assert_eq!(decode_group(2, SEGMENT, &block), None, "another file's group");
     }
 
@@ -214,7 +223,8 @@ mod tests {
                 }
             }
             if let Some(header) = peek_group(&block, SEGMENT) {
-                let _ = pieces_of(&header, &block);
+                let mut rest = payload_of(&header, &block).unwrap_or_default();
+                while let Ok(Some(_)) = take_piece(&header, &mut rest) {}
             }
             let _ = decode_group(1, SEGMENT, &block);
         }

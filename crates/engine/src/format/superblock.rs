@@ -14,8 +14,9 @@ pub(crate) const SUPERBLOCK_BYTES: usize = 4096;
 pub(crate) const SUPERBLOCK_OFFSETS: [u64; 2] = [0, 65_536];
 /// The first byte that pages may use.
 pub(crate) const PAGES_START_BYTES: u64 = 131_072;
-/// The version of the format that this code writes, and the only one it reads.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+/// The version of the format that this code writes. What it reads: 1 differs in having no dropped tables that wait to be freed.
+pub(crate) const FORMAT_VERSION: u32 = 2;
+const FORMAT_VERSIONS_READ: std::ops::RangeInclusive<u32> = 1..=FORMAT_VERSION;
 
 const MAGIC: [u8; 8] = *b"nofault\x01";
 const USED_BYTES: usize = 152;
@@ -99,9 +100,9 @@ impl Superblock {
         if algorithm == ALGORITHM_CRC64_NVME && stored != placed_checksum(file_id, slot as u64, &sector[..end]) {
             return Err(broken("checksum does not match"));
         }
-        if version != FORMAT_VERSION || algorithm != ALGORITHM_CRC64_NVME {
+        if !FORMAT_VERSIONS_READ.contains(&version) || algorithm != ALGORITHM_CRC64_NVME {
             let what = format!(
-                "format {version} with checksum {algorithm}; this version of nofault reads format {FORMAT_VERSION} with checksum {ALGORITHM_CRC64_NVME}"
+                "format {version} with checksum {algorithm}; this version of nofault reads formats up to {FORMAT_VERSION} with checksum {ALGORITHM_CRC64_NVME}"
             );
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
@@ -238,7 +239,7 @@ pub(crate) mod tests {
         sector[..5].copy_from_slice(b"PK\x03\x04!");
         assert!(Superblock::decode(0, &sector).unwrap_err().to_string().contains("not a nofault database"));
         example().encode(0, &mut sector);
-        sector[8] = 2;
+        sector[8] = FORMAT_VERSION as u8 + 1;
         let end = SUPERBLOCK_BYTES - 8;
         let sum = placed_checksum(example().file_id, 0, &sector[..end]);
         sector[end..].copy_from_slice(&sum.to_le_bytes());

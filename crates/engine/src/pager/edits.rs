@@ -1,9 +1,10 @@
 //! Private copies of pages, and their publication.
 
-use std::collections::{BTreeMap, btree_map};
+use std::collections::hash_map;
 use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
+use rustc_hash::FxHashMap;
 
 use super::Core;
 use super::frames::{FrameFacts, OwnedFrame};
@@ -17,8 +18,7 @@ use crate::pages::{self, Attempt, Missing, Pages, Wait};
 /// The private copies of one commit. Dropping it undoes everything.
 pub(crate) struct Edits<'a> {
     core: &'a Arc<Core>,
-    /// In order, so that a history repeats exactly and neighbours are published as neighbours.
-    copies: BTreeMap<PageId, Copy>,
+    copies: FxHashMap<PageId, Copy>,
     /// Freed pages, with the commit of the version that was seen, where one was.
     freed: Vec<(PageId, Option<CommitSeq>)>,
     reserved: Vec<OwnedFrame>,
@@ -35,7 +35,14 @@ struct Copy {
 impl<'a> Edits<'a> {
     pub(super) fn new(core: &'a Arc<Core>) -> Self {
         let guard = core.epochs.pin();
-        Self { core, copies: BTreeMap::new(), freed: Vec::new(), reserved: Vec::new(), guard }
+        Self { core, copies: FxHashMap::default(), freed: Vec::new(), reserved: Vec::new(), guard }
+    }
+
+    /// In order, so that a history repeats exactly and neighbours are published as neighbours.
+    fn take_copies(&mut self) -> Vec<(PageId, Copy)> {
+        let mut copies: Vec<_> = std::mem::take(&mut self.copies).into_iter().collect();
+        copies.sort_unstable_by_key(|(page, _)| *page);
+        copies
     }
 
     /// Publishes everything as part of commit `seq`.
@@ -43,7 +50,7 @@ impl<'a> Edits<'a> {
         let core = self.core;
         let mut superseded = Vec::new();
         let mut changed: Vec<PageId> = Vec::with_capacity(self.copies.len() + self.freed.len());
-        for (page, mut copy) in std::mem::take(&mut self.copies) {
+        for (page, mut copy) in self.take_copies() {
             seal_page(core.file_id, page, seq, &mut copy.frame.buffer);
             let facts = FrameFacts { page, commit: seq, disk: None, near: copy.near, pins: 0, hot: true };
             let frame = core.frames.publish(copy.frame, facts);
@@ -114,8 +121,8 @@ impl pages::Edits for Edits<'_> {
         let held = self.copies.len();
         let copy = match self.copies.entry(id) {
             // Looked up once: a bulk load comes here for each value of a page.
-            btree_map::Entry::Occupied(copy) => copy.into_mut(),
-            btree_map::Entry::Vacant(place) => {
+            hash_map::Entry::Occupied(copy) => copy.into_mut(),
+            hash_map::Entry::Vacant(place) => {
                 let (index, bytes) = newest(self.core, &self.guard, id)?;
                 let mut frame = take_frame(self.core, &mut self.reserved, held)?;
                 frame.buffer.copy_from_slice(bytes);
@@ -159,7 +166,7 @@ impl Drop for Edits<'_> {
     fn drop(&mut self) {
         let mut frames = std::mem::take(&mut self.reserved);
         let mut ids = Vec::new();
-        for (id, copy) in std::mem::take(&mut self.copies) {
+        for (id, copy) in self.take_copies() {
             if copy.base.is_none() {
                 ids.push(id);
             }

@@ -259,6 +259,12 @@ impl Frames {
         self.dirty.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// A clean frame's page lies elsewhere now. Under the lock of its page's shard.
+    pub(crate) fn set_moved(&self, index: u32, at: Location) {
+        debug_assert!(self.frame(index).disk().is_some(), "a dirty page was moved");
+        self.frame(index).set_disk(at);
+    }
+
     /// Gives private copies back.
     pub(crate) fn give_back_private(&self, frames: Vec<OwnedFrame>) {
         self.private.fetch_sub(frames.len(), Ordering::Relaxed);

@@ -12,6 +12,7 @@ pub(super) struct Counts {
     pub(super) joined: AtomicU64,
     pub(super) evicted: AtomicU64,
     pub(super) written: AtomicU64,
+    pub(super) moved: AtomicU64,
     pub(super) checksum_retries: AtomicU64,
     pub(super) full_waits: AtomicU64,
     pub(super) hits: Hits,
@@ -92,6 +93,8 @@ pub struct PoolStats {
     pub pages_dirty: u64,
     /// Pages written to disk, by eviction and checkpoints.
     pub pages_written: u64,
+    /// Pages that compaction put beside their neighbours.
+    pub pages_moved: u64,
     /// Reads repeated because of a checksum.
     pub checksum_retries: u64,
     /// Requests that had to wait for frames.
@@ -134,6 +137,7 @@ impl Pager {
             evicted: get(&core.counts.evicted),
             pages_dirty: core.frames.dirty_count() as u64,
             pages_written: get(&core.counts.written),
+            pages_moved: get(&core.counts.moved),
             checksum_retries: get(&core.counts.checksum_retries),
             full_waits: get(&core.counts.full_waits),
             reads_in_flight: core.lane.in_flight() as u64,

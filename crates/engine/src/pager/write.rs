@@ -221,7 +221,23 @@ impl Core {
         }
     }
 
-    fn release_all(&self, blocks: impl Iterator<Item = BlockId>) {
+    /// Writes pieces of one or more pages, each to blocks from the one named with it on, which are the caller's.
+    ///
+    /// # Errors
+    /// The first failure: then the blocks may hold anything.
+    pub(super) fn write_blocks(&self, action: &str, pieces: impl Iterator<Item = (BlockId, IoBuf)>) -> Result<()> {
+        let page_bytes = self.frames.page_bytes() as u64;
+        let ops: Vec<_> = pieces.map(|(first, bytes)| (first.0 * page_bytes, OpKind::write(bytes, false))).collect();
+        let end = ops.iter().map(|(offset, kind)| offset + kind.len_bytes() as u64).max().unwrap_or(0);
+        let mut lane = self.writer();
+        lane.grow_to(end)?;
+        let results = lane.run(ops)?;
+        drop(lane);
+        let failed = results.into_iter().find_map(std::result::Result::err);
+        failed.map_or(Ok(()), |error| Err(Error::from_io(action, error)))
+    }
+
+    pub(super) fn release_all(&self, blocks: impl Iterator<Item = BlockId>) {
         let mut books = self.books();
         blocks.for_each(|block| books.space.release(block));
     }
@@ -235,7 +251,6 @@ impl Core {
     /// # Errors
     /// The first failure; then no node counts as written.
     pub(crate) fn write_nodes(&self, nodes: Vec<NodeToWrite>) -> Result<Vec<BlockId>> {
-        let page_bytes = self.frames.page_bytes() as u64;
         let mut blocks = Vec::with_capacity(nodes.len());
         {
             let mut books = self.books();
@@ -254,23 +269,10 @@ impl Core {
                 }
             }
         }
-        let mut lane = self.writer();
-        let end = blocks.iter().map(|block| block.0 + 1).max().unwrap_or(0);
-        let ops =
-            blocks.iter().zip(nodes).map(|(block, node)| (block.0 * page_bytes, OpKind::write(node.buffer, false)));
-        let ops = ops.collect();
-        let results = lane.grow_to(end * page_bytes).and_then(|()| lane.run(ops));
-        drop(lane);
-        let failed = match results {
-            Ok(results) => results
-                .into_iter()
-                .find_map(|result| result.err())
-                .map(|error| Error::from_io("write nodes of the page table", error)),
-            Err(error) => Some(error),
-        };
-        match failed {
-            None => Ok(blocks),
-            Some(error) => {
+        let buffers = nodes.into_iter().map(|node| node.buffer);
+        match self.write_blocks("write nodes of the page table", blocks.iter().copied().zip(buffers)) {
+            Ok(()) => Ok(blocks),
+            Err(error) => {
                 self.release_all(blocks.into_iter());
                 Err(error)
             }

@@ -58,6 +58,69 @@ impl Pages {
         }
     }
 
+    /// Puts all pages together in the order of keys, as `pager::moves` does: a checkpoint after every sixteenth that moved, the file
+    /// no longer than nine eighths of what is in use and a few groups. Answers how many moved, how many did so to make room, and how many found none.
+    fn compact(&mut self) -> (usize, usize, usize) {
+        let (mut moved, mut stayed, mut aside) = (0, 0, 0);
+        let (mut after, mut left_behind, mut tidy) = (None, Vec::new(), FxHashSet::default());
+        let mut may_empty = true;
+        for start in (0..self.place.len()).step_by(ROW_BLOCKS_MAX as usize) {
+            let window = start..(start + ROW_BLOCKS_MAX as usize).min(self.place.len());
+            let mut blocks: Vec<u64> = self.place[window.clone()].iter().map(|block| block.0).collect();
+            blocks.sort_unstable();
+            let pieces = blocks.windows(2).filter(|pair| pair[1] != pair[0] + 1).count() + 1;
+            if pieces <= window.len().div_ceil(16) {
+                tidy.extend(blocks.iter().map(|block| group_of(BlockId(*block))));
+                continue;
+            }
+            let mut pages = window;
+            while !pages.is_empty() {
+                let live = self.space.used_blocks() - self.space.deferred_blocks() - left_behind.len() as u64;
+                let (want, end_max) = (pages.len() as u64, live + live / 8 + 16 * GROUP_BLOCKS);
+                let Ok(row) = self.space.allocate_row(want, want.min(16), after, end_max) else {
+                    if !left_behind.is_empty() {
+                        self.checkpoint(&mut left_behind);
+                        continue;
+                    }
+                    let mut groups = self.space.groups_to_empty(256, &tidy);
+                    may_empty &= !groups.is_empty();
+                    if !may_empty {
+                        stayed += pages.len();
+                        break;
+                    }
+                    for place in &mut self.place {
+                        if !groups.concerns(*place) {
+                            continue;
+                        }
+                        let Some(block) = self.space.allocate_into(&mut groups) else { break };
+                        left_behind.push(std::mem::replace(place, block));
+                        aside += 1;
+                    }
+                    self.checkpoint(&mut left_behind);
+                    continue;
+                };
+                tidy.insert(group_of(BlockId(row.start)));
+                after = Some(BlockId(row.end - 1));
+                for block in row {
+                    let page = pages.next().unwrap();
+                    left_behind.push(std::mem::replace(&mut self.place[page], BlockId(block)));
+                    moved += 1;
+                }
+            }
+            if left_behind.len() > (self.place.len() / 16).max(4096) {
+                self.checkpoint(&mut left_behind);
+            }
+        }
+        self.checkpoint(&mut left_behind);
+        (moved, aside, stayed)
+    }
+
+    fn checkpoint(&mut self, left_behind: &mut Vec<BlockId>) {
+        left_behind.drain(..).for_each(|block| self.space.release(block));
+        self.space.checkpoint_begins();
+        self.space.checkpoint_durable();
+    }
+
     fn scan(&self) -> Scan {
         let breaks = self.place.windows(2).filter(|pair| pair[1].0 != pair[0].0 + 1).count();
         let (mut reads, mut blocks_read) = (0_u64, 0_u64);
@@ -97,6 +160,53 @@ fn after_rewriting_a_tenth_a_scan_still_reads_large_pieces() {
     pages.rewrite(2000, 500, &mut fastrand::Rng::with_seed(1));
     let scan = pages.scan();
     assert!(scan.read_kib > 64.0 && scan.amplification < 1.5, "{scan:?}");
+}
+
+#[test]
+fn compaction_gives_a_scan_its_large_pieces_back_and_the_file_hardly_grows() {
+    let mut pages = Pages::loaded(60_000);
+    pages.rewrite(180_000, 1200, &mut fastrand::Rng::with_seed(1));
+    let before = pages.scan();
+    assert!(before.run_pages < 1.5, "{before:?}");
+    let found = pages.compact();
+    let after = pages.scan();
+    assert!(after.run_pages > 16.0 && after.amplification < 1.1, "{after:?}; {found:?}");
+    assert!(pages.space.end_block() <= 60_000 * 9 / 8 + 17 * GROUP_BLOCKS, "{}", pages.space.end_block());
+}
+
+#[test]
+fn where_there_is_no_order_at_all_groups_are_emptied_to_make_room() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut pages = Pages::loaded(60_000);
+    random.shuffle(&mut pages.place);
+    let (moved, aside, stayed) = pages.compact();
+    let after = pages.scan();
+    assert!(after.run_pages > 100.0 && stayed == 0, "{after:?}; {stayed} stayed");
+    assert!(moved == 60_000 && aside > 0 && aside < 120_000, "{moved} moved, {aside} aside");
+    assert!(pages.space.end_block() <= 60_000 * 9 / 8 + 17 * GROUP_BLOCKS, "{}", pages.space.end_block());
+}
+
+#[test]
+#[ignore = "prints figures: what compaction gives back, and where there is no order left at all"]
+fn figures_of_compaction() {
+    for (what, count, rewritten) in
+        [("near", 1_000_000, 0.1), ("near", 1_000_000, 3.0), ("anywhere", 200_000, 0.0), ("anywhere", 1_000_000, 0.0)]
+    {
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut pages = Pages::loaded(count);
+        pages.rewrite((count as f64 * rewritten) as usize, count / 50, &mut random);
+        if what == "anywhere" {
+            random.shuffle(&mut pages.place);
+        }
+        for round in 0..4 {
+            let Scan { run_pages, reads_per_1000, amplification, read_kib } = pages.scan();
+            let end = pages.space.end_block() as f64 / count as f64;
+            println!(
+                "{what:8} {count:8} {rewritten:4.1} round {round} | {run_pages:6.1} in a row, {reads_per_1000:6.1} reads/1000, {amplification:5.2}, {read_kib:6.1} KiB | file {end:5.3}"
+            );
+            println!("{:?}", pages.compact());
+        }
+    }
 }
 
 #[test]

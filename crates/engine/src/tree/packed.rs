@@ -73,7 +73,8 @@ pub(crate) fn live(page: PageId, body: &[u8]) -> Result<u16, Error> {
     }
 }
 
-fn set_live(body: &mut [u8], live: u16) {
+/// Says how many values of the page are referred to.
+pub(crate) fn set_live(body: &mut [u8], live: u16) {
     body[2..4].copy_from_slice(&live.to_le_bytes());
 }
 

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::build::Builder;
 use super::overflow::{Reader, Writer};
+use super::write::Replaced;
 use super::*;
 use crate::error::{ErrorKind, Result};
 use crate::format::node::{inline_value_bytes_max, key_bytes_max};
@@ -166,11 +167,11 @@ fn follows_the_model_from(
         match step {
             Step::Put(key, value) => {
                 let old = commit(&store, &mut seq, |edits| tree.put(edits, &key, Cell::Inline(&value))).unwrap();
-                assert_eq!(old, model.insert(key, value).map(Found::Inline));
+                assert_eq!(old, model.insert(key, value).map(|_| Replaced::Short));
             }
             Step::Delete(key) => {
                 let old = commit(&store, &mut seq, |edits| tree.delete(edits, &key)).unwrap();
-                assert_eq!(old, model.remove(&key).map(Found::Inline));
+                assert_eq!(old, model.remove(&key).map(|_| Replaced::Short));
                 assert_eq!(drive(&store, || tree.get(&store.latest(), &key)).unwrap(), None);
             }
             Step::Scan(range, reverse) => {

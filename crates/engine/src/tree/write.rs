@@ -10,12 +10,32 @@ use std::ops::Range;
 
 use super::Tree;
 use crate::error::{Error, ErrorKind};
-use crate::format::node::{Cell, LEVEL_MAX, Node, PackedRef, decode_child, inline_value_bytes_max, key_bytes_max};
+use crate::format::node::{
+    Cell, LEVEL_MAX, Node, OverflowRef, PackedRef, decode_child, inline_value_bytes_max, key_bytes_max,
+};
 use crate::format::node_mut::{self as edit, Cells, NodeSpec, child_payload, separator};
 use crate::format::{HEADER_BYTES, PageId};
 use crate::pages::{Attempt, Edits};
 
-use super::{Found, packed, with_value};
+use super::packed;
+
+/// What a change replaced. A short value is not copied out: nobody wants it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Replaced {
+    /// A value in its leaf or in a page of values.
+    Short,
+    /// A value in pages of its own, which are the caller's to free.
+    Long(OverflowRef),
+}
+
+impl From<Cell<'_>> for Replaced {
+    fn from(cell: Cell<'_>) -> Self {
+        match cell {
+            Cell::Inline(_) | Cell::Packed(_) => Self::Short,
+            Cell::Overflow(to) => Self::Long(to),
+        }
+    }
+}
 
 /// An inner node on the way down, and which of its children was taken.
 #[derive(Debug, Clone, Copy)]
@@ -32,8 +52,8 @@ impl Tree {
         Ok(Self { root, table })
     }
 
-    /// Sets the value of `key`. Answers what it replaced; pages of a long value are the caller's to free.
-    pub(crate) fn put<E: Edits>(&self, edits: &mut E, key: &[u8], value: Cell<'_>) -> Attempt<Option<Found>> {
+    /// Sets the value of `key`. Answers what it replaced.
+    pub(crate) fn put<E: Edits>(&self, edits: &mut E, key: &[u8], value: Cell<'_>) -> Attempt<Option<Replaced>> {
         check_size(edits.page_bytes(), key, value)?;
         let (mut path, leaf, at) = self.find_leaf(edits, key)?;
         let mut payload = Vec::with_capacity(value.encoded_len());
@@ -41,8 +61,8 @@ impl Tree {
         let (index, old) = match at {
             Err(index) => (index, None),
             Ok(index) => {
-                let (held, old) = self.old(edits, leaf, index)?;
-                if let Some(at) = held {
+                let (packed, old) = old(edits, leaf, index)?;
+                if let Some(at) = packed {
                     if let Cell::Inline(value) = value
                         && value.len() == usize::from(at.len_bytes)
                     {
@@ -67,25 +87,17 @@ impl Tree {
         Ok(old)
     }
 
-    /// Removes `key`. Answers what its value was; pages of a long value are the caller's to free.
-    pub(crate) fn delete<E: Edits>(&self, edits: &mut E, key: &[u8]) -> Attempt<Option<Found>> {
+    /// Removes `key`. Answers what its value was.
+    pub(crate) fn delete<E: Edits>(&self, edits: &mut E, key: &[u8]) -> Attempt<Option<Replaced>> {
         let (mut path, leaf, at) = self.find_leaf(edits, key)?;
         let Ok(index) = at else { return Ok(None) };
-        let (held, old) = self.old(edits, leaf, index)?;
-        if let Some(at) = held {
+        let (packed, old) = old(edits, leaf, index)?;
+        if let Some(at) = packed {
             packed::release(edits, at)?;
         }
         edit::remove(leaf, edits.edit(leaf)?, index)?;
         self.merge_up(edits, &mut path, leaf)?;
         Ok(Some(old))
-    }
-
-    /// What a cell holds, and where if that is a page of values.
-    fn old<E: Edits>(&self, edits: &E, leaf: PageId, index: usize) -> Attempt<(Option<PackedRef>, Found)> {
-        let page = edits.page(leaf)?;
-        let cell = Node::open(leaf, &page)?.cell(index)?;
-        let at = if let Cell::Packed(at) = cell { Some(at) } else { None };
-        Ok((at, with_value(edits, cell, |held| Found::from(held))?))
     }
 
     fn find_leaf<E: Edits>(
@@ -246,6 +258,14 @@ impl Tree {
             edits.free(child);
         }
     }
+}
+
+/// What a cell is that goes, and where if that is in a page of values.
+fn old<E: Edits>(edits: &E, leaf: PageId, index: usize) -> Attempt<(Option<PackedRef>, Replaced)> {
+    let page = edits.page(leaf)?;
+    let cell = Node::open(leaf, &page)?.cell(index)?;
+    let at = if let Cell::Packed(at) = cell { Some(at) } else { None };
+    Ok((at, cell.into()))
 }
 
 /// Refuses keys that are too long for the page size.

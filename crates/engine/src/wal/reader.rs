@@ -5,7 +5,8 @@
 //! been lost in any order, so a broken group followed by whole ones can be an honest end: nobody was told of any of them.
 //! But when some later group says that the missing one *was durable*, then acknowledged commits are damaged: an error.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
+use std::ops::Range;
 
 use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::completion::{Op, OpKind};
@@ -13,7 +14,10 @@ use nofault_io::disk::{Disk, Queue, QueueOptions};
 
 use super::{Anchor, LogOptions, Mark};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{CommitSeq, GroupHeader, LOG_BLOCK_BYTES, decode_group, peek_group, pieces_of};
+use crate::format::{
+    CommitSeq, GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, PieceHeader, decode_group, payload_of, peek_group,
+    take_piece,
+};
 
 /// What was found, for going on with the log.
 #[derive(Debug)]
@@ -47,10 +51,17 @@ pub(crate) fn read_log(disk: &dyn Disk, options: &LogOptions, anchor: Anchor, af
     let mut chain = Chain::open(disk, options, anchor)?;
     // What a process that died left in the device's cache must not be lost later, once it has been seen.
     chain.reader.run(OpKind::Sync, 0)?;
-    let mut records = Records::new(after, false);
+    let mut records = Records::new(after);
     let mut marks = Vec::new();
     while let Some((header, at)) = chain.next()? {
-        let starts = records.take(&header, &chain.reader.segment[at..], &mut |_, _| {})?;
+        let mut starts = None;
+        let mut rest = payload_of(&header, &chain.reader.segment[at..])?;
+        while let Some((head, _)) = take_piece(&header, &mut rest)? {
+            if head.first {
+                starts = Some(head.commit);
+            }
+            records.take(&header, head)?;
+        }
         marks.push(Mark { anchor: chain.last, starts });
     }
     if chain.at_anchor {
@@ -72,12 +83,12 @@ pub(crate) fn read_log(disk: &dyn Disk, options: &LogOptions, anchor: Anchor, af
     Ok(Recovered { slots, last, position, anchor, marks, commit: records.commit })
 }
 
-/// The complete records after a checkpoint, in order, read as they are asked for. Memory: one segment, and the records of one
-/// group.
+/// The complete records after a checkpoint, in order, read as they are asked for. Memory: one segment.
 pub(crate) struct RecordIter {
     chain: Chain,
     records: Records,
-    ready: VecDeque<(CommitSeq, Vec<u8>)>,
+    /// The group that is being read, and where in the loaded segment the rest of its pieces lies.
+    group: Option<(GroupHeader, Range<usize>)>,
     /// The last complete commit, as `read_log` found it.
     until: CommitSeq,
     over: bool,
@@ -96,18 +107,57 @@ impl RecordIter {
         until: CommitSeq,
     ) -> Result<Self> {
         let chain = Chain::open(disk, options, anchor)?;
-        Ok(Self { chain, records: Records::new(after, true), ready: VecDeque::new(), until, over: after == until })
+        Ok(Self { chain, records: Records::new(after), group: None, until, over: after == until })
     }
 
-    fn read_more(&mut self) -> Result<()> {
+    /// Appends the next record to `into`, and answers whose it is; `None` after the last. Nothing is appended with an error, which
+    /// ends it.
+    ///
+    /// # Errors
+    /// What the disk says, or that the log is another one than before.
+    pub(crate) fn next_into(&mut self, into: &mut Vec<u8>) -> Result<Option<CommitSeq>> {
+        if self.over {
+            return Ok(None);
+        }
+        let start = into.len();
+        let commit = self.build(start, into).inspect_err(|_| {
+            into.truncate(start);
+        });
+        // What follows the last complete record may be overwritten from now on.
+        self.over = !matches!(commit, Ok(commit) if commit < self.until);
+        commit.map(Some)
+    }
+
+    /// Builds the next record behind the first `start` bytes of `into`.
+    fn build(&mut self, start: usize, into: &mut Vec<u8>) -> Result<CommitSeq> {
+        loop {
+            let (header, left) = match self.group.take() {
+                Some(group) => group,
+                None => self.next_group()?,
+            };
+            let mut rest = &self.chain.reader.segment[left.clone()];
+            while let Some((head, content)) = take_piece(&header, &mut rest)? {
+                match self.records.take(&header, head)? {
+                    Part::Unwanted => continue,
+                    Part::First => into.truncate(start),
+                    Part::Further => {}
+                }
+                into.extend_from_slice(content);
+                if head.last {
+                    self.group = Some((header, left.end - rest.len()..left.end));
+                    return Ok(head.commit);
+                }
+            }
+        }
+    }
+
+    fn next_group(&mut self) -> Result<(GroupHeader, Range<usize>)> {
         let Some((header, at)) = self.chain.next()? else {
             let what = format!("the log ended at {} the second time it was read", self.chain.position);
             return Err(Error::new(ErrorKind::Io, what));
         };
-        let ready = &mut self.ready;
-        let mut take = |commit, record| ready.push_back((commit, record));
-        self.records.take(&header, &self.chain.reader.segment[at..], &mut take)?;
-        Ok(())
+        let start = at + GROUP_HEADER_BYTES;
+        Ok((header, start..start + payload_of(&header, &self.chain.reader.segment[at..])?.len()))
     }
 }
 
@@ -115,16 +165,8 @@ impl Iterator for RecordIter {
     type Item = Result<(CommitSeq, Vec<u8>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.ready.is_empty() && !self.over {
-            if let Err(error) = self.read_more() {
-                self.over = true;
-                return Some(Err(error));
-            }
-        }
-        let record = self.ready.pop_front()?;
-        // What follows the last complete record may be overwritten from now on.
-        self.over |= record.0 >= self.until;
-        Some(Ok(record))
+        let mut record = Vec::new();
+        self.next_into(&mut record).transpose().map(|commit| commit.map(|commit| (commit, record)))
     }
 }
 
@@ -202,55 +244,46 @@ impl Chain {
     }
 }
 
-/// Puts parts together to records.
+/// Knows which pieces make up records.
 struct Records {
     after: CommitSeq,
-    /// Whether contents matter, not only which records are complete.
-    keep: bool,
     building: Option<CommitSeq>,
-    record: Vec<u8>,
+    /// The last commit whose record is complete.
     commit: CommitSeq,
 }
 
+/// What a piece is to the record that is being put together.
+enum Part {
+    /// Of a record before the checkpoint, whose beginning may lie before the anchor.
+    Unwanted,
+    /// Its first piece. Whatever there was of another one was given up before its end.
+    First,
+    /// The next one.
+    Further,
+}
+
 impl Records {
-    fn new(after: CommitSeq, keep: bool) -> Self {
-        Self { after, keep, building: None, record: Vec::new(), commit: after }
+    fn new(after: CommitSeq) -> Self {
+        Self { after, building: None, commit: after }
     }
 
-    /// Takes what a group contains. Answers the youngest commit whose record starts in it.
-    fn take(
-        &mut self,
-        header: &GroupHeader,
-        block: &[u8],
-        complete: &mut dyn FnMut(CommitSeq, Vec<u8>),
-    ) -> Result<Option<CommitSeq>> {
-        let mut starts = None;
-        for (head, content) in pieces_of(header, block)? {
-            if head.first {
-                starts = Some(head.commit);
-                // A record that was given up before its end is forgotten here.
-                self.building = Some(head.commit);
-                self.record.clear();
-            }
-            if head.commit <= self.after || self.building != Some(head.commit) {
-                // Part of a record before the checkpoint, whose beginning may lie before the anchor.
-                continue;
-            }
-            if self.keep {
-                self.record.extend_from_slice(content);
-            }
-            if head.last {
-                if head.commit <= self.commit {
-                    let what =
-                        format!("log group {}: commit {} comes after {}", header.sequence, head.commit, self.commit);
-                    return Err(Error::new(ErrorKind::Corrupt, what));
-                }
-                complete(head.commit, std::mem::take(&mut self.record));
-                self.commit = head.commit;
-                self.building = None;
-            }
+    /// Takes the next piece of the log.
+    fn take(&mut self, group: &GroupHeader, head: PieceHeader) -> Result<Part> {
+        if head.first {
+            self.building = Some(head.commit);
         }
-        Ok(starts)
+        if head.commit <= self.after || self.building != Some(head.commit) {
+            return Ok(Part::Unwanted);
+        }
+        if head.last {
+            if head.commit <= self.commit {
+                let what = format!("log group {}: commit {} comes after {}", group.sequence, head.commit, self.commit);
+                return Err(Error::new(ErrorKind::Corrupt, what));
+            }
+            self.commit = head.commit;
+            self.building = None;
+        }
+        Ok(if head.first { Part::First } else { Part::Further })
     }
 }
 

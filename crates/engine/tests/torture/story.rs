@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use nofault::blocking::{Db, Snapshot, Table};
+use nofault::db::Pace;
 use nofault::error::{Error, ErrorKind, Result};
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
@@ -245,6 +246,7 @@ impl Story {
             }
             35 => self.check_snapshot(),
             36 => self.drop_table(),
+            37 => self.compact(),
             _ => self.read(),
         }
     }
@@ -391,6 +393,18 @@ impl Story {
 
     fn checkpoint(&mut self) -> Result<()> {
         self.db.checkpoint()?;
+        self.book.durable();
+        Ok(())
+    }
+
+    /// Moves pages, all of those that are scattered or the first few.
+    fn compact(&mut self) -> Result<()> {
+        let mut lists = self.rng.usize(..6);
+        self.db.compact(Pace::Full, |_| {
+            lists = lists.wrapping_sub(1);
+            lists > 0
+        })?;
+        // It begins with a checkpoint.
         self.book.durable();
         Ok(())
     }

@@ -1,0 +1,288 @@
+//! Compaction: finds the pages of each table that belong together, in the order of its keys, and has those put beside each other
+//! that are not. How a page is moved, and why nobody notices, is in `pager::moves`.
+//!
+//! The leaves below one parent after the other, and the pages of values that leaves refer to, are looked up in short snapshots
+//! and given on as mere page numbers. By the time they are moved some may be freed, or another table's: a page that lies beside
+//! the wrong ones is as good as it was. So nothing is held over a move, and nothing can go wrong but the gain.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use super::wait::{Mode, attempt};
+use super::{Db, TheCore};
+use crate::error::{ErrorKind, Result};
+use crate::format::PageId;
+use crate::gate::block_on;
+use crate::pager::{self, Mover, Together};
+use crate::pages::{Pages as _, Snapshot as _, Store as _};
+use crate::tree::{Direction, Tree};
+
+#[cfg(test)]
+mod tests;
+
+/// Looks at one parent before a table is left as it is.
+const LOOKS_MAX: usize = 4;
+
+/// How much of the device's time a compaction may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Pace {
+    /// A quarter: after each megabyte it rests three times as long as that took. For databases in use.
+    #[default]
+    Gentle,
+    /// All of it: where nobody else waits.
+    Full,
+}
+
+/// What a compaction has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Compaction {
+    /// Tables walked to their end.
+    pub tables: u64,
+    /// Pages looked at: leaves, and pages of values.
+    pub pages: u64,
+    /// Pages that were moved beside their neighbours.
+    pub pages_moved: u64,
+    /// Pages that were moved out of the way before that, where too few free blocks followed each other. They need not be among
+    /// those looked at, and their own turn may come later.
+    pub pages_moved_aside: u64,
+    /// Pages that should have been moved and stayed, because no free blocks follow each other within the file's bound.
+    pub pages_without_room: u64,
+    /// Pieces of the file in which the pages lay that were looked at, by the megabyte.
+    pub pieces_before: u64,
+    /// Pieces in which they lie.
+    pub pieces_after: u64,
+}
+
+impl Compaction {
+    fn add(&mut self, of_list: Together) {
+        self.pages += of_list.pages;
+        self.pages_moved += of_list.moved;
+        self.pages_without_room += of_list.without_room;
+        self.pieces_before += of_list.pieces_before;
+        self.pieces_after += of_list.pieces_after;
+    }
+}
+
+/// Ends what somebody else does when it is dropped.
+#[derive(Debug, Default)]
+pub(super) struct Wanted(Heard);
+
+/// What that somebody looks at.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Heard(Arc<AtomicBool>);
+
+impl Wanted {
+    pub(super) fn heard(&self) -> Heard {
+        self.0.clone()
+    }
+}
+
+impl Heard {
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A compaction under way.
+struct Walk<'a> {
+    db: &'a Db,
+    mover: Mover,
+    pace: Pace,
+    found: Compaction,
+    go_on: &'a mut dyn FnMut(&Compaction) -> bool,
+    /// Moving pages out of the way has helped so far.
+    may_empty: bool,
+    /// Pages in the order of their keys that wait to be a list long enough.
+    leaves: Vec<PageId>,
+    values: Vec<PageId>,
+}
+
+impl Db {
+    /// See [`Db::compact`].
+    pub(crate) fn compact_blocking(
+        &self,
+        pace: Pace,
+        go_on: &mut dyn FnMut(&Compaction) -> bool,
+    ) -> Result<Compaction> {
+        // Pages that are new in memory get their places now, near the old ones.
+        self.owner.checkpoint()?;
+        let (mover, found) = (self.owner.mover()?, Compaction::default());
+        let (leaves, values) = (Vec::new(), Vec::new());
+        let mut walk = Walk { db: self, mover, pace, found, go_on, may_empty: true, leaves, values };
+        for name in block_on(self.snapshot().table_names_in(Mode::Blocking))? {
+            match walk.table(&name) {
+                Ok(true) => walk.found.tables += 1,
+                Ok(false) => break,
+                // Dropped meanwhile.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if walk.found.pages_moved + walk.found.pages_moved_aside > 0 {
+            self.owner.checkpoint()?;
+        }
+        Ok(walk.found)
+    }
+}
+
+impl Walk<'_> {
+    /// Walks one table. False when it was told to end.
+    fn table(&mut self, name: &str) -> Result<bool> {
+        let tree = block_on(self.core().table(Mode::Blocking, name.as_bytes()))?;
+        let mut start = Some(Vec::new());
+        while let Some(from) = start {
+            let Some((leaves, values, next)) = self.look(tree, &from)? else { break };
+            self.leaves.extend(leaves);
+            self.values.extend(values);
+            start = next;
+            if !self.move_lists(start.is_none())? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn core(&self) -> &Arc<TheCore> {
+        &self.db.core
+    }
+
+    /// The pages of the parent that the keys from `start` on begin in. `None` when the table changes so fast that no snapshot of it
+    /// lives long enough.
+    #[expect(clippy::type_complexity, reason = "two lists and where the next begin, for one caller")]
+    fn look(&self, tree: Tree, start: &[u8]) -> Result<Option<(Vec<PageId>, Vec<PageId>, Option<Vec<u8>>)>> {
+        for _ in 0..LOOKS_MAX {
+            let snapshot = self.core().store.snapshot();
+            let looked = self.attempt(|| tree.leaves(&self.core().store.view(&snapshot), start));
+            let looked = looked.and_then(|(leaves, next)| {
+                let values = self.values_of(tree, &snapshot, &leaves)?;
+                Ok((leaves, values, next))
+            });
+            match looked {
+                Ok(found) => return Ok(Some(found)),
+                Err(error) if error.kind() == ErrorKind::SnapshotTooOld => {}
+                Err(error) => return Err(self.core().tables.explain(tree, error)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The pages of values that leaves refer to. A few leaves are asked whether there are any before all of them are read.
+    fn values_of(&self, tree: Tree, snapshot: &pager::Snapshot, leaves: &[PageId]) -> Result<Vec<PageId>> {
+        let mut values = Vec::new();
+        let name = |leaf: PageId, values: &mut Vec<PageId>| {
+            self.attempt(|| {
+                let view = self.core().store.view(snapshot);
+                view.page(leaf)?;
+                tree.name_values(&view, leaf, Direction::Forward, values);
+                Ok(())
+            })
+        };
+        let last = leaves.len().saturating_sub(1);
+        for sample in [0, last / 2, last] {
+            if let Some(leaf) = leaves.get(sample) {
+                name(*leaf, &mut values)?;
+            }
+        }
+        if values.is_empty() {
+            return Ok(values);
+        }
+        values.clear();
+        self.core().prefetch(leaves, snapshot.seq());
+        for leaf in leaves {
+            name(*leaf, &mut values)?;
+        }
+        Ok(values)
+    }
+
+    fn attempt<R>(&self, look: impl FnMut() -> crate::pages::Attempt<R>) -> Result<R> {
+        block_on(attempt(&*self.core().store, &self.core().admission, Mode::Blocking, look))
+    }
+
+    /// Moves what has become a list long enough, and at the end of a table the rest. False when it was told to end.
+    fn move_lists(&mut self, all: bool) -> Result<bool> {
+        let most = self.mover.pages_at_once();
+        for values in [false, true] {
+            loop {
+                let pages = if values { &mut self.values } else { &mut self.leaves };
+                if pages.is_empty() || (pages.len() < most && !all) {
+                    break;
+                }
+                let now: Vec<PageId> = pages.drain(..most.min(pages.len())).collect();
+                if !self.put_together(&now)? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn put_together(&mut self, pages: &[PageId]) -> Result<bool> {
+        let started = Instant::now();
+        let mut of_list = self.db.owner.put_together(&mut self.mover, pages)?;
+        // First what a checkpoint makes free, then what can be freed besides.
+        for only_checkpoint in [true, false] {
+            let may_help = if only_checkpoint { self.mover.has_pending() } else { self.may_empty };
+            if of_list.without_room == 0 || !may_help {
+                continue;
+            }
+            if only_checkpoint {
+                self.checkpoint()?;
+            } else if !self.empty_out()? {
+                return Ok(false);
+            }
+            let again = self.db.owner.put_together(&mut self.mover, pages)?;
+            self.may_empty &= only_checkpoint || again.without_room == 0;
+            of_list = Together {
+                moved: of_list.moved + again.moved,
+                without_room: again.without_room,
+                pieces_after: again.pieces_after,
+                ..of_list
+            };
+        }
+        self.found.add(of_list);
+        if self.mover.wants_checkpoint() {
+            self.checkpoint()?;
+        }
+        self.rest(started, of_list.moved);
+        Ok((self.go_on)(&self.found))
+    }
+
+    /// Empties groups of blocks, so that rows find room. False when it was told to end.
+    fn empty_out(&mut self) -> Result<bool> {
+        let Some(mut room) = self.mover.room_to_make() else {
+            self.may_empty = false;
+            return Ok(true);
+        };
+        loop {
+            let started = Instant::now();
+            let Some(moved) = self.db.owner.empty_out(&mut self.mover, &mut room)? else { break };
+            self.found.pages_moved_aside += moved;
+            self.rest(started, moved);
+            if !(self.go_on)(&self.found) {
+                return Ok(false);
+            }
+        }
+        self.checkpoint()?;
+        Ok(true)
+    }
+
+    fn rest(&self, since: Instant, moved: u64) {
+        if self.pace == Pace::Gentle && moved > 0 {
+            std::thread::sleep(since.elapsed() * 3);
+        }
+    }
+
+    /// Gives up the blocks that pages have left.
+    fn checkpoint(&mut self) -> Result<()> {
+        self.db.owner.checkpoint()?;
+        self.mover.checkpoint_made();
+        Ok(())
+    }
+}

@@ -1,0 +1,291 @@
+//! That pages come to lie together, that nobody sees a difference, and that the file stays within its bound.
+
+use std::collections::BTreeMap;
+use std::task::{Context, Waker};
+
+use nofault_io::disk::Directory;
+use nofault_io::sim::{SimOptions, SimWorld};
+
+use super::*;
+use crate::db::Table;
+use crate::pages::Durability;
+use crate::settings::Settings;
+use crate::{Batch, blocking};
+
+const KEYS: u32 = 30_000;
+
+/// Small pages, so that few keys make many.
+fn settings(cache_bytes: usize) -> Settings {
+    Settings {
+        page_bytes: 512,
+        cache_bytes,
+        background_threads: false,
+        seed: Some(1),
+        log_bytes: 4 << 20,
+        ..Settings::default()
+    }
+}
+
+fn key_of(number: u32) -> Vec<u8> {
+    format!("{number:08}").into_bytes()
+}
+
+/// A database on a simulated disk, and what is in it.
+struct Scattered {
+    world: SimWorld,
+    db: blocking::Db,
+    table: blocking::Table,
+    rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    random: fastrand::Rng,
+}
+
+impl Scattered {
+    /// Loaded in the order of keys, with values of this length.
+    fn loaded(value_bytes: usize) -> Self {
+        let world = SimWorld::new(7, SimOptions::calm());
+        let directory: Arc<dyn Directory> = world.directory();
+        let db = blocking::Db::create_in(&directory, &settings(2 << 20)).unwrap();
+        let table = db.create_table("t").unwrap();
+        let count = if value_bytes > 64 { KEYS / 4 } else { KEYS };
+        let rows: BTreeMap<_, _> = (0..count).map(|number| (key_of(number), vec![0; value_bytes])).collect();
+        table.bulk_load(rows.iter().map(|(key, value)| (key.clone(), value.clone()))).unwrap();
+        Self { world, db, table, rows, random: fastrand::Rng::with_seed(3) }
+    }
+
+    /// Rewrites `count` keys at random with values of the same length, and makes a checkpoint now and then.
+    fn rewrite(&mut self, count: usize) {
+        let keys = self.rows.len() as u32;
+        for part in 0..count.div_ceil(500) {
+            let mut batch = Batch::new();
+            for _ in 0..500.min(count - part * 500) {
+                let (key, stamp) = (key_of(self.random.u32(..keys)), self.random.u8(..));
+                let value = vec![stamp; self.rows[&key].len()];
+                batch.put(&self.table, &key, &value);
+                self.rows.insert(key, value);
+            }
+            self.db.write(batch, Durability::Sync).unwrap();
+            self.db.checkpoint().unwrap();
+        }
+    }
+
+    fn compact(&self) -> Compaction {
+        self.db.compact(Pace::Full, |_| true).unwrap()
+    }
+
+    fn inner(&self) -> &Db {
+        AsRef::<Table>::as_ref(&self.table).db()
+    }
+
+    /// Pages in a row on the disk, on average, as a scan in the order of keys meets them.
+    fn pages_in_a_row(&self) -> f64 {
+        let db = self.inner();
+        let (store, tree) = (&db.core.store, block_on(db.core.table(Mode::Blocking, b"t")).unwrap());
+        let (mut leaves, mut start) = (Vec::new(), Some(Vec::new()));
+        while let Some(from) = start {
+            let look = || tree.leaves(&store.latest(), &from);
+            let found = block_on(attempt(&**store, &db.core.admission, Mode::Blocking, look)).unwrap();
+            leaves.extend(found.0);
+            start = found.1;
+        }
+        let books = store.core().books();
+        let blocks: Vec<u64> = leaves.iter().map(|leaf| books.map.get(*leaf).unwrap().block.0).collect();
+        let breaks = blocks.windows(2).filter(|pair| pair[1] != pair[0] + 1).count();
+        blocks.len() as f64 / (breaks + 1) as f64
+    }
+
+    /// Content, and everything that is known of it, is as it should be.
+    fn check(&self) {
+        let found: BTreeMap<_, _> = self.table.range::<&[u8]>(..).map(Result::unwrap).collect();
+        assert!(found == self.rows, "content has changed");
+        let problems = self.db.verify().unwrap().problems;
+        assert!(problems.is_empty(), "{problems:?}");
+    }
+
+    /// Blocks of pages and nodes, and where the file ends.
+    fn blocks(&self) -> (u64, u64) {
+        let books = self.inner().core.store.core().books();
+        (books.space.used_blocks() - books.space.deferred_blocks(), books.space.end_block())
+    }
+}
+
+#[test]
+fn pages_that_random_writes_have_scattered_lie_in_long_rows_again() {
+    let mut scattered = Scattered::loaded(20);
+    let fresh = scattered.pages_in_a_row();
+    scattered.rewrite(20_000);
+    let before = scattered.pages_in_a_row();
+    let found = scattered.compact();
+    let after = scattered.pages_in_a_row();
+    assert!(fresh > 20.0 && before < 3.0 && after > 40.0, "{fresh} pages in a row, {before}, then {after}: {found:?}");
+    assert!(found.pages_moved * 10 > found.pages * 9 && found.pages_without_room == 0, "{found:?}");
+    assert_eq!(found.tables, 1);
+    scattered.check();
+    assert_eq!(scattered.compact().pages_moved, 0, "what lies together stays");
+    // What a power cut leaves right after it.
+    let later = scattered.world.restart(5);
+    let directory: Arc<dyn Directory> = later.directory();
+    scattered.db = blocking::Db::open_in(&directory, &settings(2 << 20)).unwrap();
+    scattered.table = scattered.db.table("t").unwrap();
+    scattered.check();
+    assert!(scattered.pages_in_a_row() > 40.0, "and it is durable");
+}
+
+#[test]
+fn a_table_that_grew_at_random_is_put_in_order_as_well() {
+    let mut scattered = Scattered::loaded(20);
+    scattered.table = scattered.db.create_table("u").unwrap();
+    scattered.db.drop_table("t").unwrap();
+    let keys = scattered.rows.len() as u32;
+    scattered.rows.clear();
+    for _ in 0..80 {
+        let mut batch = Batch::new();
+        for _ in 0..500 {
+            let key = key_of(scattered.random.u32(..keys));
+            batch.put(&scattered.table, &key, [7; 20]);
+            scattered.rows.insert(key, vec![7; 20]);
+        }
+        scattered.db.write(batch, Durability::Sync).unwrap();
+    }
+    let found = scattered.compact();
+    assert!(found.pages_without_room == 0 && found.pieces_after * 20 < found.pieces_before, "{found:?}");
+    scattered.check();
+}
+
+#[test]
+fn pages_of_values_are_put_together_as_well() {
+    let mut scattered = Scattered::loaded(100);
+    scattered.rewrite(10_000);
+    let found = scattered.compact();
+    assert!(found.pages > u64::from(KEYS / 4 / 4), "the pages of values are among them: {found:?}");
+    assert!(found.pieces_after * 8 < found.pieces_before, "{found:?}");
+    scattered.check();
+}
+
+#[test]
+fn again_and_again_the_file_stays_within_its_bound_and_freed_blocks_are_used() {
+    let mut scattered = Scattered::loaded(20);
+    for round in 0..8 {
+        scattered.rewrite(5000);
+        let found = scattered.compact();
+        let (live, end) = scattered.blocks();
+        assert!(end <= live + live / 8 + 4096 + 256, "round {round}: {live} blocks in use, the file has {end}");
+        let pages = scattered.db.verify().unwrap().blocks;
+        assert!(live < pages + 600, "round {round}: {live} blocks for {pages} pages and nodes: {found:?}");
+    }
+    assert!(scattered.pages_in_a_row() > 30.0);
+    scattered.check();
+}
+
+#[test]
+fn snapshots_and_pages_that_change_meanwhile_are_left_in_peace() {
+    let mut scattered = Scattered::loaded(20);
+    scattered.rewrite(3000);
+    let (held, then) = (scattered.db.snapshot(), scattered.rows.clone());
+    scattered.rewrite(3000);
+    let kept = |scattered: &Scattered| scattered.db.readers().iter().map(|reader| reader.pinned_bytes).sum::<u64>();
+    let before = kept(&scattered);
+    let (db, table) = (scattered.db.clone(), scattered.table.clone());
+    let (mut random, mut rows) = (fastrand::Rng::with_seed(9), scattered.rows.clone());
+    // Between two moves, on the same thread: what was looked up is old by then.
+    let found = db.compact(Pace::Full, |_| {
+        let (key, value) = (key_of(random.u32(..KEYS)), vec![random.u8(..); 20]);
+        table.put(&key, &value).unwrap();
+        rows.insert(key, value);
+        true
+    });
+    scattered.rows = rows;
+    assert!(found.unwrap().pages_moved > 500);
+    assert!(kept(&scattered) < before + 512 * 100, "moving keeps no versions: {} after {before}", kept(&scattered));
+    let seen: BTreeMap<_, _> = held.range::<&[u8]>(&scattered.table, ..).unwrap().map(Result::unwrap).collect();
+    assert!(seen == then, "the snapshot has changed");
+    drop(held);
+    scattered.check();
+}
+
+#[test]
+fn whoever_asks_ends_it_and_what_was_moved_until_then_is_sound() {
+    let mut scattered = Scattered::loaded(20);
+    scattered.rewrite(20_000);
+    let mut lists = 0;
+    let found = scattered.db.compact(Pace::Full, |_| {
+        lists += 1;
+        lists < 2
+    });
+    let found = found.unwrap();
+    assert!(lists == 2 && found.tables == 0 && found.pages_moved > 0, "{found:?}");
+    scattered.check();
+    // And of the other kind: dropped before its first megabyte is over, or soon after.
+    let db = scattered.inner().clone();
+    let mut compaction = Box::pin(db.compact(Pace::Gentle, |_| true));
+    assert!(compaction.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    drop(compaction);
+    scattered.check();
+}
+
+#[test]
+fn a_damaged_page_is_named_and_moved_nowhere() {
+    let mut scattered = Scattered::loaded(20);
+    scattered.rewrite(20_000);
+    let block = {
+        let db = scattered.inner();
+        let tree = block_on(db.core.table(Mode::Blocking, b"t")).unwrap();
+        let look = || tree.leaves(&db.core.store.latest(), b"");
+        let leaves = block_on(attempt(&*db.core.store, &db.core.admission, Mode::Blocking, look)).unwrap().0;
+        db.core.store.core().books().map.get(leaves[5]).unwrap().block.0
+    };
+    scattered.world.flip_bit("data", block * 512 + 100, 3).unwrap();
+    let error = scattered.db.compact(Pace::Full, |_| true).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains(&format!("at byte {}", block * 512)), "{error}");
+    assert_eq!(scattered.db.verify().unwrap().problems.len(), 1, "nothing else is broken");
+}
+
+#[test]
+fn writers_readers_and_checkpoints_beside_it_meet_what_they_would_have() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { page_bytes: 512, cache_bytes: 2 << 20, log_bytes: 1 << 20, ..Settings::default() };
+    let db = blocking::Db::create(folder.path().join("db"), &settings).unwrap();
+    let table = db.create_table("t").unwrap();
+    table.bulk_load((0..10_000).map(|number| (key_of(number), vec![0; 30]))).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = |from: u32| {
+            let (db, table) = (&db, &table);
+            move || {
+                let mut random = fastrand::Rng::with_seed(u64::from(from));
+                let mut last = BTreeMap::new();
+                for round in 0..150 {
+                    let mut batch = Batch::new();
+                    for _ in 0..40 {
+                        // Each writer has keys of its own.
+                        let key = key_of(random.u32(..5000) * 2 + from);
+                        let value = vec![random.u8(1..); random.usize(10..40)];
+                        batch.put(table, &key, &value);
+                        last.insert(key, value);
+                    }
+                    db.write(batch, Durability::Deferred).unwrap();
+                    if round % 30 == 0 {
+                        db.checkpoint().unwrap();
+                    }
+                }
+                last
+            }
+        };
+        let writers = [scope.spawn(writer(0)), scope.spawn(writer(1))];
+        let compacting = scope.spawn(|| {
+            let mut moved = 0;
+            while !over.load(Ordering::Relaxed) {
+                moved += db.compact(Pace::Full, |_| true).unwrap().pages_moved;
+            }
+            moved
+        });
+        let last: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+        over.store(true, Ordering::Relaxed);
+        assert!(compacting.join().unwrap() > 0);
+        for (key, value) in last.iter().flatten() {
+            assert_eq!(table.get(key).unwrap().as_ref(), Some(value));
+        }
+    });
+    let problems = db.verify().unwrap().problems;
+    assert!(problems.is_empty(), "{problems:?}");
+}

@@ -1,0 +1,315 @@
+//! Puts pages together that lie scattered in the file. *Which* pages belong together is for the caller to know.
+//!
+//! A page's checksum covers its content, its id and the file, not its place: so a version can lie elsewhere without being another
+//! one, and moving it is no commit. Nothing of it stands in the log, no snapshot sees or keeps anything. The bytes are read from
+//! their block, checked, and written to a new one; then the table names that. Until a checkpoint takes the new place over, what a
+//! power cut leaves names the old block, which stays as it is for as long.
+//!
+//! Kept true by:
+//! 1. No checkpoint is under way (`Checkpointer::put_together` sees to it). So no block becomes free meanwhile, and a page that
+//!    still lies where it was read is still the same version; and no checkpoint has looked at a page's place and is yet to name it.
+//! 2. A place is replaced under the lock of the page's shard, and only the one that was read from. Whoever changed the page, or is
+//!    loading it, comes first: then the new block is given up.
+//! 3. In the same step the page is noted as changed, so that the next checkpoint takes its new place over and gives up the old.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use nofault_io::aligned::{IoBuf, PageKind};
+use nofault_io::disk::Disk;
+use rustc_hash::FxHashSet;
+
+use super::table::Entry;
+use super::{Core, Pager};
+use crate::blocks::{BLOCKS_AT_A_TIME, BlockReader};
+use crate::error::{Error, Result};
+use crate::format::{BlockId, CommitSeq, Location, PageId, check_page};
+use crate::space::{ROW_BLOCKS_MAX, ToEmpty, group_of};
+
+/// Bytes that are moved as one.
+const BYTES_AT_ONCE: usize = 1 << 20;
+/// Pages that lie in pieces of so many bytes are read as fast as if they lay in one.
+const PIECE_BYTES_ENOUGH: usize = 64 << 10;
+/// The same in pages, at the most: what it takes to gain from moving small ones.
+const PIECE_PAGES_ENOUGH: usize = 16;
+/// The file may be larger by this share of what is in use …
+const GROWTH_SHARE: u64 = 8;
+/// … and by this many blocks.
+const GROWTH_BLOCKS: u64 = 4096;
+/// Groups of blocks that are emptied at a time, to make room for rows.
+const GROUPS_EMPTIED: usize = 256;
+/// Pages that may lie in two places before a checkpoint should give the old ones up, and the share of those in use.
+const PENDING_PAGES: u64 = 4096;
+const PENDING_SHARE: u64 = 16;
+
+/// What is being done, for errors.
+const MOVE: &str = "write pages that are being moved";
+
+/// What became of pages that were to lie together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Together {
+    /// Pages looked at, but for those in memory alone or just being read.
+    pub(crate) pages: u64,
+    /// Pages moved.
+    pub(crate) moved: u64,
+    /// Pages that should have been moved and found no room.
+    pub(crate) without_room: u64,
+    /// Pieces in which they lay, sorted by block.
+    pub(crate) pieces_before: u64,
+    /// Pieces in which they lie.
+    pub(crate) pieces_after: u64,
+}
+
+/// Moves pages, one list at a time.
+pub(crate) struct Mover {
+    core: Arc<Core>,
+    reader: BlockReader,
+    /// Where the last row ended.
+    after: Option<BlockId>,
+    /// Groups of blocks in which pages lie together by now.
+    tidy: FxHashSet<u64>,
+    /// Moved since the last checkpoint: they still take their old blocks as well.
+    pending: u64,
+}
+
+/// Room that is to be made by moving pages that lie anywhere to single free blocks elsewhere.
+pub(crate) struct ToEmptyOut {
+    pages: Vec<PageId>,
+    groups: ToEmpty,
+}
+
+impl Mover {
+    /// Reads beside the pool.
+    ///
+    /// # Errors
+    /// What the disk says to opening a queue.
+    pub(crate) fn new(pager: &Pager, disk: &dyn Disk) -> Result<Self> {
+        let (core, reader) = (Arc::clone(pager.core()), BlockReader::open(disk)?);
+        Ok(Self { core, reader, after: None, tidy: FxHashSet::default(), pending: 0 })
+    }
+
+    /// Pages that are best given at a time.
+    pub(crate) fn pages_at_once(&self) -> usize {
+        (BYTES_AT_ONCE / self.core.frames.page_bytes()).clamp(1, ROW_BLOCKS_MAX as usize)
+    }
+
+    /// Whether a checkpoint should be made: many pages take two blocks.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        self.pending > PENDING_PAGES.max(self.live_blocks() / PENDING_SHARE)
+    }
+
+    /// Whether a checkpoint would make room.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.pending > 0
+    }
+
+    /// A checkpoint was made since the last list.
+    pub(crate) fn checkpoint_made(&mut self) {
+        self.pending = 0;
+    }
+
+    /// Puts pages beside each other in this order, unless they lie in few pieces anyway. Pages that are new in memory alone are left to
+    /// whoever writes them. Blocks; memory: a megabyte and a few pages. No checkpoint may be under way.
+    ///
+    /// # Errors
+    /// `Corrupt` when a page is damaged where it lies, or what the disk says. What was moved before stays moved.
+    pub(crate) fn put_together(&mut self, pages: &[PageId]) -> Result<Together> {
+        let mut met = FxHashSet::default();
+        let once = pages.iter().copied().filter(|page| met.insert(*page));
+        let mut found: Vec<(PageId, Location)> =
+            once.filter_map(|page| Some((page, self.core.place_on_disk(page)?))).collect();
+        let pieces_before = pieces(found.iter().map(|(_, at)| at.block.0));
+        let mut outcome =
+            Together { pages: found.len() as u64, pieces_before, pieces_after: pieces_before, ..Together::default() };
+        let enough = (PIECE_BYTES_ENOUGH / self.core.frames.page_bytes()).clamp(2, PIECE_PAGES_ENOUGH);
+        if found.len() < 2 || pieces_before <= found.len().div_ceil(enough) as u64 {
+            self.tidy.extend(found.iter().map(|(_, at)| group_of(at.block)));
+            return Ok(outcome);
+        }
+        let mut left = found.as_mut_slice();
+        let moved = loop {
+            if left.is_empty() {
+                break Ok(());
+            }
+            // A row is worth it where it is longer than what there was.
+            let least = left.len().min(enough) as u64;
+            let Some(row) = self.room_for(left.len() as u64, least) else {
+                outcome.without_room = left.len() as u64;
+                break Ok(());
+            };
+            let (now, rest) = left.split_at_mut((row.end - row.start) as usize);
+            match self.move_to(row, now) {
+                Ok(moved) => outcome.moved += moved,
+                Err(error) => break Err(error),
+            }
+            left = rest;
+        };
+        self.pending += outcome.moved;
+        self.core.counts.moved.fetch_add(outcome.moved, Ordering::Relaxed);
+        outcome.pieces_after = pieces(found.iter().map(|(_, at)| at.block.0));
+        moved.map(|()| outcome)
+    }
+
+    /// How room for rows can be made; `None` when it cannot. To be asked after a checkpoint. Memory: eight bytes for each page in the
+    /// groups that are to be emptied.
+    pub(crate) fn room_to_make(&self) -> Option<ToEmptyOut> {
+        let (groups, page_count) = {
+            let books = self.core.books();
+            (books.space.groups_to_empty(GROUPS_EMPTIED, &self.tidy), books.map.page_count())
+        };
+        let concerned = |page: &PageId| {
+            let word = Entry::from_word(self.core.table.load(*page));
+            let at = if let Entry::OnDisk(at) = word { Some(at) } else { self.core.place_on_disk(*page) };
+            at.is_some_and(|at| groups.concerns(at.block))
+        };
+        let pages = (0..page_count).map(PageId).filter(concerned).collect();
+        (!groups.is_empty()).then_some(ToEmptyOut { pages, groups })
+    }
+
+    /// Takes the next pages out of groups that are to be emptied. Answers how many moved; `None` when all is done. No checkpoint may be
+    /// under way; the blocks are free after the next one.
+    ///
+    /// # Errors
+    /// As [`Mover::put_together`].
+    pub(crate) fn empty_out(&mut self, room: &mut ToEmptyOut) -> Result<Option<u64>> {
+        if room.pages.is_empty() {
+            return Ok(None);
+        }
+        let now = room.pages.split_off(room.pages.len().saturating_sub(BLOCKS_AT_A_TIME));
+        let mut places = Vec::with_capacity(now.len());
+        let mut to = Vec::with_capacity(now.len());
+        for page in now {
+            let at = self.core.place_on_disk(page).filter(|at| room.groups.concerns(at.block));
+            let Some(at) = at else { continue };
+            let Some(block) = self.core.books().space.allocate_into(&mut room.groups) else { break };
+            places.push((page, at));
+            to.push(block);
+        }
+        let copied = self.read(&places).and_then(|pages| self.core.write_blocks(MOVE, to.iter().copied().zip(pages)));
+        if let Err(error) = copied {
+            self.core.release_all(to.into_iter());
+            return Err(error);
+        }
+        let moved = self.replace_places(to.into_iter(), &mut places);
+        self.pending += moved;
+        self.core.counts.moved.fetch_add(moved, Ordering::Relaxed);
+        Ok(Some(moved))
+    }
+
+    /// Blocks in use, without those that moved pages take twice.
+    fn live_blocks(&self) -> u64 {
+        let books = self.core.books();
+        books.space.used_blocks().saturating_sub(books.space.deferred_blocks() + self.pending)
+    }
+
+    fn room_for(&mut self, want: u64, least: u64) -> Option<Range<u64>> {
+        let live = self.live_blocks();
+        let end_max = live + live / GROWTH_SHARE + GROWTH_BLOCKS;
+        let want = want.min(ROW_BLOCKS_MAX);
+        let row = self.core.books().space.allocate_row(want, least, self.after, end_max).ok()?;
+        self.after = Some(BlockId(row.end - 1));
+        Some(row)
+    }
+
+    /// Moves pages to the blocks of `row`, as many as there are pages. Their places are what they are afterwards. Answers how many
+    /// have moved. With an error none has.
+    fn move_to(&mut self, row: Range<u64>, pages: &mut [(PageId, Location)]) -> Result<u64> {
+        let copied =
+            self.copy(pages).and_then(|bytes| self.core.write_blocks(MOVE, [(BlockId(row.start), bytes)].into_iter()));
+        if let Err(error) = copied {
+            self.core.release_all(row.map(BlockId));
+            return Err(error);
+        }
+        self.tidy.insert(group_of(BlockId(row.start)));
+        Ok(self.replace_places(row.map(BlockId), pages))
+    }
+
+    /// Pages lie in these blocks from now on. Answers how many; the others have changed meanwhile.
+    fn replace_places(&self, to: impl Iterator<Item = BlockId>, pages: &mut [(PageId, Location)]) -> u64 {
+        let mut moved = 0;
+        for (block, (page, at)) in to.zip(pages) {
+            let to = Location { block, tag: at.tag };
+            if self.core.replace_place(*page, *at, to) {
+                *at = to;
+                moved += 1;
+            }
+        }
+        moved
+    }
+
+    /// The pages' bytes in this order, checked, as one piece.
+    fn copy(&mut self, pages: &[(PageId, Location)]) -> Result<IoBuf> {
+        let page_bytes = self.core.frames.page_bytes();
+        let mut bytes = IoBuf::zeroed(pages.len() * page_bytes, PageKind::Small)
+            .map_err(|error| Error::from_io("take memory for moving pages", error))?;
+        let mut room = bytes.chunks_exact_mut(page_bytes);
+        for window in pages.chunks(BLOCKS_AT_A_TIME) {
+            let blocks = self.read(window)?;
+            // The room comes second: a page is only taken from it when there is one to fill it with.
+            blocks.iter().zip(&mut room).for_each(|(block, room)| room.copy_from_slice(block));
+            self.reader.recycle(blocks);
+        }
+        Ok(bytes)
+    }
+
+    /// The pages' bytes in this order, checked; `BLOCKS_AT_A_TIME` at the most.
+    fn read(&mut self, pages: &[(PageId, Location)]) -> Result<Vec<IoBuf>> {
+        let page_bytes = self.core.frames.page_bytes();
+        let offsets: Vec<u64> = pages.iter().map(|(_, at)| at.block.0 * page_bytes as u64).collect();
+        let mut blocks = self.reader.read(page_bytes, &offsets)?;
+        for (index, (page, at)) in pages.iter().enumerate() {
+            if check_page(self.core.file_id, *page, *at, &blocks[index]).is_err() {
+                // Once more, as for any read: not every wrong bit is one of the disk.
+                blocks[index] = self.reader.read(page_bytes, &offsets[index..=index])?.remove(0);
+                check_page(self.core.file_id, *page, *at, &blocks[index])?;
+            }
+        }
+        Ok(blocks)
+    }
+}
+
+impl Core {
+    /// Where the newest version of a page lies; `None` when there is no such page, it is in memory alone, or is just being read.
+    fn place_on_disk(&self, page: PageId) -> Option<Location> {
+        // Under its lock the frame that the table names stays this page's.
+        let _shard = self.shard(page);
+        match Entry::from_word(self.table.load(page)) {
+            Entry::OnDisk(at) => Some(at),
+            Entry::Resident(index) => self.frames.frame(index).disk(),
+            Entry::Loading(_) | Entry::Free => None,
+        }
+    }
+
+    /// The newest version of a page, which lay at `from`, lies at `to` from now on. False when it does not lie at `from` any more:
+    /// then `to` is given up.
+    fn replace_place(&self, page: PageId, from: Location, to: Location) -> bool {
+        let _shard = self.shard(page);
+        let moves = match Entry::from_word(self.table.load(page)) {
+            Entry::OnDisk(at) if at == from => {
+                self.table.store(page, Entry::OnDisk(to).to_word());
+                true
+            }
+            Entry::Resident(index) if self.frames.frame(index).disk() == Some(from) => {
+                self.frames.set_moved(index, to);
+                true
+            }
+            _ => false,
+        };
+        if moves {
+            // A commit that changed it since the last checkpoint says more; there is none before the first.
+            self.books().changed.entry(page).or_insert(CommitSeq(0));
+            self.release_unless_mapped(page, from);
+        } else {
+            self.books().space.release(to.block);
+        }
+        moves
+    }
+}
+
+/// Rows of blocks that follow each other, in any order.
+fn pieces(blocks: impl Iterator<Item = u64>) -> u64 {
+    let mut blocks: Vec<u64> = blocks.collect();
+    blocks.sort_unstable();
+    blocks.windows(2).filter(|pair| pair[1] != pair[0] + 1).count() as u64 + u64::from(!blocks.is_empty())
+}

@@ -1,0 +1,56 @@
+//! Which leaves a tree has, for those who look after their places rather than their content.
+
+use super::Tree;
+use crate::format::PageId;
+use crate::pages::{Attempt, Pages, Wait};
+
+impl Tree {
+    /// The last leaves, `most` of those below the last parent, in the order of their keys; and the inner nodes that lead to them from the
+    /// root on. A root that is a leaf is the only one.
+    pub(crate) fn last_leaves<P: Pages>(&self, pages: &P, most: usize) -> Attempt<(Vec<PageId>, Vec<PageId>)> {
+        let (mut id, mut level) = (self.root, None);
+        let mut path = Vec::new();
+        loop {
+            let page = pages.page(id)?;
+            let node = self.open(id, &page, level)?;
+            if node.level() == 0 {
+                return Ok((path, vec![id]));
+            }
+            path.push(id);
+            if node.level() == 1 {
+                let mut leaves = Vec::new();
+                for index in (node.count() + 1).saturating_sub(most)..=node.count() {
+                    leaves.push(node.child(index)?);
+                }
+                return Ok((path, leaves));
+            }
+            (id, level) = (node.child(node.count())?, Some(node.level() - 1));
+        }
+    }
+
+    /// The leaves below the parent that the keys from `start` on begin in, in the order of their keys, and where the keys of the next
+    /// parent begin; `None` at the end of the table. No leaf is read.
+    pub(crate) fn leaves<P: Pages>(&self, pages: &P, start: &[u8]) -> Attempt<(Vec<PageId>, Option<Vec<u8>>)> {
+        let (mut id, mut level) = (self.root, None);
+        loop {
+            let page = pages.page(id)?;
+            let node = self.open(id, &page, level)?;
+            if node.level() == 0 {
+                return Ok((vec![id], None));
+            }
+            if node.level() == 1 {
+                let mut leaves = Vec::with_capacity(node.count() + 1);
+                for index in 0..=node.count() {
+                    leaves.push(node.child(index)?);
+                }
+                let next = node.upper().map(<[u8]>::to_vec);
+                // Or a walk would go in circles.
+                if next.as_ref().is_some_and(|next| next.as_slice() <= start) {
+                    return Err(Wait::Failed(node.corrupt("its upper fence is not above the keys that led here")));
+                }
+                return Ok((leaves, next));
+            }
+            (id, level) = (node.child(node.child_index(start)?)?, Some(node.level() - 1));
+        }
+    }
+}

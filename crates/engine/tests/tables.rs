@@ -1,0 +1,148 @@
+//! Tables that come and go, while others commit and while the power fails.
+
+use std::sync::Arc;
+
+use nofault::blocking::Db;
+use nofault::settings::Settings;
+use nofault::{Batch, Durability};
+use nofault_io::disk::Directory;
+use nofault_io::folder::{Backend, Folder};
+use nofault_io::sim::{SimOptions, SimWorld};
+
+/// As little of everything as there can be, and no threads: the same steps do the same things.
+fn tiny() -> Settings {
+    Settings {
+        page_bytes: 512,
+        cache_bytes: 640 << 10,
+        log_bytes: 1 << 20,
+        background_threads: false,
+        ..Settings::default()
+    }
+}
+
+#[test]
+fn committers_never_meet_what_another_has_published_in_part() {
+    let directory: Arc<dyn Directory> = SimWorld::new(3, SimOptions::default()).directory();
+    let settings = Settings { cache_bytes: 32 << 20, log_bytes: 64 << 20, background_threads: true, ..tiny() };
+    let db = Db::create_in(&directory, &settings).unwrap();
+    // A committer looks for its pages outside of any lock, while others split the root of a small tree.
+    for round in 0..400u32 {
+        let table = db.create_table(&format!("table {round}")).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4u8 {
+                let (db, table) = (&db, &table);
+                scope.spawn(move || {
+                    for number in 0..12u8 {
+                        let mut batch = Batch::new();
+                        batch.put(table, [number, thread], [thread; 60]);
+                        let written = db.write(batch, Durability::Deferred);
+                        written.unwrap_or_else(|error| panic!("round {round}, {number}: {error}"));
+                    }
+                });
+            }
+        });
+    }
+    assert!(db.verify().unwrap().is_clean());
+}
+
+/// A table that stays, and one with short, packed and long values.
+fn with_a_table_to_drop(directory: &Arc<dyn Directory>, settings: &Settings) -> nofault::error::Result<(Db, u64)> {
+    let db = Db::create_in(directory, settings)?;
+    db.create_table("kept")?.put("k", "v")?;
+    db.checkpoint()?;
+    db.checkpoint()?;
+    let blocks = db.stats().pool.blocks_used;
+    let gone = db.create_table("gone")?;
+    let value = |number: u32| match number % 100 {
+        0 => vec![1; 3000],
+        1..50 => vec![2; 90],
+        _ => vec![3; 20],
+    };
+    gone.bulk_load((0..3000u32).map(|number| (number.to_be_bytes(), value(number))))?;
+    // Some in leaves, of some pages of values a part.
+    for number in (0..3000u32).step_by(7) {
+        gone.put(number.to_be_bytes(), vec![4; number as usize % 100])?;
+    }
+    Ok((db, blocks))
+}
+
+#[test]
+fn a_dropped_table_is_freed_in_steps_and_after_a_power_cut_at_any_of_them() {
+    let settings = Settings { seed: Some(1), ..tiny() };
+    let world = SimWorld::new(5, SimOptions::calm());
+    let directory: Arc<dyn Directory> = world.directory();
+    let (db, blocks) = with_a_table_to_drop(&directory, &settings).unwrap();
+    let (begin, before) = (world.events(), db.stats());
+    db.drop_table("gone").unwrap();
+    let steps = db.stats().visible_commit.0 - before.visible_commit.0;
+    assert!(steps > 5, "{steps} commits for {} blocks", before.pool.blocks_used);
+    let end = world.events();
+    let freed = |db: &Db, what: &str| {
+        db.checkpoint().unwrap();
+        db.checkpoint().unwrap();
+        let used = db.stats().pool.blocks_used;
+        // The page table keeps nodes for the page numbers that there were.
+        assert!(used <= blocks + 24, "{what}: {used} blocks in use after {blocks}");
+        assert!(db.verify().unwrap().is_clean(), "{what}");
+        assert_eq!(db.table("kept").unwrap().get("k").unwrap(), Some(b"v".to_vec()), "{what}");
+        assert_eq!(db.table_names().unwrap(), ["kept"], "{what}");
+        // The name is free for another.
+        db.create_table("gone").unwrap().put("a", "b").unwrap();
+    };
+    freed(&db, "without a cut");
+    let mut dropped = 0;
+    for cut in (begin..end).step_by(((end - begin) / 40).max(1) as usize) {
+        let world = SimWorld::new(5, SimOptions::calm());
+        let directory: Arc<dyn Directory> = world.directory();
+        let (db, _) = with_a_table_to_drop(&directory, &settings).unwrap();
+        world.cut_after(cut);
+        let _ = db.drop_table("gone");
+        drop(db);
+        let after = world.restart(cut);
+        let directory: Arc<dyn Directory> = after.directory();
+        let db = Db::open_in(&directory, &settings).unwrap();
+        if db.table_names().unwrap() == ["gone", "kept"] {
+            assert_eq!(db.table("gone").unwrap().range::<&[u8]>(..).map(Result::unwrap).count(), 3000);
+            assert!(db.verify().unwrap().is_clean(), "cut after {cut}");
+            db.drop_table("gone").unwrap();
+        } else {
+            dropped += 1;
+        }
+        freed(&db, &format!("cut after {cut}"));
+    }
+    assert!(dropped > 10, "only {dropped} cuts came after the drop");
+}
+
+#[test]
+fn the_background_frees_what_a_dropped_table_has_left_while_others_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { page_bytes: 512, cache_bytes: 4 << 20, log_bytes: 1 << 20, ..Settings::default() };
+    let directory: Arc<dyn Directory> = Folder::open(folder.path(), Backend::Auto).map(Arc::new).unwrap();
+    let (db, blocks) = with_a_table_to_drop(&directory, &settings).unwrap();
+    let snapshot = db.snapshot();
+    let gone = snapshot.table("gone").unwrap();
+    let kept = db.table("kept").unwrap();
+    let mut open = db.begin();
+    db.drop_table("gone").unwrap();
+    // Begun after the drop: what is freed meanwhile is nothing that it could have read.
+    drop(std::mem::replace(&mut open, db.begin()));
+    assert_eq!(open.get(&kept, "k").unwrap(), Some(b"v".to_vec()));
+    let steps = db.stats().visible_commit;
+    while db.stats().visible_commit.0 < steps.0 + 5 {
+        kept.put("other", "x").unwrap();
+    }
+    open.put(&kept, "k", "w").unwrap();
+    open.commit(Durability::Sync).unwrap();
+    assert_eq!(snapshot.range::<&[u8]>(&gone, ..).unwrap().map(Result::unwrap).count(), 3000);
+    drop((snapshot, gone));
+    let begun = std::time::Instant::now();
+    loop {
+        db.checkpoint().unwrap();
+        if db.stats().pool.blocks_used <= blocks + 24 {
+            break;
+        }
+        assert!(begun.elapsed().as_secs() < 300, "{:?} blocks are left", db.stats().pool.blocks_used);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(db.verify().unwrap().is_clean());
+}
