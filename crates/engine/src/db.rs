@@ -13,6 +13,7 @@ mod compact;
 mod completions;
 mod core;
 mod drops;
+mod many;
 mod open;
 mod replay;
 mod scan;
@@ -374,8 +375,9 @@ impl Table {
         self.db.core.get(Mode::Async, self.tree, key.as_ref()).await
     }
 
-    /// Reads many keys at one moment; answers come in the order asked. At most one wait per tree level, up to 128 reads at a
-    /// time. Dropping the future is safe: reads already started still fill the pool.
+    /// Reads many keys at one moment; answers come in the order asked. What is missing is read side by side, up to
+    /// [`crate::settings::Settings::reads_in_flight_max`] pages at a time, while further keys are looked up. Dropping the future
+    /// is safe: reads already started still fill the pool.
     ///
     /// # Errors
     /// As [`Table::get`].

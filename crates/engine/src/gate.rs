@@ -54,6 +54,12 @@ impl Gate {
         Acquire { gate: self.clone(), count: count.min(self.permits), ticket: None }
     }
 
+    /// As many permits, if they are free and nobody waits for some.
+    pub(crate) fn try_acquire(self: &Arc<Self>, count: usize) -> Option<Permit> {
+        let count = count.min(self.permits);
+        self.lock().take(count).then(|| Permit { gate: self.clone(), count })
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing in here panics half-way; a poisoned lock is as good as any.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -69,6 +75,15 @@ impl Gate {
 }
 
 impl State {
+    /// Takes permits, if they are free and nobody waits for some.
+    fn take(&mut self, count: usize) -> bool {
+        let free = self.waiting.iter().all(|waiter| waiter.granted) && self.free >= count;
+        if free {
+            self.free -= count;
+        }
+        free
+    }
+
     /// Grants permits in order for as long as they last. Granted waiters stay listed until they come for them.
     fn grant(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
@@ -105,18 +120,17 @@ impl Future for Acquire {
     type Output = Permit;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Permit> {
-        let gate = self.gate.clone();
+        let Self { gate, count, ticket: own } = &mut *self;
         let mut state = gate.lock();
-        let Some(ticket) = self.ticket else {
-            if state.waiting.iter().all(|waiter| waiter.granted) && state.free >= self.count {
-                state.free -= self.count;
-                return Poll::Ready(Permit { gate: gate.clone(), count: self.count });
+        let Some(ticket) = *own else {
+            if state.take(*count) {
+                return Poll::Ready(Permit { gate: gate.clone(), count: *count });
             }
             let ticket = state.next_ticket;
             state.next_ticket += 1;
             let waker = context.waker().clone();
-            state.waiting.push_back(Waiter { ticket, want: self.count, waker, granted: false });
-            self.ticket = Some(ticket);
+            state.waiting.push_back(Waiter { ticket, want: *count, waker, granted: false });
+            *own = Some(ticket);
             return Poll::Pending;
         };
         let Some(at) = state.waiting.iter().position(|waiter| waiter.ticket == ticket) else {
@@ -127,8 +141,8 @@ impl Future for Acquire {
             return Poll::Pending;
         }
         state.waiting.remove(at);
-        self.ticket = None;
-        Poll::Ready(Permit { gate: gate.clone(), count: self.count })
+        *own = None;
+        Poll::Ready(Permit { gate: gate.clone(), count: *count })
     }
 }
 
@@ -196,6 +210,20 @@ mod tests {
         assert!(poll(&mut small).is_none());
         drop(large);
         assert!(poll(&mut small).is_some());
+    }
+
+    #[test]
+    fn whoever_does_not_wait_does_not_go_before_those_who_do() {
+        let gate = Gate::new(3);
+        let first = gate.try_acquire(2).unwrap();
+        assert!(gate.try_acquire(2).is_none(), "one is left");
+        let mut waits = gate.acquire(3);
+        assert!(poll(&mut waits).is_none());
+        assert!(gate.try_acquire(1).is_none(), "somebody waits");
+        drop(first);
+        let all = poll(&mut waits).unwrap();
+        drop(all);
+        assert!(gate.try_acquire(100).is_some(), "all there are");
     }
 
     #[test]

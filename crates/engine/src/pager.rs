@@ -467,10 +467,10 @@ impl Core {
     pub(crate) fn sweep_ripe(self: &Arc<Self>) -> usize {
         let Ripe { frames, versions } = std::mem::take(&mut *self.ripe());
         let mut freed = frames.len();
-        for frame in frames {
-            // SAFETY: `retire` was given this frame after its number had been taken out of table and versions, with no
-            // pins, and the epoch it waited for has passed. Each frame is retired once.
-            unsafe { self.frames.recycle(frame) };
+        if freed > 0 {
+            // SAFETY: `retire` was given these frames after their numbers had been taken out of table and versions, with no
+            // pins, and the epoch they waited for has passed. Each frame is retired once.
+            unsafe { self.frames.recycle(frames) };
         }
         for version in versions {
             freed += usize::from(self.drop_version(version));
@@ -504,7 +504,7 @@ impl Core {
             // SAFETY: the only place it could be found was the version removed above; views that may have found it there
             // are gone, because this call came through `drop_later`; it has no pins, and pins are only added to frames that
             // can be found.
-            unsafe { self.frames.recycle(index) };
+            unsafe { self.frames.recycle([index]) };
         }
         frame_free.is_some()
     }

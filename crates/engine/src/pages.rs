@@ -22,7 +22,7 @@
 #[cfg(test)]
 pub(crate) mod memory;
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::task::{Poll, Waker};
 
 use crate::error::{Error, Result};
@@ -77,6 +77,13 @@ pub(crate) trait Pages {
 
     /// The page. Its checksum was verified when it was loaded; that it is well-formed is the caller's to check.
     fn page(&self, id: PageId) -> Attempt<Self::Page<'_>>;
+
+    /// Whether the page is there will soon be of interest. A hint: the answer is on its way through the caches then.
+    fn expect(&self, _id: PageId) {}
+
+    /// These bytes of the page's body, and its first and last ones, will soon be looked at, should it be in memory. A hint, best
+    /// after [`Pages::expect`].
+    fn fetch(&self, _id: PageId, _bytes: Range<usize>) {}
 }
 
 /// The private edits of one commit (or of one chunk of a large one). As [`Pages`] it shows the newest published pages with

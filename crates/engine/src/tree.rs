@@ -8,6 +8,7 @@
 
 pub(crate) mod build;
 mod leaves;
+pub(crate) mod many;
 pub(crate) mod overflow;
 pub(crate) mod packed;
 pub(crate) mod write;
@@ -19,6 +20,9 @@ use crate::error::Error;
 use crate::format::node::{Cell, Node, OverflowRef};
 use crate::format::{PageId, TableId};
 use crate::pages::{Attempt, Pages, Wait};
+
+/// Bytes of a node that a search may look at before it knows the entry: header and slots, of most nodes.
+const SEARCHED_BYTES: usize = 1536;
 
 /// Which tree: where its root is, and the table whose nodes it is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -253,6 +257,11 @@ impl Tree {
     ) -> Attempt<R> {
         let (mut id, mut level) = (self.root, None);
         loop {
+            if level == Some(0) {
+                // Inner nodes are in the caches. Of a leaf header, slots and fences are not, and a search would wait for one
+                // after the other.
+                pages.fetch(id, 0..SEARCHED_BYTES);
+            }
             let page = pages.page(id)?;
             let node = self.open(id, &page, level)?;
             if node.level() == 0 {

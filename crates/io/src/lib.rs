@@ -11,6 +11,7 @@
 //! | [`folder`] | a folder of real disks, and the choice between ring and threads |
 //! | [`striped`] | one disk over several |
 //! | [`mapped`] | memory-mapped files, with SIGBUS turned into an error |
+//! | [`prefetch`] | asking for memory before it is needed |
 //! | [`counters`] | what the kernel counts: faults, shootdowns, reclaim, device traffic |
 //! | [`probe`] | what this kernel, file system and device allow, and why not |
 //!
@@ -40,6 +41,7 @@ pub mod error;
 mod file;
 pub mod folder;
 pub mod mapped;
+pub mod prefetch;
 pub mod probe;
 pub mod psync;
 pub mod sim;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::core::Core;
-use super::wait::{Held, Mode, load, ready_log};
+use super::wait::{Held, Mode, load, ready_sent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::{OverflowRef, inline_value_bytes_max};
 use crate::format::{CommitSeq, PageId};
@@ -87,7 +87,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// Waits until the log is durable up to `position`.
     pub(crate) async fn wait_durable(&self, mode: Mode, position: LogPosition) -> Result<()> {
         let mut ticket = self.log.durable(position);
-        ready_log(mode, &mut ticket).await
+        ready_sent(mode, &mut ticket).await
     }
 
     /// Waits until the log has room. Where no thread makes checkpoints, this one does.
@@ -95,7 +95,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         if let Some(make_room) = self.make_room.get() {
             make_room()?;
         }
-        ready_log(mode, &mut self.log.room(len_bytes)).await
+        ready_sent(mode, &mut self.log.room(len_bytes)).await
     }
 
     async fn commit_small(self: &Arc<Self>, mode: Mode, mut commit: Commit) -> CommitResult<Committed> {

@@ -316,6 +316,39 @@ fn commit_ok<S: Store>(core: &TestCore<S>, op: Op) {
 }
 
 #[test]
+fn many_keys_are_found_however_few_permits_are_left() {
+    for mode in [Mode::Async, Mode::Blocking] {
+        let core = new_core(Hardship { residency: Residency::Requested, mode, ..easy() });
+        let tree = new_table(&core, mode, "t");
+        let keys: Vec<_> = (0..200u16).map(key_of).collect();
+        let ops = keys.iter().map(|key| Op::Put { tree, key: key.clone(), value: key.clone() }).collect();
+        commit(&core, mode, ops, Durability::Sync).unwrap();
+        let slices: Vec<_> = keys.iter().map(Vec::as_slice).collect();
+        for taken in [0, 1, 16, 31, 32] {
+            let _others = core.admission.try_pins(taken).unwrap();
+            let found = block_on(core.get_many(mode, tree, &slices)).unwrap();
+            assert!(found.iter().zip(&keys).all(|(found, key)| found.as_ref() == Some(key)), "{taken} permits taken");
+        }
+    }
+}
+
+#[test]
+fn many_keys_wait_while_no_permit_is_left() {
+    let core = new_core(Hardship { residency: Residency::Requested, mode: Mode::Async, ..easy() });
+    let tree = new_table(&core, Mode::Async, "t");
+    put(&core, tree, "a", "1");
+    put(&core, tree, "b", "2");
+    let all = core.admission.try_pins(usize::MAX).unwrap();
+    let keys = [b"b".as_slice(), b"none", b"a"];
+    let mut found = Box::pin(core.get_many(Mode::Async, tree, &keys));
+    for _ in 0..10 {
+        assert!(found.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "there is no room");
+    }
+    drop(all);
+    assert_eq!(block_on(found).unwrap(), [Some(b"2".to_vec()), None, Some(b"1".to_vec())]);
+}
+
+#[test]
 fn a_transaction_whose_reads_were_changed_conflicts() {
     let core = new_core(easy());
     let tree = new_table(&core, Mode::Blocking, "t");

@@ -59,6 +59,11 @@ impl Admission {
         (self.pins.permits() / 2).clamp(1, WINDOW_MAX)
     }
 
+    /// Permits for so many pages, if they can be had at once: for one who holds others, and must not wait for these.
+    pub(crate) fn try_pins(&self, count: usize) -> Option<Permit> {
+        self.pins.try_acquire(count)
+    }
+
     /// Most pages that one scan asks for ahead of its need: a small part of the pool.
     pub(crate) fn ahead_max(&self) -> usize {
         (self.pins.permits() / 8).clamp(2, AHEAD_MAX)
@@ -94,6 +99,8 @@ pub(crate) async fn attempt<S: Store, R>(
 
 /// What an operation was given and keeps until its next attempt is over. Frees pins before permits.
 pub(crate) struct Held<T> {
+    /// The last one given: nearly always the only one, which then takes no memory of its own.
+    ticket: Option<T>,
     tickets: Vec<T>,
     permit: Option<Permit>,
     holding: bool,
@@ -102,7 +109,7 @@ pub(crate) struct Held<T> {
 
 impl<T> Default for Held<T> {
     fn default() -> Self {
-        Self { tickets: Vec::new(), permit: None, holding: false, rounds: 0 }
+        Self { ticket: None, tickets: Vec::new(), permit: None, holding: false, rounds: 0 }
     }
 }
 
@@ -136,6 +143,7 @@ pub(crate) async fn load<S: Store>(
         return Err(Error::new(ErrorKind::Bug, format!("an operation met {waits:?} after {ATTEMPTS_MAX} attempts")));
     }
     if !held.holding {
+        held.ticket = None;
         held.tickets.clear();
         held.permit = None;
         held.holding = held.rounds > ATTEMPTS_BEFORE_HOLDING;
@@ -144,7 +152,7 @@ pub(crate) async fn load<S: Store>(
     }
     let mut ticket = store.request(waits);
     ready(store, mode, &mut ticket).await?;
-    held.tickets.push(ticket);
+    held.tickets.extend(held.ticket.replace(ticket));
     Ok(())
 }
 
@@ -159,11 +167,11 @@ pub(crate) async fn ready<S: Store>(store: &S, mode: Mode, ticket: &mut S::Ticke
     }
 }
 
-/// Waits for a ticket that needs no submission: one of the log.
+/// Waits for a ticket that needs no submission: one of the log, or one whose reads have been sent.
 ///
 /// # Errors
 /// What it failed with.
-pub(crate) async fn ready_log<T: Ticket>(mode: Mode, ticket: &mut T) -> Result<()> {
+pub(crate) async fn ready_sent<T: Ticket>(mode: Mode, ticket: &mut T) -> Result<()> {
     match mode {
         Mode::Blocking => ticket.wait(),
         Mode::Async => std::future::poll_fn(|context| ticket.poll(context.waker())).await,

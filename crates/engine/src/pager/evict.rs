@@ -90,25 +90,38 @@ impl Core {
     fn sweep_clock(self: &Arc<Self>, want: usize, also_dirty: bool, steps: usize) -> (Vec<u32>, Vec<ToWrite>) {
         let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut clean, mut dirty) = (Vec::new(), Vec::new());
-        for _ in 0..self.nursery.len().min(steps) {
-            if clean.len() + dirty.len() >= want {
+        let mut newcomers_left = self.nursery.len().min(steps);
+        let (mut newcomers, mut left, mut stay) = (Vec::new(), Vec::new(), Vec::new());
+        while newcomers_left > 0 && clean.len() + dirty.len() < want {
+            self.nursery.take_oldest(newcomers_left.min(want - clean.len() - dirty.len()), &mut newcomers);
+            if newcomers.is_empty() {
                 break;
             }
-            let Some((index, page)) = self.nursery.oldest() else { break };
-            let frame = self.frames.frame(index);
-            if !frame.is_published() || frame.page() != page || self.frames.heat(index) > USES_OF_NEWCOMERS {
-                // Gone already, or used again: from now on one among the others.
-                continue;
+            newcomers_left -= newcomers.len();
+            // Two places each that no cache has: asked for together.
+            for (index, page) in &newcomers {
+                self.frames.prefetch_facts(*index);
+                self.table.prefetch(*page);
             }
-            match self.try_evict(index, false) {
-                Some(Found::Clean(index)) => {
-                    self.nursery.left(page);
-                    clean.push(index);
+            for (index, page) in newcomers.drain(..) {
+                let frame = self.frames.frame(index);
+                if !frame.is_published() || frame.page() != page || self.frames.heat(index) > USES_OF_NEWCOMERS {
+                    // Gone already, or used again: from now on one among the others.
+                    continue;
                 }
-                // It became another page's in between, or the like: rare, and the clock finds it.
-                Some(Found::Dirty(item)) => self.unpin(item.page, item.frame),
-                None => self.nursery.stays(index, page),
+                match self.try_evict(index, false) {
+                    Some(Found::Clean(index)) => {
+                        left.push(page);
+                        clean.push(index);
+                    }
+                    // It became another page's in between, or the like: rare, and the clock finds it.
+                    Some(Found::Dirty(item)) => self.unpin(item.page, item.frame),
+                    None => stay.push((index, page)),
+                }
             }
+            self.nursery.settle(&left, &stay);
+            left.clear();
+            stay.clear();
         }
         for _ in 0..steps {
             if clean.len() + dirty.len() >= want {

@@ -4,13 +4,13 @@
 //! to their frames: a scan over pages that were rewritten now and then stays close to the speed of one over a
 //! fresh file (`space::fragmentation`). A run that fails is read again page by page, so a bad block costs only its own page.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use nofault_io::aligned::{ALIGN_BYTES, IoBuf, PageKind, Region};
 use nofault_io::completion::{Completion, Op, OpKind};
 use nofault_io::disk::Queue;
 use nofault_io::error::ErrorKind as IoKind;
-use rustc_hash::FxHashMap;
 
 use super::Core;
 use super::frames::OwnedFrame;
@@ -62,9 +62,14 @@ impl Scratch {
 /// The queue of reads, with what is in flight on it.
 pub(super) struct ReadQueue {
     pub(super) queue: Box<dyn Queue>,
-    flying: FxHashMap<u64, Flight>,
-    next_token: u64,
+    /// Reads that wait for room at the device, each lot of them by block. They are given frames when their turn comes.
+    line: VecDeque<Read>,
+    /// By token.
+    flying: Vec<Option<Flight>>,
+    tokens: Vec<u64>,
     scratch: Scratch,
+    /// Kept for its memory.
+    done: Vec<Completion>,
 }
 
 enum Flight {
@@ -74,75 +79,102 @@ enum Flight {
     Run { reads: Vec<Read>, first_block: u64, tail: Option<IoBuf> },
 }
 
+/// What became of the reads that were next.
+enum Sent {
+    /// At the device.
+    Gone,
+    /// Over already: the queue does not take it.
+    Over,
+    /// In line again, to be tried at once, each alone.
+    Alone,
+    /// In line again: the queue is full.
+    Full,
+    /// Given back: all memory for runs is in use.
+    NoScratch(Vec<Read>),
+}
+
 impl ReadQueue {
     pub(super) fn new(queue: Box<dyn Queue>, scratch: Scratch) -> Self {
-        Self { queue, flying: FxHashMap::default(), next_token: 0, scratch }
+        let (line, flying, tokens, done) = (VecDeque::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { queue, line, flying, tokens, scratch, done }
     }
 
     fn token(&mut self) -> u64 {
-        self.next_token += 1;
-        self.next_token
+        self.tokens.pop().unwrap_or_else(|| {
+            self.flying.push(None);
+            self.flying.len() as u64 - 1
+        })
     }
 
-    /// Cuts reads, sorted by block, into those that go out together.
-    fn runs(&self, reads: Vec<Read>) -> Vec<Vec<Read>> {
-        let mut runs: Vec<Vec<Read>> = Vec::new();
-        for read in reads {
-            let fits = |run: &Vec<Read>| {
-                let (first, last) = (run[0].at.block.0, run[run.len() - 1].at.block.0);
-                let near = read.at.block.0 - last <= GAP_BLOCKS + 1 && read.at.block.0 > last;
-                let whole = read.at.block.0 - first < self.scratch.run_blocks_max;
-                near && whole && !read.alone && !run[0].alone
-            };
-            match runs.last_mut() {
-                Some(run) if fits(run) => run.push(read),
-                _ => runs.push(vec![read]),
-            }
+    /// Puts reads into line.
+    fn line_up(&mut self, staged: &mut VecDeque<Read>) {
+        if staged.len() > 1 {
+            staged.make_contiguous().sort_unstable_by_key(|read| read.at.block);
         }
-        runs
+        self.line.append(staged);
     }
 
-    /// Sends reads, each with its frame. What finds the queue full, or all scratch memory in flight, comes back.
-    fn send(&mut self, mut reads: Vec<Read>, page_bytes: usize, over: &mut Vec<Over>) -> Vec<Read> {
-        if reads.len() == 1 {
-            let Some(mut read) = reads.pop() else { return reads };
-            let Some(owned) = read.frame.take() else { return vec![read] };
-            let offset = read.at.block.0 * page_bytes as u64;
-            let token = self.token();
-            return match self.queue.push(Op::new(token, offset, OpKind::Read(owned.buffer))) {
-                Ok(()) => {
-                    self.flying.insert(token, Flight::One { read, frame: owned.index });
-                    Vec::new()
-                }
-                Err(refused) => {
-                    let owned = read_buffer(refused.op.kind).map(|buffer| OwnedFrame { index: owned.index, buffer });
-                    if refused.error.kind() == IoKind::Busy {
-                        return vec![Read { frame: owned, ..read }];
-                    }
-                    let error = Error::from_io(format!("read page {} at {offset}", read.page), refused.error);
-                    over.push(Over { read, owned, error: Some(error) });
-                    Vec::new()
-                }
-            };
+    /// How many of the reads that are next go out together.
+    fn next_run(&self) -> usize {
+        let Some(first) = self.line.front() else { return 0 };
+        let mut last = first.at.block.0;
+        let joins = |read: &&Read| {
+            let block = read.at.block.0;
+            let near = block > last && block - last <= GAP_BLOCKS + 1;
+            let whole = near && block - first.at.block.0 < self.scratch.run_blocks_max;
+            last = block;
+            whole && !read.alone && !first.alone
+        };
+        1 + self.line.iter().skip(1).take_while(joins).count()
+    }
+
+    /// Sends the first `count` reads in line, each of which has its frame.
+    fn send(&mut self, count: usize, page_bytes: usize, over: &mut Vec<Over>) -> Sent {
+        if count > 1 {
+            return self.send_run(count, page_bytes);
         }
-        let Some(buffer) = self.scratch.spare.pop() else { return reads };
+        let Some(mut read) = self.line.pop_front() else { return Sent::Full };
+        let Some(owned) = read.frame.take() else {
+            self.line.push_front(read);
+            return Sent::Full;
+        };
+        let offset = read.at.block.0 * page_bytes as u64;
+        let token = self.token();
+        let Err(refused) = self.queue.push(Op::new(token, offset, OpKind::Read(owned.buffer))) else {
+            self.flying[token as usize] = Some(Flight::One { read, frame: owned.index });
+            return Sent::Gone;
+        };
+        self.tokens.push(token);
+        let owned = read_buffer(refused.op.kind).map(|buffer| OwnedFrame { index: owned.index, buffer });
+        if refused.error.kind() == IoKind::Busy {
+            self.line.push_front(Read { frame: owned, ..read });
+            return Sent::Full;
+        }
+        let error = Error::from_io(format!("read page {} at {offset}", read.page), refused.error);
+        over.push(Over { read, owned, error: Some(error) });
+        Sent::Over
+    }
+
+    fn send_run(&mut self, count: usize, page_bytes: usize) -> Sent {
+        let reads: Vec<Read> = self.line.drain(..count).collect();
+        let Some(buffer) = self.scratch.spare.pop() else { return Sent::NoScratch(reads) };
         let (first_block, last_block) = (reads[0].at.block.0, reads[reads.len() - 1].at.block.0);
         let len_bytes = (last_block - first_block + 1) as usize * page_bytes;
         let (buffer, tail) = buffer.split_at(len_bytes);
         let tail = (!tail.is_empty()).then_some(tail);
         let token = self.token();
-        match self.queue.push(Op::new(token, first_block * page_bytes as u64, OpKind::Read(buffer))) {
-            Ok(()) => {
-                self.flying.insert(token, Flight::Run { reads, first_block, tail });
-                Vec::new()
-            }
-            Err(refused) => {
-                self.give_back(read_buffer(refused.op.kind), tail);
-                // Alone each of them meets the error again, and reports it as its own.
-                reads.iter_mut().for_each(|read| read.alone |= refused.error.kind() != IoKind::Busy);
-                reads
-            }
-        }
+        let Err(refused) = self.queue.push(Op::new(token, first_block * page_bytes as u64, OpKind::Read(buffer)))
+        else {
+            self.flying[token as usize] = Some(Flight::Run { reads, first_block, tail });
+            return Sent::Gone;
+        };
+        self.tokens.push(token);
+        self.give_back(read_buffer(refused.op.kind), tail);
+        let busy = refused.error.kind() == IoKind::Busy;
+        // Alone each of them meets the error again, and reports it as its own.
+        let again = reads.into_iter().map(|read| Read { alone: read.alone || !busy, ..read });
+        again.rev().for_each(|read| self.line.push_front(read));
+        if busy { Sent::Full } else { Sent::Alone }
     }
 
     fn give_back(&mut self, buffer: Option<IoBuf>, tail: Option<IoBuf>) {
@@ -153,20 +185,33 @@ impl ReadQueue {
         self.scratch.spare.extend(whole);
     }
 
+    /// Takes what has completed, at least `wait_for` operations. Answers how many there were.
+    ///
+    /// # Errors
+    /// When the queue cannot be used any more. What has completed is in `over` all the same.
+    pub(super) fn reap(&mut self, wait_for: usize, over: &mut Vec<Over>) -> (usize, nofault_io::error::Result<()>) {
+        let mut done = std::mem::take(&mut self.done);
+        let reaped = self.queue.reap(wait_for, &mut done);
+        let count = done.len();
+        done.drain(..).for_each(|done| self.take_over(done, over));
+        self.done = done;
+        (count, reaped)
+    }
+
     /// What a completion means for the pages it was about.
-    pub(super) fn take_over(&mut self, done: Completion) -> Vec<Over> {
+    fn take_over(&mut self, done: Completion, over: &mut Vec<Over>) {
         let error = done.result.as_ref().err().cloned();
-        let offset = done.op.offset_bytes;
-        match self.flying.remove(&done.op.token) {
-            None => Vec::new(),
-            Some(Flight::One { read, frame }) => {
+        let (token, offset) = (done.op.token, done.op.offset_bytes);
+        let Some(flight) = self.flying.get_mut(token as usize).and_then(Option::take) else { return };
+        self.tokens.push(token);
+        match flight {
+            Flight::One { read, frame } => {
                 let error = error.map(|error| Error::from_io(format!("read page {} at {offset}", read.page), error));
                 let owned = done.into_buffer().map(|buffer| OwnedFrame { index: frame, buffer });
-                vec![Over { read, owned, error }]
+                over.push(Over { read, owned, error });
             }
-            Some(Flight::Run { reads, first_block, tail }) => {
+            Flight::Run { reads, first_block, tail } => {
                 let buffer = done.into_buffer();
-                let mut over = Vec::with_capacity(reads.len());
                 for mut read in reads {
                     let mut owned = read.frame.take();
                     match (&mut owned, &buffer, &error) {
@@ -180,7 +225,6 @@ impl ReadQueue {
                     over.push(Over { read, owned, error: None });
                 }
                 self.give_back(buffer, tail);
-                over
             }
         }
     }
@@ -194,53 +238,55 @@ fn read_buffer(kind: OpKind) -> Option<IoBuf> {
 }
 
 impl Core {
-    /// Gives frames to staged reads and sends them. Answers how many operations were started.
+    /// Gives frames to reads and sends them, as far as there is room at the device. Answers how many operations were started.
     pub(super) fn start_staged(self: &Arc<Self>, lane: &mut ReadQueue, over: &mut Vec<Over>) -> usize {
-        let mut reads = Vec::new();
-        loop {
-            let Some(mut read) = self.lane.staged().pop_front() else { break };
+        lane.line_up(&mut self.lane.staged());
+        let page_bytes = self.frames.page_bytes();
+        let mut started = 0;
+        let mut put_off = Vec::new();
+        while !lane.line.is_empty() && self.lane.enter_device() {
+            let run = lane.next_run();
+            let count = self.give_frames(lane.line.iter_mut().take(run));
+            if count == 0 {
+                self.lane.leave_device(1);
+                self.keeper.starve();
+                break;
+            }
+            let sent = lane.send(count, page_bytes, over);
+            if matches!(sent, Sent::Gone) {
+                started += 1;
+                if started % SUBMIT_EVERY == 0 {
+                    // Should the kernel refuse, nothing is lost: what was pushed is still queued, and the reap that follows
+                    // submits again or says why not.
+                    let _ = lane.queue.submit();
+                }
+                continue;
+            }
+            self.lane.leave_device(1);
+            match sent {
+                Sent::Full => break,
+                Sent::NoScratch(reads) => put_off.extend(reads),
+                Sent::Gone | Sent::Over | Sent::Alone => {}
+            }
+        }
+        put_off.into_iter().rev().for_each(|read| lane.line.push_front(read));
+        self.lane.set_in_line(lane.line.len());
+        // The last ones are not submitted yet: the caller reaps next, which submits in the same system call.
+        started
+    }
+
+    /// Gives each of these reads a frame, as far as there are some. Answers how many of the first have one.
+    fn give_frames<'r>(self: &Arc<Self>, reads: impl Iterator<Item = &'r mut Read>) -> usize {
+        let mut count = 0;
+        for read in reads {
             if read.frame.is_none() {
                 read.frame = self.frame_for_read();
             }
             if read.frame.is_none() {
-                self.lane.staged().push_front(read);
-                self.keeper.starve();
                 break;
             }
-            reads.push(read);
+            count += 1;
         }
-        if reads.is_empty() {
-            return 0;
-        }
-        if reads.len() > 1 {
-            reads.sort_by_key(|read| read.at.block);
-        }
-        let page_bytes = self.frames.page_bytes();
-        let mut started = 0;
-        let mut back = Vec::new();
-        for run in lane.runs(reads) {
-            if !self.lane.enter_device() {
-                back.extend(run);
-                continue;
-            }
-            let flying = lane.flying.len();
-            let refused = lane.send(run, page_bytes, over);
-            if lane.flying.len() == flying {
-                self.lane.leave_device();
-            }
-            started += usize::from(refused.is_empty());
-            back.extend(refused);
-            if started % SUBMIT_EVERY == 0 {
-                // Should the kernel refuse, nothing is lost: what was pushed is still queued, and the reap that follows submits
-                // again or says why not.
-                let _ = lane.queue.submit();
-            }
-        }
-        if !back.is_empty() {
-            let mut staged = self.lane.staged();
-            back.into_iter().rev().for_each(|read| staged.push_front(read));
-        }
-        // The last ones are not submitted yet: the caller reaps next, which submits in the same system call.
-        started
+        count
     }
 }

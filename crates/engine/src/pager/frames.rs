@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
 use std::sync::{Mutex, PoisonError};
 
 use nofault_io::aligned::{IoBuf, PageKind, Region};
+use nofault_io::prefetch::prefetch_read;
 
 use crate::error::{Error, Result};
 use crate::format::{CommitSeq, Location, PageId};
@@ -201,6 +202,11 @@ impl Frames {
         unsafe { std::slice::from_raw_parts(self.region.base().add(index as usize * self.page_bytes), self.page_bytes) }
     }
 
+    /// Asks for what is known of a frame that will be looked at soon.
+    pub(crate) fn prefetch_facts(&self, index: u32) {
+        prefetch_read(&raw const self.all[index as usize]);
+    }
+
     /// How often it was used lately.
     pub(crate) fn heat(&self, index: u32) -> u8 {
         self.heat[index as usize].load(Ordering::Relaxed)
@@ -303,23 +309,23 @@ impl Frames {
         owned.index
     }
 
-    /// Takes a frame back that nobody can find or read any more.
+    /// Takes frames back that nobody can find or read any more: they are free.
     ///
     /// # Safety
-    /// The frame was published; its number is stored nowhere; every epoch guard that was pinned while it was, is gone; it
+    /// Each frame was published; its number is stored nowhere; every epoch guard that was pinned while it was, is gone; it
     /// has no pins. And nobody else recycles it.
-    pub(crate) unsafe fn recycle(&self, index: u32) {
-        let frame = self.frame(index);
-        debug_assert!(frame.is_published() && frame.pins() == 0, "recycled a frame in use");
-        frame.published.store(false, Ordering::Relaxed);
-        if frame.disk().is_none() {
-            self.dirty.fetch_sub(1, Ordering::Relaxed);
-        }
-        // SAFETY: by the contract of this function no reader is left and no other writer exists.
-        let buffer = unsafe { (*frame.buffer.get()).take() };
-        if let Some(buffer) = buffer {
-            self.give_back([OwnedFrame { index, buffer }]);
-        }
+    pub(crate) unsafe fn recycle(&self, frames: impl IntoIterator<Item = u32>) {
+        self.give_back(frames.into_iter().filter_map(|index| {
+            let frame = self.frame(index);
+            debug_assert!(frame.is_published() && frame.pins() == 0, "recycled a frame in use");
+            frame.published.store(false, Ordering::Relaxed);
+            if frame.disk().is_none() {
+                self.dirty.fetch_sub(1, Ordering::Relaxed);
+            }
+            // SAFETY: by the contract of this function no reader is left and no other writer exists.
+            let buffer = unsafe { (*frame.buffer.get()).take() };
+            buffer.map(|buffer| OwnedFrame { index, buffer })
+        }));
     }
 
     /// Bytes of memory the pool takes.

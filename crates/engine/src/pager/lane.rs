@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::task::Waker;
 use std::time::Duration;
 
 use nofault_io::completion::{Op, OpKind};
@@ -32,8 +33,11 @@ const LOOK_BACK: usize = 64;
 /// The reads of a pool.
 pub(super) struct Lane {
     disk: Arc<dyn Disk>,
+    /// Reads that nobody has looked at yet.
     staged: Mutex<VecDeque<Read>>,
     queue: Mutex<ReadQueue>,
+    /// Reads that wait in the queue for room at the device, as its last user left them.
+    in_line: AtomicUsize,
     /// Reads staged or at the device.
     in_flight: AtomicUsize,
     /// Operations at the device, and at most.
@@ -79,6 +83,7 @@ impl Lane {
             disk: Arc::clone(disk),
             staged: Mutex::default(),
             queue,
+            in_line: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
             at_device: AtomicUsize::new(0),
             at_device_max: options.depth_max,
@@ -105,18 +110,27 @@ impl Lane {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Whether one more operation may go to the device; if so it counts until [`Lane::left_device`].
+    /// Whether one more operation may go to the device; if so it counts until [`Lane::leave_device`].
     pub(super) fn enter_device(&self) -> bool {
         let more = |count: usize| (count < self.at_device_max).then_some(count + 1);
         self.at_device.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    pub(super) fn leave_device(&self) {
-        self.at_device.fetch_sub(1, Ordering::Relaxed);
+    pub(super) fn leave_device(&self, count: usize) {
+        self.at_device.fetch_sub(count, Ordering::Relaxed);
     }
 
     pub(super) fn staged(&self) -> MutexGuard<'_, VecDeque<Read>> {
         self.staged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_in_line(&self, count: usize) {
+        self.in_line.store(count, Ordering::Relaxed);
+    }
+
+    /// Whether there are reads that are not at the device yet.
+    fn has_unsent(&self) -> bool {
+        self.in_line.load(Ordering::Relaxed) > 0 || !self.staged().is_empty()
     }
 
     fn followers(&self) -> MutexGuard<'_, Vec<Arc<Waiter>>> {
@@ -163,7 +177,7 @@ impl Core {
         let load = shard.loads.entry((page, join.block)).or_default();
         if let Some(waiter) = waiter {
             waiter.expect_read(page);
-            load.waiters.push(Arc::clone(waiter));
+            load.add_waiter(Arc::clone(waiter));
         }
         match start {
             Some(at) => {
@@ -187,7 +201,7 @@ impl Core {
     /// Sends staged reads, as far as there are frames and nobody else is at it, and takes what has completed.
     pub(super) fn submit_reads(self: &Arc<Self>) {
         // Again when reads were staged after the last look and their submitter found the queue taken.
-        while !self.lane.staged().is_empty() {
+        while self.lane.has_unsent() {
             let Some(queue) = self.lane.try_queue() else { return };
             let busy = self.lane.at_device.load(Ordering::Relaxed) > 0;
             let started = self.work_reads(queue, 0);
@@ -264,7 +278,7 @@ impl Core {
         };
         let offset = read.at.block.0 * self.frames.page_bytes() as u64;
         let performed = self.lane.disk.perform(Op::new(0, offset, OpKind::Read(buffer)));
-        self.lane.leave_device();
+        self.lane.leave_device(1);
         let named = |error| Error::from_io(format!("read page {} at {offset}", read.page), error);
         let (owned, error) = match performed {
             Ok(done) => {
@@ -273,9 +287,9 @@ impl Core {
             }
             Err(error) => (None, Some(named(error))),
         };
-        if let Some(again) = self.finish_read(Over { read, owned, error }) {
-            self.lane.staged().push_back(again);
-        }
+        let mut finished = Finished::default();
+        self.finish_read(Over { read, owned, error }, &mut finished);
+        self.settle_reads(finished);
         // Those who found the device full meanwhile left theirs.
         self.submit_reads();
         true
@@ -326,21 +340,11 @@ impl Core {
         let mut over = Vec::new();
         let started = self.start_staged(&mut queue, &mut over);
         let wait_for = if over.is_empty() && queue.queue.in_flight() > 0 { wait_for } else { 0 };
-        let mut completions = Vec::new();
-        let reaped = queue.queue.reap(wait_for, &mut completions);
-        for done in completions {
-            self.lane.leave_device();
-            over.extend(queue.take_over(done));
-        }
+        let (count, reaped) = queue.reap(wait_for, &mut over);
+        self.lane.leave_device(count);
         drop(queue);
         let progress = started + over.len();
-        let mut again = Vec::new();
-        for read in over {
-            again.extend(self.finish_read(read));
-        }
-        if !again.is_empty() {
-            self.lane.staged().extend(again);
-        }
+        self.finish_reads(over);
         if self.lane.missed.load(Ordering::SeqCst) && self.lane.missed.swap(false, Ordering::SeqCst) {
             self.take_reads();
         }
@@ -348,11 +352,33 @@ impl Core {
         Ok(progress)
     }
 
-    /// Installs a page that was read, or reports why not. Gives the read back when it is to be tried again.
-    fn finish_read(self: &Arc<Self>, over: Over) -> Option<Read> {
+    /// Finishes reads that came together.
+    fn finish_reads(self: &Arc<Self>, over: Vec<Over>) {
+        if over.is_empty() {
+            return;
+        }
+        // What will be looked at for each of them and is in no cache: asked for together, a lot of misses takes hardly longer
+        // than one.
+        self.nursery.expect(over.iter().map(|over| over.read.page));
+        for Over { read, owned, .. } in &over {
+            self.table.prefetch(read.page);
+            if let Some(owned) = owned {
+                self.frames.prefetch_facts(owned.index);
+            }
+        }
+        let mut finished = Finished::default();
+        for over in over {
+            self.finish_read(over, &mut finished);
+        }
+        self.settle_reads(finished);
+    }
+
+    /// Installs a page that was read, or says why not.
+    fn finish_read(self: &Arc<Self>, over: Over, finished: &mut Finished) {
         let Over { read, owned, mut error } = over;
         if read.alone && read.attempt == 0 {
-            return Some(Read { attempt: 1, frame: owned, ..read });
+            finished.again.push(Read { attempt: 1, frame: owned, ..read });
+            return;
         }
         let mut good = None;
         if let Some(owned) = owned {
@@ -364,58 +390,79 @@ impl Core {
                 Ok(()) => good = Some(owned),
                 Err(_) if error.is_none() && read.attempt < READ_ATTEMPTS => {
                     self.counts.checksum_retries.fetch_add(1, Ordering::Relaxed);
-                    return Some(Read { attempt: read.attempt + 1, frame: Some(owned), ..read });
+                    finished.again.push(Read { attempt: read.attempt + 1, frame: Some(owned), ..read });
+                    return;
                 }
                 Err(wrong) => {
                     error = Some(wrong);
-                    self.return_frames(vec![owned]);
+                    finished.frames.push(owned);
                 }
             }
         }
         self.lane.in_flight.fetch_sub(1, Ordering::Relaxed);
-        let mut wake = Vec::new();
-        let mut leftover = None;
-        {
-            let mut shard = self.shard(read.page);
-            let load = shard.loads.remove(&(read.page, read.at.block)).unwrap_or_default();
-            let newest = Entry::from_word(self.table.load(read.page)) == Entry::Loading(read.at);
-            let version = shard.version_loading(read.page, read.at.block);
-            let wanted = newest || version.is_some();
-            let error = match good {
-                Some(owned) if wanted => {
-                    let commit = page_commit(&owned.buffer);
-                    let disk = Some(read.at);
-                    let facts = FrameFacts { page: read.page, commit, disk, near: None, pins: 0, hot: false };
-                    let index = self.frames.publish(owned, facts);
-                    self.nursery.came(read.page, index);
-                    match version {
-                        Some(version) if !newest => version.place = Place::Frame(index),
-                        _ => self.table.store(read.page, Entry::Resident(index).to_word()),
-                    }
-                    let pins = load.waiters.iter().filter(|waiter| waiter.pinned(read.page, index)).count();
-                    self.frames.frame(index).pin(pins as u32);
-                    None
+        let mut shard = self.shard(read.page);
+        let load = shard.loads.remove(&(read.page, read.at.block)).unwrap_or_default();
+        let newest = Entry::from_word(self.table.load(read.page)) == Entry::Loading(read.at);
+        let version = shard.version_loading(read.page, read.at.block);
+        let wanted = newest || version.is_some();
+        match good {
+            Some(owned) if wanted => {
+                let commit = page_commit(&owned.buffer);
+                let disk = Some(read.at);
+                let facts = FrameFacts { page: read.page, commit, disk, near: None, pins: 0, hot: false };
+                let index = self.frames.publish(owned, facts);
+                finished.came.push((index, read.page));
+                match version {
+                    Some(version) if !newest => version.place = Place::Frame(index),
+                    _ => self.table.store(read.page, Entry::Resident(index).to_word()),
                 }
-                // The version died while it was read: whoever still waits asks again.
-                Some(owned) => {
-                    leftover = Some(owned);
-                    None
+                let mut pins = 0;
+                for waiter in load.waiters() {
+                    let (pinned, waker) = waiter.arrived(read.page, index);
+                    pins += u32::from(pinned);
+                    finished.wake.extend(waker);
                 }
-                None => {
-                    if newest {
-                        self.table.store(read.page, Entry::OnDisk(read.at).to_word());
-                    } else if let Some(version) = version {
-                        version.place = Place::Disk(read.at);
-                    }
-                    error.filter(|_| wanted)
+                self.frames.frame(index).pin(pins);
+                return;
+            }
+            // The version died while it was read: whoever still waits asks again.
+            Some(owned) => finished.frames.push(owned),
+            None if newest => self.table.store(read.page, Entry::OnDisk(read.at).to_word()),
+            None => {
+                if let Some(version) = version {
+                    version.place = Place::Disk(read.at);
                 }
-            };
-            wake.extend(load.waiters.iter().filter_map(|waiter| waiter.read_over(error.clone())));
+            }
         }
-        self.return_frames(leftover.into_iter().collect());
-        wake.into_iter().for_each(std::task::Waker::wake);
-        None
+        let error = error.filter(|_| wanted);
+        finished.wake.extend(load.waiters().filter_map(|waiter| waiter.read_over(error.clone())));
     }
+
+    /// What is left to do after reads were finished: no lock is held.
+    fn settle_reads(self: &Arc<Self>, finished: Finished) {
+        let Finished { again, came, frames, wake } = finished;
+        if !came.is_empty() {
+            self.nursery.came(came.into_iter());
+        }
+        self.return_frames(frames);
+        if !again.is_empty() {
+            self.lane.staged().extend(again);
+        }
+        wake.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// What came of reads that are over.
+#[derive(Default)]
+struct Finished {
+    /// To be tried again.
+    again: Vec<Read>,
+    /// In memory.
+    came: Vec<(u32, PageId)>,
+    /// Not needed any more.
+    frames: Vec<OwnedFrame>,
+    /// Have all they waited for.
+    wake: Vec<Waker>,
 }
 
 /// Frames that leave together when a read finds none free: what an epoch costs is then little for each.

@@ -8,41 +8,54 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustc_hash::FxHashSet;
+use nofault_io::prefetch::{LINE_BYTES, prefetch_read};
 
 use crate::format::PageId;
 
 /// The part of the frames that newcomers have to themselves.
 const SHARE: usize = 10;
+/// Ghosts, for ten frames. Sets do not forget quite in order: with as many as frames, some would remember pages for longer than a
+/// loop over a little more than the cache takes, and then none of its pages is new (`evict::policies`).
+const GHOSTS_IN_TEN: usize = 8;
+/// Ghosts that share a cache line.
+const SET: usize = LINE_BYTES / size_of::<u32>();
 
 /// See the module. Its lock is a leaf.
 #[derive(Debug)]
 pub(super) struct Nursery {
     state: Mutex<State>,
     young_max: usize,
-    ghosts_max: usize,
+    entries_max: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     /// Oldest first.
     young: VecDeque<(u32, PageId)>,
-    /// Pages that left young, oldest first.
-    ghosts: VecDeque<PageId>,
-    is_ghost: FxHashSet<PageId>,
+    ghosts: Ghosts,
 }
 
 impl Nursery {
     /// For a pool of so many frames.
     pub(super) fn new(frames: usize) -> Self {
-        Self { state: Mutex::default(), young_max: (frames / SHARE).max(2), ghosts_max: frames }
+        let state = State { young: VecDeque::new(), ghosts: Ghosts::new(frames) };
+        Self { state: Mutex::new(state), young_max: (frames / SHARE).max(2), entries_max: frames }
     }
 
-    /// A page was read into this frame.
-    pub(super) fn came(&self, page: PageId, frame: u32) {
+    /// These pages will come soon.
+    pub(super) fn expect(&self, pages: impl Iterator<Item = PageId>) {
+        let state = self.lock();
+        pages.for_each(|page| state.ghosts.prefetch(page));
+    }
+
+    /// Each of these pages was read into a frame.
+    pub(super) fn came(&self, pages: impl Iterator<Item = (u32, PageId)>) {
         let mut state = self.lock();
-        if !state.is_ghost.contains(&page) {
-            if state.young.len() >= self.ghosts_max {
+        for (frame, page) in pages {
+            if state.ghosts.contains(page) {
+                continue;
+            }
+            if state.young.len() >= self.entries_max {
                 // More entries than frames: the oldest names a frame that holds something else by now, or one used long ago.
                 state.young.pop_front();
             }
@@ -55,34 +68,28 @@ impl Nursery {
         self.lock().young.len()
     }
 
-    /// The oldest newcomer, if there are more than their share.
-    pub(super) fn oldest(&self) -> Option<(u32, PageId)> {
+    /// Takes out up to `most` of the oldest newcomers, as far as there are more than their share.
+    pub(super) fn take_oldest(&self, most: usize, into: &mut Vec<(u32, PageId)>) {
         let mut state = self.lock();
-        if state.young.len() > self.young_max { state.young.pop_front() } else { None }
+        let State { young, ghosts } = &mut *state;
+        let count = young.len().saturating_sub(self.young_max).min(most);
+        for (frame, page) in young.drain(..count) {
+            ghosts.prefetch(page);
+            into.push((frame, page));
+        }
     }
 
-    /// It could not leave now.
-    pub(super) fn stays(&self, frame: u32, page: PageId) {
-        self.lock().young.push_back((frame, page));
-    }
-
-    /// It left.
-    pub(super) fn left(&self, page: PageId) {
+    /// What became of some that were taken out: these left, and those could not leave now.
+    pub(super) fn settle(&self, left: &[PageId], stay: &[(u32, PageId)]) {
         let mut state = self.lock();
-        if state.is_ghost.insert(page) {
-            state.ghosts.push_back(page);
-        }
-        if state.ghosts.len() > self.ghosts_max
-            && let Some(oldest) = state.ghosts.pop_front()
-        {
-            state.is_ghost.remove(&oldest);
-        }
+        left.iter().for_each(|page| state.ghosts.add(*page));
+        state.young.extend(stay);
     }
 
     /// Memory for a pool of so many frames, at most.
     pub(super) fn bytes_max(frames: usize) -> u64 {
-        // Queue, list and set of ghosts, each with the room that growing leaves.
-        (frames * 2 * (16 + 8 + 9)) as u64
+        // The queue, with the room that growing leaves, and the ghosts.
+        (frames * (2 * 16 + size_of::<u32>())) as u64
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -90,24 +97,105 @@ impl Nursery {
     }
 }
 
+/// Pages that left young, somewhat fewer than there are frames. They lie in sets, and which set is a page's follows from its number:
+/// each look is one cache line, which can be asked for ahead. A set forgets its oldest page for a new one, so all together
+/// forget nearly in order.
+#[derive(Debug)]
+pub(super) struct Ghosts {
+    sets: Box<[Set]>,
+}
+
+/// Newest first; zero is nobody.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+struct Set([u32; SET]);
+
+impl Ghosts {
+    /// For a pool of so many frames.
+    pub(super) fn new(frames: usize) -> Self {
+        Self { sets: vec![Set([0; SET]); (frames * GHOSTS_IN_TEN / 10 / SET).max(1)].into() }
+    }
+
+    /// Whether the page left lately.
+    pub(super) fn contains(&self, page: PageId) -> bool {
+        self.sets[self.set_of(page)].0.contains(&mark(page))
+    }
+
+    /// The page left.
+    pub(super) fn add(&mut self, page: PageId) {
+        let set = self.set_of(page);
+        let Set(marks) = &mut self.sets[set];
+        if !marks.contains(&mark(page)) {
+            marks.copy_within(..SET - 1, 1);
+            marks[0] = mark(page);
+        }
+    }
+
+    fn prefetch(&self, page: PageId) {
+        prefetch_read(&raw const self.sets[self.set_of(page)]);
+    }
+
+    fn set_of(&self, page: PageId) -> usize {
+        let spread = page.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        ((spread * self.sets.len() as u64) >> 32) as usize
+    }
+}
+
+/// A page in a set. Ids have 32 bits; the very last one looks like nobody, and so always like one that left: no harm.
+fn mark(page: PageId) -> u32 {
+    (page.0 as u32).wrapping_add(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn oldest(nursery: &Nursery) -> Option<(u32, PageId)> {
+        let mut taken = Vec::new();
+        nursery.take_oldest(1, &mut taken);
+        taken.pop()
+    }
+
     #[test]
     fn newcomers_leave_first_and_who_comes_back_is_none() {
         let nursery = Nursery::new(20);
-        (0..4).for_each(|page| nursery.came(PageId(page), page as u32));
-        assert_eq!(nursery.oldest(), Some((0, PageId(0))));
-        nursery.left(PageId(0));
-        assert_eq!(nursery.oldest(), Some((1, PageId(1))));
-        nursery.stays(1, PageId(1));
-        assert_eq!(nursery.oldest(), Some((2, PageId(2))));
-        assert_eq!(nursery.oldest(), None, "two are their share");
-        nursery.came(PageId(0), 9);
+        nursery.came((0..4).map(|page| (page as u32, PageId(page))));
+        assert_eq!(oldest(&nursery), Some((0, PageId(0))));
+        nursery.settle(&[PageId(0)], &[]);
+        assert_eq!(oldest(&nursery), Some((1, PageId(1))));
+        nursery.settle(&[], &[(1, PageId(1))]);
+        assert_eq!(oldest(&nursery), Some((2, PageId(2))));
+        assert_eq!(oldest(&nursery), None, "two are their share");
+        nursery.came([(9, PageId(0))].into_iter());
         assert_eq!(nursery.len(), 2, "it is known");
-        (100..130).for_each(|page| nursery.left(PageId(page)));
-        nursery.came(PageId(0), 9);
+        nursery.settle(&(100..130).map(PageId).collect::<Vec<_>>(), &[]);
+        nursery.came([(9, PageId(0))].into_iter());
         assert_eq!(nursery.len(), 3, "it is forgotten");
+    }
+
+    #[test]
+    fn many_leave_at_once_but_never_their_share() {
+        let nursery = Nursery::new(100);
+        nursery.came((0..30).map(|page| (page as u32, PageId(page))));
+        let mut taken = Vec::new();
+        nursery.take_oldest(15, &mut taken);
+        nursery.take_oldest(15, &mut taken);
+        assert_eq!(taken, (0..20).map(|page| (page as u32, PageId(page))).collect::<Vec<_>>());
+        assert_eq!(nursery.len(), 10);
+    }
+
+    #[test]
+    fn ghosts_are_somewhat_fewer_than_frames_and_are_forgotten_nearly_in_order() {
+        let frames = 20_480;
+        let mut ghosts = Ghosts::new(frames);
+        let pages: Vec<_> = (0..4 * frames as u64).map(|number| PageId(number * 7 + 3)).collect();
+        pages.iter().for_each(|page| ghosts.add(*page));
+        let known =
+            |from: usize, until: usize| pages[from..until].iter().filter(|page| ghosts.contains(**page)).count();
+        let (all, young) = (known(0, pages.len()), known(pages.len() - frames / 2, pages.len()));
+        assert_eq!(all, frames / 10 * GHOSTS_IN_TEN, "each set is full");
+        assert!(young > frames / 2 * 9 / 10, "of the youngest {} it knows {young}", frames / 2);
+        assert!(known(0, 2 * frames) < frames / 20, "the oldest are forgotten");
+        assert!(!ghosts.contains(PageId(1)), "never left");
     }
 }

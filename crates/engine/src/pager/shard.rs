@@ -36,10 +36,24 @@ pub(crate) enum Place {
     Loading(Location),
 }
 
-/// A read under way, and who waits for it.
+/// A read under way, and who waits for it: nobody, nearly always one, rarely more.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
-    pub(crate) waiters: Vec<Arc<Waiter>>,
+    first: Option<Arc<Waiter>>,
+    more: Vec<Arc<Waiter>>,
+}
+
+impl Load {
+    pub(crate) fn add_waiter(&mut self, waiter: Arc<Waiter>) {
+        match &self.first {
+            None => self.first = Some(waiter),
+            Some(_) => self.more.push(waiter),
+        }
+    }
+
+    pub(crate) fn waiters(&self) -> impl Iterator<Item = &Waiter> {
+        self.first.iter().chain(&self.more).map(|waiter| &**waiter)
+    }
 }
 
 #[derive(Debug, Default)]

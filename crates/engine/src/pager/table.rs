@@ -6,6 +6,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use nofault_io::prefetch::prefetch_read;
+
 use crate::format::{Location, PageId};
 
 /// Page ids are below this: the largest table takes 32 GiB of memory, for 16 TiB of pages of 4 KiB.
@@ -71,6 +73,14 @@ impl WordArray {
         word.map_or(0, |word| word.load(Ordering::Acquire))
     }
 
+    /// Asks for the word of a page that will be looked at soon.
+    pub(crate) fn prefetch(&self, page: PageId) {
+        let (chunk, at) = place(page.0);
+        if let Some(words) = self.chunks.get(chunk).and_then(OnceLock::get) {
+            prefetch_read(&raw const words[at]);
+        }
+    }
+
     /// Stores the word of a page, which must be below `PAGES_MAX`. The caller holds the lock that guards this word.
     pub(crate) fn store(&self, page: PageId, word: u64) {
         let (chunk, at) = place(page.0);
@@ -126,6 +136,7 @@ mod tests {
         }
         assert!((0..100_000).all(|page| words.load(PageId(page)) == page + 1));
         assert_eq!(words.load(PageId(u64::MAX)), 0);
+        [0, 1 << 20, PAGES_MAX, u64::MAX].into_iter().for_each(|page| words.prefetch(PageId(page)));
         assert!(place(PAGES_MAX - 1).0 < CHUNKS);
     }
 }

@@ -263,7 +263,7 @@ fn neighbours_are_read_together_and_a_bad_block_among_them_costs_only_its_own_pa
     }
 }
 
-/// A disk that notes how many reads were under way at the most.
+/// A disk that notes how many reads were under way at the most, and whose operations end only for those who wait.
 #[derive(Debug)]
 struct Watched {
     disk: Arc<dyn Disk>,
@@ -304,7 +304,7 @@ impl Queue for WatchedQueue {
     }
 
     fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> nofault_io::error::Result<()> {
-        self.queue.reap(wait_for, into)
+        if wait_for == 0 { self.queue.submit() } else { self.queue.reap(wait_for, into) }
     }
 
     fn in_flight(&self) -> usize {
@@ -341,6 +341,53 @@ fn no_more_reads_are_under_way_than_the_settings_allow() {
         }
         assert_eq!(most.load(Ordering::Relaxed), reads_in_flight_max);
     }
+}
+
+#[test]
+fn a_read_takes_a_frame_only_when_there_is_room_for_it_at_the_device() {
+    let world = SimWorld::new(4, SimOptions::calm());
+    let most = Arc::new(AtomicUsize::new(0));
+    let disk: Arc<dyn Disk> = Arc::new(Watched { disk: world.directory().create("data").unwrap(), most });
+    let pool = pool_on(&disk, 256, 2);
+    let mut ids = Vec::new();
+    for seq in 1..=20 {
+        ids.extend(commit(&pool, seq, &[], &[seq; 20], &[]).unwrap());
+    }
+    for _ in 0..20 {
+        pool.core().make_room(128);
+    }
+    let apart = ids.iter().step_by(10).filter_map(|page| pool.tip().page(*page).map(|_| ()).err());
+    let missing: Vec<Wait> = apart.collect();
+    assert!(missing.len() > 10);
+    let free = pool.stats().frames_free;
+    let mut ticket = pool.request(&missing);
+    pool.submit();
+    let taken = free - pool.stats().frames_free;
+    assert!(taken <= missing.len() as u64 / 2, "{taken} frames for the two reads that may be under way");
+    ticket.wait().unwrap();
+    assert_eq!(pool.stats().reads_in_flight, 0);
+}
+
+#[test]
+fn those_who_wait_for_one_page_are_all_given_it() {
+    let world = SimWorld::new(5, SimOptions::calm());
+    let pool = pool(&world, 64);
+    let ids = commit(&pool, 1, &[], &[10, 20], &[]).unwrap();
+    pool.set_visible(CommitSeq(1));
+    for _ in 0..20 {
+        pool.core().make_room(64);
+    }
+    let wait = [0, 1].map(|at| Wait::Miss(Missing { page: ids[at], at: NEWEST }));
+    let tickets: Vec<_> = (0..3).map(|at| pool.request(&wait[..1 + at % 2])).collect();
+    assert_eq!(pool.stats().misses, 2);
+    for mut ticket in tickets {
+        ticket.wait().unwrap();
+        let Entry::Resident(frame) = Entry::from_word(pool.core().table.load(ids[0])) else { panic!("not there") };
+        assert!(pool.core().frames.frame(frame).pins() > 0, "pinned for each as long as it is wanted");
+        drop(ticket);
+    }
+    let Entry::Resident(frame) = Entry::from_word(pool.core().table.load(ids[0])) else { panic!("not there") };
+    assert_eq!(pool.core().frames.frame(frame).pins(), 0);
 }
 
 mod threads {

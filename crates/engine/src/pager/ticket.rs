@@ -24,15 +24,38 @@ struct State {
     frames_wanted: usize,
     frames_granted: bool,
     error: Option<Error>,
-    pinned: Vec<(PageId, u32)>,
+    /// What has arrived and is pinned. Nearly always it is one page, which then takes no memory of its own.
+    pinned: Option<(PageId, u32)>,
+    pinned_more: Vec<(PageId, u32)>,
     gone: bool,
     nudged: bool,
+    /// Its thread sleeps: who makes it ready has to make a system call.
+    parked: bool,
     waker: Option<Waker>,
 }
 
 impl State {
     fn is_ready(&self) -> bool {
         self.error.is_some() || (self.reads_left == 0 && (self.frames_wanted == 0 || self.frames_granted))
+    }
+
+    fn outcome(&self) -> Option<Result<()>> {
+        match &self.error {
+            Some(error) => Some(Err(error.clone())),
+            None => self.is_ready().then_some(Ok(())),
+        }
+    }
+
+    /// Notes a pin. False when nobody waits any more: not pinned.
+    fn pin(&mut self, page: PageId, frame: u32) -> bool {
+        if self.gone {
+            return false;
+        }
+        match &mut self.pinned {
+            None => self.pinned = Some((page, frame)),
+            Some(_) => self.pinned_more.push((page, frame)),
+        }
+        true
     }
 }
 
@@ -54,7 +77,7 @@ impl Waiter {
     /// The page it waits for, if it is one page and nothing else.
     pub(crate) fn only_read(&self) -> Option<PageId> {
         let state = self.lock();
-        (state.reads_left == 1 && state.frames_wanted == 0 && state.pinned.is_empty()).then_some(state.last_read)
+        (state.reads_left == 1 && state.frames_wanted == 0 && state.pinned.is_none()).then_some(state.last_read)
     }
 
     pub(crate) fn want_frames(&self, frames: usize) {
@@ -71,41 +94,55 @@ impl Waiter {
     /// The page is in this frame and pinned on behalf of this waiter. False when nobody waits any more: not pinned.
     /// The caller holds the lock of the page's shard.
     pub(crate) fn pinned(&self, page: PageId, frame: u32) -> bool {
-        let mut state = self.lock();
-        if !state.gone {
-            state.pinned.push((page, frame));
-        }
-        !state.gone
+        self.lock().pin(page, frame)
     }
 
-    /// A read it waited for is over. The waker, if it is time, is called by the caller once no lock is held.
+    /// A read it waited for has brought the page into this frame: as [`Waiter::pinned`], and the waker, if it is time, is called by
+    /// the caller once no lock is held.
+    #[must_use]
+    pub(crate) fn arrived(&self, page: PageId, frame: u32) -> (bool, Option<Waker>) {
+        let mut state = self.lock();
+        let pinned = state.pin(page, frame);
+        (pinned, self.read_less(&mut state))
+    }
+
+    /// A read it waited for is over, without a page. The waker as above.
     #[must_use]
     pub(crate) fn read_over(&self, error: Option<Error>) -> Option<Waker> {
-        self.change(|state| {
-            state.reads_left = state.reads_left.saturating_sub(1);
-            if state.error.is_none() {
-                state.error = error;
-            }
-        })
+        let mut state = self.lock();
+        if state.error.is_none() {
+            state.error = error;
+        }
+        self.read_less(&mut state)
+    }
+
+    fn read_less(&self, state: &mut State) -> Option<Waker> {
+        state.reads_left = state.reads_left.saturating_sub(1);
+        self.tell(state)
     }
 
     #[must_use]
     pub(crate) fn grant_frames(&self) -> Option<Waker> {
-        self.change(|state| state.frames_granted = true)
+        let mut state = self.lock();
+        state.frames_granted = true;
+        self.tell(&mut state)
     }
 
     #[must_use]
     pub(crate) fn fail(&self, error: Error) -> Option<Waker> {
-        self.change(|state| state.error = Some(error))
+        let mut state = self.lock();
+        state.error = Some(error);
+        self.tell(&mut state)
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) -> Option<Waker> {
-        let mut state = self.lock();
-        change(&mut state);
+    /// After a change: wakes its thread, or gives the waker, when there is nothing left to wait for.
+    fn tell(&self, state: &mut State) -> Option<Waker> {
         if !state.is_ready() {
             return None;
         }
-        self.changed.notify_all();
+        if state.parked {
+            self.changed.notify_all();
+        }
         state.waker.take()
     }
 
@@ -117,7 +154,9 @@ impl Waiter {
     pub(crate) fn park(&self, most: Duration) {
         let mut state = self.lock();
         if !state.is_ready() && !state.nudged {
+            state.parked = true;
             state = self.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0;
+            state.parked = false;
         }
         state.nudged = false;
     }
@@ -129,7 +168,9 @@ impl Waiter {
             return false;
         }
         state.nudged = true;
-        self.changed.notify_all();
+        if state.parked {
+            self.changed.notify_all();
+        }
         true
     }
 }
@@ -144,32 +185,26 @@ impl Ticket {
     pub(super) fn new(core: Arc<Core>, waiter: Arc<Waiter>) -> Self {
         Self { core, waiter }
     }
-
-    fn outcome(&self) -> Option<Result<()>> {
-        let state = self.waiter.lock();
-        match &state.error {
-            Some(error) => Some(Err(error.clone())),
-            None => state.is_ready().then_some(Ok(())),
-        }
-    }
 }
 
 impl pages::Ticket for Ticket {
     fn poll(&mut self, waker: &Waker) -> Poll<Result<()>> {
         self.core.expect_async();
         let mut state = self.waiter.lock();
-        if !state.is_ready() {
-            state.waker.clone_from(&Some(waker.clone()));
-            return Poll::Pending;
+        if let Some(outcome) = state.outcome() {
+            return Poll::Ready(outcome);
         }
-        drop(state);
-        self.outcome().map_or(Poll::Pending, Poll::Ready)
+        if !state.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            state.waker = Some(waker.clone());
+        }
+        Poll::Pending
     }
 
     fn wait(&mut self) -> Result<()> {
         let mut idle_rounds = 0;
         loop {
-            if let Some(outcome) = self.outcome() {
+            let outcome = self.waiter.lock().outcome();
+            if let Some(outcome) = outcome {
                 self.core.leave_lane();
                 return outcome;
             }
@@ -184,11 +219,12 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let mut state = self.waiter.lock();
         state.gone = true;
-        state.waker = None;
-        let pinned = std::mem::take(&mut state.pinned);
+        let waker = state.waker.take();
+        let (pinned, pinned_more) = (state.pinned.take(), std::mem::take(&mut state.pinned_more));
         let wanted_frames = state.frames_wanted > 0;
         drop(state);
-        for (page, frame) in pinned {
+        drop(waker);
+        for (page, frame) in pinned.into_iter().chain(pinned_more) {
             self.core.unpin(page, frame);
         }
         if wanted_frames {

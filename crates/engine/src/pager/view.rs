@@ -1,8 +1,10 @@
 //! What one attempt of one read sees. The hit path: one load of the table, one of the frames' heat, and the page.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_epoch::Guard;
+use nofault_io::prefetch::{prefetch_bytes, prefetch_read};
 
 use super::Core;
 use super::shard::Place;
@@ -107,5 +109,22 @@ impl Pages for View<'_> {
             }
         }
         self.older(id)
+    }
+    #[inline]
+    fn expect(&self, id: PageId) {
+        self.core.table.prefetch(id);
+    }
+
+    #[inline]
+    fn fetch(&self, id: PageId, bytes: Range<usize>) {
+        if let Entry::Resident(index) = Entry::from_word(self.core.table.load(id)) {
+            let page = self.whole(index);
+            prefetch_read(page.as_ptr());
+            if let Some(last) = page.last() {
+                prefetch_read(last);
+            }
+            let end = (HEADER_BYTES + bytes.end).min(page.len());
+            prefetch_bytes(page.get(HEADER_BYTES + bytes.start..end).unwrap_or_default());
+        }
     }
 }

@@ -379,6 +379,50 @@ fn a_lookup_misses_once_a_level_and_no_more() {
     assert_eq!(store.misses() - before, height.unwrap());
 }
 
+#[test]
+fn keys_looked_up_side_by_side_are_found_as_each_alone() {
+    // Values in their leaves, in pages of values, and in pages of their own.
+    for (page_bytes, len, residency) in
+        [(512, 40, Residency::Chance(5)), (4096, 1000, Residency::Chance(9)), (4096, 1000, Residency::Everything)]
+    {
+        let (store, mut seq, tree) = new_tree(page_bytes, residency);
+        let mut builder = Builder::new(tree, page_bytes);
+        for number in (0..600u64).step_by(2) {
+            let value = vec![number as u8; len];
+            let to = OverflowRef { len_bytes: 9000, root: PageId(number) };
+            let cell = if number % 50 == 0 { Cell::Overflow(to) } else { Cell::Inline(&value) };
+            commit(&store, &mut seq, |edits| {
+                builder.begin_portion();
+                builder.push(edits, &number.to_be_bytes(), cell)
+            })
+            .unwrap();
+        }
+        commit(&store, &mut seq, |edits| builder.finish(edits)).unwrap();
+        let keys: Vec<_> = (0..600u64).map(|number| (number * 7 % 600).to_be_bytes()).collect();
+        for count in [1, 3, 16, 100] {
+            for keys in keys.chunks(count) {
+                let found = drive(&store, || {
+                    let (mut found, mut missed, mut answers) = (vec![None; keys.len()], None, 0);
+                    tree.get_each(&store.latest(), keys.iter().map(<[u8; 8]>::as_slice), |at, answer| {
+                        answers += 1;
+                        match answer {
+                            Ok(value) => found[at] = value,
+                            Err(wait) => missed = Some(wait),
+                        }
+                    });
+                    assert_eq!(answers, keys.len(), "each is answered once");
+                    missed.map_or(Ok(found), Err)
+                })
+                .unwrap();
+                for (key, found) in keys.iter().zip(found) {
+                    assert_eq!(found, drive(&store, || tree.get(&store.latest(), key)).unwrap(), "{key:?}");
+                    assert_eq!(found.is_some(), key[7].is_multiple_of(2));
+                }
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, max_shrink_iters: 100, ..ProptestConfig::default() })]
 

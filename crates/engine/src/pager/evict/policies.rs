@@ -7,6 +7,9 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use fastrand::Rng;
 
+use crate::format::PageId;
+use crate::pager::nursery::Ghosts;
+
 /// What a request is: a page that somebody waits for, or one that a scan asked for early and now walks over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Request {
@@ -74,14 +77,13 @@ impl Policy for Clock {
 struct Pool {
     clock: Clock,
     young: VecDeque<u32>,
-    ghosts: VecDeque<u32>,
-    is_ghost: HashSet<u32>,
+    ghosts: Ghosts,
 }
 
 impl Pool {
     fn new(capacity: usize) -> Self {
         let clock = Clock::new(capacity, 3, [1, 1]);
-        Self { clock, young: VecDeque::new(), ghosts: VecDeque::new(), is_ghost: HashSet::new() }
+        Self { clock, young: VecDeque::new(), ghosts: Ghosts::new(capacity) }
     }
 
     /// The frame of a newcomer that has to go.
@@ -91,13 +93,7 @@ impl Pool {
             let Some(at) = self.clock.at.get(&page).copied().filter(|at| self.clock.frames[*at].1 <= 1) else {
                 continue;
             };
-            self.ghosts.push_back(page);
-            self.is_ghost.insert(page);
-            if self.ghosts.len() > self.clock.capacity
-                && let Some(oldest) = self.ghosts.pop_front()
-            {
-                self.is_ghost.remove(&oldest);
-            }
+            self.ghosts.add(PageId(page.into()));
             return Some(at);
         }
         None
@@ -122,7 +118,7 @@ impl Policy for Pool {
             }
             None => drop(self.clock.request(request)),
         }
-        if !self.is_ghost.contains(&page) {
+        if !self.ghosts.contains(PageId(page.into())) {
             self.young.push_back(page);
         }
         false

@@ -1,0 +1,190 @@
+//! Many keys at once.
+//!
+//! Keys are taken in parts. Those of one part are looked up side by side, and what they miss is asked for and sent at once, so that
+//! the device is busy while the next part is looked up; and while later parts are still at the device, earlier ones are
+//! finished.
+//!
+//! Kept true by: a part never waits for permits, as others are held meanwhile (rule 2 of `wait`). Keys that get none are left to the
+//! end, when nothing is held, and are loaded together, with all that `wait` promises to those who have to wait for room.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use rustc_hash::FxHashSet;
+
+use super::core::Core;
+use super::wait::{Held, Mode, load, ready_sent};
+use crate::error::Result;
+use crate::gate::Permit;
+use crate::pages::{CommitLog, Store, Wait};
+use crate::tree::many::SIDE_BY_SIDE;
+use crate::tree::{Found, Tree};
+
+/// Times that a part is tried again before its keys are left to the end: more than a tree is high, in most.
+const ROUNDS_MAX: usize = 8;
+
+/// Keys whose pages were asked for together.
+struct Part<T> {
+    keys: Vec<usize>,
+    pages: usize,
+    rounds: usize,
+    ticket: T,
+    /// Given back after the pins that it stands for.
+    _permit: Permit,
+}
+
+/// What is wanted, and what was found.
+struct Wanted<'a, S> {
+    snapshot: &'a S,
+    tree: Tree,
+    keys: &'a [&'a [u8]],
+    found: Vec<Option<Found>>,
+}
+
+impl<S: Store, L: CommitLog> Core<S, L> {
+    /// The values of many keys at one moment, in the order asked.
+    pub(crate) async fn get_many(&self, mode: Mode, tree: Tree, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        match self.look_at_all(tree, keys) {
+            Some(values) => Ok(values),
+            None => self.get_many_at(mode, &self.store.snapshot(), tree, keys).await,
+        }
+    }
+
+    /// The newest visible values, if all are in memory and none is long.
+    fn look_at_all(&self, tree: Tree, keys: &[&[u8]]) -> Option<Vec<Option<Vec<u8>>>> {
+        let view = self.store.latest();
+        let mut values = vec![None; keys.len()];
+        for (keys, values) in keys.chunks(SIDE_BY_SIDE).zip(values.chunks_mut(SIDE_BY_SIDE)) {
+            let mut all = true;
+            tree.get_each(&view, keys.iter().copied(), |at, answer| match answer {
+                Ok(None) => {}
+                Ok(Some(Found::Inline(value))) => values[at] = Some(value),
+                _ => all = false,
+            });
+            if !all {
+                return None;
+            }
+        }
+        Some(values)
+    }
+
+    /// The values of many keys in a snapshot, in the order asked.
+    pub(crate) async fn get_many_at(
+        &self,
+        mode: Mode,
+        snapshot: &S::Snapshot,
+        tree: Tree,
+        keys: &[&[u8]],
+    ) -> Result<Vec<Option<Vec<u8>>>> {
+        let mut wanted = Wanted { snapshot, tree, keys, found: vec![None; keys.len()] };
+        let left = self.get_in_parts(mode, &mut wanted).await?;
+        self.get_together(mode, &mut wanted, left).await?;
+        let long = wanted.found.iter().filter_map(|found| match found {
+            Some(Found::Overflow(value)) => Some(*value),
+            _ => None,
+        });
+        let mut long = self.long_values(mode, snapshot, long.collect()).await?.into_iter();
+        let value = |found: Option<Found>| match found? {
+            Found::Inline(value) => Some(value),
+            Found::Overflow(_) => long.next(),
+        };
+        Ok(wanted.found.into_iter().map(value).collect())
+    }
+
+    /// Finds what it can without ever waiting for permits. Answers the keys that are left.
+    async fn get_in_parts(&self, mode: Mode, wanted: &mut Wanted<'_, S::Snapshot>) -> Result<Vec<usize>> {
+        let window = self.admission.window();
+        let part_keys = SIDE_BY_SIDE.min(window);
+        let mut parts: VecDeque<Part<S::Ticket>> = VecDeque::new();
+        let (mut left, mut new, mut asked) = (Vec::new(), 0..wanted.keys.len(), 0);
+        loop {
+            let (keys, rounds);
+            let mut before = None;
+            if !new.is_empty() && asked + part_keys <= window {
+                (keys, rounds) = (take_first(&mut new, part_keys).collect(), 0);
+            } else if let Some(mut part) = parts.pop_front() {
+                ready_sent(mode, &mut part.ticket).await?;
+                asked -= part.pages;
+                (keys, rounds) = (std::mem::take(&mut part.keys), part.rounds + 1);
+                before = Some(part);
+            } else {
+                return Ok(left);
+            }
+            let (keys, waits) = self.look_at(wanted, keys, usize::MAX)?;
+            drop(before);
+            if keys.is_empty() {
+                continue;
+            }
+            let permit = if rounds < ROUNDS_MAX { self.admission.try_pins(waits.len()) } else { None };
+            let Some(permit) = permit else {
+                left.extend(keys);
+                continue;
+            };
+            let ticket = self.store.request(&waits);
+            // Who waits for one page and nothing else reads it on its own thread.
+            let alone = waits.len() == 1 && parts.is_empty() && new.is_empty();
+            if !alone || mode == Mode::Async {
+                self.store.submit();
+            }
+            asked += waits.len();
+            parts.push_back(Part { keys, pages: waits.len(), rounds, ticket, _permit: permit });
+        }
+    }
+
+    /// Finds the values of some keys, with at most one wait per tree level and window of keys.
+    async fn get_together(&self, mode: Mode, wanted: &mut Wanted<'_, S::Snapshot>, mut keys: Vec<usize>) -> Result<()> {
+        let mut held = Held::default();
+        while !keys.is_empty() {
+            let waits;
+            (keys, waits) = self.look_at(wanted, keys, self.admission.window())?;
+            if !waits.is_empty() {
+                load(&*self.store, &self.admission, mode, &mut held, &waits).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for the values of some keys. Answers those that are not found yet, with what they wait for: at most so many pages.
+    fn look_at(
+        &self,
+        wanted: &mut Wanted<'_, S::Snapshot>,
+        keys: Vec<usize>,
+        waits_max: usize,
+    ) -> Result<(Vec<usize>, Vec<Wait>)> {
+        let Wanted { snapshot, tree, keys: all, found } = wanted;
+        let view = self.store.view(snapshot);
+        let (mut still, mut waits, mut asked, mut failed) = (Vec::new(), Vec::new(), FxHashSet::default(), None);
+        for part in keys.chunks(SIDE_BY_SIDE) {
+            if waits.len() + part.len() > waits_max && !waits.is_empty() {
+                still.extend_from_slice(part);
+                continue;
+            }
+            tree.get_each(&view, part.iter().map(|index| all[*index]), |at, answer| match answer {
+                Ok(value) => found[part[at]] = value,
+                Err(Wait::Miss(missing)) => {
+                    still.push(part[at]);
+                    if waits.len() < waits_max && asked.insert(missing.page) {
+                        waits.push(Wait::Miss(missing));
+                    }
+                }
+                Err(Wait::Failed(error)) => failed = Some(error),
+                Err(wait) => {
+                    still.push(part[at]);
+                    waits.push(wait);
+                }
+            });
+        }
+        match failed {
+            Some(error) => Err(self.tables.explain(*tree, error)),
+            None => Ok((still, waits)),
+        }
+    }
+}
+
+/// Takes the first `count` numbers off a range, or all.
+fn take_first(range: &mut Range<usize>, count: usize) -> Range<usize> {
+    let end = range.end.min(range.start + count);
+    let first = range.start..end;
+    range.start = end;
+    first
+}
