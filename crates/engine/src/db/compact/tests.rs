@@ -245,7 +245,10 @@ fn a_damaged_page_is_named_and_moved_nowhere() {
     assert!(error.to_string().contains(&format!("at byte {}", block * 512)), "{error}");
     // By its table, and by the walk over all blocks.
     let problems = db.verify().unwrap().problems;
-    assert!(!problems.is_empty() && problems.iter().all(|problem| problem.error.page() == error.page()), "{problems:?}");
+    assert!(
+        !problems.is_empty() && problems.iter().all(|problem| problem.error.page() == error.page()),
+        "{problems:?}"
+    );
 }
 
 #[test]
