@@ -10,6 +10,7 @@
 //! | `view`, `edits` | what readers and writers hold for one attempt |
 //! | `lane`, `flights`, `ticket` | reads: shared, sent together, awaited |
 //! | `nursery` | what has just come, and leaves first |
+//! | `full` | waiting for frames: first come, first served |
 //! | `evict`, `write` | which frames leave, and how dirty ones get to disk |
 //! | `moves` | puts pages together that lie scattered in the file |
 //! | `map` | the page table as the next checkpoint will write it |
@@ -28,6 +29,7 @@ mod epochs;
 mod evict;
 mod flights;
 mod frames;
+mod full;
 mod keeper;
 mod lane;
 mod map;
@@ -45,7 +47,6 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -55,7 +56,7 @@ use rustc_hash::FxHashMap;
 pub(crate) use self::edits::Edits;
 pub(crate) use self::evict::CheckpointPlace;
 pub(crate) use self::frames::Frames;
-use self::frames::OwnedFrame;
+use self::full::Full;
 pub(crate) use self::keeper::{Keeper, ReadCompletions};
 pub(crate) use self::map::Map;
 pub(crate) use self::moves::{Mover, ToEmptyOut, Together};
@@ -146,13 +147,6 @@ pub(crate) struct Books {
 struct Ripe {
     frames: Vec<u32>,
     versions: Vec<Superseded>,
-}
-
-#[derive(Default)]
-struct Full {
-    waiting: VecDeque<Arc<Waiter>>,
-    holders: usize,
-    stash: Vec<OwnedFrame>,
 }
 
 /// Memory that a frame takes with all that belongs to it. A sixteenth of the frames' bytes goes to scratch buffers for
@@ -394,10 +388,6 @@ impl Core {
         self.ripe.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn full(&self) -> MutexGuard<'_, Full> {
-        self.full.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn file_id(&self) -> u64 {
         self.file_id
     }
@@ -535,68 +525,5 @@ impl Core {
             if registry.kept_count() <= self.kept_max { Vec::new() } else { registry.limit(self.kept_max) }
         };
         self.drop_later(unneeded);
-    }
-
-    /// A frame for a private copy.
-    fn take_writer_frame(&self) -> Option<OwnedFrame> {
-        let stashed = self.full().stash.pop();
-        stashed.or_else(|| self.frames.take_for_write())
-    }
-
-    /// Gives frames back that were taken for reads.
-    fn return_frames(self: &Arc<Self>, frames: Vec<OwnedFrame>) {
-        if !frames.is_empty() {
-            self.frames.give_back(frames);
-            self.settle_full();
-        }
-    }
-
-    /// Gives frames back that were taken for private copies.
-    fn return_private(self: &Arc<Self>, frames: Vec<OwnedFrame>) {
-        if !frames.is_empty() {
-            self.frames.give_back_private(frames);
-            self.settle_full();
-        }
-    }
-
-    fn wait_for_frames(self: &Arc<Self>, waiter: &Arc<Waiter>) {
-        {
-            let mut full = self.full();
-            full.waiting.push_back(Arc::clone(waiter));
-            full.holders += 1;
-        }
-        self.settle_full();
-        self.keeper.wake();
-    }
-
-    fn end_frame_wait(self: &Arc<Self>, waiter: &Arc<Waiter>) {
-        let mut full = self.full();
-        full.waiting.retain(|other| !Arc::ptr_eq(other, waiter));
-        full.holders -= 1;
-        let stash = if full.holders == 0 { std::mem::take(&mut full.stash) } else { Vec::new() };
-        drop(full);
-        self.frames.give_back_private(stash);
-        self.settle_full();
-    }
-
-    /// Sets free frames aside for those who wait for some, first come, first served.
-    fn settle_full(self: &Arc<Self>) {
-        let mut wake = Vec::new();
-        let mut full = self.full();
-        while let Some(first) = full.waiting.front().cloned() {
-            let wanted = first.frames_missing();
-            while full.stash.len() < wanted
-                && let Some(frame) = self.frames.take_for_write()
-            {
-                full.stash.push(frame);
-            }
-            if full.stash.len() < wanted {
-                break;
-            }
-            full.waiting.pop_front();
-            wake.extend(first.grant_frames());
-        }
-        drop(full);
-        wake.into_iter().for_each(std::task::Waker::wake);
     }
 }
