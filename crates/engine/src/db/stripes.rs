@@ -42,6 +42,10 @@ pub(super) fn create(main: Folder, folders: &[PathBuf], id: u64) -> Result<Arc<d
     }
     let mut text = format!("{TITLE}\n{id:016x}\n{STRIPE_BYTES}\n");
     for folder in folders {
+        let failed = |error: &std::io::Error| {
+            let error = nofault_io::error::Error::from_io("create", error).at(folder);
+            Error::from_io("stripe a database over a folder", error)
+        };
         if let Err(error) = std::fs::create_dir(folder)
             && error.kind() != std::io::ErrorKind::AlreadyExists
         {
