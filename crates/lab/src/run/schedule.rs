@@ -175,18 +175,24 @@ mod tests {
 
     #[test]
     fn a_ballast_is_made_once_for_all_repeats_of_an_experiment() {
-        let config = Config { experiments: vec![ExperimentId::Eviction], ..Config::default() };
-        let schedule = Schedule::of(&config, &Available::default(), None);
-        let heavy: Vec<bool> = schedule.cells.iter().map(needs_ballast).collect();
-        assert!(heavy.is_sorted(), "{heavy:?}");
-        if !heavy.contains(&true) {
-            println!("no memory can be locked here: nothing to order");
-        }
-        let repeats = |of: bool| {
-            let cells = schedule.cells.iter().filter(move |spec| needs_ballast(spec) == of);
-            cells.map(|spec| spec.repeat).collect::<Vec<_>>()
+        let config = Config { experiments: vec![ExperimentId::Eviction], repeats: 3, ..Config::default() };
+        let reclaim = |by: &'static str, method| experiment::eviction::Reclaim {
+            on_ram: false,
+            by,
+            limit: Ok(MemoryLimit { method, bytes: 1 << 30 }),
         };
-        assert!(repeats(false).is_sorted() && repeats(true).is_sorted());
+        let reclaim = vec![reclaim("kswapd", MemoryMethod::Ballast), reclaim("cgroup", MemoryMethod::CgroupV1)];
+        let schedule = Schedule::of(&config, &Available { reclaim, ..Available::default() }, None);
+        let heavy: Vec<bool> = schedule.cells.iter().map(needs_ballast).collect();
+        assert!(heavy.is_sorted() && heavy.contains(&true) && heavy.contains(&false), "{heavy:?}");
+        for of in [false, true] {
+            let cells = schedule.cells.iter().filter(|spec| needs_ballast(spec) == of);
+            let repeats: Vec<u32> = cells.map(|spec| spec.repeat).collect();
+            assert!(repeats.is_sorted() && repeats.last() == Some(&2), "{repeats:?}");
+        }
+        let alone: Duration = schedule.cells.iter().map(time_of).sum();
+        let ballast_s = meminfo_bytes("MemTotal").unwrap() as f64 / BALLAST_BYTES_PER_S;
+        assert_eq!(schedule.time(), alone + seconds(ballast_s), "once, and in the plan");
     }
 
     #[test]
