@@ -47,7 +47,10 @@ pub fn summary_table(file: &RecordFile, width: u16) -> String {
         push(&mut text, " !", &biases, width);
     }
     if doubts.len() > DOUBTS_MAX {
-        let rest = format!("{} more reasons for care are in the report.", doubts.len() - DOUBTS_MAX);
+        let rest = match doubts.len() - DOUBTS_MAX {
+            1 => "One more reason for care is in the report.".to_owned(),
+            more => format!("{more} more reasons for care are in the report."),
+        };
         push(&mut text, " !", &rest, width);
     }
     for id in ExperimentId::ALL {

@@ -357,7 +357,13 @@ impl Verdict {
             lines.push((mark, format!("{}: {}", reason.rule, reason.text)));
         }
         if let Some(more) = self.reasons.len().checked_sub(shown).filter(|more| *more > 0) {
-            lines.push(("  ", format!("{more} more figures are in the report.")));
+            lines.push((
+                "  ",
+                match more {
+                    1 => "One more figure is in the report.".to_owned(),
+                    more => format!("{more} more figures are in the report."),
+                },
+            ));
         }
         if short && !self.not_measured.is_empty() {
             let first = |missing: &String| missing.split("; `").next().unwrap_or_default().to_owned();
