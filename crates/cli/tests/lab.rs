@@ -124,7 +124,8 @@ fn seconds_are_those_of_every_experiment_that_runs_for_a_time() {
     let lab = Lab::new();
     let output = lab.bare(&["--seconds", "7.5", "--print-config"]).output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
-    let others: Vec<&str> = printed.lines().filter(|line| line.contains("cell_s = ") && !line.ends_with(" 7.5")).collect();
+    let others: Vec<&str> =
+        printed.lines().filter(|line| line.contains("cell_s = ") && !line.ends_with(" 7.5")).collect();
     assert_eq!(others, Vec::<&str>::new(), "{printed}");
     assert_eq!(printed.matches("cell_s = 7.5").count(), 11, "and the RAM-backed device's: {printed}");
 }
