@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use nofault_lab::config::{Choice, Config, ExperimentId, MemoryChoice, Preset, parse_bytes};
 use nofault_lab::error::{LabError, LabErrorKind, Result};
 
-use crate::verdict::VerdictArguments;
+use crate::verdict::{VerdictArguments, WorkloadFlags};
 
 /// `nofault lab [EXPERIMENT]… [flags]`, or one of its commands.
 #[derive(Debug, Args)]
@@ -108,6 +108,9 @@ pub(crate) enum LabCommand {
     /// A process that meets a fault, called by a cell of `errors`.
     #[command(hide = true)]
     Subject,
+    /// A process that commits until it is killed, called by a cell of `safety`.
+    #[command(hide = true)]
+    Writer,
 }
 
 /// The flags of a run. Each changes one value of the preset or of the configuration file.
@@ -117,12 +120,16 @@ pub(crate) struct RunArguments {
     /// the preset by default.
     #[arg(value_name = "EXPERIMENT")]
     experiments: Vec<String>,
-    /// How thorough: quick (under three minutes), standard (sweeps and repeats: some 40 minutes), paper (its sizes and durations).
+    /// How thorough: quick (under three minutes), standard (sweeps and repeats: about an hour), paper (its sizes and durations).
     #[arg(long, value_enum, help_heading = "What to measure", value_name = "PRESET")]
     preset: Option<PresetName>,
     /// A TOML file with any of the parameters, or the records of an earlier run. Flags win over it.
     #[arg(long, value_name = "FILE", conflicts_with = "preset", help_heading = "What to measure")]
     config: Option<PathBuf>,
+    /// Any other parameter, by its name in TOML (see --print-config), as in random.block_bytes=8192; wins over the others; may be
+    /// repeated.
+    #[arg(long = "set", value_name = "NAME=VALUE", help_heading = "What to measure")]
+    assignments: Vec<String>,
     /// Folder for data files and results, on the file system to be measured; nofault-lab by default.
     #[arg(long, help_heading = "Where", value_name = "FOLDER")]
     dir: Option<PathBuf>,
@@ -177,13 +184,18 @@ pub(crate) struct RunArguments {
     /// Seed of content, offsets and order.
     #[arg(long, help_heading = "What to measure")]
     seed: Option<u64>,
+    #[command(flatten)]
+    workload: WorkloadFlags,
+    /// Threads that use the database in question at the same time; this and the others only change what the verdict is about.
+    #[arg(long, help_heading = "The workload", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    workload_threads: Option<u32>,
     /// Say what would be done, how long and how large, and stop.
     #[arg(long, help_heading = "Results")]
     pub(crate) plan: bool,
     /// Print the effective configuration as TOML, ready to be edited and given to --config, and stop.
     #[arg(long, help_heading = "Results")]
     pub(crate) print_config: bool,
-    /// Print the summary as JSON instead of a table.
+    /// Print the summary, or the plan, as JSON.
     #[arg(long, help_heading = "Results")]
     pub(crate) json: bool,
     /// No progress on standard error.
@@ -249,6 +261,7 @@ impl RunArguments {
         set(&mut config.dir, self.dir.clone());
         set(&mut config.repeats, self.repeats);
         set(&mut config.engines.repeats, self.repeats);
+        set(&mut config.async_.runs, self.repeats);
         set(&mut config.data_bytes, self.size);
         set(&mut config.memory_bytes, self.memory);
         set(&mut config.memory_method, self.memory_method.map(MemoryName::choice));
@@ -257,6 +270,8 @@ impl RunArguments {
         set(&mut config.fio, self.fio.map(Choice::from));
         set(&mut config.pool, self.pool.map(Choice::from));
         set(&mut config.seed, self.seed);
+        self.workload.put_over(&mut config.workload);
+        set(&mut config.workload.threads, self.workload_threads);
         config.unmarked_devices |= self.unmarked_devices;
         set(&mut config.devices, some(&self.device));
         set(&mut config.stripe_over, some(&self.stripe_over));
@@ -271,12 +286,16 @@ impl RunArguments {
             config.random.ram_cell_s = seconds;
             config.scan.cell_s = seconds;
             config.access.cell_s = seconds;
+            config.safety.cell_s = seconds;
             config.errors.cell_s = seconds;
             config.engines.cell_s = seconds;
             config.eviction.cell_s = seconds;
             config.translate.cell_s = seconds;
             config.stalls.cell_s = seconds;
             config.claims.cell_s = seconds;
+        }
+        for assignment in &self.assignments {
+            config = config.assign(assignment)?;
         }
         config.validate()?;
         Ok(config)

@@ -6,7 +6,7 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -75,6 +75,17 @@ fn a_verdict_names_what_was_said_what_was_assumed_and_what_was_not_measured() {
     assert_eq!(json["advice"], "no_answer", "the tiny run measured only async: {json}");
     assert_eq!(json["said"]["read_only"], true);
     assert_eq!(judged(&["--threads", "0"]).code, 2);
+
+    // What is said to a run is what its own verdict and report are about, and what later ones begin with.
+    let run = lab.run(&["--read-only", "--fits-in-memory=false", "--workload-threads", "5"]);
+    assert_eq!(run.code, 0, "{}", run.told);
+    let about = "larger than memory, only read, 5 threads";
+    assert!(run.said.contains(&format!("You said: {about}.")), "{}", run.said);
+    let told = lab.results().pop().unwrap();
+    let page = fs::read_to_string(told.join("report.html")).unwrap();
+    assert!(page.contains(&format!("Said of the workload: {about}.")));
+    let again = outcome(lab.command(&["verdict"]).arg(&told).args(["--no-questions", "--threads", "2"]));
+    assert!(again.said.contains("You said: larger than memory, only read, 2 threads."), "{}", again.said);
     refused(&lab, &["verdict", "/nowhere"], 2);
 }
 
@@ -83,7 +94,12 @@ fn a_plan_touches_nothing() {
     let lab = Lab::new();
     let outcome = lab.run(&["--plan"]);
     assert_eq!(outcome.code, 0, "{}", outcome.told);
-    assert!(outcome.told.contains("17 cells") && outcome.told.contains("may be used"), "{}", outcome.told);
+    assert!(outcome.said.contains("17 cells") && outcome.said.contains("may be used"), "{}", outcome.said);
+    // What was asked for is said even quietly, and to programs as JSON.
+    assert!(lab.run(&["--plan", "--quiet"]).said.contains("17 cells"));
+    let json: serde_json::Value = serde_json::from_str(&lab.run(&["--plan", "--json"]).said).unwrap();
+    assert_eq!(json["cells"].as_array().map(Vec::len), Some(17), "{json}");
+    assert!(json["time_s"].as_f64().is_some_and(|time| time > 0.0) && json["left_out"].is_array(), "{json}");
     assert!(!lab.dir.exists());
     // Nor the data that an earlier run was told to keep.
     assert_eq!(lab.run(&["--keep-data"]).code, 0);
@@ -99,27 +115,40 @@ fn repeats_are_those_of_every_experiment() {
     let lab = Lab::new();
     let output = lab.bare(&["--repeats", "7", "--print-config"]).output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(
-        printed.lines().filter(|line| *line == "repeats = 7").count(),
-        2,
-        "its own and those of engines: {printed}"
-    );
+    let lines = |wanted: &str| printed.lines().filter(|line| *line == wanted).count();
+    assert_eq!((lines("repeats = 7"), lines("runs = 7")), (2, 1), "its own, those of engines and of async: {printed}");
+}
+
+#[test]
+fn seconds_are_those_of_every_experiment_that_runs_for_a_time() {
+    let lab = Lab::new();
+    let output = lab.bare(&["--seconds", "7.5", "--print-config"]).output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let others: Vec<&str> =
+        printed.lines().filter(|line| line.contains("cell_s = ") && !line.ends_with(" 7.5")).collect();
+    assert_eq!(others, Vec::<&str>::new(), "{printed}");
+    assert_eq!(printed.matches("cell_s = 7.5").count(), 11, "and the RAM-backed device's: {printed}");
 }
 
 #[test]
 fn a_plan_names_the_memory_that_its_own_cells_have() {
     let lab = Lab::new();
-    let planned =
-        |experiment: &str| outcome(&mut lab.command_in_dir(&[experiment, "--plan", "--memory-method", "auto"]));
-    let engines = planned("engines");
+    let planned = |arguments: &[&str]| {
+        outcome(
+            lab.command_in_dir(&["--plan", "--memory-method", "auto", "--size", "64M", "--memory", "32M"])
+                .args(arguments),
+        )
+    };
+    let engines = planned(&["engines"]);
     assert_eq!(engines.code, 0, "{}", engines.told);
-    if engines.told.contains("data larger than memory:") {
+    if engines.said.contains("data larger than memory:") {
         println!("left out: memory cannot be limited here");
         return;
     }
-    assert!(engines.told.contains("96 MiB") && !engines.told.contains("nothing here needs it"), "{}", engines.told);
-    let errors = planned("errors");
-    assert!(errors.told.contains("nothing here needs it"), "{}", errors.told);
+    assert!(engines.said.contains("96 MiB") && !engines.said.contains("nothing here needs it"), "{}", engines.said);
+    let errors = planned(&["errors", "--set", "async.open_questions=true"]);
+    assert!(errors.said.contains("nothing here needs it"), "{}{}", errors.said, errors.told);
+    assert!(!errors.said.contains("zram"), "no device for an experiment that has no cells there: {}", errors.said);
 }
 
 /// Faults met and stalls measured by processes of their own, as a user has it.
@@ -178,7 +207,7 @@ fn a_verdict_in_a_terminal_asks_for_what_was_not_said() {
 #[test]
 fn wrong_calls_say_what_is_right() {
     let lab = Lab::new();
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 11] = [
         (&["nothing"], "random, scan, async, access"),
         (&["--preset", "slow"], "possible values: quick, standard, paper"),
         (&["--size", "ten"], "as in 512M or 4GiB"),
@@ -187,6 +216,8 @@ fn wrong_calls_say_what_is_right() {
         (&["--threads", "0"], "random.threads = 0"),
         (&["--seconds", "nan"], "more than zero"),
         (&["async", "async"], "named twice"),
+        (&["--set", "random.block_byte=4096"], "random.block_byte"),
+        (&["--set", "random.cell_s=-1"], "random.cell_s"),
         (&["--config", "/nowhere.toml"], "--print-config"),
     ];
     for (arguments, word) in cases {
@@ -281,6 +312,40 @@ fn a_user_without_rights_gets_a_run() {
         assert_eq!(ended.code, 3, "{}", ended.told);
         assert!(ended.told.contains(word), "{}", ended.told);
     }
+}
+
+#[test]
+fn every_experiment_gives_a_user_without_rights_cells_or_a_reason() {
+    let lab = Lab::new();
+    fs::create_dir(&lab.dir).unwrap();
+    fs::set_permissions(&lab.dir, fs::Permissions::from_mode(0o777)).unwrap();
+    let experiments = ["random", "scan", "safety", "stalls", "errors", "eviction", "translate", "engines", "claims"];
+    let tiny = [
+        "pool=off",
+        "random.cell_s=0.1",
+        "scan.cell_s=0.1",
+        "stalls.cell_s=0.1",
+        "safety={ cell_s = 0.05, keys = 200, writers = [2] }",
+        "errors={ cell_s = 0.02, working_sets = [1048576] }",
+        "eviction={ part_s = 0.02, cell_s = 0.1, fault_bytes = 1048576 }",
+        "translate={ cell_s = 0.02, working_set_bytes = [2097152] }",
+        "engines={ cell_s = 0.05, repeats = 1, fit_data_bytes = 1048576, fit_memory_bytes = 67108864 }",
+        "claims={ cell_s = 0.02, reader_updates = 500, reader_keys = 100, copied_pages = [16, 64] }",
+    ];
+    let mut arguments = experiments.to_vec();
+    tiny.iter().for_each(|assignment| arguments.extend(["--set", *assignment]));
+    let Some(mut command) = lab.as_nobody(&arguments) else { return };
+    let ended = outcome(&mut command);
+    assert_eq!(ended.code, 0, "{}", ended.told);
+    let records = fs::read_to_string(lab.only_result().join("records.ndjson")).unwrap();
+    for experiment in experiments {
+        let named = format!("\"experiment\":\"{experiment}\"");
+        let (cells, skips): (Vec<&str>, Vec<&str>) =
+            records.lines().filter(|line| line.contains(&named)).partition(|line| line.contains("\"type\":\"cell\""));
+        assert!(cells.len() + skips.len() > 0, "{experiment}: {}", ended.told);
+        assert!(skips.iter().all(|line| !line.contains("\"reason\":\"\"")), "{experiment}: {skips:?}");
+    }
+    assert_eq!(lab.names().len(), 1, "no data, no lock: {:?}", lab.names());
 }
 
 #[test]
@@ -395,6 +460,60 @@ fn a_second_lab_in_the_folder_is_told_who_is_there() {
     running.signal("TERM");
     assert_eq!(running.end().0, Some(130));
     assert_eq!(lab.run(&["--plan"]).code, 0, "the folder is free again");
+}
+
+#[test]
+fn a_result_that_is_worse_is_told_by_the_exit_code() {
+    let lab = Lab::new();
+    assert_eq!(lab.run(&["--repeats", "2"]).code, 0);
+    let good = lab.only_result().join("records.ndjson");
+    let slow = lab.outer.path().join("slow.ndjson");
+    let slower = |line: &str| {
+        let mut record: serde_json::Value = serde_json::from_str(line).unwrap();
+        if let Some(time) = record.pointer_mut("/outcome/elapsed_s") {
+            *time = (time.as_f64().unwrap() * 1000.0).into();
+        }
+        record.to_string()
+    };
+    let lines: Vec<String> = fs::read_to_string(&good).unwrap().lines().map(slower).collect();
+    fs::write(&slow, lines.join("\n") + "\n").unwrap();
+    let compare = |a: &Path, b: &Path| outcome(lab.command(&["compare"]).args([a, b]));
+    let worse = compare(&good, &slow);
+    assert_eq!(worse.code, 1, "{}{}", worse.said, worse.told);
+    assert!(worse.said.contains("worse"), "{}", worse.said);
+    let better = compare(&slow, &good);
+    assert_eq!(better.code, 0, "{}{}", better.said, better.told);
+    assert!(better.said.contains("better"), "{}", better.said);
+    let json = outcome(lab.command(&["compare", "--json"]).args([&good, &slow]));
+    assert_eq!((json.code, serde_json::from_str::<serde_json::Value>(&json.said).is_ok()), (1, true));
+    assert_eq!(outcome(lab.command(&["compare", "--threshold", "nan"]).args([&good, &slow])).code, 2);
+}
+
+#[test]
+fn wrong_data_and_failed_cells_have_exit_codes_of_their_own() {
+    let lab = Lab::new();
+    if !is_root() {
+        eprintln!("skipped: only root opens devices");
+        return;
+    }
+    let Some(device) = common::Loop::new(lab.outer.path()) else { return };
+    let prepared = outcome(&mut lab.command(&["prepare-device", &device.path, "--erase", &device.path]));
+    assert_eq!(prepared.code, 0, "{}", prepared.told);
+    let run = || lab.run(&["--set", "async.open_questions=true", "--device", &device.path]);
+    let good = run();
+    assert_eq!(good.code, 0, "{}", good.told);
+    // Everything but the marker.
+    let blocks = fs::File::options().write(true).open(&device.path).unwrap();
+    blocks.write_all_at(&vec![0; 64 << 20], 4096).and_then(|()| blocks.sync_all()).unwrap();
+    drop(blocks);
+    let wrong = run();
+    assert_eq!(wrong.code, 8, "{}", wrong.told);
+    assert!(wrong.told.contains("not what was written there"), "{}", wrong.told);
+    // What lies beyond the end of its file the device cannot read.
+    fs::File::options().write(true).open(lab.outer.path().join("image")).unwrap().set_len(1 << 20).unwrap();
+    let failed = run();
+    assert_eq!(failed.code, 9, "{}", failed.told);
+    assert!(failed.told.contains("cells failed"), "{}", failed.told);
 }
 
 #[test]

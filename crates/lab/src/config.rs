@@ -1,6 +1,7 @@
 //! What a run does: three presets, every parameter of which a TOML file or a flag can change. The effective set is stored
 //! in the record, and `nofault lab --config records.ndjson` runs it again.
 
+mod assign;
 mod check;
 mod claims;
 pub(crate) mod engines;
@@ -8,6 +9,7 @@ mod eviction;
 mod faults;
 mod safety;
 mod translate;
+mod workload;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -23,6 +25,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 
 pub use eviction::EvictionConfig;
 pub use translate::TranslateConfig;
+pub use workload::{Said, WorkloadConfig};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -90,6 +93,9 @@ pub struct Config {
     /// Experiment `claims`.
     #[serde(default)]
     pub claims: ClaimsConfig,
+    /// What the user says of the database that the verdict is about.
+    #[serde(default)]
+    pub workload: WorkloadConfig,
 }
 
 /// The experiments, by the names of the command line.
@@ -168,6 +174,11 @@ impl ExperimentId {
         !matches!(self, Self::Async | Self::Safety | Self::Translate | Self::Engines | Self::Claims)
     }
 
+    /// Whether it has cells on a RAM-backed device where there is one. Of `async` only the source's open questions do.
+    pub fn uses_ram_device(self) -> bool {
+        matches!(self, Self::Random | Self::Scan | Self::Access | Self::Eviction)
+    }
+
     /// The question it answers, in one line.
     pub fn question(self) -> &'static str {
         match self {
@@ -210,7 +221,7 @@ pub enum Preset {
     /// A first honest answer in less than three minutes.
     #[default]
     Quick,
-    /// Sweeps, longer cells, more repeats: some 40 minutes.
+    /// Sweeps, longer cells, more repeats: about an hour.
     Standard,
     /// The sizes and durations of the paper: hours, and space to match.
     Paper,
@@ -378,6 +389,7 @@ impl Config {
             translate: TranslateConfig::quick(),
             stalls: StallsConfig::preset(preset),
             claims: ClaimsConfig::quick(),
+            workload: WorkloadConfig::default(),
         };
         match preset {
             Preset::Quick => quick,
@@ -517,6 +529,9 @@ mod tests {
         let mut expected = Config::preset(Preset::Standard);
         expected.random.threads = vec![7];
         assert_eq!(config, expected);
+        let config = Config::from_toml("[workload]\nread_only = 'yes'\nthreads = 4\n").unwrap();
+        let said = WorkloadConfig { read_only: Said::Yes, threads: 4, ..WorkloadConfig::default() };
+        assert_eq!(config, Config { workload: said, ..Config::default() });
     }
 
     #[test]
@@ -524,6 +539,7 @@ mod tests {
         let refused =
             |text: &str| Config::from_toml(text).and_then(|config| config.validate()).unwrap_err().to_string();
         assert!(refused("[random]\nthread = [7]").contains("thread"));
+        assert!(refused("[workload]\nread_only = 'perhaps'").contains("perhaps"));
         assert!(refused("experiments = ['nothing']").contains("nothing"));
         assert!(refused("[random]\ncell_s = -1.0").contains("random.cell_s"));
         assert!(refused("memory_bytes = 4294967296").contains("data_bytes"));

@@ -4,13 +4,11 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::charts::{Lines, Mark, MarkKind, Panel, Row, Rows, Series};
+use super::choice::{few, one_each};
 use crate::experiment::{errors, safety};
 use crate::format::{Unit, digits};
 use crate::record::{Cell, ExperimentId, Tick};
 use crate::summary::{Family, Group, Metric, Summary, contender_title, is_plain, parameters, target_title};
-
-/// Most lines that a chart can carry and still be read.
-const LINES_MAX: usize = 7;
 
 /// A drawing, what it shows, and its figures.
 #[derive(Debug, Clone, Serialize)]
@@ -148,24 +146,6 @@ pub(crate) fn tone(contender: &str) -> &'static str {
     }
 }
 
-/// The groups that stand for their contenders in a chart of lines: the best of each, in the order measured.
-fn one_each<'g, 'a>(groups: &'g [&'g Group<'a>], metric: Metric) -> Vec<&'g Group<'a>> {
-    let mut chosen: Vec<&Group<'_>> = Vec::new();
-    for group in groups {
-        let Some(spread) = group.spread(metric) else { continue };
-        match chosen.iter_mut().find(|other| other.spec.contender == group.spec.contender) {
-            Some(other) => {
-                let best = other.spread(metric).map_or(0.0, |spread| spread.median);
-                if (spread.median > best) == metric.more_is_better() {
-                    *other = group;
-                }
-            }
-            None => chosen.push(group),
-        }
-    }
-    chosen
-}
-
 /// How many series of this colour there are already: their dash.
 pub(super) fn dash(series: &[Series], tone: &str) -> usize {
     series.iter().filter(|other| other.tone == tone).count()
@@ -215,16 +195,30 @@ pub(crate) fn rates(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &s
 const OF_RECLAIM: [Metric; 4] =
     [Metric::SystemCpuPerGb, Metric::EvictedPerS, Metric::ScannedPerEvicted, Metric::MemoryPressure];
 
+/// Columns of the experiments in which pages come and go.
+const OF_PAGING: [Metric; 4] = [
+    Metric::ShootdownsPerEvicted,
+    Metric::PerOp("minor_faults"),
+    Metric::PerOp("major_faults"),
+    Metric::PerOp("voluntary_switches"),
+];
+
 /// Every figure of each contender: the table behind a rate.
 pub(crate) fn results(groups: &[&Group<'_>]) -> Table {
     let experiment = groups.first().map_or(ExperimentId::Random, |group| group.spec.experiment);
     let primary = Metric::primary(experiment);
     let reclaims = experiment == ExperimentId::Eviction;
+    let pages = [ExperimentId::Random, ExperimentId::Scan, ExperimentId::Access, ExperimentId::Stalls];
+    let pages = reclaims || pages.contains(&experiment);
     let cpu = if experiment == ExperimentId::Scan { Metric::CpuPerGb } else { Metric::CpuPerOp };
     let columns = [
         ("median", primary),
         ("CPU each", cpu),
         ("shootdowns", Metric::ShootdownsPerS),
+        ("shootdowns per evicted page", Metric::ShootdownsPerEvicted),
+        ("minor faults each", Metric::PerOp("minor_faults")),
+        ("major faults each", Metric::PerOp("major_faults")),
+        ("waits each", Metric::PerOp("voluntary_switches")),
         ("kswapd", Metric::KswapdShare),
         ("system CPU per GB", Metric::SystemCpuPerGb),
         ("evicted", Metric::EvictedPerS),
@@ -238,8 +232,12 @@ pub(crate) fn results(groups: &[&Group<'_>]) -> Table {
     let columns: Vec<_> = columns
         .into_iter()
         .filter(|(_, metric)| reclaims || !OF_RECLAIM.contains(metric))
+        .filter(|(_, metric)| pages || !OF_PAGING.contains(metric))
         .filter(|(_, metric)| groups.iter().any(|group| group.spread(*metric).is_some()))
         .collect();
+    // fio is a process of its own: this one's faults and waits are not its.
+    let of_others =
+        |group: &Group<'_>, metric: Metric| group.family() == Family::Baseline && matches!(metric, Metric::PerOp(_));
     let mut table = Table::new(&["contender", "runs", "spread"]);
     for (index, (name, metric)) in columns.iter().enumerate() {
         let header = if *metric == Metric::CpuPerGb { "CPU per GB" } else { name };
@@ -256,7 +254,8 @@ pub(crate) fn results(groups: &[&Group<'_>]) -> Table {
             continue;
         }
         for (index, (_, metric)) in columns.iter().enumerate() {
-            row.push(group.spread(*metric).map_or("–".into(), |spread| metric.unit().show(spread.median)));
+            let spread = group.spread(*metric).filter(|_| !of_others(group, *metric));
+            row.push(spread.map_or("–".into(), |spread| metric.unit().show(spread.median)));
             if index == 0 {
                 let left_out = group.worthless.len();
                 let runs = group.good.len();
@@ -301,14 +300,13 @@ pub(super) fn costs(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &s
 
 /// Second by second, as the paper's figures 2 to 4.
 pub(super) fn time_series(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
-    let chosen: Vec<(&Group<'_>, &Cell)> = one_each(groups, metric)
-        .into_iter()
+    let drawn = |group: &&Group<'_>| {
         // fio's first seconds are its own start-up, no cold start of what it measures.
-        .filter(|group| group.family() != Family::Baseline)
-        .filter_map(|group| Some((group, group.typical()?)))
-        .filter(|(_, cell)| cell.outcome.ticks.len() >= 2)
-        .take(LINES_MAX)
-        .collect();
+        group.family() != Family::Baseline && group.typical().is_some_and(|cell| cell.outcome.ticks.len() >= 2)
+    };
+    let (chosen, left) = few(one_each(groups, metric).into_iter().filter(drawn).collect(), metric);
+    let chosen: Vec<(&Group<'_>, &Cell)> =
+        chosen.into_iter().filter_map(|group| Some((group, group.typical()?))).collect();
     let to = chosen.iter().flat_map(|(_, cell)| &cell.outcome.ticks).map(|tick| tick.at_s).fold(0.0, f64::max);
     if chosen.is_empty() || !(to.is_finite() && to > 0.0) {
         return None;
@@ -319,7 +317,12 @@ pub(super) fn time_series(groups: &[&Group<'_>], place: &str, metric: Metric, ax
     for (axis, unit, name, factor) in [
         ("TLB shootdowns per second", Unit::PerSecond, "tlb_shootdowns", 1.0),
         ("kswapd, percent of one core", Unit::Percent, "kswapd_cpu_s", 100.0),
+        // What the kernel reads for what was asked: of scans it is the same.
+        ("device reads, bytes per second", Unit::BytesPerSecond, "device_read_bytes", 1.0),
     ] {
+        if name == "device_read_bytes" && metric != Metric::OpsPerS {
+            continue;
+        }
         let series = series(&chosen, &counter(name, factor));
         if series.iter().any(|series| series.points.iter().any(|point| point.1 > 0.0)) {
             panels.push(Panel { axis: axis.into(), unit, log: false, series });
@@ -343,7 +346,7 @@ pub(super) fn time_series(groups: &[&Group<'_>], place: &str, metric: Metric, ax
         svg: chart.draw(&title),
         title,
         lead: format!(
-            "From a cold start; of each contender the setting with the best median, and of its repeats the median one.{low}"
+            "From a cold start; of each contender the setting with the best median, and of its repeats the median one.{low}{left}"
         ),
         legend,
         table,
@@ -473,9 +476,10 @@ fn digits_whole(value: f64) -> String {
 /// Percentile curves from the whole histograms, over all repeats.
 fn latencies(groups: &[&Group<'_>], place: &str, name: &str, what: &str) -> Option<Figure> {
     let primary = groups.first().map(|group| Metric::primary(group.spec.experiment))?;
-    let chosen = one_each(groups, primary);
+    let timed = |group: &&Group<'_>| group.histogram(name).is_some();
+    let (chosen, left) = few(one_each(groups, primary).into_iter().filter(timed).collect(), primary);
     let chosen: Vec<(&Group<'_>, Histogram<u64>)> =
-        chosen.into_iter().filter_map(|group| Some((group, group.histogram(name)?))).take(LINES_MAX).collect();
+        chosen.into_iter().filter_map(|group| Some((group, group.histogram(name)?))).collect();
     if chosen.is_empty() {
         return None;
     }
@@ -484,7 +488,9 @@ fn latencies(groups: &[&Group<'_>], place: &str, name: &str, what: &str) -> Opti
     let to = (samples as f64).clamp(100.0, 1e5);
     let mut series: Vec<Series> = Vec::new();
     let quantiles = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999];
-    let mut table = Table::new(&["contender", "samples", "mean", "p50", "p90", "p99", "p99.9", "p99.99", "largest"]);
+    let headers =
+        ["contender", "samples", "mean", "standard deviation", "p50", "p90", "p99", "p99.9", "p99.99", "largest"];
+    let mut table = Table::new(&headers);
     for (group, histogram) in &chosen {
         let seconds = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1e9;
         let tone = tone(&group.spec.contender);
@@ -493,8 +499,9 @@ fn latencies(groups: &[&Group<'_>], place: &str, name: &str, what: &str) -> Opti
         let points = (0..=steps).map(|step| own_to.powf(f64::from(step) / f64::from(steps)));
         let points = points.map(|rarity| (rarity, seconds(1.0 - 1.0 / rarity))).collect();
         series.push(Series { label: group.label(), tone, dash: dash(&series, tone), points, full_at: None });
-        let mut row =
-            vec![group.label(), Unit::Count.show(histogram.len() as f64), Unit::Seconds.show(histogram.mean() / 1e9)];
+        let count = Unit::Count.show(histogram.len() as f64);
+        let [mean, deviation] = [histogram.mean(), histogram.stdev()].map(|ns| Unit::Seconds.show(ns / 1e9));
+        let mut row = vec![group.label(), count, mean, deviation];
         row.extend(quantiles[..5].iter().map(|quantile| Unit::Seconds.show(seconds(*quantile))));
         row.push(Unit::Seconds.show(histogram.max() as f64 / 1e9));
         table.rows.push(row);
@@ -517,9 +524,9 @@ fn latencies(groups: &[&Group<'_>], place: &str, name: &str, what: &str) -> Opti
     Some(Figure {
         svg: chart.draw(&title),
         title,
-        lead:
-            "All repeats together; of each contender the setting with the best rate. To the right: the rare slow ones."
-                .into(),
+        lead: format!(
+            "All repeats together; of each contender the setting with the best rate. To the right: the rare slow ones.{left}"
+        ),
         legend,
         table,
     })

@@ -60,6 +60,9 @@ pub fn summary_json(file: &RecordFile) -> serde_json::Result<String> {
         ("cpu_s_per_gb", Metric::CpuPerGb),
         ("tlb_shootdowns_per_s", Metric::ShootdownsPerS),
         ("tlb_shootdowns_per_evicted_page", Metric::ShootdownsPerEvicted),
+        ("minor_faults_per_op", Metric::PerOp("minor_faults")),
+        ("major_faults_per_op", Metric::PerOp("major_faults")),
+        ("voluntary_switches_per_op", Metric::PerOp("voluntary_switches")),
         ("kswapd_percent", Metric::KswapdShare),
         ("system_cpu_s_per_gb", Metric::SystemCpuPerGb),
         ("evicted_pages_per_s", Metric::EvictedPerS),
@@ -98,7 +101,7 @@ pub fn summary_json(file: &RecordFile) -> serde_json::Result<String> {
         results: results.collect(),
         findings: findings(file, &summary),
         claims: answers(file, &summary),
-        verdict: judge(file, &summary, Workload::default()),
+        verdict: judge(file, &summary, Workload::of_run(file)),
         skips: &file.skips,
     };
     serde_json::to_string_pretty(&json)
