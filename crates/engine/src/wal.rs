@@ -45,6 +45,8 @@ use crate::pages::{self, Attempt, CommitLog, Durability, LogPosition, Wait};
 const GROUP_BYTES_MAX: usize = 128 << 10;
 /// Groups in flight at a time.
 const GROUPS_IN_FLIGHT: usize = 4;
+/// Memory of the groups in flight. While the log is read there are none, and the window of the reader takes no more.
+pub(crate) const GROUPS_IN_FLIGHT_BYTES: usize = GROUP_BYTES_MAX * GROUPS_IN_FLIGHT;
 /// Smallest segment: a few groups.
 pub(crate) const SEGMENT_BYTES_MIN: u64 = 4 * LOG_BLOCK_BYTES as u64;
 
