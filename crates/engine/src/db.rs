@@ -32,6 +32,7 @@ use std::collections::HashMap;
 use std::ops::RangeBounds;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use nofault_io::disk::{Directory, DiskInfo};
 
@@ -79,6 +80,9 @@ pub struct Stats {
     pub disk: DiskInfo,
     /// Memory of the list of recent commits, in bytes.
     pub recent_commits_bytes: u64,
+    /// Pages of dropped tables that could not be read when they were to be freed, since it was opened. They do no harm; what only
+    /// they referred to stays in use, and a backup does without it.
+    pub damaged_in_dropped: u64,
     /// The newest commit that readers see.
     pub visible_commit: CommitSeq,
 }
@@ -135,7 +139,8 @@ impl Db {
     /// transactions conflict.
     ///
     /// # Errors
-    /// `NotFound` when there is none; as [`Db::write`]. What keeps pages from being freed is not one: they are tried again at the next
+    /// `NotFound` when there is none; `Corrupt` when its root is damaged: then it stays; as [`Db::write`]. What keeps pages from being
+    /// freed is not one: damaged ones are left out ([`Stats::damaged_in_dropped`]), anything else is tried again at the next
     /// `drop_table` or `open`.
     pub async fn drop_table(&self, name: &str) -> Result<()> {
         self.drop_table_in(Mode::Async, name).await
@@ -263,6 +268,7 @@ impl Db {
             checkpoints: self.owner.checkpoints_made(),
             disk: self.owner.disk_info(),
             recent_commits_bytes: self.core.commits.recent_bytes() as u64,
+            damaged_in_dropped: self.core.damaged_in_dropped.load(Ordering::Relaxed),
             visible_commit: self.core.store.visible(),
         }
     }
