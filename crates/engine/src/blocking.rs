@@ -450,6 +450,16 @@ impl Transaction {
 /// A walk through keys as a transaction sees them, for threads.
 pub struct TransactionRange<'t>(db::TransactionRange<'t>);
 
+impl TransactionRange<'_> {
+    /// Like `next`, and shows the entry where it lies instead of giving it away. See [`db::TransactionRange::next_ref`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        block_on(self.0.next_ref_in(Mode::Blocking))
+    }
+}
+
 impl Iterator for TransactionRange<'_> {
     type Item = Result<Entry>;
 

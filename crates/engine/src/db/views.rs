@@ -265,7 +265,7 @@ pub struct TransactionRange<'t> {
 }
 
 impl TransactionRange<'_> {
-    /// The next key and its value; `None` at the end.
+    /// The next key and its value; `None` at the end. Dropping the future loses no entry.
     ///
     /// # Errors
     /// As [`Snapshot::get`].
@@ -273,7 +273,19 @@ impl TransactionRange<'_> {
         self.scan.next(Mode::Async).await
     }
 
+    /// Like [`TransactionRange::next`], and shows the entry where it lies instead of giving it away, as [`Range::next_ref`] does.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub async fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        self.scan.next_ref(Mode::Async).await
+    }
+
     pub(crate) async fn next_in(&mut self, mode: Mode) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         self.scan.next(mode).await
+    }
+
+    pub(crate) async fn next_ref_in(&mut self, mode: Mode) -> Result<Option<(&[u8], &[u8])>> {
+        self.scan.next_ref(mode).await
     }
 }
