@@ -1,5 +1,7 @@
 //! Everything above the pages contract, over stores and logs in memory that make it wait wherever it may.
 
+mod old_formats;
+
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
 use std::sync::Arc;
@@ -421,7 +423,7 @@ fn a_transaction_reads_its_own_writes_in_order() {
         if reverse {
             found.reverse();
         }
-        assert_eq!(found, ["a=new", "b=old", &format!("c={long}"), "f=new", "g=new"]);
+        assert_eq!(found, ["a=new", "b=old", format!("c={long}").as_str(), "f=new", "g=new"]);
     }
     block_on(transaction.commit(Mode::Blocking, Durability::Sync)).unwrap();
     assert_eq!(block_on(core.get(Mode::Blocking, tree, b"d")).unwrap(), None);

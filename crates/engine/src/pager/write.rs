@@ -121,12 +121,13 @@ impl Core {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes frames that have no place on disk yet; those that got one meanwhile are skipped. Takes over one pin of each.
-    /// Waits for the device, so never called by a reader while a keeper runs.
+    /// Writes frames that have no place on disk yet; those that got one meanwhile are skipped, and what is named twice is written
+    /// once. Takes over one pin of each. Waits for the device, so never called by a reader while a keeper runs.
     ///
     /// # Errors
     /// The first failure; frames whose write failed stay dirty, the others are clean.
-    pub(crate) fn write_frames(self: &Arc<Self>, frames: Vec<ToWrite>) -> Result<()> {
+    pub(crate) fn write_frames(self: &Arc<Self>, mut frames: Vec<ToWrite>) -> Result<()> {
+        frames.sort_unstable_by_key(|item| item.frame);
         let mut lane = self.writer();
         let mut parts: Vec<Arc<PinnedFrame>> = Vec::with_capacity(frames.len());
         for ToWrite { page, frame } in frames {
@@ -135,7 +136,8 @@ impl Core {
             let _shard = self.shard(page);
             let wanted = entry.disk().is_none() && !entry.is_doomed();
             drop(_shard);
-            if wanted {
+            // All are looked at before any is written: the second of two would be found unwritten as well.
+            if wanted && parts.last().is_none_or(|last| last.index != frame) {
                 parts.push(Arc::new(part));
             }
         }
