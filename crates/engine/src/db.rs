@@ -42,6 +42,8 @@ pub use self::completions::Completions;
 use self::core::Core;
 use self::open::Owner;
 pub(crate) use self::open::{backup as backup_blocking, create as create_blocking, open as open_blocking};
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::stripes::parse as parse_stripes;
 use self::transaction::WriteSet;
 pub use self::verify::{Problem, Verification};
 pub use self::views::{Range, Snapshot, Transaction, TransactionRange};

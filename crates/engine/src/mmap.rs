@@ -554,3 +554,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // What a lock here protects is only changed by whole steps.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// What the fuzzer asks of this module: bytes as the beginning of a file, and as a record.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn decode_anything(bytes: &[u8]) {
+    meta::decode_anything(bytes);
+    let _ = record::replay(bytes, |_, _, _| Ok(()));
+}
