@@ -98,6 +98,7 @@ struct Counts {
     groups: AtomicU64,
     records: AtomicU64,
     bytes: AtomicU64,
+    room_waits: AtomicU64,
 }
 
 /// What a log did and holds.
@@ -115,6 +116,8 @@ pub struct LogStats {
     pub file_bytes: u64,
     /// Bytes appended and not yet written.
     pub waiting_bytes: u64,
+    /// Times that a commit had to wait for room: for earlier ones to be written, or for a checkpoint.
+    pub room_waits: u64,
 }
 
 /// One piece, or the rest of one, that waits to be written.
@@ -303,6 +306,7 @@ impl Log {
             live_bytes: self.0.live_bytes(&state, 0),
             file_bytes,
             waiting_bytes: state.pending_bytes as u64,
+            room_waits: self.0.counts.room_waits.load(Ordering::Relaxed),
         }
     }
 
@@ -357,6 +361,7 @@ impl CommitLog for Log {
     }
 
     fn room(&self, len_bytes: usize) -> LogTicket {
+        self.0.counts.room_waits.fetch_add(1, Ordering::Relaxed);
         self.ticket(Goal::Room(len_bytes))
     }
 
