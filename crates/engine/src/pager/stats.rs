@@ -119,7 +119,7 @@ pub struct PoolStats {
     pub blocks_deferred: u64,
     /// Memory of the pool, all of it, in bytes: what follows, and the books of blocks and changed pages.
     pub memory_bytes: u64,
-    /// Memory of the frames, with what is known of each, in bytes.
+    /// Memory of the frames, with what is known of each and room for what reads go over, in bytes.
     pub memory_frames_bytes: u64,
     /// Memory of the page table, as it is used and as it was last written, in bytes.
     pub memory_table_bytes: u64,
