@@ -51,7 +51,9 @@ fn a_backup_shows_one_moment_however_many_write_meanwhile() {
     let write = |stamp: u64| {
         let mut batch = Batch::new();
         for number in 0..KEYS {
-            tables.iter().for_each(|table| drop(batch.put(table, number.to_be_bytes(), stamp.to_le_bytes())));
+            for table in &tables {
+                batch.put(table, number.to_be_bytes(), stamp.to_le_bytes());
+            }
         }
         db.write(batch, Durability::Sync).unwrap();
     };

@@ -180,7 +180,10 @@ impl Core {
     }
 
     /// Writes those of the pages that are only in memory. What cannot be written stays so, for those who will need it.
-    fn write_early(self: &Arc<Self>, pages: &[PageId]) {
+    fn write_early(self: &Arc<Self>, mut pages: Vec<PageId>) {
+        // Each once: what is written together is looked at before any of it is.
+        pages.sort_unstable();
+        pages.dedup();
         let dirty_of = |page: &PageId| match self.checkpoint_place(*page, NEWEST, false) {
             CheckpointPlace::Dirty(item) => Some(item),
             CheckpointPlace::OnDisk(_) | CheckpointPlace::Absent => None,
@@ -213,7 +216,7 @@ fn keep_frames_free(core: &Weak<Core>, stop: &AtomicBool) {
         }
         let soon = core.keeper.take_soon();
         let wrote_soon = !soon.is_empty();
-        core.write_early(&soon);
+        core.write_early(soon);
         // At every round: whoever found no frame for its reads rings and goes, perhaps after frames were freed, and perhaps
         // while it still had the queue.
         core.submit_reads();

@@ -301,3 +301,42 @@ impl Core {
         self.writer().run(vec![(offset_bytes, kind)])?.remove(0).map_err(|error| Error::from_io(action, error))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use nofault_io::sim::{SimOptions, SimWorld};
+
+    use super::super::{CheckpointPlace, Map, NEWEST, Pager, PagerOptions};
+    use super::*;
+    use crate::format::CommitSeq;
+    use crate::pages::{Edits as _, Store as _};
+
+    #[test]
+    fn what_is_named_twice_is_written_and_counted_once() {
+        let disk = SimWorld::new(1, SimOptions::calm()).directory().create("data").unwrap();
+        let options = PagerOptions {
+            cache_bytes: 1 << 20,
+            spent_bytes: 0,
+            page_bytes: 512,
+            file_id: 7,
+            snapshot_bytes_max: u64::MAX,
+            own_epochs: true,
+            reads_in_flight_max: 8,
+        };
+        let pool = Pager::new(&disk, &options, Map::new(512), Pager::new_space(512, 1 << 30), CommitSeq(0)).unwrap();
+        let mut edits = pool.edits();
+        let pages: Vec<PageId> = (0..3).map(|_| edits.allocate(PageId(0)).ok().unwrap().0).collect();
+        pool.publish(edits, CommitSeq(1));
+        let core = pool.core();
+        let dirty = |page: &PageId| match core.checkpoint_place(*page, NEWEST, false) {
+            CheckpointPlace::Dirty(item) => item,
+            other => panic!("{other:?}"),
+        };
+        let twice: Vec<ToWrite> = pages.iter().chain(&pages).map(dirty).collect();
+        let before = pool.stats().blocks_used;
+        core.write_frames(twice.clone()).unwrap();
+        let stats = pool.stats();
+        assert_eq!((stats.pages_written, stats.blocks_used - before, stats.pages_dirty), (3, 3, 0));
+        assert!(twice.iter().all(|item| core.frames.frame(item.frame).pins() == 0), "a pin is left");
+    }
+}

@@ -22,6 +22,9 @@ use crate::format::{
     take_piece,
 };
 
+#[cfg(test)]
+mod tests;
+
 /// Bytes of the log in memory while it is read. Groups are smaller; a longer one, if it is the next, takes its length.
 const WINDOW_BYTES: usize = GROUPS_IN_FLIGHT_BYTES;
 
@@ -114,12 +117,6 @@ impl RecordIter {
     ) -> Result<Self> {
         let chain = Chain::open(disk, options, anchor)?;
         Ok(Self { chain, records: Records::new(after), group: None, until, over: after == until })
-    }
-
-    /// Bytes of the log that are in memory at a time.
-    #[cfg(test)]
-    pub(super) fn window_bytes(&self) -> usize {
-        self.chain.reader.window.len()
     }
 
     /// Appends the next record to `into`, and answers whose it is; `None` after the last. Nothing is appended with an error, which

@@ -16,31 +16,20 @@ fn disk(world: &SimWorld) -> Result<Arc<dyn Disk>> {
 }
 
 fn create(world: &SimWorld) -> Result<(Log, Anchor)> {
-    create_with(world, OPTIONS)
-}
-
-fn create_with(world: &SimWorld, options: LogOptions) -> Result<(Log, Anchor)> {
     let directory = world.directory();
     let failed = |error| Error::from_io("create", error);
     let disk = directory.create("log").map_err(failed)?;
-    let (anchor, recovered) = create_log(&*disk, &options)?;
+    let (anchor, recovered) = create_log(&*disk, &OPTIONS)?;
     directory.sync().map_err(failed)?;
-    Ok((Log::open(&*disk, options, recovered)?, anchor))
+    Ok((Log::open(&*disk, OPTIONS, recovered)?, anchor))
 }
 
 fn reopen(world: &SimWorld, anchor: Anchor, after: u64) -> Result<(Log, Seen)> {
-    let (log, seen, _) = reopen_with(world, OPTIONS, anchor, after)?;
-    Ok((log, seen))
-}
-
-/// And most bytes of the log that were in memory at a time.
-fn reopen_with(world: &SimWorld, options: LogOptions, anchor: Anchor, after: u64) -> Result<(Log, Seen, usize)> {
     let disk = disk(world)?;
-    let recovered = read_log(&*disk, &options, anchor, CommitSeq(after))?;
-    let mut records = RecordIter::open(&*disk, &options, anchor, CommitSeq(after), recovered.commit())?;
-    let seen = records.by_ref().collect::<Result<Seen>>()?;
-    let window_bytes = records.window_bytes();
-    Ok((Log::open(&*disk, options, recovered)?, seen, window_bytes))
+    let recovered = read_log(&*disk, &OPTIONS, anchor, CommitSeq(after))?;
+    let records = RecordIter::open(&*disk, &OPTIONS, anchor, CommitSeq(after), recovered.commit())?;
+    let seen = records.collect::<Result<Seen>>()?;
+    Ok((Log::open(&*disk, OPTIONS, recovered)?, seen))
 }
 
 /// The record of a commit: its own number, over and over, so that a wrong byte anywhere shows.
@@ -325,61 +314,4 @@ fn a_log_file_that_was_cut_short_is_refused_or_has_lost_nothing() {
             Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "cut to {cut}: {error}"),
         }
     }
-}
-
-/// Segments of the size that ordinary databases have.
-const LARGE: LogOptions = LogOptions { segment_bytes: 4 << 20, log_bytes: 64 << 20, buffer_bytes: 1 << 20, ..OPTIONS };
-
-#[test]
-fn a_log_of_large_segments_is_read_through_a_small_window() {
-    let world = SimWorld::new(12, SimOptions::calm());
-    let (log, anchor) = create_with(&world, LARGE).unwrap();
-    let mut random = fastrand::Rng::with_seed(12);
-    let mut written = Seen::new();
-    // Groups of all lengths, so that some lie across every edge of the window.
-    for commit in 1..=120 {
-        let bytes = vec![commit as u8; [100, 5_000, 70_000, 110_000][random.usize(..4)]];
-        let position = append(&log, commit, &bytes).unwrap();
-        if random.bool() {
-            log.durable(position).wait().unwrap();
-        }
-        written.push((CommitSeq(commit), bytes));
-    }
-    log.flush().unwrap();
-    assert!(log.stats().bytes_written > LARGE.segment_bytes, "all in one segment: {:?}", log.stats());
-    drop(log);
-    let (_, seen, window_bytes) = reopen_with(&world, LARGE, anchor, 0).unwrap();
-    assert!(seen == written, "{} of {} records", seen.len(), written.len());
-    assert!(window_bytes <= GROUPS_IN_FLIGHT_BYTES, "{window_bytes} bytes, of a segment of {}", LARGE.segment_bytes);
-    // Damage far from where the window was last is found as well.
-    world.flip_bit("log", 300_000, 1).unwrap();
-    assert_eq!(reopen_with(&world, LARGE, anchor, 0).err().unwrap().kind(), ErrorKind::Corrupt);
-}
-
-#[test]
-fn a_group_longer_than_the_window_is_read_whole() {
-    use crate::format::{GROUP_HEADER_BYTES, GroupHeader, PIECE_HEADER_BYTES, PieceHeader, encode_group};
-    let world = SimWorld::new(13, SimOptions::calm());
-    let (log, anchor) = create_with(&world, LARGE).unwrap();
-    drop(log);
-    // No version writes such groups; the format allows them.
-    let content = vec![9; GROUPS_IN_FLIGHT_BYTES + 100_000];
-    let payload_bytes = (PIECE_HEADER_BYTES + content.len()) as u32;
-    let header = GroupHeader {
-        sequence: 2,
-        position: LOG_BLOCK_BYTES as u64,
-        durable_sequence: 1,
-        previous: anchor.checksum,
-        slots: 2,
-        payload_bytes,
-        checksum: 0,
-    };
-    let piece = PieceHeader { commit: CommitSeq(1), len_bytes: content.len() as u32, first: true, last: true };
-    let mut block = vec![0; header.len_bytes()];
-    block[GROUP_HEADER_BYTES..][..PIECE_HEADER_BYTES].copy_from_slice(&piece.encode());
-    block[GROUP_HEADER_BYTES + PIECE_HEADER_BYTES..][..content.len()].copy_from_slice(&content);
-    encode_group(LARGE.file_id, &header, &mut block);
-    world.overwrite("log", LOG_BLOCK_BYTES as u64, &block).unwrap();
-    let (_, seen, _) = reopen_with(&world, LARGE, anchor, 0).unwrap();
-    assert!(seen == [(CommitSeq(1), content)], "{} records", seen.len());
 }
