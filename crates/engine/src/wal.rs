@@ -102,6 +102,18 @@ struct Counts {
 }
 
 /// What a log did and holds.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// let before = db.stats().log;
+/// stock.put("apples", "12")?;
+/// let after = db.stats().log;
+/// assert_eq!((after.records_durable - before.records_durable, after.groups_written - before.groups_written), (1, 1));
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogStats {
     /// Durable writes, one a group.

@@ -13,6 +13,19 @@ use crate::tree::{Found, Tree, packed};
 use crate::txn::{CATALOG, table_of};
 
 /// What a walk through the whole database found.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// stock.put("apples", "12")?;
+/// let found = db.verify()?;
+/// assert!(found.is_clean() && found.blocks > 0);
+/// // The catalog is a table, too, with an entry for the other.
+/// assert_eq!((found.tables, found.entries), (2, 2));
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Verification {
     /// Tables, the catalog included.
@@ -35,6 +48,20 @@ impl Verification {
 }
 
 /// Something broken.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// for problem in db.verify()?.problems {
+///     match &problem.table {
+///         Some(table) => println!("table {table}: {} (page {:?})", problem.error, problem.error.page()),
+///         None => println!("{}", problem.error),
+///     }
+/// }
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Problem {
     /// The table it was met in; `None` when it is about a block by itself.

@@ -74,6 +74,18 @@ impl Drop for HitTally<'_> {
 }
 
 /// What a pool did and holds.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// let before = db.stats().pool;
+/// stock.get("apples")?;
+/// let after = db.stats().pool;
+/// assert!(after.hits > before.hits && after.misses == before.misses);
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolStats {
     /// Frames in all.
