@@ -136,7 +136,10 @@ pub fn stripes(bytes: &[u8]) {
     let folders = format!("nofault stripes 1\n00000000000000ff\n1048576\n{text}\nend\n");
     for text in [&*text, &begun, &folders] {
         if let Some((id, stripe_bytes, folders)) = parse_stripes(text) {
-            assert!(id.len() == 16 && stripe_bytes > 0 && !folders.is_empty(), "half a list is taken for one: {text:?}");
+            assert!(
+                id.len() == 16 && stripe_bytes > 0 && !folders.is_empty(),
+                "half a list is taken for one: {text:?}"
+            );
         }
     }
 }

@@ -20,7 +20,8 @@ use crate::settings::Settings;
 use crate::space::Space;
 use crate::txn;
 use crate::wal::{
-    Anchor, GROUPS_IN_FLIGHT_BYTES, Log, LogOptions, RecordIter, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, create_log, read_log,
+    Anchor, GROUPS_IN_FLIGHT_BYTES, Log, LogOptions, RecordIter, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, create_log,
+    read_log,
 };
 
 #[cfg(test)]

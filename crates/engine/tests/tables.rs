@@ -166,7 +166,8 @@ fn largest_table(world: &SimWorld) -> (u64, u8) {
 
 /// Breaks some pages of this kind and level, all their versions, one in `step` and at least one. A node must be one of the table.
 fn damage(world: &SimWorld, kind: u8, level: u8, table: u64, step: usize) {
-    let of_kind = |page: &&(u64, u8, u8, u64, usize)| (page.1, page.2) == (kind, level) && (kind != 1 || page.3 == table);
+    let of_kind =
+        |page: &&(u64, u8, u8, u64, usize)| (page.1, page.2) == (kind, level) && (kind != 1 || page.3 == table);
     let pages = pages_in(world);
     let ids: BTreeSet<u64> = pages.iter().filter(of_kind).map(|page| page.0).collect();
     let chosen: BTreeSet<u64> = ids.iter().copied().skip(ids.len().min(step) / 2).step_by(step).collect();
@@ -204,7 +205,10 @@ fn what_is_damaged_in_a_dropped_table_is_left_out_and_the_rest_is_freed() {
         db.drop_table("second").unwrap();
         (0..2).for_each(|_| db.checkpoint().unwrap());
         let left = db.stats().pool.blocks_used;
-        assert!(left < blocks + (full - blocks) / 3, "{what}: {left} blocks are left, of {full}; {blocks} without the table");
+        assert!(
+            left < blocks + (full - blocks) / 3,
+            "{what}: {left} blocks are left, of {full}; {blocks} without the table"
+        );
         let problems = db.verify().unwrap().problems;
         assert_eq!(!problems.is_empty(), stays, "{what}: {problems:?}");
         assert!(problems.iter().all(|problem| problem.table.is_none()), "{what}: {problems:?}");

@@ -6,6 +6,7 @@ use super::Range;
 use crate::db::{self, Mode};
 use crate::error::Result;
 use crate::gate::block_on;
+use crate::pages::Durability;
 
 /// A table, for threads. A [`Batch`](db::Batch) takes it as it takes a [`db::Table`].
 ///

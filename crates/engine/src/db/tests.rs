@@ -415,7 +415,9 @@ fn a_transaction_reads_its_own_writes_in_order() {
         for turn in 0.. {
             let entry = match turn % 2 {
                 0 => block_on(scan.next(Mode::Blocking)).unwrap(),
-                _ => block_on(scan.next_ref(Mode::Blocking)).unwrap().map(|(key, value)| (key.to_vec(), value.to_vec())),
+                _ => {
+                    block_on(scan.next_ref(Mode::Blocking)).unwrap().map(|(key, value)| (key.to_vec(), value.to_vec()))
+                }
             };
             let Some((key, value)) = entry else { break };
             found.push(format!("{}={}", String::from_utf8_lossy(&key), String::from_utf8_lossy(&value)));

@@ -194,7 +194,9 @@ fn power_cuts_for_minutes() {
         let mut failure = Failure(&failed, true);
         while started.elapsed() < end && !failed.load(Ordering::Relaxed) {
             let seed = first.wrapping_add(next.fetch_add(1, Ordering::Relaxed));
-            for_each_seed(TEST, [seed], |seed| drop(cuts.fetch_add(lives(seed, 250).cuts, Ordering::Relaxed)));
+            for_each_seed(TEST, [seed], |seed| {
+                cuts.fetch_add(lives(seed, 250).cuts, Ordering::Relaxed);
+            });
             let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
             if told.elapsed() > Duration::from_secs(10) {
                 *told = Instant::now();
