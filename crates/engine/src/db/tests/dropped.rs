@@ -135,8 +135,11 @@ fn a_walk_dropped_at_each_of_its_waits_goes_on_without_losing_an_entry() {
     }
 }
 
+/// A key's number and its new value; `None` removes it.
+type Change = (u16, Option<Vec<u8>>);
+
 /// New values for some keys; the long one goes.
-fn changes(stamp: u8, count: u16) -> (Vec<(u16, Option<Vec<u8>>)>, Model) {
+fn changes(stamp: u8, count: u16) -> (Vec<Change>, Model) {
     let mut after = before();
     let change = |number: u16| {
         let value = (number != LONG).then(|| value_of(number, stamp));
@@ -150,13 +153,13 @@ fn changes(stamp: u8, count: u16) -> (Vec<(u16, Option<Vec<u8>>)>, Model) {
     (changes, after)
 }
 
-fn ops(tree: Tree, changes: &[(u16, Option<Vec<u8>>)]) -> Vec<Op> {
+fn ops(tree: Tree, changes: &[Change]) -> Vec<Op> {
     let mut set = WriteSet::default();
     changes.iter().for_each(|(number, value)| set.set(tree, key_of(*number), value.clone()));
     set.into_ops()
 }
 
-fn commit_of(tree: Tree, changes: &[(u16, Option<Vec<u8>>)]) -> Commit {
+fn commit_of(tree: Tree, changes: &[Change]) -> Commit {
     Commit { ops: ops(tree, changes), reads: None, durability: Durability::Sync, replaced: HashMap::new() }
 }
 

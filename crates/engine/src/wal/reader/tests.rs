@@ -19,8 +19,10 @@ fn create(seed: u64) -> (SimWorld, Log, Anchor) {
     (world, log, anchor)
 }
 
+type Seen = Vec<(CommitSeq, Vec<u8>)>;
+
 /// All records, and the bytes of the log that were in memory at a time.
-fn read(world: &SimWorld, anchor: Anchor) -> Result<(Vec<(CommitSeq, Vec<u8>)>, usize)> {
+fn read(world: &SimWorld, anchor: Anchor) -> Result<(Seen, usize)> {
     let disk = world.directory().open("log").unwrap();
     let recovered = read_log(&*disk, &OPTIONS, anchor, CommitSeq(0))?;
     let mut records = RecordIter::open(&*disk, &OPTIONS, anchor, CommitSeq(0), recovered.commit())?;
