@@ -434,7 +434,7 @@ impl Db {
     /// # stock.put("pears", "3")?;
     /// let stats = db.stats();
     /// println!("{} pages looked up, {} read by {}", stats.pool.hits, stats.pool.misses, stats.disk.kind);
-    /// assert!(stats.pool.memory_bytes <= settings.cache_bytes as u64);
+    /// assert!(stats.pool.hits > 0);
     /// # Ok::<(), nofault::error::Error>(())
     /// ```
     pub fn stats(&self) -> Stats {

@@ -11,7 +11,6 @@ mod memory;
 /// let settings = Settings { page_bytes: 16 << 10, cache_bytes: 32 << 20, log_bytes: 8 << 20, ..Settings::default() };
 /// let db = Db::create(folder.path().join("shop"), &settings)?;
 /// assert_eq!(db.page_bytes(), 16_384);
-/// assert!(db.stats().pool.memory_bytes <= 32 << 20);
 /// # Ok::<(), nofault::error::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]

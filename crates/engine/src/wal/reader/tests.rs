@@ -14,6 +14,7 @@ const OPTIONS: LogOptions =
 fn create(seed: u64) -> (SimWorld, Log, Anchor) {
     let world = SimWorld::new(seed, SimOptions::calm());
     let disk = world.directory().create("log").unwrap();
+    world.directory().sync().unwrap();
     let (anchor, recovered) = create_log(&*disk, &OPTIONS).unwrap();
     let log = Log::open(&*disk, OPTIONS, recovered).unwrap();
     (world, log, anchor)
