@@ -187,6 +187,20 @@ pub(crate) trait Store: Send + Sync + 'static {
 }
 
 /// Whether a commit waits for the disk.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// use nofault::{Batch, Durability};
+///
+/// let mut batch = Batch::new();
+/// batch.put(&stock, "visits", "1");
+/// db.write(batch, Durability::Deferred)?; // visible, and durable soon
+/// stock.put("apples", "12")?; // `Sync`: durable with all before it
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Durability {
     /// Returns when the commit survives a power cut.
