@@ -80,7 +80,7 @@ use crate::space::Space;
 /// The commit number of a view that wants the newest version of everything.
 const NEWEST: CommitSeq = CommitSeq(u64::MAX);
 const SHARDS: usize = 64;
-/// Dead versions that may lie about before the one who makes commits visible clears them away.
+/// Dead versions that may lie about before whoever has committed clears them away.
 const RIPE_MAX: usize = 64;
 /// Fewest frames a pool can work with: a commit's pages, a path for each of a few readers, and the reserve.
 pub(crate) const FRAMES_MIN: usize = 32;
@@ -298,6 +298,9 @@ impl Store for Pager {
         };
         self.0.drop_later(unneeded);
         self.0.limit_snapshots();
+    }
+
+    fn clear_up(&self) {
         let ripe = self.0.ripe().versions.len();
         if ripe > RIPE_MAX {
             self.0.sweep_ripe();
@@ -455,26 +458,27 @@ impl Core {
 
     /// Puts to use what has become unreachable. Answers how many frames that freed.
     pub(crate) fn sweep_ripe(self: &Arc<Self>) -> usize {
-        let Ripe { frames, versions } = std::mem::take(&mut *self.ripe());
-        let mut freed = frames.len();
-        if freed > 0 {
+        let Ripe { mut frames, versions } = std::mem::take(&mut *self.ripe());
+        frames.extend(versions.into_iter().filter_map(|version| self.drop_version(version)));
+        // A few at a time: commits take frames meanwhile.
+        for some in frames.chunks(RIPE_MAX) {
             // SAFETY: `retire` was given these frames after their numbers had been taken out of table and versions, with no
-            // pins, and the epoch they waited for has passed. Each frame is retired once.
-            unsafe { self.frames.recycle(frames) };
+            // pins, and the epoch they waited for has passed; each frame is retired once. Or `drop_version` has just answered
+            // them: the only place where such a frame could be found was the version; views that may have found it there are
+            // gone, because the version came through `drop_later`; it has no pins, and pins are only added to frames that can
+            // be found.
+            unsafe { self.frames.recycle(some.iter().copied()) };
         }
-        for version in versions {
-            freed += usize::from(self.drop_version(version));
-        }
-        if freed > 0 {
+        if !frames.is_empty() {
             self.settle_full();
         }
-        freed
+        frames.len()
     }
 
-    /// Forgets a version that no view can ask for. True when that freed a frame.
-    fn drop_version(&self, old: Superseded) -> bool {
+    /// Forgets a version that no view can ask for. Answers its frame if that is to be recycled.
+    fn drop_version(&self, old: Superseded) -> Option<u32> {
         let mut shard = self.shard(old.page);
-        let Some(version) = shard.remove_version(old.page, old.from, old.until) else { return false };
+        let version = shard.remove_version(old.page, old.from, old.until)?;
         let mut frame_free = None;
         match version.place {
             Place::Disk(at) | Place::Loading(at) => self.release_unless_mapped(old.page, at),
@@ -490,13 +494,7 @@ impl Core {
         if version.frees_id {
             self.books().ids.put_back(old.page);
         }
-        if let Some(index) = frame_free {
-            // SAFETY: the only place it could be found was the version removed above; views that may have found it there
-            // are gone, because this call came through `drop_later`; it has no pins, and pins are only added to frames that
-            // can be found.
-            unsafe { self.frames.recycle([index]) };
-        }
-        frame_free.is_some()
+        frame_free
     }
 
     /// Gives up the block of a dead version, unless the page table in the making names it: then replacing that entry will.

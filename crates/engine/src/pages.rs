@@ -169,6 +169,9 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// The commit that `latest` shows.
     fn visible(&self) -> CommitSeq;
 
+    /// Frees what nobody can ask for any more, if much of it has piled up. For moments when nobody waits; takes no device.
+    fn clear_up(&self) {}
+
     /// Asks for everything in `waits` (`Miss` and `Full`) to become true together, and queues the reads this needs, without
     /// submitting them. Pages already being read are joined. Pages that are in memory by now are pinned as well.
     fn request(&self, waits: &[Wait]) -> Self::Ticket;
