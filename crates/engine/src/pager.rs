@@ -239,6 +239,12 @@ impl Pager {
         self.0.registry().readers(self.0.frames.page_bytes())
     }
 
+    /// Keeps those waiting who clear dead versions away, for as long as the answer lives.
+    #[cfg(test)]
+    pub(crate) fn hold_dead_versions(&self) -> impl Sized + '_ {
+        self.0.ripe()
+    }
+
     /// Registers the visible commit for a checkpoint or backup: like a snapshot, but never given up.
     pub(crate) fn essential_snapshot(&self) -> Snapshot {
         Snapshot::new(&self.0, true)

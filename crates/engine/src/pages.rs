@@ -221,6 +221,7 @@ pub(crate) trait CommitLog: Send + Sync + 'static {
     /// Ready when a piece of this many bytes has room.
     fn room(&self, len_bytes: usize) -> Self::Ticket;
 
-    /// Ready when everything up to `position` is durable; starts the write that makes it so.
+    /// Ready when everything up to `position` is durable; starts the write that makes it so. A ticket that is given up before leaves
+    /// that to the log, which then does it by itself, if it has a thread.
     fn durable(&self, position: LogPosition) -> Self::Ticket;
 }
