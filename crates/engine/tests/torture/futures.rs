@@ -156,11 +156,13 @@ fn a_large_commit_whose_future_is_gone_becomes_visible_by_itself() {
     let (_world, db, _rows) = cold(7, 512);
     let table = whole(db.table("t")).unwrap();
     let mut batch = Batch::new();
-    (0..150).for_each(|number| batch.put(&table, key_of(number), value_of(10_000 + number, 60)));
+    for number in 0..150 {
+        batch.put(&table, key_of(number), value_of(10_000 + number, 60));
+    }
     // The first poll hands it to a thread, which ends before the future is dropped.
     assert!(polled(1, db.write(batch, Durability::Sync)).is_none());
     let wanted = Some(value_of(10_000, 60).to_vec());
-    let is_there = |_| {
+    let is_there = |_: u32| {
         std::thread::sleep(Duration::from_millis(1));
         whole(table.get(key_of(0))).unwrap() == wanted
     };
