@@ -512,7 +512,7 @@ fn two_checkpoints_right_after_one_another_free_nothing_that_the_durable_one_nam
             // It goes on until its superblock is durable, and not to the blocks that it frees.
             let dead_versions = pager.hold_dead_versions();
             drop(books);
-            let base = || open(&(world.restart(k).directory() as Arc<dyn Directory>), &settings()).unwrap().base;
+            let base = || open(&world.restart(k).directory(), &settings()).unwrap().base;
             wait_until("the first is durable", || base() == CommitSeq(2));
             // The second fails at its k-th write: at the end that is the superblock.
             world.inject(Fault::new(Call::Write, Effect::Errno(5)).on("data").after(k));
@@ -525,10 +525,10 @@ fn two_checkpoints_right_after_one_another_free_nothing_that_the_durable_one_nam
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
             drop(dead_versions);
-            assert_eq!(first.join().unwrap().unwrap(), CommitSeq(2));
+            assert_eq!(first.join().unwrap().unwrap(), CommitSeq(2), "{world}");
             second.join().unwrap()
         });
-        let durable = open(&(world.restart(k).directory() as Arc<dyn Directory>), &settings()).unwrap();
+        let durable = open(&world.restart(k).directory(), &settings()).unwrap();
         let (named, books) = (durable.pager.core().books(), pager.core().books());
         let pages = named.map.pages().map(|(_, at)| at.block);
         for block in pages.chain(named.map.node_places().map(|(_, at)| at.block)) {
