@@ -64,7 +64,13 @@ fn each_sees_its_own(db: &Db, commits: u32) {
 #[test]
 fn whoever_commits_beside_others_sees_it_when_the_commit_returns() {
     for background_threads in [true, false] {
-        let settings = Settings { page_bytes: 512, cache_bytes: 4 << 20, log_bytes: 4 << 20, background_threads, ..Settings::default() };
+        let settings = Settings {
+            page_bytes: 512,
+            cache_bytes: 4 << 20,
+            log_bytes: 4 << 20,
+            background_threads,
+            ..Settings::default()
+        };
         each_sees_its_own(&Db::create_in(&in_memory(7), &settings).unwrap(), 200);
     }
     let folder = tempfile::tempdir().unwrap();

@@ -532,7 +532,11 @@ fn two_checkpoints_right_after_one_another_free_nothing_that_the_durable_one_nam
         let (named, books) = (durable.pager.core().books(), pager.core().books());
         let pages = named.map.pages().map(|(_, at)| at.block);
         for block in pages.chain(named.map.node_places().map(|(_, at)| at.block)) {
-            assert!(books.space.is_used(block), "block {block:?} is free, and commit {} names it: {world}", durable.base);
+            assert!(
+                books.space.is_used(block),
+                "block {block:?} is free, and commit {} names it: {world}",
+                durable.base
+            );
         }
         drop(books);
         assert_eq!(durable.base, CommitSeq(if outcome.is_ok() { 3 } else { 2 }), "{world}");

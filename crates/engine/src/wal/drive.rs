@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     CommitSeq, GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, PIECE_HEADER_BYTES, PieceHeader, encode_group,
 };
+use crate::pages::LogPosition;
 
 /// Bytes that must wait before another group joins those in flight.
 const PIPELINE_BYTES: usize = 16 << 10;

@@ -351,8 +351,12 @@ fn the_keeper_is_woken_for_what_nobody_else_will_come_for() {
     };
     assert!(rung_after(polled).0, "a task waits");
     assert!(rung_after(move |log| drop(polled(log))).0, "a task has gone");
-    assert!(rung_after(|log| drop(log.durable(append(log, 2, b"two").unwrap()))).0, "somebody has gone before it waited");
-    let deferred = |bytes: &'static [u8]| move |log: &Log| log.append(CommitSeq(2), &[bytes], Some(Durability::Deferred)).ok();
+    assert!(
+        rung_after(|log| drop(log.durable(append(log, 2, b"two").unwrap()))).0,
+        "somebody has gone before it waited"
+    );
+    let deferred =
+        |bytes: &'static [u8]| move |log: &Log| log.append(CommitSeq(2), &[bytes], Some(Durability::Deferred)).ok();
     assert!(rung_after(deferred(b"two")).0, "nobody waits for a deferred commit");
     assert!(rung_after(deferred(b"")).0, "nor for an empty one");
 }
@@ -467,7 +471,8 @@ fn threads_and_tasks_that_commit_side_by_side_are_all_served() {
                         let mut ticket = log.durable(position);
                         match thread % 3 {
                             0 => ticket.wait().unwrap(),
-                            1 => crate::gate::block_on(std::future::poll_fn(|context| ticket.poll(context.waker()))).unwrap(),
+                            1 => crate::gate::block_on(std::future::poll_fn(|context| ticket.poll(context.waker())))
+                                .unwrap(),
                             _ => drop(ticket),
                         }
                     }
