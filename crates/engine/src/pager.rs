@@ -47,7 +47,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nofault_io::disk::{Disk, QueueOptions};
@@ -119,6 +119,8 @@ pub(crate) struct Core {
     visible: AtomicU64,
     /// What has outlived its last reader: filled by the epoch's deferred calls, emptied by `sweep_ripe`.
     ripe: Mutex<Ripe>,
+    /// What an epoch's deferred calls will put there.
+    dying: AtomicUsize,
     /// Those who wait for frames, in order, and the frames set aside for them.
     full: Mutex<Full>,
     lane: lane::Lane,
@@ -207,6 +209,7 @@ impl Pager {
             registry: Mutex::new(Registry::new(commit)),
             visible: AtomicU64::new(commit.0),
             ripe: Mutex::default(),
+            dying: AtomicUsize::new(0),
             full: Mutex::default(),
             lane: lane::Lane::new(disk, &queue, scratch)?,
             writer: Mutex::new(write::WriteLane::new(writes, &**disk)?),
@@ -438,14 +441,26 @@ impl Core {
         if versions.is_empty() {
             return;
         }
-        let core = Arc::downgrade(self);
-        let guard = self.epochs.pin();
-        guard.defer(move || {
+        let (core, count) = (Arc::downgrade(self), versions.len());
+        self.after_this_epoch(count, move || {
             // Only notes it: this may run at any pin of any thread, under whatever locks that holds.
             if let Some(core) = core.upgrade() {
+                core.dying.fetch_sub(count, Ordering::Relaxed);
                 core.ripe().versions.extend(versions);
             }
         });
+    }
+
+    /// Calls `note` when no guard is left that is pinned now. It makes so many frames or versions ripe.
+    fn after_this_epoch(&self, count: usize, note: impl FnOnce() + Send + 'static) {
+        let dying = self.dying.fetch_add(count, Ordering::Relaxed) + count;
+        let guard = self.epochs.pin();
+        guard.defer(note);
+        if dying > RIPE_MAX {
+            // Else it would stay with this thread until that has deferred some dozens of calls more: nobody but the thread itself can
+            // look there, and each of many committers would keep some dozens of groups of dead versions.
+            guard.flush();
+        }
     }
 
     /// Recycles frames that cannot be found any more, once nobody can be reading them.
@@ -453,10 +468,10 @@ impl Core {
         if frames.is_empty() {
             return;
         }
-        let core = Arc::downgrade(self);
-        let guard = self.epochs.pin();
-        guard.defer(move || {
+        let (core, count) = (Arc::downgrade(self), frames.len());
+        self.after_this_epoch(count, move || {
             if let Some(core) = core.upgrade() {
+                core.dying.fetch_sub(count, Ordering::Relaxed);
                 core.ripe().frames.extend(frames);
             }
         });

@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 
 use nofault::blocking::Db;
 use nofault::settings::Settings;
@@ -106,4 +106,35 @@ fn what_commits_leave_behind_is_cleared_away_beside_them() {
         let dirty = db.stats().pool.pages_dirty;
         assert!(dirty < 1000, "{durability:?}: {dirty} versions of one page");
     }
+}
+
+#[test]
+fn what_each_of_many_threads_leaves_behind_is_cleared_away_while_they_live() {
+    const THREADS: usize = 32;
+    const COMMITS: u32 = 50;
+    let settings = Settings {
+        page_bytes: 512,
+        cache_bytes: 8 << 20,
+        log_bytes: 64 << 20,
+        background_threads: false,
+        seed: Some(6),
+        ..Settings::default()
+    };
+    let db = Db::create_in(&in_memory(6), &settings).unwrap();
+    let table = db.create_table("t").unwrap();
+    let (all_done, all_may_go) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let committed = (0..COMMITS).try_for_each(|number| table.put("key", number.to_be_bytes()));
+                all_done.wait();
+                all_may_go.wait();
+                committed.unwrap();
+            });
+        }
+        all_done.wait();
+        let dirty = db.stats().pool.pages_dirty;
+        all_may_go.wait();
+        assert!(dirty < 500, "{dirty} versions of one page");
+    });
 }

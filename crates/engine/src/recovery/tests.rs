@@ -490,7 +490,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 #[test]
 fn two_checkpoints_right_after_one_another_free_nothing_that_the_durable_one_names() {
     use nofault_io::sim::{Call, Effect, Fault};
-    let sets = |value: u64| (0..KEYS).step_by(7).map(|key| (key, value)).collect::<Vec<_>>();
+    let sets = |value: u64| (0..KEYS).step_by(20).map(|key| (key, value)).collect::<Vec<_>>();
     for k in 0.. {
         let world = SimWorld::new(k, SimOptions::calm());
         let directory: Arc<dyn Directory> = world.directory();
