@@ -58,6 +58,7 @@ pub(crate) use self::evict::CheckpointPlace;
 pub(crate) use self::frames::Frames;
 use self::full::Full;
 pub(crate) use self::keeper::{Keeper, ReadCompletions};
+pub(crate) use self::lane::Walk;
 pub(crate) use self::map::Map;
 pub(crate) use self::moves::{Mover, ToEmptyOut, Together};
 pub use self::registry::ReaderInfo;
@@ -250,6 +251,7 @@ impl Store for Pager {
     type Edits<'a> = Edits<'a>;
     type Snapshot = Snapshot;
     type Ticket = Ticket;
+    type Walk = Walk;
 
     fn page_bytes(&self) -> usize {
         self.0.frames.page_bytes()
@@ -312,7 +314,7 @@ impl Store for Pager {
         let waiter = Waiter::new();
         for wait in waits {
             match wait {
-                Wait::Miss(missing) => self.0.ask(*missing, Some(&waiter)),
+                Wait::Miss(missing) => self.0.ask(*missing, &waiter),
                 Wait::Full { frames } => waiter.want_frames(*frames),
                 Wait::Failed(error) => drop(waiter.fail(error.clone())),
                 Wait::LogFull { .. } => {}
@@ -330,11 +332,19 @@ impl Store for Pager {
         // must not fill the pool.
         let spare = self.0.frames.free_count().saturating_sub(self.0.frames.reserve());
         let most = if self.0.keeper.is_running() { spare.max(self.0.frames.count() / 8) } else { spare };
-        pages.iter().take(most).for_each(|missing| self.0.ask(*missing, None));
+        self.0.ask_ahead(&pages[..pages.len().min(most)]);
     }
 
     fn submit(&self) {
         self.0.submit_reads();
+    }
+
+    fn walk(&self) -> Walk {
+        Walk::new(&self.0)
+    }
+
+    fn submit_soon(&self) {
+        self.0.submit_reads_soon();
     }
 
     fn write_soon(&self, pages: &[PageId]) {

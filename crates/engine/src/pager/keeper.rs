@@ -1,6 +1,6 @@
 //! The background threads of a pool, for those who want them: one writes dirty pages and keeps frames free where those who
-//! need some find too few that are clean, one takes completions of reads for executors. Without them, blocking waiters do
-//! both themselves, which is what deterministic tests use.
+//! need some find too few that are clean, one takes completions of reads for executors and for long walks. Without them, blocking
+//! waiters do both themselves, which is what deterministic tests use.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -105,7 +105,7 @@ impl Pager {
         let (core, core_again) = (Arc::downgrade(self.core()), Arc::downgrade(self.core()));
         let (stop_evict, stop_reap) = (Arc::clone(&stop), Arc::clone(&stop));
         let evictor = move || keep_frames_free(&core, &stop_evict);
-        let reaper = move || reap_for_executors(&core_again, &stop_reap);
+        let reaper = move || reap_for_others(&core_again, &stop_reap);
         self.core().keeper.running.store(true, Ordering::Relaxed);
         self.core().bell.set_listened(true);
         let start = |name: &str, body: Box<dyn FnOnce() + Send>| {
@@ -233,12 +233,13 @@ fn keep_frames_free(core: &Weak<Core>, stop: &AtomicBool) {
     }
 }
 
-fn reap_for_executors(core: &Weak<Core>, stop: &AtomicBool) {
+fn reap_for_others(core: &Weak<Core>, stop: &AtomicBool) {
     while !stop.load(Ordering::SeqCst) {
         let Some(core) = core.upgrade() else { return };
-        // Until a ticket is polled, blocking waiters take their completions themselves; waking up for each of theirs would
-        // only be in their way.
-        let listens = core.async_seen.load(Ordering::Relaxed) && !core.lane.is_reaped_outside();
+        // Until a ticket is polled or a long walk begins, blocking waiters take their completions themselves; waking up for each of
+        // theirs would only be in their way.
+        let wanted = core.async_seen.load(Ordering::Relaxed) || core.lane.is_relied_on();
+        let listens = wanted && !core.lane.is_reaped_outside();
         let ready = core.lane.ready_fd.as_ref().filter(|_| listens).map(AsFd::as_fd);
         // A disk without a descriptor: look now and then.
         let most = (listens && ready.is_none()).then_some(Duration::from_micros(200));
