@@ -46,7 +46,8 @@ impl Core {
         }
         let (mut clean, cold) = self.sweep_clock(want, true, self.frames.count() * ROUNDS);
         let mut dirty = cold.clone();
-        if writers_wait || self.frames.dirty_count() > self.frames.dirty_max() * 3 / 4 {
+        let many_dirty = self.frames.dirty_count() > self.frames.dirty_max() * 3 / 4;
+        if (writers_wait || many_dirty) && !self.keeper.has_soon() {
             self.pin_dirty(want.saturating_sub(dirty.len()), &mut dirty);
         }
         let before = self.counts.written.load(Ordering::Relaxed);

@@ -16,6 +16,8 @@ use crate::format::PageId;
 
 /// Most frames freed at a time while many of them must be written first.
 const WRITE_BATCH_MAX: usize = 1024;
+/// Most pages written early at a time: so many that the device is seldom idle between two lots.
+const SOON_BATCH_MAX: usize = 4096;
 /// Most pages that wait to be written without need: half a megabyte of numbers.
 const SOON_MAX: usize = 1 << 16;
 
@@ -72,9 +74,14 @@ impl Signal {
         self.wake();
     }
 
+    /// Whether there are pages to be written anyway.
+    pub(super) fn has_soon(&self) -> bool {
+        !self.soon.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     fn take_soon(&self) -> Vec<PageId> {
         let mut soon = self.soon.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = soon.len().min(WRITE_BATCH_MAX);
+        let count = soon.len().min(SOON_BATCH_MAX);
         soon.drain(..count).collect()
     }
 
@@ -190,8 +197,11 @@ impl Core {
         };
         let dirty: Vec<_> = pages.iter().filter_map(dirty_of).collect();
         if !dirty.is_empty() {
+            let frames: Vec<_> = dirty.iter().map(|item| (item.frame, item.page)).collect();
             // Not told to anybody: whoever needs the frames, or the pages on disk, tries again and says what is wrong.
             let _ = self.write_frames(dirty);
+            // Nobody has asked for them yet, so they leave before those that somebody has.
+            self.nursery.came(frames.into_iter());
         }
     }
 }
@@ -203,6 +213,13 @@ fn keep_frames_free(core: &Weak<Core>, stop: &AtomicBool) {
         let batch = evict_batch(core.frames.count());
         let low_water = core.frames.reserve() + batch;
         let starving = core.keeper.starving.swap(false, Ordering::Relaxed);
+        if starving {
+            // Before the writes, which take their time.
+            core.make_clean_room(batch);
+        }
+        let soon = core.keeper.take_soon();
+        let wrote_soon = !soon.is_empty();
+        core.write_early(soon);
         let mut freed = 0;
         let many_dirty = core.frames.dirty_count() > core.frames.dirty_max() * 3 / 4;
         let writers_wait = !core.full().waiting.is_empty();
@@ -214,9 +231,6 @@ fn keep_frames_free(core: &Weak<Core>, stop: &AtomicBool) {
                 batch
             });
         }
-        let soon = core.keeper.take_soon();
-        let wrote_soon = !soon.is_empty();
-        core.write_early(soon);
         // At every round: whoever found no frame for its reads rings and goes, perhaps after frames were freed, and perhaps
         // while it still had the queue.
         core.submit_reads();

@@ -582,7 +582,7 @@ struct Finished {
 }
 
 /// Frames that leave together when a read finds none free: what an epoch costs is then little for each.
-const LEAVE_AT_ONCE: usize = 64;
+pub(super) const LEAVE_AT_ONCE: usize = 64;
 
 /// Frames to free at a time.
 pub(super) fn evict_batch(frames: usize) -> usize {

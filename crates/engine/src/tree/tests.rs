@@ -160,11 +160,14 @@ fn follows_the_model_from(
 ) {
     let (store, mut seq, tree) = new_tree(page_bytes, residency);
     let mut builder = Builder::new(tree, page_bytes);
-    for (number, (key, value)) in model.iter().enumerate() {
-        if number % 5 == 0 {
-            builder.begin_portion();
-        }
-        commit(&store, &mut seq, |edits| builder.push(edits, key, Cell::Inline(value))).unwrap();
+    for portion in model.iter().collect::<Vec<_>>().chunks(9) {
+        commit(&store, &mut seq, |edits| {
+            builder.begin_portion(edits)?;
+            portion.iter().try_for_each(|(key, value)| builder.push(edits, key, Cell::Inline(value)))?;
+            builder.end_portion(edits);
+            Ok(())
+        })
+        .unwrap();
     }
     commit(&store, &mut seq, |edits| builder.finish(edits)).unwrap();
     for step in steps {
@@ -396,8 +399,10 @@ fn keys_looked_up_side_by_side_are_found_as_each_alone() {
             let to = OverflowRef { len_bytes: 9000, root: PageId(number) };
             let cell = if number % 50 == 0 { Cell::Overflow(to) } else { Cell::Inline(&value) };
             commit(&store, &mut seq, |edits| {
-                builder.begin_portion();
-                builder.push(edits, &number.to_be_bytes(), cell)
+                builder.begin_portion(edits)?;
+                let pushed = builder.push(edits, &number.to_be_bytes(), cell);
+                builder.end_portion(edits);
+                pushed
             })
             .unwrap();
         }
