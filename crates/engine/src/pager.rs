@@ -9,6 +9,7 @@
 //! | `epochs` | what is looked at is not reclaimed |
 //! | `view`, `edits` | what readers and writers hold for one attempt |
 //! | `lane`, `flights`, `ticket` | reads: shared, sent together, awaited |
+//! | `walks` | long walks, whose reads are looked after beside them |
 //! | `nursery` | what has just come, and leaves first |
 //! | `full` | waiting for frames: first come, first served |
 //! | `evict`, `write` | which frames leave, and how dirty ones get to disk |
@@ -42,6 +43,7 @@ mod stats;
 mod table;
 mod ticket;
 mod view;
+mod walks;
 mod write;
 
 #[cfg(test)]
@@ -58,7 +60,6 @@ pub(crate) use self::evict::CheckpointPlace;
 pub(crate) use self::frames::Frames;
 use self::full::Full;
 pub(crate) use self::keeper::{Keeper, ReadCompletions};
-pub(crate) use self::lane::Walk;
 pub(crate) use self::map::Map;
 pub(crate) use self::moves::{Mover, ToEmptyOut, Together};
 pub use self::registry::ReaderInfo;
@@ -71,6 +72,7 @@ use self::table::{Entry, WordArray};
 pub(crate) use self::ticket::Ticket;
 use self::ticket::Waiter;
 pub(crate) use self::view::View;
+pub(crate) use self::walks::Walk;
 pub(crate) use self::write::NodeToWrite;
 use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};

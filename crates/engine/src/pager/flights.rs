@@ -26,6 +26,8 @@ const GAP_BLOCKS: u64 = 4;
 const RUN_BYTES_MAX: usize = 256 << 10;
 /// Operations sent to the device together: it serves a tenth more reads in small groups than in large ones.
 const SUBMIT_EVERY: usize = 4;
+/// Operations at the device with which it is busy until somebody takes the next completion, and sends more.
+pub(super) const BUSY_WITH: usize = 4;
 /// Most runs in flight.
 const RUNS_MAX: usize = 32;
 
@@ -310,6 +312,20 @@ impl Core {
         self.lane.set_in_line(lane.line.len());
         // The last ones are not submitted yet: the caller reaps next, which submits in the same system call.
         started
+    }
+
+    /// Sends what waits when the device will soon be idle, and takes nothing in.
+    pub(super) fn keep_device_busy(self: &Arc<Self>) {
+        if self.lane.at_device() >= BUSY_WITH || !self.lane.has_unsent() {
+            return;
+        }
+        let Some(mut queue) = self.lane.try_queue() else { return };
+        let mut over = Vec::new();
+        self.start_staged(&mut queue, &mut over);
+        // Should the kernel refuse, nothing is lost: the next one to take completions submits again or says why not.
+        let _ = queue.queue.submit();
+        drop(queue);
+        self.finish_reads(over);
     }
 
     /// Installs the pages of one run that has landed. False when there is none.

@@ -252,7 +252,7 @@ fn reap_for_others(core: &Weak<Core>, stop: &AtomicBool) {
         let Some(core) = core.upgrade() else { return };
         // Until a ticket is polled or a long walk begins, blocking waiters take their completions themselves; waking up for each of
         // theirs would only be in their way.
-        let wanted = core.async_seen.load(Ordering::Relaxed) || core.lane.is_relied_on();
+        let wanted = core.async_seen.load(Ordering::Relaxed) || core.lane.walks.are_relied_on();
         let listens = wanted && !core.lane.is_reaped_outside();
         let ready = core.lane.ready_fd.as_ref().filter(|_| listens).map(AsFd::as_fd);
         // A disk without a descriptor: look now and then.

@@ -5,8 +5,8 @@
 //! others leave their reads staged and go on, so an executor's thread never waits for it. A thread that may block and waits for one
 //! page takes that read back, if nobody has sent it yet, and carries it out itself (`read_here`).
 //!
-//! A long walk has the keeper's thread send and take in what it asked for ahead (`Walk`), so that its own thread only looks at
-//! pages; and when it must wait all the same, it helps to install what has come (`flights::Landed`).
+//! A long walk leaves all of this to the keeper's thread (`walks`); and when it must wait all the same, it helps to install what has
+//! come (`flights::Landed`).
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -24,6 +24,7 @@ use super::frames::{FrameFacts, OwnedFrame};
 use super::shard::Place;
 use super::table::Entry;
 use super::ticket::Waiter;
+use super::walks::Walks;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Location, PageId, check_page, page_commit};
 use crate::pages::Missing;
@@ -32,8 +33,6 @@ use crate::pages::Missing;
 const READ_ATTEMPTS: u32 = 2;
 /// Staged reads that a blocking waiter looks through for its own.
 const LOOK_BACK: usize = 64;
-/// Operations at the device with which it is busy until somebody takes the next completion, and sends more.
-const BUSY_WITH: usize = 4;
 
 /// The reads of a pool.
 pub(super) struct Lane {
@@ -57,10 +56,7 @@ pub(super) struct Lane {
     pub(super) ready_fd: Option<OwnedFd>,
     /// How many outsiders have taken completions upon themselves.
     outside: AtomicUsize,
-    /// Long walks under way.
-    walks: AtomicUsize,
-    /// Blocking waiters that have left their reads to the keeper's thread.
-    reliant: AtomicUsize,
+    pub(super) walks: Walks,
     /// An outsider was told of completions and found the queue taken: who has it looks again when it has left it.
     missed: AtomicBool,
 }
@@ -106,8 +102,7 @@ impl Lane {
             followers: Mutex::default(),
             ready_fd,
             outside: AtomicUsize::new(0),
-            walks: AtomicUsize::new(0),
-            reliant: AtomicUsize::new(0),
+            walks: Walks::default(),
             missed: AtomicBool::new(false),
         })
     }
@@ -124,18 +119,17 @@ impl Lane {
         self.outside.load(Ordering::SeqCst) > 0
     }
 
-    /// Whether the keeper's thread should take completions for threads. Those who came to rely on it while there was a walk count
-    /// also when the walk has ended: each says so before it looks for one.
-    pub(super) fn is_relied_on(&self) -> bool {
-        self.walks.load(Ordering::SeqCst) > 0 || self.reliant.load(Ordering::SeqCst) > 0
-    }
-
     pub(super) fn landed(&self) -> MutexGuard<'_, VecDeque<Landed>> {
         self.landed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// How many operations are at the device.
+    pub(super) fn at_device(&self) -> usize {
+        self.at_device.load(Ordering::Relaxed)
     }
 
     /// Whether one more operation may go to the device; if so it counts until [`Lane::leave_device`].
@@ -157,7 +151,7 @@ impl Lane {
     }
 
     /// Whether there are reads that are not at the device yet.
-    fn has_unsent(&self) -> bool {
+    pub(super) fn has_unsent(&self) -> bool {
         self.in_line.load(Ordering::Relaxed) > 0 || !self.staged().is_empty()
     }
 
@@ -165,7 +159,7 @@ impl Lane {
         self.followers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn try_queue(&self) -> Option<MutexGuard<'_, ReadQueue>> {
+    pub(super) fn try_queue(&self) -> Option<MutexGuard<'_, ReadQueue>> {
         match self.queue.try_lock() {
             Ok(queue) => Some(queue),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -254,7 +248,7 @@ impl Core {
         // Again when reads were staged after the last look and their submitter found the queue taken.
         while self.lane.has_unsent() {
             let Some(queue) = self.lane.try_queue() else { return };
-            let busy = self.lane.at_device.load(Ordering::Relaxed) > 0;
+            let busy = self.lane.at_device() > 0;
             let started = self.work_reads(queue, 0);
             if !matches!(started, Ok(progress) if progress > 0) {
                 // A device that has as many reads as it may is no reason to wake anybody: who takes the next completion
@@ -265,21 +259,6 @@ impl Core {
                 return;
             }
         }
-    }
-
-    /// The same for who does not wait for any of them: where the keeper's thread looks after the queue, it is left to that one.
-    pub(super) fn submit_reads_soon(self: &Arc<Self>) {
-        if !self.is_reaped() {
-            self.submit_reads();
-        } else if self.lane.at_device.load(Ordering::Relaxed) < BUSY_WITH {
-            self.bell.ring();
-        }
-    }
-
-    /// Whether the keeper's thread takes completions, so that no waiter has to.
-    fn is_reaped(&self) -> bool {
-        let wanted = self.async_seen.load(Ordering::Relaxed) || self.lane.walks.load(Ordering::SeqCst) > 0;
-        wanted && self.keeper.is_running() && !self.lane.is_reaped_outside()
     }
 
     /// One round for a blocking waiter: sends what is staged and waits for something to complete, or makes room, or lets
@@ -323,19 +302,6 @@ impl Core {
             return Ok(waiter.is_ready());
         }
         Ok(self.make_room(evict_batch(self.frames.count())) > 0)
-    }
-
-    /// Leaves a round to the keeper's thread. False when that has just stopped to listen.
-    fn rely_on_keeper(self: &Arc<Self>, waiter: &Arc<Waiter>) -> bool {
-        self.lane.reliant.fetch_add(1, Ordering::SeqCst);
-        let reaped = self.is_reaped();
-        if reaped {
-            // Holding the queue here would make executors' submits wait for our read.
-            self.submit_reads();
-            waiter.park(Duration::from_millis(100));
-        }
-        self.lane.reliant.fetch_sub(1, Ordering::SeqCst);
-        reaped
     }
 
     /// Reads the one page that a blocking waiter wants on its own thread, if nobody has sent that read yet: one system call, no
@@ -391,6 +357,7 @@ impl Core {
             self.make_clean_room(LEAVE_AT_ONCE.max(count - frames.len()));
             self.frames.take_some_for_read(count - frames.len(), &mut frames);
         }
+        self.restock(LEAVE_AT_ONCE);
         frames
     }
 
@@ -440,7 +407,12 @@ impl Core {
         if runs > 0 {
             self.lane.landed().extend(landed);
             // As many as it brought, so that all are seen through and nobody is kept for longer.
-            let _all_gone = (0..runs).all(|_| self.unload_run());
+            for _ in 0..runs {
+                if !self.unload_run() {
+                    break;
+                }
+                self.keep_device_busy();
+            }
         }
         if self.lane.missed.load(Ordering::SeqCst) && self.lane.missed.swap(false, Ordering::SeqCst) {
             self.take_reads();
@@ -546,25 +518,6 @@ impl Core {
             self.lane.staged().extend(again);
         }
         wake.into_iter().for_each(Waker::wake);
-    }
-}
-
-/// A long walk: while one lives, the keeper's thread sends and takes in what was asked for ahead.
-pub(crate) struct Walk(Arc<Core>);
-
-impl Walk {
-    pub(super) fn new(core: &Arc<Core>) -> Self {
-        if core.lane.walks.fetch_add(1, Ordering::SeqCst) == 0 {
-            // It does not listen to the queue yet.
-            core.bell.ring();
-        }
-        Self(Arc::clone(core))
-    }
-}
-
-impl Drop for Walk {
-    fn drop(&mut self) {
-        self.0.lane.walks.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
