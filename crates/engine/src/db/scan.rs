@@ -284,8 +284,15 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
             if matches!(waits[0], Wait::Miss(_)) {
                 if !chunk.own.is_empty() {
                     // As many of those that the leaf needs together as the scan has shown to be worth it.
-                    let own = chunk.own.iter().take(chunk.own_max);
-                    waits = own.map(|page| Wait::Miss(Missing { page: *page, at })).collect();
+                    let own = &chunk.own[..chunk.own.len().min(chunk.own_max)];
+                    let wait_for = |page: &PageId| Wait::Miss(Missing { page: *page, at });
+                    if walk.is_some() {
+                        // They come in this order, more or less: when the last is there, it is worth looking again.
+                        core.prefetch(own, at);
+                        waits.extend(own.last().map(wait_for));
+                    } else {
+                        waits = own.iter().map(wait_for).collect();
+                    }
                     asked.pages_a_leaf = asked.pages_a_leaf.max(chunk.own.len() + 1);
                 }
                 // What comes after it goes out in the same submission.

@@ -451,8 +451,9 @@ fn the_leaves_of_a_portion_lie_together_before_their_values() {
         portions.push(&store.live_pages() - &before);
     }
     commit(&store, &mut seq, |edits| builder.finish(edits)).unwrap();
+    let view = store.latest();
     let is_leaf = |page: &&PageId| {
-        let body = drive(&store, || store.latest().page(**page)).unwrap();
+        let body = drive(&store, || view.page(**page)).unwrap();
         Node::open(**page, &body).is_ok_and(|node| node.level() == 0)
     };
     // The first does not know yet how many there will be.
