@@ -106,15 +106,13 @@ impl Builder {
             }
             other => other,
         };
-        let mut payload = Vec::with_capacity(value.encoded_len());
-        value.encode(&mut payload);
         let open = &self.levels[0];
         if let Some(last) = open.last_key()
             && !self.fits(0, open.cells.len(), Some(separator(last, key)))
         {
             self.cut(edits, 0, open.cells.len() - 1)?;
         }
-        self.levels[0].cells.push(&[key], &payload);
+        self.levels[0].cells.push_with(&[key], |payload| value.encode(payload));
         Ok(())
     }
 
