@@ -10,6 +10,8 @@ use super::ticket::Waiter;
 
 /// Most frames that leave at once for one who waits to write.
 const LEAVE_AT_ONCE_MAX: usize = 256;
+/// Times that it looks for some before it waits for the keeper.
+const TRIES: usize = 3;
 
 /// Those who wait, and the frames set aside for the first of them.
 #[derive(Default)]
@@ -53,8 +55,11 @@ impl Core {
             full.holders += 1;
         }
         self.settle_full();
-        let lacking = waiter.frames_missing();
-        if lacking > 0 {
+        for _ in 0..TRIES {
+            let lacking = waiter.frames_missing();
+            if lacking == 0 {
+                return;
+            }
             // Pages that need no write leave at once, as they do for reads.
             self.make_clean_room(lacking.clamp(LEAVE_AT_ONCE, LEAVE_AT_ONCE_MAX));
             self.settle_full();

@@ -223,7 +223,8 @@ fn keep_frames_free(core: &Weak<Core>, stop: &AtomicBool) {
         let mut freed = 0;
         let many_dirty = core.frames.dirty_count() > core.frames.dirty_max() * 3 / 4;
         let writers_wait = !core.full().waiting.is_empty();
-        if starving || many_dirty || core.frames.free_count() < low_water || writers_wait {
+        let must_write = (many_dirty || writers_wait) && !core.keeper.has_soon();
+        if starving || must_write || core.frames.free_count() < low_water {
             // Dirty pages go out many at a time, in a few large operations side by side; and whoever writes goes on writing.
             freed = core.make_room(if many_dirty || writers_wait {
                 batch.max(core.frames.count() / 16).min(WRITE_BATCH_MAX)
@@ -252,13 +253,17 @@ fn reap_for_others(core: &Weak<Core>, stop: &AtomicBool) {
         let Some(core) = core.upgrade() else { return };
         // Until a ticket is polled or a long walk begins, blocking waiters take their completions themselves; waking up for each of
         // theirs would only be in their way.
-        let wanted = core.async_seen.load(Ordering::Relaxed) || core.lane.walks.are_relied_on();
-        let listens = wanted && !core.lane.is_reaped_outside();
+        let is_wanted = || {
+            let wanted = core.async_seen.load(Ordering::Relaxed) || core.lane.walks.are_relied_on();
+            wanted && !core.lane.is_reaped_outside()
+        };
+        let listens = is_wanted();
         let ready = core.lane.ready_fd.as_ref().filter(|_| listens).map(AsFd::as_fd);
         // A disk without a descriptor: look now and then.
         let most = (listens && ready.is_none()).then_some(Duration::from_micros(200));
         core.bell.wait(ready, most);
-        if listens && !stop.load(Ordering::SeqCst) {
+        // The bell may have rung for a walk that has just begun and what it asked for.
+        if (listens || is_wanted()) && !stop.load(Ordering::SeqCst) {
             // An error here is one of the queue as a whole: the next submit meets it, too.
             let _ = core.reap_reads(0);
             core.submit_reads();
