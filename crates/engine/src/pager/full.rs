@@ -58,7 +58,7 @@ impl Core {
         for _ in 0..TRIES {
             let lacking = waiter.frames_missing();
             if lacking == 0 {
-                return;
+                break;
             }
             // Pages that need no write leave at once, as they do for reads.
             self.make_clean_room(lacking.clamp(LEAVE_AT_ONCE, LEAVE_AT_ONCE_MAX));
