@@ -75,7 +75,7 @@ fn long_scans_show_everything_in_both_directions_beside_batches_and_writes() {
         let backwards = scope.spawn(move || check(table_range(&db, &snapshot).rev(), (0..ROWS).rev(), |_| 0));
         check(table.range::<&[u8]>(..), 0..ROWS, newest);
         backwards.join().unwrap();
-        for start in [5, 15_000, 29_990] {
+        for start in [5, 15_000, 29_990_u64] {
             check(table.range(start.to_be_bytes()..), start..ROWS, newest);
         }
         stop.store(true, Ordering::Relaxed);
@@ -131,7 +131,7 @@ fn a_scan_that_is_left_in_the_middle_keeps_nobody_waiting() {
     let folder = tempfile::tempdir().unwrap();
     drop(loaded(&folder.path().join("db")));
     let (db, table) = opened(&folder.path().join("db"));
-    for round in 0..20 {
+    for round in 0..20_u64 {
         let mut range = table.range::<&[u8]>(..);
         for row in 0..round * 400 {
             assert_eq!(range.next_ref().unwrap().unwrap().0, row.to_be_bytes());
@@ -151,7 +151,7 @@ fn a_load_takes_hardly_more_room_than_its_entries_whatever_the_length_of_values(
     let folder = tempfile::tempdir().unwrap();
     let db = Db::create(folder.path().join("db"), &settings()).unwrap();
     let mut batch = Batch::new();
-    let (mut before, mut wrong) = (0, Vec::new());
+    let (mut before, mut wrong) = (db.stats().pool.blocks_used, Vec::new());
     // Four to a page of values, five, and as many as fit into a leaf.
     for (len, most) in [(1000, 1.05), (800, 1.06), (100, 1.08)] {
         let table = db.create_table(&format!("of {len}")).unwrap();
