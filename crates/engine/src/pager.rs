@@ -259,6 +259,10 @@ impl Store for Pager {
         View::new(&self.0, || self.visible(), None)
     }
 
+    fn commit_of(view: &View<'_>) -> CommitSeq {
+        view.commit()
+    }
+
     fn tip(&self) -> View<'_> {
         View::new(&self.0, || NEWEST, None)
     }
@@ -333,8 +337,16 @@ impl Store for Pager {
         pages.iter().take(most).for_each(|missing| self.0.ask(*missing, None));
     }
 
+    fn read_alone(&self, missing: Missing) -> Result<bool> {
+        self.0.read_alone(missing)
+    }
+
     fn submit(&self) {
         self.0.submit_reads();
+    }
+
+    fn submit_batch(&self) -> bool {
+        self.0.submit_batch()
     }
 
     fn write_soon(&self, pages: &[PageId]) {
