@@ -336,7 +336,9 @@ fn many_keys_are_found_however_few_permits_are_left() {
 fn tasks_that_go_on_send_what_they_miss_next_together() {
     let core = new_core(Hardship { residency: Residency::Requested, ..easy() });
     let tree = new_table(&core, Mode::Blocking, "t");
-    (0..200).for_each(|number| put(&core, tree, &format!("key {number:03}"), "v"));
+    let key = |number: usize| format!("key {number:04}").into_bytes();
+    let put = |number| Op::Put { tree, key: key(number), value: b"v".to_vec() };
+    commit(&core, Mode::Blocking, (0..2000).map(put).collect(), Durability::Sync).unwrap();
     let before = core.store.submissions().len();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
@@ -344,8 +346,8 @@ fn tasks_that_go_on_send_what_they_miss_next_together() {
             let core = core.clone();
             async move {
                 for step in 0..20 {
-                    let key = format!("key {:03}", (task * 7 + step * 13) % 200);
-                    assert_eq!(core.get(Mode::Async, tree, key.as_bytes()).await.unwrap(), Some(b"v".to_vec()));
+                    let key = key((task * 71 + step * 313) % 2000);
+                    assert_eq!(core.get(Mode::Async, tree, &key).await.unwrap(), Some(b"v".to_vec()));
                 }
             }
         };
@@ -356,7 +358,7 @@ fn tasks_that_go_on_send_what_they_miss_next_together() {
     });
     let sent = core.store.submissions().split_off(before);
     let pages: usize = sent.iter().sum();
-    assert!(pages >= 32 * 20 * 2 && sent.len() * 4 <= pages, "{pages} pages, sent as {sent:?}");
+    assert!(pages > 32 * 10 && sent.len() * 4 <= pages, "{pages} pages, sent as {sent:?}");
 }
 
 #[test]

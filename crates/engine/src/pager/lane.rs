@@ -31,7 +31,7 @@ const READ_ATTEMPTS: u32 = 2;
 /// Staged reads that go out without waiting for more: as many as one system call for each of two groups (`flights`) are worth.
 const BATCH: usize = 8;
 /// Completions that a blocking waiter waits for at a time, if it needs that many.
-const COMPLETIONS_AT_ONCE: usize = 8;
+const COMPLETIONS_AT_ONCE: usize = 4;
 /// Staged reads that a blocking waiter looks through for its own.
 const LOOK_BACK: usize = 64;
 
@@ -285,9 +285,9 @@ impl Core {
         if waiter.is_ready() {
             return Ok(true);
         }
-        // It is woken once for several of the pages it needs. Others who wait for this thread may need fewer.
-        let is_followed = !self.lane.followers().is_empty();
-        let wait_for = if is_followed { 1 } else { waiter.reads_left().clamp(1, COMPLETIONS_AT_ONCE) };
+        // It is woken once for several of the pages it needs. Others who need this thread, or the queue, may not have to wait so long.
+        let is_shared = self.async_seen.load(Ordering::Relaxed) || !self.lane.followers().is_empty();
+        let wait_for = if is_shared { 1 } else { waiter.reads_left().clamp(1, COMPLETIONS_AT_ONCE) };
         let progress = self.work_reads(queue, wait_for)?;
         // Reads staged by others while this thread had the queue.
         self.submit_reads();
@@ -436,12 +436,9 @@ impl Core {
     fn work_reads(self: &Arc<Self>, mut queue: MutexGuard<'_, ReadQueue>, wait_for: usize) -> Result<usize> {
         let mut over = Vec::new();
         let started = self.start_staged(&mut queue, &mut over);
-        let wait_for = match over.is_empty() && queue.queue.in_flight() > 0 {
-            // One completion may bring all the pages that somebody waits for.
-            true if queue.has_runs() => wait_for.min(1),
-            true => wait_for,
-            false => 0,
-        };
+        // One completion of a run may bring all the pages that somebody waits for.
+        let most = if queue.has_runs() { 1 } else { usize::MAX };
+        let wait_for = if over.is_empty() && queue.queue.in_flight() > 0 { wait_for.min(most) } else { 0 };
         let (count, reaped) = queue.reap(wait_for, &mut over);
         self.lane.leave_device(count);
         drop(queue);
