@@ -461,9 +461,7 @@ impl Table {
         let (core, mut look, mut reached) = (&self.db.core, Some(look), None);
         match core.show(self.tree, key, &mut reached, &mut look) {
             Ok(Some(shown)) => Ok(shown),
-            shown => {
-                crate::gate::block_on(core.show_after(Mode::Blocking, self.tree, key, look, shown, reached))
-            }
+            shown => crate::gate::block_on(core.show_after(Mode::Blocking, self.tree, key, look, shown, reached)),
         }
     }
 

@@ -349,6 +349,10 @@ impl Store for Pager {
         self.0.submit_batch()
     }
 
+    fn sent(&self) -> usize {
+        self.0.lane.lined_up()
+    }
+
     fn write_soon(&self, pages: &[PageId]) {
         self.0.keeper.write_soon(pages);
     }

@@ -193,9 +193,10 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn submit(&self);
 
     /// Sends what is queued if that is as much as should go out together, and says whether it was.
-    fn submit_batch(&self) -> bool {
-        false
-    }
+    fn submit_batch(&self) -> bool;
+
+    /// How often what was queued, all of it, has been sent.
+    fn sent(&self) -> usize;
 
     /// These pages are published and will not change soon: they may be written in the background, so that nobody has to wait for it
     /// later. May be ignored.

@@ -169,8 +169,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         key: &[u8],
     ) -> Result<Option<Vec<u8>>> {
         let mut position = tree.start();
-        let look =
-            || tree.get_from(&self.store.view(snapshot), key, &mut position, |held| held.map(Found::from));
+        let look = || tree.get_from(&self.store.view(snapshot), key, &mut position, |held| held.map(Found::from));
         let found = attempt(&*self.store, &self.admission, mode, look).await;
         match found.map_err(|error| self.tables.explain(tree, error))? {
             None => Ok(None),

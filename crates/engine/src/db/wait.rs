@@ -9,7 +9,7 @@
 //! 2. A waiter drops what it holds before it asks for more. After [`ATTEMPTS_BEFORE_HOLDING`] rounds it keeps all it was
 //!    given: one such operation runs at a time, on frames set aside for it, so it ends.
 //! 3. The first poll of a wait only re-schedules its task: other tasks that are ready add their reads, and the second
-//!    poll submits them together, or whoever completes a batch before that. A task whose page has come sends nothing: it
+//!    poll submits them together, or whoever completes a batch before that. A task whose reads have been sent sends nothing: it
 //!    would send each read that others have just added alone.
 //! 4. A thread that misses one page reads it itself, without permit or ticket: nothing is pinned for it, and it waits for nobody. What
 //!    it misses again and again it asks for like everybody else.
@@ -183,7 +183,7 @@ pub(crate) async fn load<S: Store>(
 pub(crate) async fn ready<S: Store>(store: &S, mode: Mode, ticket: &mut S::Ticket) -> Result<()> {
     match mode {
         Mode::Blocking => ticket.wait(),
-        Mode::Async => Batched { store, ticket, polled: false, submitted: false }.await,
+        Mode::Async => Batched { store, ticket, sent_before: None, submitted: false }.await,
     }
 }
 
@@ -201,8 +201,19 @@ pub(crate) async fn ready_sent<T: Ticket>(mode: Mode, ticket: &mut T) -> Result<
 struct Batched<'a, S: Store> {
     store: &'a S,
     ticket: &'a mut S::Ticket,
-    polled: bool,
+    /// Submissions before the first poll: any since then had its reads.
+    sent_before: Option<usize>,
     submitted: bool,
+}
+
+impl<S: Store> Batched<'_, S> {
+    /// Makes sure that its reads are sent.
+    fn submit(&mut self) {
+        let submitted = std::mem::replace(&mut self.submitted, true);
+        if !submitted && self.sent_before.is_none_or(|before| before == self.store.sent()) {
+            self.store.submit();
+        }
+    }
 }
 
 impl<S: Store> Future for Batched<'_, S> {
@@ -214,15 +225,15 @@ impl<S: Store> Future for Batched<'_, S> {
         if first.is_ready() {
             return first;
         }
-        if this.polled {
-            this.submitted = true;
-            this.store.submit();
-        } else if this.store.submit_batch() {
-            this.submitted = true;
+        if this.sent_before.is_some() {
+            this.submit();
         } else {
-            context.waker().wake_by_ref();
+            this.sent_before = Some(this.store.sent());
+            this.submitted = this.store.submit_batch();
+            if !this.submitted {
+                context.waker().wake_by_ref();
+            }
         }
-        this.polled = true;
         Poll::Pending
     }
 }
@@ -230,9 +241,7 @@ impl<S: Store> Future for Batched<'_, S> {
 impl<S: Store> Drop for Batched<'_, S> {
     fn drop(&mut self) {
         // The task may go between its first and its second poll, and others may have joined its reads.
-        if !self.submitted {
-            self.store.submit();
-        }
+        self.submit();
     }
 }
 

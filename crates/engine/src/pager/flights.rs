@@ -247,7 +247,7 @@ fn read_buffer(kind: OpKind) -> Option<IoBuf> {
 impl Core {
     /// Gives frames to reads and sends them, as far as there is room at the device. Answers how many operations were started.
     pub(super) fn start_staged(self: &Arc<Self>, lane: &mut ReadQueue, over: &mut Vec<Over>) -> usize {
-        lane.line_up(&mut self.lane.staged());
+        self.lane.line_up(|staged| lane.line_up(staged));
         let page_bytes = self.frames.page_bytes();
         let mut started = 0;
         let mut put_off = Vec::new();

@@ -40,6 +40,8 @@ pub(super) struct Lane {
     disk: Arc<dyn Disk>,
     /// Reads that nobody has looked at yet.
     staged: Mutex<VecDeque<Read>>,
+    /// How often all of them were looked at and put into line. Counted under their lock.
+    lined_up: AtomicUsize,
     queue: Mutex<ReadQueue>,
     /// Reads that wait in the queue for room at the device, as its last user left them.
     in_line: AtomicUsize,
@@ -100,6 +102,7 @@ impl Lane {
         Ok(Self {
             disk: Arc::clone(disk),
             staged: Mutex::default(),
+            lined_up: AtomicUsize::new(0),
             queue,
             in_line: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
@@ -140,6 +143,19 @@ impl Lane {
 
     pub(super) fn staged(&self) -> MutexGuard<'_, VecDeque<Read>> {
         self.staged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn lined_up(&self) -> usize {
+        self.lined_up.load(Ordering::Relaxed)
+    }
+
+    /// Takes the staged reads, all of them, to put them into line.
+    pub(super) fn line_up(&self, take: impl FnOnce(&mut VecDeque<Read>)) {
+        let mut staged = self.staged();
+        if !staged.is_empty() {
+            take(&mut staged);
+            self.lined_up.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn set_in_line(&self, count: usize) {

@@ -426,6 +426,10 @@ impl Store for MemoryStore {
         }
         is_batch
     }
+
+    fn sent(&self) -> usize {
+        self.lock().submissions.len()
+    }
 }
 
 /// A log in memory. Nothing becomes durable until somebody waits for it: each wait makes one more record durable.

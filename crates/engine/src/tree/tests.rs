@@ -444,7 +444,7 @@ fn a_lookup_goes_on_where_it_missed_a_page_and_looks_at_each_only_once() {
     let (store, mut seq, tree) = new_tree(512, Residency::Requested);
     let mut builder = Builder::new(tree, 512);
     for number in 0..500u32 {
-        let value = vec![number as u8; 150];
+        let value = vec![number as u8; 100];
         commit(&store, &mut seq, |edits| {
             builder.begin_portion();
             builder.push(edits, &number.to_be_bytes(), Cell::Inline(&value))
@@ -457,7 +457,8 @@ fn a_lookup_goes_on_where_it_missed_a_page_and_looks_at_each_only_once() {
     for number in [0u32, 77, 499, 500] {
         let (mut position, mut looks, mut held) = (tree.start(), 0, None);
         let found = loop {
-            let looked = tree.get_from(&store.latest(), &number.to_be_bytes(), &mut position, |held| held.map(Found::from));
+            let looked =
+                tree.get_from(&store.latest(), &number.to_be_bytes(), &mut position, |held| held.map(Found::from));
             let wait = match looked {
                 Ok(found) => break found,
                 Err(wait) => wait,
@@ -473,9 +474,9 @@ fn a_lookup_goes_on_where_it_missed_a_page_and_looks_at_each_only_once() {
             held = Some(store.request(&[wait]));
         };
         drop(held);
-        assert_eq!(found, (number < 500).then(|| Found::Inline(vec![number as u8; 150])));
+        assert_eq!(found, (number < 500).then(|| Found::Inline(vec![number as u8; 100])));
         let beside = matches!(position, Position::Value(_));
-        assert!(beside || number == 500, "values of 150 bytes lie beside leaves of 512");
+        assert!(beside || number == 500, "values of 100 bytes lie beside leaves of 512");
         assert_eq!(looks, u32::from(levels) + u32::from(beside), "key {number}");
     }
 }
