@@ -28,7 +28,7 @@ use crate::pages::Missing;
 
 /// Times a page is read before its checksum counts as wrong.
 const READ_ATTEMPTS: u32 = 2;
-/// Staged reads that go out without waiting for more: as many as one system call for each of two groups (`flights`) are worth.
+/// Staged reads of tasks that go out without waiting for more. Twice as many save no CPU.
 const BATCH: usize = 8;
 /// Completions that a blocking waiter waits for at a time, if it needs that many.
 const COMPLETIONS_AT_ONCE: usize = 4;
