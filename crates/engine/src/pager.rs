@@ -272,6 +272,10 @@ impl Store for Pager {
         View::new(&self.0, || self.visible(), None)
     }
 
+    fn commit_of(view: &View<'_>) -> CommitSeq {
+        view.commit()
+    }
+
     fn tip(&self) -> View<'_> {
         View::new(&self.0, || NEWEST, None)
     }
@@ -349,6 +353,10 @@ impl Store for Pager {
         self.0.ask_ahead(&pages[..pages.len().min(most)]);
     }
 
+    fn read_alone(&self, missing: Missing) -> Result<bool> {
+        self.0.read_alone(missing)
+    }
+
     fn submit(&self) {
         self.0.submit_reads();
     }
@@ -359,6 +367,14 @@ impl Store for Pager {
 
     fn submit_soon(&self) {
         self.0.submit_reads_soon();
+    }
+
+    fn submit_batch(&self) -> bool {
+        self.0.submit_batch()
+    }
+
+    fn sent(&self) -> usize {
+        self.0.lane.lined_up()
     }
 
     fn write_soon(&self, pages: &[PageId]) {

@@ -142,6 +142,9 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// What is visible now: the commit last given to [`Store::set_visible`]. For one attempt of one read.
     fn latest(&self) -> Self::View<'_>;
 
+    /// Which commit a view shows.
+    fn commit_of(view: &Self::View<'_>) -> CommitSeq;
+
     /// What was published last, visible or not: for finding the pages that a commit will touch.
     fn tip(&self) -> Self::View<'_>;
 
@@ -181,6 +184,16 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Queues reads of pages that will be wanted soon. Nobody waits for them; may be ignored under pressure.
     fn prefetch(&self, pages: &[Missing]);
 
+    /// Reads a page on this thread, which wants it, nothing else, and now: cheaper than a ticket. True when it is worth looking
+    /// again; but it is not pinned, so it may be gone by then. False when the page has to be asked for.
+    ///
+    /// # Errors
+    /// What reading it failed with.
+    fn read_alone(&self, missing: Missing) -> Result<bool> {
+        let _ = missing;
+        Ok(false)
+    }
+
     /// Sends what is queued to the device.
     fn submit(&self);
 
@@ -190,6 +203,12 @@ pub(crate) trait Store: Send + Sync + 'static {
 
     /// [`Store::submit`] for one who does not wait for what is queued: it may be left to that thread.
     fn submit_soon(&self);
+
+    /// Sends what is queued if that is as much as should go out together, and says whether it was.
+    fn submit_batch(&self) -> bool;
+
+    /// How often what was queued, all of it, has been sent.
+    fn sent(&self) -> usize;
 
     /// These pages are published and will not change soon: they may be written in the background, so that nobody has to wait for it
     /// later. May be ignored.
