@@ -256,9 +256,9 @@ impl Freer {
             while !stopped.load(Ordering::SeqCst) {
                 match block_on(core.free_some()) {
                     Ok(true) => {}
-                    Ok(false) => heard.wait(None, None),
+                    Ok(false) => _ = heard.wait(None, None),
                     // What is in the way may go away, or the next drop or open finds it gone.
-                    Err(_) => heard.wait(None, Some(TRY_AGAIN_AFTER)),
+                    Err(_) => _ = heard.wait(None, Some(TRY_AGAIN_AFTER)),
                 }
             }
         };
