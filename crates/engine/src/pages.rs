@@ -101,6 +101,12 @@ pub(crate) trait Edits: Pages {
 
     /// Frees a page as of this commit. Older views still read it; the id is used again when none can.
     fn free(&mut self, id: PageId);
+
+    /// Does what may take long, and may need frames itself, beside the edits: no frame of the process is kept from being used again for
+    /// their sake meanwhile.
+    fn aside<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        work()
+    }
 }
 
 /// Something asked for and not there yet. Dropping it gives up the interest in it, never the operation under way.

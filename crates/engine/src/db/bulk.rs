@@ -127,7 +127,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                         builder.push(edits, key, cell)?;
                         *count += 1;
                         at = None;
-                        next = entries.next();
+                        // They may come from a database, and wait for frames there.
+                        next = edits.aside(|| entries.next());
                     }
                     builder.finish(edits).map(|()| Step::Done)
                 };

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use super::core::Core;
 use super::scan::Scan;
@@ -39,6 +40,9 @@ const LEAVES_AT_ONCE: usize = 64;
 const PAGES_AT_ONCE: usize = 4096;
 /// Pages of values that leaves of one step share with others: the first and, where the one after it was damaged, the last leaf.
 const SHARED_MAX: usize = 2;
+
+/// How long the background thread waits after it failed.
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 /// What one step frees.
 #[derive(Debug)]
@@ -250,9 +254,11 @@ impl Freer {
         let (heard, stopped) = (Arc::clone(&bell), Arc::clone(&stop));
         let work = move || {
             while !stopped.load(Ordering::SeqCst) {
-                // What cannot be freed now is tried again when the next table is dropped, or the database is opened.
-                if !matches!(block_on(core.free_some()), Ok(true)) {
-                    heard.wait(None, None);
+                match block_on(core.free_some()) {
+                    Ok(true) => {}
+                    Ok(false) => _ = heard.wait(None, None),
+                    // What is in the way may go away, or the next drop or open finds it gone.
+                    Err(_) => _ = heard.wait(None, Some(TRY_AGAIN_AFTER)),
                 }
             }
         };
