@@ -405,6 +405,7 @@ fn what_a_task_has_appended_is_written_whoever_drives_and_whoever_goes_away() {
 /// `bell`: whoever finds it rung already does not ring. What was done before is seen all the same.
 #[test]
 fn a_bell_that_is_rung_already_is_heard_by_all_who_did_not_ring_it() {
+    const WORK: [u64; 2] = [2, 1];
     struct Bell {
         rung: AtomicBool,
         fd: Mutex<u64>,
@@ -424,13 +425,15 @@ fn a_bell_that_is_rung_already_is_heard_by_all_who_did_not_ring_it() {
             .map(|at| {
                 let bell = Arc::clone(&bell);
                 thread::spawn(move || {
-                    bell.work[at].store(1, Ordering::Relaxed);
-                    ring(&bell);
+                    for done in 1..=WORK[at] {
+                        bell.work[at].store(done, Ordering::Relaxed);
+                        ring(&bell);
+                    }
                 })
             })
             .collect();
         // A ring that gets lost makes this wait for ever, which the checker reports.
-        while bell.work.iter().any(|work| work.load(Ordering::Relaxed) == 0) {
+        while bell.work.iter().zip(WORK).any(|(work, all)| work.load(Ordering::Relaxed) < all) {
             let mut fd = bell.fd.lock().unwrap();
             while *fd == 0 {
                 fd = bell.readable.wait(fd).unwrap();
