@@ -260,7 +260,8 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         let Some(range) = &self.rest else { return Ok(false) };
         self.usable = 0;
         self.given = 0;
-        let Self { core, snapshot, tree, chunk, asked, distance, values_at_once, leaves_max, direction, walk, .. } = self;
+        let Self { core, snapshot, tree, chunk, asked, distance, values_at_once, leaves_max, direction, walk, .. } =
+            self;
         let most = Portion { bytes: self.portion_bytes, ..Portion::ALL };
         let (window, far) = (core.admission.window(), core.admission.ahead_max());
         let at = snapshot.seq();
