@@ -26,8 +26,9 @@ const GAP_BLOCKS: u64 = 4;
 const RUN_BYTES_MAX: usize = 256 << 10;
 /// Operations sent to the device together: it serves a tenth more reads in small groups than in large ones.
 const SUBMIT_EVERY: usize = 4;
-/// Operations at the device with which it is busy until somebody takes the next completion, and sends more.
-pub(super) const BUSY_WITH: usize = 4;
+/// Operations at the device with which it is busy until somebody takes the next completion, and sends more: that one may have several
+/// runs to take apart first.
+pub(super) const BUSY_WITH: usize = 12;
 /// Most runs in flight.
 const RUNS_MAX: usize = 32;
 

@@ -29,6 +29,8 @@ pub(crate) struct Builder {
     for_leaves: Vec<PageId>,
     /// Leaves written in this portion that refer to pages of values.
     leaves_beside: usize,
+    /// So many are expected in the next one: the most that any had, as some end early for want of room.
+    leaves_expected: usize,
 }
 
 /// The node being filled at one level.
@@ -51,15 +53,17 @@ impl Builder {
             values: None,
             for_leaves: Vec::new(),
             leaves_beside: 0,
+            leaves_expected: 0,
         }
     }
 
     /// To be said whenever the edits are new ones. After `Full` they are as they were, and the next try wants less.
     pub(crate) fn begin_portion<E: Edits>(&mut self, edits: &mut E) -> Attempt<()> {
         self.values = None;
-        // As many as the portion before had.
-        let count = std::mem::take(&mut self.leaves_beside);
+        let count = std::mem::take(&mut self.leaves_beside).max(self.leaves_expected);
+        self.leaves_expected = 0;
         edits.reserve(count + self.frames_max())?;
+        self.leaves_expected = count;
         for _ in 0..count {
             let near = self.for_leaves.last().or(self.pages.last()).copied();
             self.for_leaves.push(edits.allocate(near.unwrap_or(self.tree.root))?.0);
