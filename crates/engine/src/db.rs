@@ -394,9 +394,9 @@ impl Table {
     /// # Errors
     /// As [`Table::get`].
     pub async fn get_with<R>(&self, key: impl AsRef<[u8]>, look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        let (key, mut look) = (key.as_ref(), Some(look));
-        let shown = self.db.core.show(self.tree, key, &mut look);
-        self.db.core.show_after(Mode::Async, self.tree, key, look, shown).await
+        let (key, mut look, mut reached) = (key.as_ref(), Some(look), None);
+        let shown = self.db.core.show(self.tree, key, &mut reached, &mut look);
+        self.db.core.show_after(Mode::Async, self.tree, key, look, shown, reached).await
     }
 
     /// Sets the value of a key. Durable when it returns; many at once share one write of the log.
@@ -448,19 +448,20 @@ impl Table {
 
     /// Without a future where everything is in memory, which is nearly always.
     pub(crate) fn get_blocking(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        match self.db.core.look(self.tree, key) {
+        let (core, mut reached) = (&self.db.core, None);
+        match core.look(self.tree, key, &mut reached) {
             Ok(None) => Ok(None),
             Ok(Some(Found::Inline(value))) => Ok(Some(value)),
-            looked => crate::gate::block_on(self.db.core.get_after(Mode::Blocking, self.tree, key, looked)),
+            looked => crate::gate::block_on(core.get_after(Mode::Blocking, self.tree, key, looked, reached)),
         }
     }
 
     /// As `get_blocking`.
     pub(crate) fn get_with_blocking<R>(&self, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        let mut look = Some(look);
-        match self.db.core.show(self.tree, key, &mut look) {
+        let (core, mut look, mut reached) = (&self.db.core, Some(look), None);
+        match core.show(self.tree, key, &mut reached, &mut look) {
             Ok(Some(shown)) => Ok(shown),
-            shown => crate::gate::block_on(self.db.core.show_after(Mode::Blocking, self.tree, key, look, shown)),
+            shown => crate::gate::block_on(core.show_after(Mode::Blocking, self.tree, key, look, shown, reached)),
         }
     }
 

@@ -259,6 +259,10 @@ impl Store for Pager {
         View::new(&self.0, || self.visible(), None)
     }
 
+    fn commit_of(view: &View<'_>) -> CommitSeq {
+        view.commit()
+    }
+
     fn tip(&self) -> View<'_> {
         View::new(&self.0, || NEWEST, None)
     }

@@ -140,6 +140,9 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// What is visible now: the commit last given to [`Store::set_visible`]. For one attempt of one read.
     fn latest(&self) -> Self::View<'_>;
 
+    /// Which commit a view shows.
+    fn commit_of(view: &Self::View<'_>) -> CommitSeq;
+
     /// What was published last, visible or not: for finding the pages that a commit will touch.
     fn tip(&self) -> Self::View<'_>;
 

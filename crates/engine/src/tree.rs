@@ -17,7 +17,7 @@ pub(crate) mod write;
 mod tests;
 
 use crate::error::Error;
-use crate::format::node::{Cell, Node, OverflowRef};
+use crate::format::node::{Cell, Node, OverflowRef, PackedRef};
 use crate::format::{PageId, TableId};
 use crate::pages::{Attempt, Pages, Wait};
 
@@ -31,6 +31,16 @@ pub(crate) struct Tree {
     pub(crate) root: PageId,
     /// What its nodes say they belong to.
     pub(crate) table: TableId,
+}
+
+/// How far a lookup has come: what it looks at next. Whoever missed that page goes on here once it is there, in any view of the same
+/// commit: in one commit no page changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Position {
+    /// At this node, of this level unless it is the root.
+    Node(PageId, Option<u8>),
+    /// At its value.
+    Value(PackedRef),
 }
 
 /// A value as found: copied out, or where its pages are.
@@ -58,16 +68,6 @@ pub(crate) enum Held<'a> {
     Here(&'a [u8]),
     /// To be read from overflow pages.
     Overflow(OverflowRef),
-}
-
-/// Shows `look` the value of a cell.
-#[inline]
-pub(crate) fn with_value<P: Pages, R>(pages: &P, cell: Cell<'_>, look: impl FnOnce(Held<'_>) -> R) -> Attempt<R> {
-    Ok(match cell {
-        Cell::Inline(value) => look(Held::Here(value)),
-        Cell::Overflow(to) => look(Held::Overflow(to)),
-        Cell::Packed(at) => look(Held::Here(packed::value(at, &pages.page(at.page)?)?)),
-    })
 }
 
 /// Keys from `start` on and below `end`; to the end of the table without one.
@@ -255,22 +255,58 @@ impl Tree {
         key: &[u8],
         look: impl FnOnce(Option<Held<'_>>) -> R,
     ) -> Attempt<R> {
-        let (mut id, mut level) = (self.root, None);
-        loop {
-            if level == Some(0) {
-                // Inner nodes are in the caches. Of a leaf header, slots and fences are not, and a search would wait for one
-                // after the other.
-                pages.fetch(id, 0..SEARCHED_BYTES);
-            }
-            let page = pages.page(id)?;
-            let node = self.open(id, &page, level)?;
-            if node.level() == 0 {
-                return match node.search(key)? {
-                    Ok(index) => with_value(pages, node.cell(index)?, |held| look(Some(held))),
-                    Err(_) => Ok(look(None)),
+        self.get_from(pages, key, &mut self.start(), look)
+    }
+
+    /// Where a lookup begins.
+    pub(crate) fn start(&self) -> Position {
+        Position::Node(self.root, None)
+    }
+
+    /// As [`Tree::get_with`], from where an earlier attempt for the same key in the same commit has come. After a `Wait`,
+    /// `position` says where this one has.
+    #[inline]
+    pub(crate) fn get_from<P: Pages, R>(
+        &self,
+        pages: &P,
+        key: &[u8],
+        position: &mut Position,
+        look: impl FnOnce(Option<Held<'_>>) -> R,
+    ) -> Attempt<R> {
+        let value = match *position {
+            Position::Value(at) => at,
+            Position::Node(mut id, mut level) => loop {
+                if level == Some(0) {
+                    // Inner nodes are in the caches. Of a leaf header, slots and fences are not, and a search would wait for
+                    // one after the other.
+                    pages.fetch(id, 0..SEARCHED_BYTES);
+                }
+                let page = match pages.page(id) {
+                    Ok(page) => page,
+                    Err(wait) => {
+                        *position = Position::Node(id, level);
+                        return Err(wait);
+                    }
                 };
+                let node = self.open(id, &page, level)?;
+                if node.level() > 0 {
+                    (id, level) = (node.child(node.child_index(key)?)?, Some(node.level() - 1));
+                    continue;
+                }
+                let Ok(index) = node.search(key)? else { return Ok(look(None)) };
+                match node.cell(index)? {
+                    Cell::Inline(value) => return Ok(look(Some(Held::Here(value)))),
+                    Cell::Overflow(to) => return Ok(look(Some(Held::Overflow(to)))),
+                    Cell::Packed(at) => break at,
+                }
+            },
+        };
+        match pages.page(value.page) {
+            Ok(page) => Ok(look(Some(Held::Here(packed::value(value, &page)?)))),
+            Err(wait) => {
+                *position = Position::Value(value);
+                Err(wait)
             }
-            (id, level) = (node.child(node.child_index(key)?)?, Some(node.level() - 1));
         }
     }
 

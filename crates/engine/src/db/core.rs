@@ -9,7 +9,7 @@ use crate::format::node::OverflowRef;
 use crate::format::{CommitSeq, PageId};
 use crate::pages::{Attempt, CommitLog, Missing, Pages, Snapshot, Store, Wait};
 use crate::tree::overflow::Reader;
-use crate::tree::{self, Found, Tree};
+use crate::tree::{self, Found, Position, Tree};
 use crate::txn::{CATALOG, Commits, table_of};
 
 /// See the module.
@@ -21,6 +21,14 @@ pub(crate) struct Core<S: Store, L: CommitLog> {
     pub(super) tables: Tables,
     /// Makes room in the log, where no background thread does. Blocks.
     pub(super) make_room: OnceLock<MakeRoom>,
+}
+
+/// How far a lookup of the newest value had come when it missed a page, and in which commit. It goes on there if that one is the
+/// newest still, which is nearly always so.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reached {
+    position: Position,
+    commit: CommitSeq,
 }
 
 /// Makes a checkpoint on this thread.
@@ -57,16 +65,36 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         Ok(tree)
     }
 
-    /// One look for the newest visible value of a key: all there is to do when the pages are in memory.
+    /// One look for the newest visible value of a key: all there is to do when the pages are in memory. `reached` goes from one look
+    /// to the next.
     #[inline]
-    pub(crate) fn look(&self, tree: Tree, key: &[u8]) -> Attempt<Option<Found>> {
-        tree.get(&self.store.latest(), key)
+    pub(crate) fn look(&self, tree: Tree, key: &[u8], reached: &mut Option<Reached>) -> Attempt<Option<Found>> {
+        self.look_with(tree, key, reached, |held| held.map(Found::from))
+    }
+
+    #[inline]
+    fn look_with<R>(
+        &self,
+        tree: Tree,
+        key: &[u8],
+        reached: &mut Option<Reached>,
+        look: impl FnOnce(Option<tree::Held<'_>>) -> R,
+    ) -> Attempt<R> {
+        let view = self.store.latest();
+        let before = reached.take().filter(|reached| reached.commit == S::commit_of(&view));
+        let mut position = before.map_or_else(|| tree.start(), |reached| reached.position);
+        let looked = tree.get_from(&view, key, &mut position, look);
+        if let Err(Wait::Miss(missing)) = &looked {
+            *reached = Some(Reached { position, commit: missing.at });
+        }
+        looked
     }
 
     /// The newest visible value of a key.
     pub(crate) async fn get(&self, mode: Mode, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let looked = self.look(tree, key);
-        self.get_after(mode, tree, key, looked).await
+        let mut reached = None;
+        let looked = self.look(tree, key, &mut reached);
+        self.get_after(mode, tree, key, looked, reached).await
     }
 
     /// Shows the newest visible value of a key to `look`, which is taken out when it has been called. `None` when nothing
@@ -75,9 +103,10 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         &self,
         tree: Tree,
         key: &[u8],
+        reached: &mut Option<Reached>,
         look: &mut Option<impl FnOnce(Option<&[u8]>) -> R>,
     ) -> Attempt<Option<R>> {
-        tree.get_with(&self.store.latest(), key, |held| {
+        self.look_with(tree, key, reached, |held| {
             let value = match held {
                 None => None,
                 Some(tree::Held::Here(value)) => Some(value),
@@ -96,9 +125,10 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         key: &[u8],
         mut look: Option<impl FnOnce(Option<&[u8]>) -> R>,
         shown: Attempt<Option<R>>,
+        mut reached: Option<Reached>,
     ) -> Result<R> {
         let mut shown = Some(shown);
-        let again = || shown.take().unwrap_or_else(|| self.show(tree, key, &mut look));
+        let again = || shown.take().unwrap_or_else(|| self.show(tree, key, &mut reached, &mut look));
         let shown = attempt(&*self.store, &self.admission, mode, again).await;
         if let Some(shown) = shown.map_err(|error| self.tables.explain(tree, error))? {
             return Ok(shown);
@@ -117,9 +147,10 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         tree: Tree,
         key: &[u8],
         looked: Attempt<Option<Found>>,
+        mut reached: Option<Reached>,
     ) -> Result<Option<Vec<u8>>> {
         let mut looked = Some(looked);
-        let look = || looked.take().unwrap_or_else(|| self.look(tree, key));
+        let look = || looked.take().unwrap_or_else(|| self.look(tree, key, &mut reached));
         let found = attempt(&*self.store, &self.admission, mode, look).await;
         match found.map_err(|error| self.tables.explain(tree, error))? {
             None => Ok(None),
@@ -137,7 +168,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         tree: Tree,
         key: &[u8],
     ) -> Result<Option<Vec<u8>>> {
-        let look = || tree.get(&self.store.view(snapshot), key);
+        let mut position = tree.start();
+        let look = || tree.get_from(&self.store.view(snapshot), key, &mut position, |held| held.map(Found::from));
         let found = attempt(&*self.store, &self.admission, mode, look).await;
         match found.map_err(|error| self.tables.explain(tree, error))? {
             None => Ok(None),

@@ -17,8 +17,8 @@ use super::wait::{Held, Mode, load, ready_sent};
 use crate::error::Result;
 use crate::gate::Permit;
 use crate::pages::{CommitLog, Store, Wait};
-use crate::tree::many::SIDE_BY_SIDE;
-use crate::tree::{Found, Tree};
+use crate::tree::many::{Lookup, SIDE_BY_SIDE};
+use crate::tree::{Found, Position, Tree};
 
 /// Times that a part is tried again before its keys are left to the end: more than a tree is high, in most.
 const ROUNDS_MAX: usize = 8;
@@ -38,6 +38,8 @@ struct Wanted<'a, S> {
     snapshot: &'a S,
     tree: Tree,
     keys: &'a [&'a [u8]],
+    /// How far each key has come: the snapshot stays, so it goes on there.
+    positions: Vec<Position>,
     found: Vec<Option<Found>>,
 }
 
@@ -55,10 +57,11 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let view = self.store.latest();
         let mut values = vec![None; keys.len()];
         for (keys, values) in keys.chunks(SIDE_BY_SIDE).zip(values.chunks_mut(SIDE_BY_SIDE)) {
+            let begin = |number: usize| Lookup { number, key: keys[number], position: tree.start() };
             let mut all = true;
-            tree.get_each(&view, keys.iter().copied(), |at, answer| match answer {
+            tree.get_each(&view, (0..keys.len()).map(begin).collect(), |lookup, answer| match answer {
                 Ok(None) => {}
-                Ok(Some(Found::Inline(value))) => values[at] = Some(value),
+                Ok(Some(Found::Inline(value))) => values[lookup.number] = Some(value),
                 _ => all = false,
             });
             if !all {
@@ -76,7 +79,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         tree: Tree,
         keys: &[&[u8]],
     ) -> Result<Vec<Option<Vec<u8>>>> {
-        let mut wanted = Wanted { snapshot, tree, keys, found: vec![None; keys.len()] };
+        let (positions, found) = (vec![tree.start(); keys.len()], vec![None; keys.len()]);
+        let mut wanted = Wanted { snapshot, tree, keys, positions, found };
         let left = self.get_in_parts(mode, &mut wanted).await?;
         self.get_together(mode, &mut wanted, left).await?;
         let long = wanted.found.iter().filter_map(|found| match found {
@@ -151,7 +155,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         keys: Vec<usize>,
         waits_max: usize,
     ) -> Result<(Vec<usize>, Vec<Wait>)> {
-        let Wanted { snapshot, tree, keys: all, found } = wanted;
+        let Wanted { snapshot, tree, keys: all, positions, found } = wanted;
         let view = self.store.view(snapshot);
         let (mut still, mut waits, mut asked, mut failed) = (Vec::new(), Vec::new(), FxHashSet::default(), None);
         for part in keys.chunks(SIDE_BY_SIDE) {
@@ -159,18 +163,23 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 still.extend_from_slice(part);
                 continue;
             }
-            tree.get_each(&view, part.iter().map(|index| all[*index]), |at, answer| match answer {
-                Ok(value) => found[part[at]] = value,
-                Err(Wait::Miss(missing)) => {
-                    still.push(part[at]);
-                    if waits.len() < waits_max && asked.insert(missing.page) {
-                        waits.push(Wait::Miss(missing));
+            let lookup = |number: &usize| Lookup { number: *number, key: all[*number], position: positions[*number] };
+            let under_way: Vec<_> = part.iter().map(lookup).collect();
+            tree.get_each(&view, under_way, |Lookup { number, position, .. }, answer| {
+                positions[number] = position;
+                match answer {
+                    Ok(value) => found[number] = value,
+                    Err(Wait::Miss(missing)) => {
+                        still.push(number);
+                        if waits.len() < waits_max && asked.insert(missing.page) {
+                            waits.push(Wait::Miss(missing));
+                        }
                     }
-                }
-                Err(Wait::Failed(error)) => failed = Some(error),
-                Err(wait) => {
-                    still.push(part[at]);
-                    waits.push(wait);
+                    Err(Wait::Failed(error)) => failed = Some(error),
+                    Err(wait) => {
+                        still.push(number);
+                        waits.push(wait);
+                    }
                 }
             });
         }

@@ -81,7 +81,7 @@ pub struct PoolStats {
     /// Frames that hold nothing.
     pub frames_free: u64,
     /// Pages looked up and found in memory, inner nodes of trees included: a get of a tree of three levels that is all there counts
-    /// three. An attempt that is repeated after a miss counts those above it again.
+    /// three. What is repeated after a miss counts those above it again, unless it is a get in the same commit: that goes on there.
     pub hits: u64,
     /// Reads started because a page was not in memory.
     pub misses: u64,

@@ -31,6 +31,11 @@ impl<'a> View<'a> {
         Self { core, at: at(), too_old, hits: core.counts.hits.tally(), guard }
     }
 
+    /// The commit it shows.
+    pub(super) fn commit(&self) -> CommitSeq {
+        self.at
+    }
+
     #[inline]
     fn bytes(&self, frame: u32) -> &[u8] {
         &self.whole(frame)[HEADER_BYTES..]

@@ -304,6 +304,10 @@ impl Store for MemoryStore {
         self.view_at(self.visible())
     }
 
+    fn commit_of(view: &MemoryView) -> CommitSeq {
+        view.at
+    }
+
     fn tip(&self) -> MemoryView {
         self.view_at(self.lock().tip)
     }

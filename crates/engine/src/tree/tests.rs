@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, HashSet};
 use proptest::prelude::*;
 
 use super::build::Builder;
+use super::many::Lookup;
 use super::overflow::{Reader, Writer};
 use super::write::Replaced;
 use super::*;
 use crate::error::{ErrorKind, Result};
 use crate::format::node::{inline_value_bytes_max, key_bytes_max};
 use crate::format::{CommitSeq, HEADER_BYTES};
-use crate::pages::memory::{MemoryEdits, MemoryStore, Residency};
+use crate::pages::memory::{MemoryEdits, MemoryStore, MemoryView, Residency};
 use crate::pages::{Store, Ticket};
 
 /// Tries until nothing is missing, keeping what was loaded: as the drivers do.
@@ -405,17 +406,27 @@ fn keys_looked_up_side_by_side_are_found_as_each_alone() {
         let keys: Vec<_> = (0..600u64).map(|number| (number * 7 % 600).to_be_bytes()).collect();
         for count in [1, 3, 16, 100] {
             for keys in keys.chunks(count) {
-                let found = drive(&store, || {
-                    let (mut found, mut missed, mut answers) = (vec![None; keys.len()], None, 0);
-                    tree.get_each(&store.latest(), keys.iter().map(<[u8; 8]>::as_slice), |at, answer| {
+                let begin = |number: usize| Lookup { number, key: &keys[number], position: tree.start() };
+                let mut under_way: Vec<_> = (0..keys.len()).map(begin).collect();
+                let mut found = vec![None; keys.len()];
+                drive(&store, || {
+                    let (mut missed, mut wait_for, mut answers) = (Vec::new(), None, 0);
+                    tree.get_each(&store.latest(), under_way.clone(), |lookup, answer| {
                         answers += 1;
                         match answer {
-                            Ok(value) => found[at] = value,
-                            Err(wait) => missed = Some(wait),
+                            Ok(value) => found[lookup.number] = value,
+                            Err(wait) => {
+                                // Each goes on where it is, or begins again, by turns.
+                                let again = lookup.number.is_multiple_of(3);
+                                let position = if again { tree.start() } else { lookup.position };
+                                missed.push(Lookup { position, ..lookup });
+                                wait_for = Some(wait);
+                            }
                         }
                     });
-                    assert_eq!(answers, keys.len(), "each is answered once");
-                    missed.map_or(Ok(found), Err)
+                    assert_eq!(answers, under_way.len(), "each is answered once");
+                    under_way = missed;
+                    wait_for.map_or(Ok(()), Err)
                 })
                 .unwrap();
                 for (key, found) in keys.iter().zip(found) {
@@ -424,6 +435,49 @@ fn keys_looked_up_side_by_side_are_found_as_each_alone() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn a_lookup_goes_on_where_it_missed_a_page_and_looks_at_each_only_once() {
+    // What was asked for stays, and nothing else is ever there.
+    let (store, mut seq, tree) = new_tree(512, Residency::Requested);
+    let mut builder = Builder::new(tree, 512);
+    for number in 0..500u32 {
+        let value = vec![number as u8; 100];
+        commit(&store, &mut seq, |edits| {
+            builder.begin_portion();
+            builder.push(edits, &number.to_be_bytes(), Cell::Inline(&value))
+        })
+        .unwrap();
+    }
+    commit(&store, &mut seq, |edits| builder.finish(edits)).unwrap();
+    let root_level = |pages: &MemoryView| Ok(Node::open(tree.root, &pages.page(tree.root)?)?.level());
+    let levels = 1 + drive(&store, || root_level(&store.latest())).unwrap();
+    for number in [0u32, 77, 499, 500] {
+        let (mut position, mut looks, mut held) = (tree.start(), 0, None);
+        let found = loop {
+            let looked =
+                tree.get_from(&store.latest(), &number.to_be_bytes(), &mut position, |held| held.map(Found::from));
+            let wait = match looked {
+                Ok(found) => break found,
+                Err(wait) => wait,
+            };
+            let Wait::Miss(missing) = &wait else { panic!("{wait:?}") };
+            let next = match position {
+                Position::Node(page, _) => page,
+                Position::Value(at) => at.page,
+            };
+            assert_eq!(next, missing.page, "it stands before the page that is missing");
+            looks += 1;
+            // The page before it is not there any more.
+            held = Some(store.request(&[wait]));
+        };
+        drop(held);
+        assert_eq!(found, (number < 500).then(|| Found::Inline(vec![number as u8; 100])));
+        let beside = matches!(position, Position::Value(_));
+        assert!(beside || number == 500, "values of 100 bytes lie beside leaves of 512");
+        assert_eq!(looks, u32::from(levels) + u32::from(beside), "key {number}");
     }
 }
 
