@@ -337,8 +337,20 @@ impl Store for Pager {
         pages.iter().take(most).for_each(|missing| self.0.ask(*missing, None));
     }
 
+    fn read_alone(&self, missing: Missing) -> Result<bool> {
+        self.0.read_alone(missing)
+    }
+
     fn submit(&self) {
         self.0.submit_reads();
+    }
+
+    fn submit_batch(&self) -> bool {
+        self.0.submit_batch()
+    }
+
+    fn sent(&self) -> usize {
+        self.0.lane.lined_up()
     }
 
     fn write_soon(&self, pages: &[PageId]) {

@@ -179,8 +179,24 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Queues reads of pages that will be wanted soon. Nobody waits for them; may be ignored under pressure.
     fn prefetch(&self, pages: &[Missing]);
 
+    /// Reads a page on this thread, which wants it, nothing else, and now: cheaper than a ticket. True when it is worth looking
+    /// again; but it is not pinned, so it may be gone by then. False when the page has to be asked for.
+    ///
+    /// # Errors
+    /// What reading it failed with.
+    fn read_alone(&self, missing: Missing) -> Result<bool> {
+        let _ = missing;
+        Ok(false)
+    }
+
     /// Sends what is queued to the device.
     fn submit(&self);
+
+    /// Sends what is queued if that is as much as should go out together, and says whether it was.
+    fn submit_batch(&self) -> bool;
+
+    /// How often what was queued, all of it, has been sent.
+    fn sent(&self) -> usize;
 
     /// These pages are published and will not change soon: they may be written in the background, so that nobody has to wait for it
     /// later. May be ignored.

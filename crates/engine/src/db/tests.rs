@@ -333,6 +333,64 @@ fn many_keys_are_found_however_few_permits_are_left() {
 }
 
 #[test]
+fn tasks_that_go_on_send_what_they_miss_next_together() {
+    let core = new_core(Hardship { residency: Residency::Requested, ..easy() });
+    let tree = new_table(&core, Mode::Blocking, "t");
+    let key = |number: usize| format!("key {number:04}").into_bytes();
+    let put = |number| Op::Put { tree, key: key(number), value: b"v".to_vec() };
+    commit(&core, Mode::Blocking, (0..2000).map(put).collect(), Durability::Sync).unwrap();
+    let before = core.store.submissions().len();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let get = |task: usize| {
+            let core = core.clone();
+            async move {
+                for step in 0..20 {
+                    let key = key((task * 71 + step * 313) % 2000);
+                    assert_eq!(core.get(Mode::Async, tree, &key).await.unwrap(), Some(b"v".to_vec()));
+                }
+            }
+        };
+        let tasks: Vec<_> = (0..32).map(|task| tokio::spawn(get(task))).collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    let sent = core.store.submissions().split_off(before);
+    let pages: usize = sent.iter().sum();
+    assert!(pages > 32 * 10 && sent.len() * 4 <= pages, "{pages} pages, sent as {sent:?}");
+}
+
+#[test]
+fn a_lookup_under_way_begins_again_when_a_commit_becomes_visible() {
+    let core = new_core(Hardship { residency: Residency::Requested, ..easy() });
+    let tree = new_table(&core, Mode::Blocking, "t");
+    let key = |number: u32| format!("key {number:03}");
+    (0..300).for_each(|number| put(&core, tree, &key(number), "first"));
+    for polls in 0..12 {
+        let wanted = key(150);
+        put(&core, tree, &wanted, "before");
+        let mut get = pin!(core.get(Mode::Async, tree, wanted.as_bytes()));
+        let mut poll = || get.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        if (0..polls).any(|_| poll().is_ready()) {
+            assert!(polls > 4, "a tree of several levels, each of which is missed");
+            return;
+        }
+        // Every page on the way is freed, and others come to be where they were.
+        let delete = |number| Op::Delete { tree, key: key(number).into() };
+        commit(&core, Mode::Blocking, (0..300).map(delete).collect(), Durability::Sync).unwrap();
+        (0..300).rev().for_each(|number| put(&core, tree, &key(number), if number == 150 { "after" } else { "other" }));
+        let found = loop {
+            if let Poll::Ready(found) = poll() {
+                break found.unwrap();
+            }
+        };
+        assert_eq!(found, Some(b"after".to_vec()), "after {polls} polls");
+    }
+    panic!("a get that never ends");
+}
+
+#[test]
 fn many_keys_wait_while_no_permit_is_left() {
     let core = new_core(Hardship { residency: Residency::Requested, mode: Mode::Async, ..easy() });
     let tree = new_table(&core, Mode::Async, "t");

@@ -9,7 +9,10 @@
 //! 2. A waiter drops what it holds before it asks for more. After [`ATTEMPTS_BEFORE_HOLDING`] rounds it keeps all it was
 //!    given: one such operation runs at a time, on frames set aside for it, so it ends.
 //! 3. The first poll of a wait only re-schedules its task: other tasks that are ready add their reads, and the second
-//!    poll submits them together.
+//!    poll submits them together, or whoever completes a batch before that. A task whose reads have been sent sends nothing: it
+//!    would send each read that others have just added alone.
+//! 4. A thread that misses one page reads it itself, without permit or ticket: nothing is pinned for it, and it waits for nobody. What
+//!    it misses again and again it asks for like everybody else.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -29,6 +32,8 @@ const ATTEMPTS_MAX: usize = 10_000;
 const WINDOW_MAX: usize = 512;
 /// Pages that a scan may ask for before it needs them: they are not pinned, only on their way.
 const AHEAD_MAX: usize = 2048;
+/// Pages that an attempt of a thread reads by itself before it asks for them: more than a tree is high, in most.
+const READ_ALONE_MAX: usize = 8;
 /// Operations that may end without waiting before a task lets others run.
 const HITS_BEFORE_YIELD: u32 = 128;
 
@@ -87,6 +92,18 @@ pub(crate) async fn attempt<S: Store, R>(
         }
         Err(wait) => wait,
     };
+    if mode == Mode::Blocking {
+        for _ in 0..READ_ALONE_MAX {
+            let Wait::Miss(missing) = wait else { break };
+            if !store.read_alone(missing)? {
+                break;
+            }
+            wait = match attempt() {
+                Ok(result) => return Ok(result),
+                Err(wait) => wait,
+            };
+        }
+    }
     let mut held = Held::default();
     loop {
         load(store, admission, mode, &mut held, &[wait]).await?;
@@ -148,7 +165,10 @@ pub(crate) async fn load<S: Store>(
         held.permit = None;
         held.holding = held.rounds > ATTEMPTS_BEFORE_HOLDING;
         let (gate, count) = if held.holding { (&admission.holding, 1) } else { (&admission.pins, waits.len()) };
-        held.permit = Some(gate.acquire(count).await);
+        held.permit = Some(match gate.try_acquire(count) {
+            Some(permit) => permit,
+            None => gate.acquire(count).await,
+        });
     }
     let mut ticket = store.request(waits);
     ready(store, mode, &mut ticket).await?;
@@ -163,7 +183,7 @@ pub(crate) async fn load<S: Store>(
 pub(crate) async fn ready<S: Store>(store: &S, mode: Mode, ticket: &mut S::Ticket) -> Result<()> {
     match mode {
         Mode::Blocking => ticket.wait(),
-        Mode::Async => Batched { store, ticket, submitted: false }.await,
+        Mode::Async => Batched { store, ticket, sent_before: None, submitted: false }.await,
     }
 }
 
@@ -181,7 +201,19 @@ pub(crate) async fn ready_sent<T: Ticket>(mode: Mode, ticket: &mut T) -> Result<
 struct Batched<'a, S: Store> {
     store: &'a S,
     ticket: &'a mut S::Ticket,
+    /// Submissions before the first poll: any since then had its reads.
+    sent_before: Option<usize>,
     submitted: bool,
+}
+
+impl<S: Store> Batched<'_, S> {
+    /// Makes sure that its reads are sent.
+    fn submit(&mut self) {
+        let submitted = std::mem::replace(&mut self.submitted, true);
+        if !submitted && self.sent_before.is_none_or(|before| before == self.store.sent()) {
+            self.store.submit();
+        }
+    }
 }
 
 impl<S: Store> Future for Batched<'_, S> {
@@ -193,10 +225,14 @@ impl<S: Store> Future for Batched<'_, S> {
         if first.is_ready() {
             return first;
         }
-        if std::mem::replace(&mut this.submitted, true) {
-            this.store.submit();
+        if this.sent_before.is_some() {
+            this.submit();
         } else {
-            context.waker().wake_by_ref();
+            this.sent_before = Some(this.store.sent());
+            this.submitted = this.store.submit_batch();
+            if !this.submitted {
+                context.waker().wake_by_ref();
+            }
         }
         Poll::Pending
     }
@@ -205,7 +241,7 @@ impl<S: Store> Future for Batched<'_, S> {
 impl<S: Store> Drop for Batched<'_, S> {
     fn drop(&mut self) {
         // The task may go between its first and its second poll, and others may have joined its reads.
-        self.store.submit();
+        self.submit();
     }
 }
 

@@ -29,6 +29,7 @@ const RUNS_MAX: usize = 32;
 /// Memory for reading runs.
 pub(super) struct Scratch {
     spare: Vec<IoBuf>,
+    count: usize,
     region: Region,
     run_blocks_max: u64,
     bytes: u64,
@@ -47,7 +48,8 @@ impl Scratch {
             .map_err(|error| Error::from_io("take memory for reading runs", error))?;
         let region = memory.region().clone();
         let bytes = region.len_bytes() as u64;
-        Ok(Self { spare: memory.pieces(run_bytes), region, run_blocks_max: run_blocks_max as u64, bytes })
+        let (spare, run_blocks_max) = (memory.pieces(run_bytes), run_blocks_max as u64);
+        Ok(Self { count: spare.len(), spare, region, run_blocks_max, bytes })
     }
 
     pub(super) fn region(&self) -> &Region {
@@ -97,6 +99,11 @@ impl ReadQueue {
     pub(super) fn new(queue: Box<dyn Queue>, scratch: Scratch) -> Self {
         let (line, flying, tokens, done) = (VecDeque::new(), Vec::new(), Vec::new(), Vec::new());
         Self { queue, line, flying, tokens, scratch, done }
+    }
+
+    /// Whether operations are under way that read several pages.
+    pub(super) fn has_runs(&self) -> bool {
+        self.scratch.spare.len() < self.scratch.count
     }
 
     fn token(&mut self) -> u64 {
@@ -240,7 +247,7 @@ fn read_buffer(kind: OpKind) -> Option<IoBuf> {
 impl Core {
     /// Gives frames to reads and sends them, as far as there is room at the device. Answers how many operations were started.
     pub(super) fn start_staged(self: &Arc<Self>, lane: &mut ReadQueue, over: &mut Vec<Over>) -> usize {
-        lane.line_up(&mut self.lane.staged());
+        self.lane.line_up(|staged| lane.line_up(staged));
         let page_bytes = self.frames.page_bytes();
         let mut started = 0;
         let mut put_off = Vec::new();

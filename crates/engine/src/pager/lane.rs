@@ -2,8 +2,9 @@
 //!
 //! A miss marks its page *loading* and stages a read; `submit_reads` gives staged reads a frame and sends them together.
 //! Whoever finds completions installs the pages and wakes the waiters. One thread at a time looks after the queue; the
-//! others leave their reads staged and go on, so an executor's thread never waits for it. A thread that may block and waits for one
-//! page takes that read back, if nobody has sent it yet, and carries it out itself (`read_here`).
+//! others leave their reads staged and go on, so an executor's thread never waits for it. A thread that may block and wants one
+//! page carries the read out itself: without a ticket (`read_alone`), or, where it has one, by taking the read back if nobody has
+//! sent it yet (`read_here`).
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -18,7 +19,7 @@ use nofault_io::disk::{Disk, QueueOptions};
 use super::Core;
 use super::flights::{ReadQueue, Scratch};
 use super::frames::{FrameFacts, OwnedFrame};
-use super::shard::Place;
+use super::shard::{Place, Shard};
 use super::table::Entry;
 use super::ticket::Waiter;
 use crate::error::{Error, ErrorKind, Result};
@@ -27,6 +28,10 @@ use crate::pages::Missing;
 
 /// Times a page is read before its checksum counts as wrong.
 const READ_ATTEMPTS: u32 = 2;
+/// Staged reads of tasks that go out without waiting for more. Twice as many save no CPU.
+const BATCH: usize = 8;
+/// Completions that a blocking waiter waits for at a time, if it needs that many.
+const COMPLETIONS_AT_ONCE: usize = 4;
 /// Staged reads that a blocking waiter looks through for its own.
 const LOOK_BACK: usize = 64;
 
@@ -35,6 +40,8 @@ pub(super) struct Lane {
     disk: Arc<dyn Disk>,
     /// Reads that nobody has looked at yet.
     staged: Mutex<VecDeque<Read>>,
+    /// How often all of them were looked at and put into line. Counted under their lock.
+    lined_up: AtomicUsize,
     queue: Mutex<ReadQueue>,
     /// Reads that wait in the queue for room at the device, as its last user left them.
     in_line: AtomicUsize,
@@ -63,6 +70,19 @@ pub(super) struct Read {
     pub(super) frame: Option<OwnedFrame>,
 }
 
+/// What became of a page when a read of it was to begin.
+#[derive(Debug, Clone, Copy)]
+enum Begun {
+    /// Marked now: it lies there.
+    Here(Location),
+    /// Another one reads it from there.
+    Already(Location),
+    /// It is in memory.
+    Resident(u32),
+    /// There is no such page.
+    Nowhere,
+}
+
 /// A read that is over: with the frame it had, and with what went wrong.
 pub(super) struct Over {
     pub(super) read: Read,
@@ -82,6 +102,7 @@ impl Lane {
         Ok(Self {
             disk: Arc::clone(disk),
             staged: Mutex::default(),
+            lined_up: AtomicUsize::new(0),
             queue,
             in_line: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
@@ -124,6 +145,19 @@ impl Lane {
         self.staged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn lined_up(&self) -> usize {
+        self.lined_up.load(Ordering::Relaxed)
+    }
+
+    /// Takes the staged reads, all of them, to put them into line.
+    pub(super) fn line_up(&self, take: impl FnOnce(&mut VecDeque<Read>)) {
+        let mut staged = self.staged();
+        if !staged.is_empty() {
+            take(&mut staged);
+            self.lined_up.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     pub(super) fn set_in_line(&self, count: usize) {
         self.in_line.store(count, Ordering::Relaxed);
     }
@@ -150,43 +184,57 @@ impl Core {
     /// Asks for a page in the version that a view at `missing.at` wants. With a waiter the page is pinned for it as soon as
     /// it is in memory; without one it is a prefetch.
     pub(super) fn ask(&self, missing: Missing, waiter: Option<&Arc<Waiter>>) {
-        let Missing { page, at } = missing;
+        let page = missing.page;
         let mut guard = self.shard(page);
         let shard = &mut *guard;
-        let mut start = None;
-        let join = if let Some(version) = shard.version_at(page, at) {
-            match version.place {
-                Place::Frame(frame) => return self.pin_for(page, frame, waiter),
-                Place::Loading(at) => at,
-                Place::Disk(at) => {
-                    version.place = Place::Loading(at);
-                    *start.insert(at)
-                }
+        let found = self.begin_read(shard, missing);
+        let (Begun::Here(at) | Begun::Already(at)) = found else {
+            if let Begun::Resident(frame) = found {
+                self.pin_for(page, frame, waiter);
             }
-        } else {
-            match Entry::from_word(self.table.load(page)) {
-                Entry::Free => return,
-                Entry::Resident(frame) => return self.pin_for(page, frame, waiter),
-                Entry::Loading(at) => at,
-                Entry::OnDisk(at) => {
-                    self.table.store(page, Entry::Loading(at).to_word());
-                    *start.insert(at)
-                }
-            }
+            return;
         };
-        let load = shard.loads.entry((page, join.block)).or_default();
+        let load = shard.loads.entry((page, at.block)).or_default();
         if let Some(waiter) = waiter {
             waiter.expect_read(page);
             load.add_waiter(Arc::clone(waiter));
         }
-        match start {
-            Some(at) => {
-                self.counts.misses.fetch_add(1, Ordering::Relaxed);
-                self.lane.in_flight.fetch_add(1, Ordering::Relaxed);
-                self.lane.staged().push_back(Read { page, at, attempt: 1, alone: false, frame: None });
-            }
-            None => drop(self.counts.joined.fetch_add(1, Ordering::Relaxed)),
+        if let Begun::Here(at) = found {
+            self.lane.staged().push_back(Read { page, at, attempt: 1, alone: false, frame: None });
+        } else {
+            self.counts.joined.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Marks a page as being read, in the version that a view at `missing.at` wants, unless it is in memory or marked already. For whom
+    /// it was marked puts it among the loads, and sees to it that it is read. Under the lock of the page's shard.
+    fn begin_read(&self, shard: &mut Shard, missing: Missing) -> Begun {
+        let Missing { page, at } = missing;
+        let found = if let Some(version) = shard.version_at(page, at) {
+            match version.place {
+                Place::Frame(frame) => Begun::Resident(frame),
+                Place::Loading(at) => Begun::Already(at),
+                Place::Disk(at) => {
+                    version.place = Place::Loading(at);
+                    Begun::Here(at)
+                }
+            }
+        } else {
+            match Entry::from_word(self.table.load(page)) {
+                Entry::Free => Begun::Nowhere,
+                Entry::Resident(frame) => Begun::Resident(frame),
+                Entry::Loading(at) => Begun::Already(at),
+                Entry::OnDisk(at) => {
+                    self.table.store(page, Entry::Loading(at).to_word());
+                    Begun::Here(at)
+                }
+            }
+        };
+        if let Begun::Here(_) = found {
+            self.counts.misses.fetch_add(1, Ordering::Relaxed);
+            self.lane.in_flight.fetch_add(1, Ordering::Relaxed);
+        }
+        found
     }
 
     /// Pins a page that is in memory after all. Under the lock of the page's shard.
@@ -214,6 +262,15 @@ impl Core {
                 return;
             }
         }
+    }
+
+    /// Sends staged reads if they are a batch, and says whether they were.
+    pub(super) fn submit_batch(self: &Arc<Self>) -> bool {
+        let is_batch = self.lane.staged().len() >= BATCH;
+        if is_batch {
+            self.submit_reads();
+        }
+        is_batch
     }
 
     /// One round for a blocking waiter: sends what is staged and waits for something to complete, or makes room, or lets
@@ -244,7 +301,10 @@ impl Core {
         if waiter.is_ready() {
             return Ok(true);
         }
-        let progress = self.work_reads(queue, 1)?;
+        // It is woken once for several of the pages it needs. Others who need this thread, or the queue, may not have to wait so long.
+        let is_shared = self.async_seen.load(Ordering::Relaxed) || !self.lane.followers().is_empty();
+        let wait_for = if is_shared { 1 } else { waiter.reads_left().clamp(1, COMPLETIONS_AT_ONCE) };
+        let progress = self.work_reads(queue, wait_for)?;
         // Reads staged by others while this thread had the queue.
         self.submit_reads();
         if progress > 0 || waiter.is_ready() {
@@ -272,27 +332,80 @@ impl Core {
         if read.frame.is_none() {
             read.frame = self.frame_for_read();
         }
-        let Some(OwnedFrame { index, buffer }) = read.frame.take_if(|_| self.lane.enter_device()) else {
+        let Some(owned) = read.frame.take_if(|_| self.lane.enter_device()) else {
             self.lane.staged().push_front(read);
             return false;
         };
-        let offset = read.at.block.0 * self.frames.page_bytes() as u64;
-        let performed = self.lane.disk.perform(Op::new(0, offset, OpKind::Read(buffer)));
-        self.lane.leave_device(1);
-        let named = |error| Error::from_io(format!("read page {} at {offset}", read.page), error);
-        let (owned, error) = match performed {
-            Ok(done) => {
-                let error = done.result.as_ref().err().cloned().map(named);
-                (done.into_buffer().map(|buffer| OwnedFrame { index, buffer }), error)
+        // Whoever waits for the page is told of an error, this thread's waiter among them.
+        let _ = self.carry_out(read, owned);
+        true
+    }
+
+    /// Reads a page for a thread that wants it and nothing else, if nobody reads it yet: as [`Core::read_here`], and without anything
+    /// to wait with, as there is nobody to wait for. False when it has to be asked for. Nothing is pinned: the page may be gone
+    /// again when it is looked for.
+    ///
+    /// # Errors
+    /// What reading it failed with.
+    pub(super) fn read_alone(self: &Arc<Self>, missing: Missing) -> Result<bool> {
+        // All that it takes is there before the page is marked: others count on the read from then on.
+        let Some(owned) = self.frame_for_read() else { return Ok(false) };
+        if !self.lane.enter_device() {
+            self.return_frames(vec![owned]);
+            return Ok(false);
+        }
+        let page = missing.page;
+        let begun = {
+            let mut shard = self.shard(page);
+            let begun = self.begin_read(&mut shard, missing);
+            if let Begun::Here(at) = begun {
+                shard.loads.entry((page, at.block)).or_default();
             }
-            Err(error) => (None, Some(named(error))),
+            begun
         };
+        let Begun::Here(at) = begun else {
+            self.lane.leave_device(1);
+            self.return_frames(vec![owned]);
+            self.submit_reads();
+            return Ok(matches!(begun, Begun::Resident(_)));
+        };
+        let failed = self.carry_out(Read { page, at, attempt: 1, alone: false, frame: None }, owned);
+        // Its frame can leave, and whoever waits for the queue finds it free: as at the end of a ticket.
+        self.keeper.wake_if_starving();
+        self.leave_lane();
+        failed.map_or(Ok(true), Err)
+    }
+
+    /// Reads a page by one system call on this thread, which has entered the device for it; by two, should the checksum be wrong.
+    /// Answers what went wrong.
+    fn carry_out(self: &Arc<Self>, read: Read, owned: OwnedFrame) -> Option<Error> {
         let mut finished = Finished::default();
-        self.finish_read(Over { read, owned, error }, &mut finished);
+        let mut next = Some((read, owned));
+        while let Some((read, OwnedFrame { index, buffer })) = next.take() {
+            let offset = read.at.block.0 * self.frames.page_bytes() as u64;
+            let performed = self.lane.disk.perform(Op::new(0, offset, OpKind::Read(buffer)));
+            let named = |error| Error::from_io(format!("read page {} at {offset}", read.page), error);
+            let (owned, error) = match performed {
+                Ok(done) => {
+                    let error = done.result.as_ref().err().cloned().map(named);
+                    (done.into_buffer().map(|buffer| OwnedFrame { index, buffer }), error)
+                }
+                Err(error) => (None, Some(named(error))),
+            };
+            let over = Over { read, owned, error };
+            self.fetch_ahead(std::slice::from_ref(&over));
+            self.finish_read(over, &mut finished);
+            next = finished.again.pop_if(|again| again.frame.is_some()).and_then(|mut again| {
+                let owned = again.frame.take()?;
+                Some((again, owned))
+            });
+        }
+        self.lane.leave_device(1);
+        let failed = finished.failed.take();
         self.settle_reads(finished);
         // Those who found the device full meanwhile left theirs.
         self.submit_reads();
-        true
+        failed
     }
 
     /// A frame for a read; when none is free, one of a few that leave for it now.
@@ -339,7 +452,9 @@ impl Core {
     fn work_reads(self: &Arc<Self>, mut queue: MutexGuard<'_, ReadQueue>, wait_for: usize) -> Result<usize> {
         let mut over = Vec::new();
         let started = self.start_staged(&mut queue, &mut over);
-        let wait_for = if over.is_empty() && queue.queue.in_flight() > 0 { wait_for } else { 0 };
+        // One completion of a run may bring all the pages that somebody waits for.
+        let most = if queue.has_runs() { 1 } else { usize::MAX };
+        let wait_for = if over.is_empty() && queue.queue.in_flight() > 0 { wait_for.min(most) } else { 0 };
         let (count, reaped) = queue.reap(wait_for, &mut over);
         self.lane.leave_device(count);
         drop(queue);
@@ -357,20 +472,24 @@ impl Core {
         if over.is_empty() {
             return;
         }
-        // What will be looked at for each of them and is in no cache: asked for together, a lot of misses takes hardly longer
-        // than one.
-        self.nursery.expect(over.iter().map(|over| over.read.page));
-        for Over { read, owned, .. } in &over {
-            self.table.prefetch(read.page);
-            if let Some(owned) = owned {
-                self.frames.prefetch_facts(owned.index);
-            }
-        }
+        self.fetch_ahead(&over);
         let mut finished = Finished::default();
         for over in over {
             self.finish_read(over, &mut finished);
         }
         self.settle_reads(finished);
+    }
+
+    /// What will be looked at for each of these reads and is in no cache is asked for together: a lot of misses takes hardly longer
+    /// than one.
+    fn fetch_ahead(&self, over: &[Over]) {
+        self.nursery.expect(over.iter().map(|over| over.read.page));
+        for Over { read, owned, .. } in over {
+            self.table.prefetch(read.page);
+            if let Some(owned) = owned {
+                self.frames.prefetch_facts(owned.index);
+            }
+        }
     }
 
     /// Installs a page that was read, or says why not.
@@ -436,11 +555,12 @@ impl Core {
         }
         let error = error.filter(|_| wanted);
         finished.wake.extend(load.waiters().filter_map(|waiter| waiter.read_over(error.clone())));
+        finished.failed = error;
     }
 
     /// What is left to do after reads were finished: no lock is held.
     fn settle_reads(self: &Arc<Self>, finished: Finished) {
-        let Finished { again, came, frames, wake } = finished;
+        let Finished { again, came, frames, wake, .. } = finished;
         if !came.is_empty() {
             self.nursery.came(came.into_iter());
         }
@@ -463,6 +583,8 @@ struct Finished {
     frames: Vec<OwnedFrame>,
     /// Have all they waited for.
     wake: Vec<Waker>,
+    /// What the last one that failed failed with.
+    failed: Option<Error>,
 }
 
 /// Frames that leave together when a read finds none free: what an epoch costs is then little for each.

@@ -34,12 +34,19 @@ fn pool_on(disk: &Arc<dyn Disk>, frames: usize, reads_in_flight_max: usize) -> P
 
 /// Runs an attempt until it is done, waiting on this thread as a blocking driver does.
 fn run<T>(pool: &Pager, mut attempt: impl FnMut() -> Attempt<T>) -> Result<T> {
-    let mut _held = None;
+    let (mut _held, mut alone) = (None, false);
     loop {
         match attempt() {
             Ok(answer) => return Ok(answer),
             Err(Wait::Failed(error)) => return Err(error),
             Err(wait) => {
+                // By itself and with a ticket by turns.
+                alone = !alone;
+                if let (Wait::Miss(missing), true) = (&wait, alone)
+                    && pool.read_alone(*missing)?
+                {
+                    continue;
+                }
                 let mut ticket = pool.request(&[wait]);
                 ticket.wait()?;
                 _held = Some(ticket);
@@ -388,6 +395,40 @@ fn those_who_wait_for_one_page_are_all_given_it() {
     }
     let Entry::Resident(frame) = Entry::from_word(pool.core().table.load(ids[0])) else { panic!("not there") };
     assert_eq!(pool.core().frames.frame(frame).pins(), 0);
+}
+
+#[test]
+fn a_thread_reads_the_page_it_misses_by_itself_and_nobody_reads_it_twice() {
+    let world = SimWorld::new(6, SimOptions::calm());
+    let pool = pool(&world, 64);
+    let ids = commit(&pool, 1, &[], &[10, 20, 30], &[]).unwrap();
+    pool.set_visible(CommitSeq(1));
+    for _ in 0..20 {
+        pool.core().make_room(64);
+    }
+    let missing = |at: usize| Missing { page: ids[at], at: NEWEST };
+    assert!(pool.read_alone(missing(0)).unwrap());
+    assert_eq!(value(pool.tip().page(ids[0]).ok().unwrap()), 10);
+    let Entry::Resident(frame) = Entry::from_word(pool.core().table.load(ids[0])) else { panic!("not there") };
+    assert_eq!(pool.core().frames.frame(frame).pins(), 0);
+    assert!(pool.read_alone(missing(0)).unwrap(), "it is there");
+    assert_eq!(pool.stats().misses, 1);
+    // What another one reads has to be waited for.
+    let free = pool.stats().frames_free;
+    let mut ticket = pool.request(&[Wait::Miss(missing(1))]);
+    assert!(!pool.read_alone(missing(1)).unwrap());
+    ticket.wait().unwrap();
+    assert_eq!((pool.stats().misses, pool.stats().frames_free), (2, free - 1), "one read, and one frame for it");
+    let Entry::OnDisk(at) = Entry::from_word(pool.core().table.load(ids[2])) else { panic!("not evicted") };
+    let flip = || world.flip_bit("data", at.block.0 * PAGE as u64 + 100, 1).unwrap();
+    flip();
+    let reads = world.stats().read_count;
+    assert_eq!(pool.read_alone(missing(2)).unwrap_err().page(), Some(ids[2]));
+    assert_eq!(world.stats().read_count - reads, 2, "once more, then it is an error");
+    assert_eq!((pool.stats().reads_in_flight, pool.stats().checksum_retries), (0, 1));
+    flip();
+    assert!(pool.read_alone(missing(2)).unwrap(), "an error is not remembered");
+    assert_eq!(value(pool.tip().page(ids[2]).ok().unwrap()), 30);
 }
 
 mod threads {

@@ -74,6 +74,11 @@ impl Waiter {
         state.last_read = page;
     }
 
+    /// How many reads it waits for.
+    pub(crate) fn reads_left(&self) -> usize {
+        self.lock().reads_left
+    }
+
     /// The page it waits for, if it is one page and nothing else.
     pub(crate) fn only_read(&self) -> Option<PageId> {
         let state = self.lock();

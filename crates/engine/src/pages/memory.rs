@@ -49,7 +49,16 @@ struct State {
     residency: Residency,
     random: u64,
     misses: u64,
+    /// Pages asked for and not sent yet.
+    queued: usize,
+    /// Pages of each submission.
+    submissions: Vec<usize>,
+    /// Of those who wait for the next one.
+    wakers: Vec<Waker>,
 }
+
+/// Pages that go out without waiting for more.
+const BATCH: usize = 8;
 
 impl MemoryStore {
     /// An empty store.
@@ -66,6 +75,9 @@ impl MemoryStore {
             residency,
             random,
             misses: 0,
+            queued: 0,
+            submissions: Vec::new(),
+            wakers: Vec::new(),
         };
         Self(Arc::new(Inner { page_bytes, frames_max, visible: AtomicU64::new(0), state: Mutex::new(state) }))
     }
@@ -73,6 +85,11 @@ impl MemoryStore {
     /// How often a page was missed so far.
     pub(crate) fn misses(&self) -> u64 {
         self.lock().misses
+    }
+
+    /// How many pages were sent together each time.
+    pub(crate) fn submissions(&self) -> Vec<usize> {
+        self.lock().submissions.clone()
     }
 
     /// Ids of the pages that exist as of the last publication.
@@ -241,19 +258,22 @@ impl Drop for MemoryEdits {
 pub(crate) struct MemoryTicket {
     store: MemoryStore,
     pinned: Vec<PageId>,
-    polled: bool,
+    /// Submissions before it was asked for: the next one sends it.
+    after: usize,
 }
 
 impl Ticket for MemoryTicket {
     fn poll(&mut self, waker: &Waker) -> Poll<Result<()>> {
-        if std::mem::replace(&mut self.polled, true) {
+        let mut state = self.store.lock();
+        if self.pinned.is_empty() || state.submissions.len() > self.after {
             return Poll::Ready(Ok(()));
         }
-        waker.wake_by_ref();
+        state.wakers.push(waker.clone());
         Poll::Pending
     }
 
     fn wait(&mut self) -> Result<()> {
+        self.store.submit();
         Ok(())
     }
 }
@@ -380,13 +400,36 @@ impl Store for MemoryStore {
         for id in &pinned {
             *state.pins.entry(*id).or_default() += 1;
         }
+        state.queued += pinned.len();
+        let after = state.submissions.len();
         drop(state);
-        MemoryTicket { store: self.clone(), pinned, polled: false }
+        MemoryTicket { store: self.clone(), pinned, after }
     }
 
     fn prefetch(&self, _pages: &[Missing]) {}
 
-    fn submit(&self) {}
+    fn submit(&self) {
+        let mut state = self.lock();
+        let queued = std::mem::take(&mut state.queued);
+        if queued > 0 {
+            state.submissions.push(queued);
+            let wakers = std::mem::take(&mut state.wakers);
+            drop(state);
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    fn submit_batch(&self) -> bool {
+        let is_batch = self.lock().queued >= BATCH;
+        if is_batch {
+            self.submit();
+        }
+        is_batch
+    }
+
+    fn sent(&self) -> usize {
+        self.lock().submissions.len()
+    }
 }
 
 /// A log in memory. Nothing becomes durable until somebody waits for it: each wait makes one more record durable.
