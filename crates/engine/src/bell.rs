@@ -1,4 +1,8 @@
 //! Wakes a background thread that sleeps in `poll`, beside the descriptors of queues.
+//!
+//! Kept true by: `rung` is true only while the descriptor is readable, or will be without anybody else's help. The listener
+//! takes it back after it has emptied the descriptor and before it looks around; so whoever finds it true has told of
+//! its work before the listener looks.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,11 +12,13 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// A descriptor that can be rung. Costs nothing while no thread listens.
+/// A descriptor that can be rung. Costs next to nothing while no thread listens, or while it has been rung already and the one
+/// who listens has not come yet.
 #[derive(Debug)]
 pub(crate) struct Bell {
     fd: OwnedFd,
     listened: AtomicBool,
+    rung: AtomicBool,
 }
 
 impl Bell {
@@ -23,7 +29,7 @@ impl Bell {
     pub(crate) fn new() -> Result<Self> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| Error::new(ErrorKind::NoSpace, format!("make an event descriptor: {error}")))?;
-        Ok(Self { fd, listened: AtomicBool::new(false) })
+        Ok(Self { fd, listened: AtomicBool::new(false), rung: AtomicBool::new(false) })
     }
 
     /// Whether a thread listens.
@@ -37,7 +43,7 @@ impl Bell {
 
     /// Wakes the listener, now or when it next waits.
     pub(crate) fn ring(&self) {
-        if self.is_listened() {
+        if self.is_listened() && !self.rung.swap(true, Ordering::AcqRel) {
             // Full means rung already.
             let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
         }
@@ -59,7 +65,55 @@ impl Bell {
         if rang {
             let mut count = [0; 8];
             let _ = rustix::io::read(&self.fd, &mut count);
+            // Not before: a ring in between would be read away, and all later ones thought to be heard of already.
+            self.rung.swap(false, Ordering::AcqRel);
         }
         rang
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rings(bell: &Bell) -> bool {
+        bell.wait(None, Some(Duration::ZERO))
+    }
+
+    #[test]
+    fn however_often_it_is_rung_it_is_heard_once_and_again_when_rung_again() {
+        let bell = Bell::new().unwrap();
+        bell.ring();
+        assert!(!rings(&bell), "nobody listened");
+        bell.set_listened(true);
+        for _ in 0..3 {
+            (0..5).for_each(|_| bell.ring());
+            assert!(rings(&bell));
+            assert!(!rings(&bell));
+        }
+    }
+
+    #[test]
+    fn what_was_done_before_a_ring_is_seen_by_who_hears_one() {
+        use std::sync::atomic::AtomicU64;
+        const WORK: u64 = 20_000;
+        let bell = Bell::new().unwrap();
+        bell.set_listened(true);
+        let done = [AtomicU64::new(0), AtomicU64::new(0)];
+        std::thread::scope(|scope| {
+            for mine in &done {
+                let bell = &bell;
+                scope.spawn(move || {
+                    for work in 1..=WORK {
+                        mine.store(work, Ordering::Relaxed);
+                        bell.ring();
+                    }
+                });
+            }
+            // A ring that gets lost makes this wait for ever.
+            while done.iter().any(|of_one| of_one.load(Ordering::Relaxed) < WORK) {
+                bell.wait(None, None);
+            }
+        });
     }
 }
