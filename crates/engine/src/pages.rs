@@ -169,6 +169,9 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// The commit that `latest` shows.
     fn visible(&self) -> CommitSeq;
 
+    /// Frees what nobody can ask for any more, if much of it has piled up. For moments when nobody waits; takes no device.
+    fn clear_up(&self) {}
+
     /// Asks for everything in `waits` (`Miss` and `Full`) to become true together, and queues the reads this needs, without
     /// submitting them. Pages already being read are joined. Pages that are in memory by now are pinned as well.
     fn request(&self, waits: &[Wait]) -> Self::Ticket;
@@ -218,6 +221,7 @@ pub(crate) trait CommitLog: Send + Sync + 'static {
     /// Ready when a piece of this many bytes has room.
     fn room(&self, len_bytes: usize) -> Self::Ticket;
 
-    /// Ready when everything up to `position` is durable; starts the write that makes it so.
+    /// Ready when everything up to `position` is durable; starts the write that makes it so. A ticket that is given up before leaves
+    /// that to the log, which then does it by itself, if it has a thread.
     fn durable(&self, position: LogPosition) -> Self::Ticket;
 }

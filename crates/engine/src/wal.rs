@@ -2,17 +2,19 @@
 //!
 //! Pieces of records are appended to memory inside the commit section. One at a time drives: it takes all that has arrived, up
 //! to the size of a group, and writes it durably, on its own thread as one system call; what is more than a group
-//! goes out as a few groups in flight. A thread that waits for its commit drives, and when its own is durable it wakes
-//! the next; for tasks and for deferred commits the keeper's thread does. Commits are acknowledged in the order of the log,
-//! however the writes complete. Groups fill segments of one preallocated, pre-written file; segments before the last checkpoint are
+//! goes out as a few groups in flight. A thread that waits for its commit drives, and when its own is durable it first wakes
+//! the next, then those whose commits it wrote; for tasks and for deferred commits the keeper's thread drives. Commits are
+//! acknowledged in the order of the log, however the writes complete. Groups fill segments of one preallocated, pre-written file; segments before the last checkpoint are
 //! used again.
 //!
 //! Kept true by:
 //! 1. A commit is reported durable only when its group and every group before it are.
 //! 2. After a failed write nothing is reported any more and nothing is written: the log is poisoned.
 //! 3. A segment is used again only when the durable superblock names an anchor in a later one.
-//! 4. Whoever stops driving while something waits to be written wakes a thread that waits, or rings for the keeper. `driving`
-//!    changes under the same lock as the list of who waits, so nobody goes to sleep in between.
+//! 4. Everything that waits to be written has somebody who will drive for it: a thread that appended it and has not come to
+//!    wait yet, a thread that waits, or the keeper (`waiting::KeeperPart`). Whoever stops driving wakes one of the second kind, or
+//!    rings for the third. `driving` changes under the same lock as the list of who waits, so nobody goes to sleep in between.
+//! 5. A thread that waits is woken to drive, or because its commit is durable and visible, and for nothing else.
 //!
 //! `reader` is the other direction; the bytes are in `format::log_group`.
 
@@ -20,6 +22,7 @@ mod drive;
 mod keeper;
 mod reader;
 mod segments;
+mod waiting;
 
 #[cfg(test)]
 mod tests;
@@ -27,8 +30,6 @@ mod tests;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::{Poll, Waker};
-use std::thread::Thread;
 
 use nofault_io::disk::{Disk, QueueOptions};
 
@@ -36,6 +37,7 @@ use self::drive::Writer;
 pub(crate) use self::keeper::LogKeeper;
 pub(crate) use self::reader::{RecordIter, Recovered, create_log, read_log};
 use self::segments::Segments;
+use self::waiting::{Goal, KeeperPart, LogTicket, Sleepers};
 use crate::bell::Bell;
 use crate::error::{Error, Result};
 use crate::format::{CommitSeq, LOG_BLOCK_BYTES};
@@ -53,6 +55,9 @@ pub(crate) const SEGMENT_BYTES_MAX: u64 = 16 << 20;
 
 /// Called with the newest durable commit, in order, before anybody who waits for it is woken.
 pub(crate) type DurableHook = Box<dyn Fn(CommitSeq) + Send + Sync>;
+
+/// Called after those who waited for a write were woken.
+pub(crate) type Afterwards = Box<dyn Fn() + Send + Sync>;
 
 /// How a log is kept.
 #[derive(Debug, Clone, Copy)]
@@ -86,6 +91,10 @@ struct LogCore {
     /// Rung for the keeper.
     bell: Bell,
     hook: OnceLock<DurableHook>,
+    afterwards: OnceLock<Afterwards>,
+    /// Bytes of pieces since the log was opened that are durable: changes under the lock of `state`, when the hook has been
+    /// called and all who waited for it are off the list.
+    durable: AtomicU64,
     /// Rung when it is time for a checkpoint.
     pressure: Arc<Bell>,
     counts: Counts,
@@ -135,9 +144,8 @@ struct Mark {
 struct LogState {
     pending: VecDeque<Fragment>,
     pending_bytes: usize,
-    /// Bytes of pieces since the log was opened: appended, and durable. `LogPosition`s are on this scale.
+    /// Bytes of pieces since the log was opened: appended. `LogPosition`s are on this scale.
     appended: u64,
-    durable: u64,
     durable_commit: CommitSeq,
     /// The commit whose record has begun and has not ended: its pieces must not wait for a checkpoint.
     open_record: Option<CommitSeq>,
@@ -147,40 +155,10 @@ struct LogState {
     /// The last group before what a recovery now would replay.
     anchor: Anchor,
     marks: VecDeque<Mark>,
-    waiting: Vec<Waiting>,
-    next_waiting: u64,
-    /// Somebody takes what is pending and writes it, until [`Driving`] is dropped.
+    sleepers: Sleepers,
+    /// Somebody takes what is pending and writes it, until its `waiting::Driving` is dropped.
     driving: bool,
-    /// The keeper was told of commits that tasks wait for, of deferred ones, and has not looked yet.
-    told_of_tasks: bool,
-    told_of_deferred: bool,
-}
-
-/// Who waits for what. `None` while nobody sleeps over it.
-struct Waiting {
-    id: u64,
-    goal: Goal,
-    sleeper: Option<Sleeper>,
-}
-
-enum Sleeper {
-    Task(Waker),
-    Thread(Thread),
-}
-
-impl Sleeper {
-    fn wake(self) {
-        match self {
-            Self::Task(waker) => waker.wake(),
-            Self::Thread(thread) => thread.unpark(),
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Goal {
-    Durable(u64),
-    Room(usize),
+    keeper: KeeperPart,
 }
 
 impl Log {
@@ -199,18 +177,15 @@ impl Log {
             pending: VecDeque::new(),
             pending_bytes: 0,
             appended: 0,
-            durable: 0,
             durable_commit: recovered.commit,
             open_record: None,
             poisoned: None,
             position: recovered.position,
             anchor: recovered.anchor,
             marks: recovered.marks.into(),
-            waiting: Vec::new(),
-            next_waiting: 0,
+            sleepers: Sleepers::default(),
             driving: false,
-            told_of_tasks: false,
-            told_of_deferred: false,
+            keeper: KeeperPart::default(),
         };
         Ok(Self(Arc::new(LogCore {
             options,
@@ -218,6 +193,8 @@ impl Log {
             writer: Mutex::new(writer),
             bell: Bell::new()?,
             hook: OnceLock::new(),
+            afterwards: OnceLock::new(),
+            durable: AtomicU64::new(0),
             pressure: Arc::new(Bell::new()?),
             counts: Counts::default(),
         })))
@@ -227,6 +204,12 @@ impl Log {
     pub(crate) fn set_hook(&self, hook: DurableHook) {
         let set = self.0.hook.set(hook);
         debug_assert!(set.is_ok(), "the log has one hook");
+    }
+
+    /// Sets what is called by whoever has written, when those who waited have been woken: for work that nobody waits for. Once.
+    pub(crate) fn set_afterwards(&self, afterwards: Afterwards) {
+        let set = self.0.afterwards.set(afterwards);
+        debug_assert!(set.is_ok(), "the log has one call for afterwards");
     }
 
     /// Rung whenever [`Log::wants_checkpoint`] may have become true.
@@ -303,15 +286,6 @@ impl Log {
             waiting_bytes: state.pending_bytes as u64,
         }
     }
-
-    fn ticket(&self, goal: Goal) -> LogTicket {
-        let mut state = self.0.lock();
-        let id = state.next_waiting;
-        state.next_waiting += 1;
-        state.waiting.push(Waiting { id, goal, sleeper: None });
-        drop(state);
-        LogTicket { core: Arc::clone(&self.0), id, goal }
-    }
 }
 
 impl CommitLog for Log {
@@ -343,7 +317,7 @@ impl CommitLog for Log {
         state.appended += len_bytes as u64;
         let position = LogPosition(state.appended);
         let pressed = self.0.live_bytes(&state, 0) * 2 > self.0.options.log_bytes;
-        let tell = last == Some(Durability::Deferred) && !std::mem::replace(&mut state.told_of_deferred, true);
+        let tell = last == Some(Durability::Deferred) && state.keeper.defer(position);
         drop(state);
         if pressed {
             self.0.pressure.ring();
@@ -355,11 +329,11 @@ impl CommitLog for Log {
     }
 
     fn room(&self, len_bytes: usize) -> LogTicket {
-        self.ticket(Goal::Room(len_bytes))
+        LogTicket::new(&self.0, Goal::Room(len_bytes))
     }
 
     fn durable(&self, position: LogPosition) -> LogTicket {
-        self.ticket(Goal::Durable(position.0))
+        LogTicket::new(&self.0, Goal::Durable(position))
     }
 }
 
@@ -382,119 +356,5 @@ impl LogCore {
         // A record that has begun goes on whatever the size of the log: no checkpoint can pass it.
         let in_log = state.open_record.is_some() || self.live_bytes(state, len_bytes) <= self.options.log_bytes;
         in_memory && in_log
-    }
-
-    fn reached(&self, state: &LogState, goal: Goal) -> Option<Result<()>> {
-        match (goal, &state.poisoned) {
-            (Goal::Durable(position), _) if position <= state.durable => Some(Ok(())),
-            (_, Some(error)) => Some(Err(error.clone())),
-            (Goal::Room(len_bytes), None) if self.has_room(state, len_bytes) => Some(Ok(())),
-            _ => None,
-        }
-    }
-
-    /// Wakes those whose goal is reached.
-    fn wake_satisfied(&self) {
-        let wake = self.take_satisfied(&mut self.lock());
-        wake.into_iter().for_each(Sleeper::wake);
-    }
-
-    fn take_satisfied(&self, state: &mut LogState) -> Vec<Sleeper> {
-        let mut waiting = std::mem::take(&mut state.waiting);
-        let asleep = waiting.iter_mut().filter(|entry| entry.sleeper.is_some());
-        let satisfied = asleep.filter(|entry| self.reached(state, entry.goal).is_some());
-        let wake = satisfied.filter_map(|entry| entry.sleeper.take()).collect();
-        state.waiting = waiting;
-        wake
-    }
-
-    /// Begins to drive, unless somebody does already.
-    fn try_driving<'a>(&'a self, state: &mut LogState) -> Option<Driving<'a>> {
-        // Made only where it is true: dropped, it ends somebody else's.
-        (!std::mem::replace(&mut state.driving, true)).then(|| Driving(self))
-    }
-}
-
-/// The right to write what is pending. Given up, also by a panic, it is passed on: see rule 4 of the module.
-struct Driving<'a>(&'a LogCore);
-
-impl Drop for Driving<'_> {
-    fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.driving = false;
-        let mut wake = self.0.take_satisfied(&mut state);
-        let mut tell = false;
-        if !state.pending.is_empty() && state.poisoned.is_none() {
-            let mut heirs = state.waiting.iter_mut().map(|entry| &mut entry.sleeper);
-            match heirs.find(|sleeper| matches!(sleeper, Some(Sleeper::Thread(_)))).and_then(Option::take) {
-                // First: the device is idle until it has a CPU.
-                Some(heir) => wake.insert(0, heir),
-                None => tell = !std::mem::replace(&mut state.told_of_tasks, true),
-            }
-        }
-        drop(state);
-        wake.into_iter().for_each(Sleeper::wake);
-        if tell {
-            self.0.bell.ring();
-        }
-    }
-}
-
-/// What a committer waits for.
-pub(crate) struct LogTicket {
-    core: Arc<LogCore>,
-    id: u64,
-    goal: Goal,
-}
-
-impl LogTicket {
-    fn sleep(&self, state: &mut LogState, sleeper: Sleeper) {
-        if let Some(entry) = state.waiting.iter_mut().find(|entry| entry.id == self.id) {
-            entry.sleeper = Some(sleeper);
-        }
-    }
-}
-
-impl pages::Ticket for LogTicket {
-    fn poll(&mut self, waker: &Waker) -> Poll<Result<()>> {
-        let mut state = self.core.lock();
-        if let Some(outcome) = self.core.reached(&state, self.goal) {
-            return Poll::Ready(outcome);
-        }
-        self.sleep(&mut state, Sleeper::Task(waker.clone()));
-        // Who drives now goes on until nothing is pending, or passes it on.
-        let tell = !state.driving && !state.pending.is_empty() && !std::mem::replace(&mut state.told_of_tasks, true);
-        drop(state);
-        if tell {
-            self.core.bell.ring();
-        }
-        Poll::Pending
-    }
-
-    fn wait(&mut self) -> Result<()> {
-        loop {
-            let driving = {
-                let mut state = self.core.lock();
-                if let Some(outcome) = self.core.reached(&state, self.goal) {
-                    return outcome;
-                }
-                let driving = if state.pending.is_empty() { None } else { self.core.try_driving(&mut state) };
-                if driving.is_none() {
-                    self.sleep(&mut state, Sleeper::Thread(std::thread::current()));
-                }
-                driving
-            };
-            match driving {
-                Some(driving) => driving.drive(Some(self.goal)),
-                // Whoever drives now, or makes a checkpoint, wakes this thread when its goal is reached, or to drive on.
-                None => std::thread::park(),
-            }
-        }
-    }
-}
-
-impl Drop for LogTicket {
-    fn drop(&mut self) {
-        self.core.lock().waiting.retain(|entry| entry.id != self.id);
     }
 }

@@ -6,7 +6,7 @@
 #![cfg(nofault_models)]
 
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
@@ -173,60 +173,276 @@ fn one_read_serves_all_who_wait_and_its_page_stays_until_they_have_gone() {
     });
 }
 
-/// `wal`: committers append, then one of them writes for all. Nobody sleeps for good, nobody is told before its bytes are
-/// written.
-#[test]
-fn no_committer_sleeps_through_the_write_that_makes_it_durable() {
+/// `wal`: what is pending, who drives, and who sleeps. Its rules 4 and 5.
+mod log {
+    use super::*;
+
+    /// What a thread or a task sleeps on.
+    #[derive(Default)]
+    pub(super) struct Parker {
+        token: Mutex<bool>,
+        changed: Condvar,
+    }
+
+    impl Parker {
+        pub(super) fn park(&self) {
+            let mut token = self.token.lock().unwrap();
+            while !*token {
+                token = self.changed.wait(token).unwrap();
+            }
+            *token = false;
+        }
+
+        pub(super) fn unpark(&self) {
+            *self.token.lock().unwrap() = true;
+            self.changed.notify_one();
+        }
+    }
+
+    #[derive(Clone)]
+    struct Sleeper {
+        position: u64,
+        is_thread: bool,
+        parker: Arc<Parker>,
+    }
+
     #[derive(Default)]
     struct State {
         appended: u64,
-        durable: u64,
-        rounds: u64,
+        written: u64,
+        driving: bool,
+        sleepers: Vec<Sleeper>,
+        keeper_until: Option<u64>,
+        keeper_told: bool,
     }
-    struct Log {
+
+    impl State {
+        fn must_tell_keeper(&mut self) -> bool {
+            !self.driving
+                && self.written < self.appended
+                && self.keeper_until >= Some(self.written)
+                && !std::mem::replace(&mut self.keeper_told, true)
+        }
+    }
+
+    pub(super) struct Log {
         state: Mutex<State>,
-        changed: Condvar,
-        writer: Mutex<u64>,
+        pub(super) durable: AtomicU64,
+        visible: AtomicU64,
+        pub(super) bell: Parker,
     }
-    fn commit(log: &Log) {
-        let position = {
-            let mut state = log.state.lock().unwrap();
+
+    impl Log {
+        pub(super) fn new() -> Arc<Self> {
+            let (durable, visible) = (AtomicU64::new(0), AtomicU64::new(0));
+            Arc::new(Self { state: Mutex::default(), durable, visible, bell: Parker::default() })
+        }
+
+        fn is_durable(&self, position: u64) -> bool {
+            let durable = self.durable.load(Ordering::Acquire) >= position;
+            if durable {
+                // Relaxed: what the acquire above promises must be enough.
+                assert!(self.visible.load(Ordering::Relaxed) >= position, "told before it is visible");
+            }
+            durable
+        }
+
+        fn append(&self) -> u64 {
+            let mut state = self.state.lock().unwrap();
             state.appended += 1;
             state.appended
-        };
-        loop {
-            let rounds = {
-                let state = log.state.lock().unwrap();
-                if state.durable >= position {
+        }
+
+        /// Writes until `goal` is durable, or nothing is pending.
+        fn drive(&self, goal: Option<u64>) {
+            let mut wake = Vec::new();
+            loop {
+                let end = {
+                    let state = self.state.lock().unwrap();
+                    let there_yet = goal.is_some_and(|goal| self.is_durable(goal));
+                    if there_yet || state.written == state.appended {
+                        break;
+                    }
+                    state.appended
+                };
+                self.state.lock().unwrap().written = end;
+                self.visible.store(end, Ordering::Relaxed);
+                let mut state = self.state.lock().unwrap();
+                state.sleepers.retain(|sleeper| {
+                    let satisfied = sleeper.position <= end;
+                    if satisfied {
+                        wake.push(sleeper.clone());
+                    }
+                    !satisfied
+                });
+                self.durable.store(end, Ordering::Release);
+            }
+            let mut state = self.state.lock().unwrap();
+            state.driving = false;
+            let pending = state.written < state.appended;
+            let heir = if pending { state.sleepers.iter().position(|sleeper| sleeper.is_thread) } else { None };
+            let heir = heir.map(|at| state.sleepers.remove(at));
+            let tell = heir.is_none() && state.must_tell_keeper();
+            drop(state);
+            heir.into_iter().for_each(|heir| heir.parker.unpark());
+            if tell {
+                self.bell.unpark();
+            }
+            wake.into_iter().for_each(|sleeper| sleeper.parker.unpark());
+        }
+
+        /// A thread commits.
+        pub(super) fn commit(&self) {
+            let position = self.append();
+            let parker = Arc::new(Parker::default());
+            while !self.is_durable(position) {
+                let drives = {
+                    let mut state = self.state.lock().unwrap();
+                    if self.is_durable(position) {
+                        break;
+                    }
+                    state.sleepers.retain(|sleeper| !Arc::ptr_eq(&sleeper.parker, &parker));
+                    let drives = state.written < state.appended && !state.driving;
+                    if drives {
+                        state.driving = true;
+                    } else {
+                        state.sleepers.push(Sleeper { position, is_thread: true, parker: Arc::clone(&parker) });
+                    }
+                    drives
+                };
+                if drives { self.drive(Some(position)) } else { parker.park() }
+            }
+        }
+
+        /// A task commits; it may go away after its first poll.
+        pub(super) fn commit_as_task(&self, goes_away: bool) {
+            let position = self.append();
+            let parker = Arc::new(Parker::default());
+            while !self.is_durable(position) {
+                let tell = {
+                    let mut state = self.state.lock().unwrap();
+                    if self.is_durable(position) {
+                        break;
+                    }
+                    state.sleepers.retain(|sleeper| !Arc::ptr_eq(&sleeper.parker, &parker));
+                    if !goes_away {
+                        state.sleepers.push(Sleeper { position, is_thread: false, parker: Arc::clone(&parker) });
+                    }
+                    state.keeper_until = state.keeper_until.max(Some(position));
+                    state.must_tell_keeper()
+                };
+                if tell {
+                    self.bell.unpark();
+                }
+                if goes_away {
                     break;
                 }
-                state.rounds
-            };
-            if let Ok(mut written) = log.writer.try_lock() {
-                let taken = log.state.lock().unwrap().appended;
-                assert!(taken >= *written, "the log went back");
-                *written = taken;
-                log.state.lock().unwrap().durable = taken;
-                drop(written);
-                let mut state = log.state.lock().unwrap();
-                state.rounds += 1;
-                log.changed.notify_all();
-                continue;
+                parker.park();
             }
-            let state = log.state.lock().unwrap();
-            if state.rounds == rounds {
-                drop(log.changed.wait(state).unwrap());
+        }
+
+        /// The keeper, until so much is durable.
+        pub(super) fn keep(&self, until: u64) {
+            while self.durable.load(Ordering::Acquire) < until {
+                self.bell.park();
+                let drives = {
+                    let mut state = self.state.lock().unwrap();
+                    state.keeper_told = false;
+                    !std::mem::replace(&mut state.driving, true)
+                };
+                if drives {
+                    self.drive(None);
+                }
             }
         }
     }
+}
+
+/// Committers append, then one of them writes for all. Nobody sleeps for good, nobody is told before its bytes are written and
+/// its commit is visible; and no keeper is needed for it.
+#[test]
+fn no_committer_sleeps_through_the_write_that_makes_it_durable() {
     model(|| {
-        let log = Arc::new(Log { state: Mutex::default(), changed: Condvar::new(), writer: Mutex::new(0) });
-        let other = {
-            let log = Arc::clone(&log);
-            thread::spawn(move || commit(&log))
-        };
-        commit(&log);
-        other.join().unwrap();
-        assert_eq!(log.state.lock().unwrap().durable, 2);
+        let log = log::Log::new();
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let log = Arc::clone(&log);
+                thread::spawn(move || log.commit())
+            })
+            .collect();
+        log.commit();
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert_eq!(log.durable.load(Ordering::Acquire), 3);
+    });
+}
+
+/// A thread drives and stops when its own commit is durable; what a task has appended meanwhile is left to the keeper, also when the
+/// task has gone.
+#[test]
+fn what_a_task_has_appended_is_written_whoever_drives_and_whoever_goes_away() {
+    for goes_away in [false, true] {
+        model(move || {
+            let log = log::Log::new();
+            let keeper = {
+                let log = Arc::clone(&log);
+                thread::spawn(move || log.keep(2))
+            };
+            let task = {
+                let log = Arc::clone(&log);
+                thread::spawn(move || log.commit_as_task(goes_away))
+            };
+            log.commit();
+            task.join().unwrap();
+            if !goes_away || log.durable.load(Ordering::Acquire) == 2 {
+                // Nothing may be left to do by now: the keeper is only sent home.
+                assert_eq!(log.durable.load(Ordering::Acquire), 2);
+                log.bell.unpark();
+            }
+            keeper.join().unwrap();
+        });
+    }
+}
+
+/// `bell`: whoever finds it rung already does not ring. What was done before is seen all the same.
+#[test]
+fn a_bell_that_is_rung_already_is_heard_by_all_who_did_not_ring_it() {
+    const WORK: [u64; 2] = [2, 1];
+    struct Bell {
+        rung: AtomicBool,
+        fd: Mutex<u64>,
+        readable: Condvar,
+        work: [AtomicU64; 2],
+    }
+    fn ring(bell: &Bell) {
+        if !bell.rung.swap(true, Ordering::AcqRel) {
+            *bell.fd.lock().unwrap() += 1;
+            bell.readable.notify_one();
+        }
+    }
+    model(|| {
+        let (rung, fd, readable) = (AtomicBool::new(false), Mutex::new(0), Condvar::new());
+        let bell = Arc::new(Bell { rung, fd, readable, work: [AtomicU64::new(0), AtomicU64::new(0)] });
+        let ringers: Vec<_> = (0..2)
+            .map(|at| {
+                let bell = Arc::clone(&bell);
+                thread::spawn(move || {
+                    for done in 1..=WORK[at] {
+                        bell.work[at].store(done, Ordering::Relaxed);
+                        ring(&bell);
+                    }
+                })
+            })
+            .collect();
+        // A ring that gets lost makes this wait for ever, which the checker reports.
+        while bell.work.iter().zip(WORK).any(|(work, all)| work.load(Ordering::Relaxed) < all) {
+            let mut fd = bell.fd.lock().unwrap();
+            while *fd == 0 {
+                fd = bell.readable.wait(fd).unwrap();
+            }
+            *fd = 0;
+            drop(fd);
+            bell.rung.swap(false, Ordering::AcqRel);
+        }
+        ringers.into_iter().for_each(|ringer| ringer.join().unwrap());
     });
 }

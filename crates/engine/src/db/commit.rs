@@ -171,10 +171,16 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// Commits with the section to itself. A task hands the work to a thread, which finishes it whoever goes away.
     async fn commit_large(self: &Arc<Self>, mode: Mode, commit: Commit) -> CommitResult<Committed> {
         let turn = self.commits.turn().acquire(1).await;
-        let core = self.clone();
+        let (core, durability) = (self.clone(), commit.durability);
         let run = move || {
             let exclusive = core.commits.occupy(turn)?;
-            crate::gate::block_on(core.commit_exclusively(exclusive, commit))
+            let committed = crate::gate::block_on(core.commit_exclusively(exclusive, commit))?;
+            if mode == Mode::Async && durability == Durability::Sync {
+                // The task may have gone, and then nobody comes to have it written: whoever gives up a ticket leaves that to
+                // the log.
+                drop(core.log.durable(committed.position));
+            }
+            Ok(committed)
         };
         match mode {
             Mode::Blocking => run(),

@@ -9,11 +9,13 @@ use nofault_io::disk::Queue;
 use nofault_io::error::Error as IoError;
 
 use super::segments::Segments;
-use super::{Anchor, Driving, GROUP_BYTES_MAX, GROUPS_IN_FLIGHT, Goal, LogCore, LogOptions, LogState, Mark};
+use super::waiting::{Driving, Goal, Sleeper};
+use super::{Anchor, GROUP_BYTES_MAX, GROUPS_IN_FLIGHT, LogCore, LogOptions, LogState, Mark};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     CommitSeq, GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, PIECE_HEADER_BYTES, PieceHeader, encode_group,
 };
+use crate::pages::LogPosition;
 
 /// Bytes that must wait before another group joins those in flight.
 const PIPELINE_BYTES: usize = 16 << 10;
@@ -196,16 +198,13 @@ pub(super) fn add_segment(queue: &mut dyn Queue, offset: u64, segment_bytes: u64
 
 impl Driving<'_> {
     /// Writes what is pending and reports what is durable: until nothing is pending, or `goal` is reached, and all that was
-    /// begun has ended.
-    pub(super) fn drive(self, goal: Option<Goal>) {
-        let core = self.0;
+    /// begun has ended. Those who waited for the last of it are woken after whoever drives next.
+    pub(super) fn drive(mut self, goal: Option<Goal>) {
+        let core = self.core;
         let mut writer = core.lock_writer();
-        loop {
+        let mut go_on = core.wants_more(&core.lock(), goal);
+        while go_on || !writer.flying.is_empty() {
             let (mut groups, mut done) = (Vec::new(), Vec::new());
-            let go_on = {
-                let state = core.lock();
-                state.poisoned.is_none() && goal.is_none_or(|goal| core.reached(&state, goal).is_none())
-            };
             while go_on && let Some(group) = core.next_group(&mut writer) {
                 groups.push(group);
             }
@@ -225,18 +224,36 @@ impl Driving<'_> {
             if let Err(error) = &written {
                 core.poison(&Error::from_io("write to the log", error.clone()));
             }
-            core.report(&mut writer);
+            go_on = core.report(&mut writer, &mut self.wake, goal);
             if written.is_err() {
                 break;
             }
-            core.wake_satisfied();
+            if go_on || !writer.flying.is_empty() {
+                self.wake.drain(..).for_each(Sleeper::wake);
+                core.clear_up();
+            }
         }
         // Before `self`, which wakes the next one.
         drop(writer);
+        drop(self);
+        core.clear_up();
     }
 }
 
 impl LogCore {
+    /// Whether there is more to write for one who drives to `goal`.
+    fn wants_more(&self, state: &LogState, goal: Option<Goal>) -> bool {
+        let there_yet = goal.is_some_and(|goal| self.reached(state, goal).is_some());
+        !state.pending.is_empty() && state.poisoned.is_none() && !there_yet
+    }
+
+    /// What nobody waits for.
+    fn clear_up(&self) {
+        if let Some(afterwards) = self.afterwards.get() {
+            afterwards();
+        }
+    }
+
     /// Makes the next group of what is pending, if it is worth one now and there is room in flight. Prepares a segment where one
     /// is needed, which takes a while.
     fn next_group(&self, writer: &mut Writer) -> Option<Op> {
@@ -267,8 +284,9 @@ impl LogCore {
         }
     }
 
-    /// Reports groups durable, in order, up to the first that is still in flight or failed.
-    fn report(&self, writer: &mut Writer) {
+    /// Reports groups durable, in order, up to the first that is still in flight or failed. Those who waited for them go to
+    /// `wake`. Answers whether there is more to write on the way to `goal`.
+    fn report(&self, writer: &mut Writer, wake: &mut Vec<Sleeper>, goal: Option<Goal>) -> bool {
         let (mut newest, mut end) = (None, None);
         while let Some(outcome) = writer.flying.front_mut().and_then(|flight| flight.outcome.take()) {
             let Some(flight) = writer.flying.pop_front() else { break };
@@ -294,10 +312,12 @@ impl LogCore {
                 hook(commit);
             }
         }
-        // Only now: whoever looks in between must not go on before its commit is visible.
-        if let Some(end) = end {
-            self.lock().durable = end;
-        }
+        let mut state = self.lock();
+        let durable = end.unwrap_or_else(|| self.durable.load(Ordering::Relaxed));
+        self.take_durable(&mut state, LogPosition(durable), wake);
+        // Only now: whoever looks in between must not go on before its commit is visible, or while it is on the list.
+        self.durable.store(durable, Ordering::Release);
+        self.wants_more(&state, goal)
     }
 
     /// Nothing more becomes durable from now on.

@@ -59,7 +59,7 @@ fn keep(core: &Weak<LogCore>, stop: &AtomicBool) {
             return;
         }
         core.bell.wait(None, None);
-        if !stop.load(Ordering::SeqCst) && !core.lock().told_of_tasks {
+        if !stop.load(Ordering::SeqCst) && !core.lock().keeper.told_soon {
             core.bell.wait(None, Some(DEFER));
         }
         if stop.load(Ordering::SeqCst) {
@@ -67,7 +67,7 @@ fn keep(core: &Weak<LogCore>, stop: &AtomicBool) {
         }
         let driving = {
             let mut state = core.lock();
-            (state.told_of_tasks, state.told_of_deferred) = (false, false);
+            state.keeper.looks();
             core.try_driving(&mut state)
         };
         if let Some(driving) = driving {

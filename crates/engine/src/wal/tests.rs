@@ -16,12 +16,21 @@ fn disk(world: &SimWorld) -> Result<Arc<dyn Disk>> {
 }
 
 fn create(world: &SimWorld) -> Result<(Log, Anchor)> {
+    create_with(world, OPTIONS)
+}
+
+/// One that needs no checkpoints.
+fn create_large(world: &SimWorld) -> Result<(Log, Anchor)> {
+    create_with(world, LogOptions { log_bytes: 1 << 30, ..OPTIONS })
+}
+
+fn create_with(world: &SimWorld, options: LogOptions) -> Result<(Log, Anchor)> {
     let directory = world.directory();
     let failed = |error| Error::from_io("create", error);
     let disk = directory.create("log").map_err(failed)?;
-    let (anchor, recovered) = create_log(&*disk, &OPTIONS)?;
+    let (anchor, recovered) = create_log(&*disk, &options)?;
     directory.sync().map_err(failed)?;
-    Ok((Log::open(&*disk, OPTIONS, recovered)?, anchor))
+    Ok((Log::open(&*disk, options, recovered)?, anchor))
 }
 
 fn reopen(world: &SimWorld, anchor: Anchor, after: u64) -> Result<(Log, Seen)> {
@@ -249,14 +258,10 @@ fn a_failed_write_poisons_the_log_for_good() {
 #[test]
 fn hooks_hear_of_commits_in_order_and_many_committers_share_writes() {
     let world = SimWorld::new(6, SimOptions::default());
-    let directory = world.directory();
-    let disk = directory.create("log").unwrap();
-    let (_, recovered) = create_log(&*disk, &OPTIONS).unwrap();
+    let (log, _) = create_large(&world).unwrap();
     let heard = Arc::new(Mutex::new(Vec::new()));
     let hear = Arc::clone(&heard);
-    let hook = Box::new(move |commit: CommitSeq| hear.lock().unwrap().push(commit));
-    let log = Log::open(&*disk, LogOptions { log_bytes: 1 << 30, ..OPTIONS }, recovered).unwrap();
-    log.set_hook(hook);
+    log.set_hook(Box::new(move |commit: CommitSeq| hear.lock().unwrap().push(commit)));
     let section = Mutex::new(0);
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -299,6 +304,192 @@ fn nobody_goes_on_before_its_commit_is_visible() {
         log.durable(position).wait().unwrap();
     }
     assert_eq!(*seen.lock().unwrap(), [true; 3]);
+}
+
+/// Makes commit 1 durable on this thread. While it is becoming visible, the hook calls `meanwhile`, which may append commit 2.
+/// Answers whether the keeper is rung for when this thread stops driving, and what `meanwhile` left.
+fn rung_after<T: Send + 'static>(meanwhile: impl Fn(&Log) -> T + Send + Sync + 'static) -> (bool, Log, T) {
+    let world = SimWorld::new(6, SimOptions::calm());
+    let log = Arc::new(create(&world).unwrap().0);
+    // As if there were a keeper's thread.
+    log.0.bell.set_listened(true);
+    let left = Arc::new(Mutex::new(None));
+    log.set_hook(Box::new({
+        let (log, left) = (Arc::downgrade(&log), Arc::clone(&left));
+        move |commit| {
+            if commit == CommitSeq(1) {
+                let log = log.upgrade().unwrap();
+                *left.lock().unwrap() = Some(meanwhile(&log));
+                // The keeper comes, finds somebody driving, and goes.
+                log.0.bell.wait(None, Some(std::time::Duration::ZERO));
+                log.0.lock().keeper.looks();
+            }
+        }
+    }));
+    let position = append(&log, 1, b"one").unwrap();
+    log.durable(position).wait().unwrap();
+    let left = left.lock().unwrap().take().unwrap();
+    let rung = log.0.bell.wait(None, Some(std::time::Duration::ZERO));
+    (rung, Log::clone(&log), left)
+}
+
+#[test]
+fn the_keeper_is_not_woken_for_a_commit_whose_thread_comes_by_itself() {
+    let (rung, log, position) = rung_after(|log| append(log, 2, b"two").unwrap());
+    assert!(!rung, "its thread has appended, and will wait");
+    log.durable(position).wait().unwrap();
+    assert_eq!(log.durable_commit(), CommitSeq(2));
+    assert!(!log.0.bell.wait(None, Some(std::time::Duration::ZERO)));
+}
+
+#[test]
+fn the_keeper_is_woken_for_what_nobody_else_will_come_for() {
+    let polled = |log: &Log| {
+        let mut ticket = log.durable(append(log, 2, b"two").unwrap());
+        assert!(ticket.poll(std::task::Waker::noop()).is_pending());
+        ticket
+    };
+    assert!(rung_after(polled).0, "a task waits");
+    assert!(rung_after(move |log| drop(polled(log))).0, "a task has gone");
+    assert!(
+        rung_after(|log| drop(log.durable(append(log, 2, b"two").unwrap()))).0,
+        "somebody has gone before it waited"
+    );
+    let deferred =
+        |bytes: &'static [u8]| move |log: &Log| log.append(CommitSeq(2), &[bytes], Some(Durability::Deferred)).ok();
+    assert!(rung_after(deferred(b"two")).0, "nobody waits for a deferred commit");
+    assert!(rung_after(deferred(b"")).0, "nor for an empty one");
+}
+
+#[test]
+fn what_a_keeper_finds_being_driven_is_written_all_the_same() {
+    let world = SimWorld::new(6, SimOptions::calm());
+    let log = Arc::new(create(&world).unwrap().0);
+    log.set_hook(Box::new({
+        let log = Arc::downgrade(&log);
+        move |commit| {
+            if commit == CommitSeq(1) {
+                let log = log.upgrade().unwrap();
+                log.append(CommitSeq(2), &[b"two"], Some(Durability::Deferred)).ok().unwrap();
+                // Longer than deferred commits gather: the keeper looks meanwhile.
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        }
+    }));
+    let keeper = log.start_keeper().unwrap();
+    let position = append(&log, 1, b"one").unwrap();
+    log.durable(position).wait().unwrap();
+    for _ in 0..10_000 {
+        if log.durable_commit() == CommitSeq(2) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert_eq!(log.durable_commit(), CommitSeq(2), "nobody wrote it");
+    drop(keeper);
+}
+
+#[test]
+fn clearing_up_comes_after_those_who_waited_were_woken() {
+    struct Woken(std::sync::atomic::AtomicBool);
+    impl std::task::Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let world = SimWorld::new(6, SimOptions::calm());
+    let (log, _) = create(&world).unwrap();
+    let woken = Arc::new(Woken(false.into()));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    log.set_afterwards(Box::new({
+        let (woken, seen) = (Arc::clone(&woken), Arc::clone(&seen));
+        move || seen.lock().unwrap().push(woken.0.load(Ordering::SeqCst))
+    }));
+    let position = append(&log, 1, b"one").unwrap();
+    let mut task = log.durable(position);
+    assert!(task.poll(&std::task::Waker::from(Arc::clone(&woken))).is_pending());
+    log.durable(position).wait().unwrap();
+    assert!(task.poll(std::task::Waker::noop()).is_ready());
+    assert_eq!(*seen.lock().unwrap(), [true]);
+}
+
+#[test]
+fn a_failed_write_is_told_to_all_who_wait() {
+    for writers in [1, 2, 8] {
+        let world = SimWorld::new(writers, SimOptions::default());
+        let (log, _) = create(&world).unwrap();
+        let section = Mutex::new(0);
+        let failed = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..writers {
+                scope.spawn(|| {
+                    loop {
+                        let position = {
+                            let mut next = section.lock().unwrap();
+                            *next += 1;
+                            if *next == 100 {
+                                failed.store(true, Ordering::SeqCst);
+                                world.set_rates(nofault_io::sim::Rates { write_error: 1.0, ..Default::default() });
+                            }
+                            match append(&log, *next, b"a small record") {
+                                Ok(position) => position,
+                                Err(error) => return assert_eq!(error.kind(), ErrorKind::Poisoned),
+                            }
+                        };
+                        if let Err(error) = log.durable(position).wait() {
+                            assert_eq!(error.kind(), ErrorKind::Poisoned);
+                            return assert!(failed.load(Ordering::SeqCst));
+                        }
+                    }
+                });
+            }
+        });
+        assert!(log.durable_commit() < CommitSeq(100) && log.check().is_err());
+    }
+}
+
+#[test]
+fn threads_and_tasks_that_commit_side_by_side_are_all_served() {
+    for seed in 0..4 {
+        let world = SimWorld::new(seed, SimOptions::default());
+        let (log, _) = create_large(&world).unwrap();
+        let keeper = log.start_keeper().unwrap();
+        let section = Mutex::new(0);
+        let next = |durability| {
+            let mut next = section.lock().unwrap();
+            *next += 1;
+            log.append(CommitSeq(*next), &[b"a small record"], Some(durability)).ok().unwrap()
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..6 {
+                let (next, log) = (&next, &log);
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(seed * 100 + thread);
+                    for _ in 0..200 {
+                        let deferred = random.u32(0..4) == 0;
+                        let position = next(if deferred { Durability::Deferred } else { Durability::Sync });
+                        let mut ticket = log.durable(position);
+                        match thread % 3 {
+                            0 => ticket.wait().unwrap(),
+                            1 => crate::gate::block_on(std::future::poll_fn(|context| ticket.poll(context.waker())))
+                                .unwrap(),
+                            _ => drop(ticket),
+                        }
+                    }
+                });
+            }
+        });
+        // Also what was given up comes to be durable, without anybody's help.
+        for _ in 0..10_000 {
+            if log.durable_commit() == CommitSeq(1200) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert_eq!(log.durable_commit(), CommitSeq(1200));
+        assert_eq!(log.stats().records_durable, 1200);
+        drop(keeper);
+    }
 }
 
 #[test]

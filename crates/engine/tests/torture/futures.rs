@@ -152,6 +152,24 @@ fn commit_or_drop(
 }
 
 #[test]
+fn a_large_commit_whose_future_is_gone_becomes_visible_by_itself() {
+    let (_world, db, _rows) = cold(7, 512);
+    let table = whole(db.table("t")).unwrap();
+    let mut batch = Batch::new();
+    for number in 0..150 {
+        batch.put(&table, key_of(number), value_of(10_000 + number, 60));
+    }
+    // The first poll hands it to a thread, which ends before the future is dropped.
+    assert!(polled(1, db.write(batch, Durability::Sync)).is_none());
+    let wanted = Some(value_of(10_000, 60).to_vec());
+    let is_there = |_: u32| {
+        std::thread::sleep(Duration::from_millis(1));
+        whole(table.get(key_of(0))).unwrap() == wanted
+    };
+    assert!((0..10_000).any(is_there), "it is in the log and nobody writes it");
+}
+
+#[test]
 fn asking_one_by_one_in_batches_async_and_blocking_gives_the_same_answers() {
     for_each_seed("asking_one_by_one", 1..=1, |seed| {
         for page_bytes in [4096, 16_384, 65_536] {

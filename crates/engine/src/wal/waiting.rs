@@ -1,0 +1,306 @@
+//! Who waits for the log, who drives it next, and what is left to the keeper: rules 4 and 5 of the log.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Poll, Waker};
+use std::thread::Thread;
+
+use super::{LogCore, LogState};
+use crate::error::Result;
+use crate::pages::{self, LogPosition};
+
+/// What a ticket waits for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Goal {
+    /// All up to here is durable.
+    Durable(LogPosition),
+    /// There is room for so many bytes.
+    Room(usize),
+}
+
+/// Who is to be woken.
+pub(super) enum Sleeper {
+    Task(Waker),
+    Thread(Thread),
+}
+
+impl Sleeper {
+    pub(super) fn wake(self) {
+        match self {
+            Self::Task(waker) => waker.wake(),
+            Self::Thread(thread) => thread.unpark(),
+        }
+    }
+
+    fn is_thread(&self) -> bool {
+        matches!(self, Self::Thread(_))
+    }
+}
+
+/// Those who sleep, by what they wait for and by ticket.
+#[derive(Default)]
+pub(super) struct Sleepers {
+    for_durable: BTreeMap<(LogPosition, u64), Sleeper>,
+    for_room: BTreeMap<u64, (usize, Sleeper)>,
+    next_ticket: u64,
+}
+
+impl Sleepers {
+    /// Lists a ticket, or another sleeper for it. Answers the one before, to be dropped when no lock is held.
+    fn add(&mut self, ticket: &mut Option<u64>, goal: Goal, sleeper: Sleeper) -> Option<Sleeper> {
+        let number = *ticket.get_or_insert_with(|| {
+            self.next_ticket += 1;
+            self.next_ticket
+        });
+        match goal {
+            Goal::Durable(position) => self.for_durable.insert((position, number), sleeper),
+            Goal::Room(len_bytes) => self.for_room.insert(number, (len_bytes, sleeper)).map(|(_, sleeper)| sleeper),
+        }
+    }
+
+    /// Takes a ticket off the list, if it is there.
+    fn remove(&mut self, ticket: &mut Option<u64>, goal: Goal) -> Option<Sleeper> {
+        let number = ticket.take()?;
+        match goal {
+            Goal::Durable(position) => self.for_durable.remove(&(position, number)),
+            Goal::Room(_) => self.for_room.remove(&number).map(|(_, sleeper)| sleeper),
+        }
+    }
+
+    fn take_all(&mut self, wake: &mut Vec<Sleeper>) {
+        wake.extend(std::mem::take(&mut self.for_durable).into_values());
+        wake.extend(std::mem::take(&mut self.for_room).into_values().map(|(_, sleeper)| sleeper));
+    }
+
+    fn take_durable(&mut self, durable: LogPosition, wake: &mut Vec<Sleeper>) {
+        while let Some(first) = self.for_durable.first_entry()
+            && first.key().0 <= durable
+        {
+            wake.push(first.remove());
+        }
+    }
+
+    /// The first of the threads: it is to drive.
+    fn take_thread(&mut self) -> Option<Sleeper> {
+        let found = self.for_durable.iter().find(|(_, sleeper)| sleeper.is_thread());
+        if let Some(ticket) = found.map(|(ticket, _)| *ticket) {
+            return self.for_durable.remove(&ticket);
+        }
+        let found = self.for_room.iter().find(|(_, (_, sleeper))| sleeper.is_thread());
+        let ticket = found.map(|(ticket, _)| *ticket)?;
+        self.for_room.remove(&ticket).map(|(_, sleeper)| sleeper)
+    }
+}
+
+/// What is left to the keeper: up to which positions it is to see to it that all is written. Soon, because nobody else may come for
+/// it; or a little later, because it is deferred. And what of this it was told and has not looked at yet.
+#[derive(Debug, Default)]
+pub(super) struct KeeperPart {
+    soon_until: Option<LogPosition>,
+    deferred_until: Option<LogPosition>,
+    pub(super) told_soon: bool,
+    told_deferred: bool,
+}
+
+impl KeeperPart {
+    /// Leaves a deferred commit to the keeper. True when it is to be rung for.
+    pub(super) fn defer(&mut self, until: LogPosition) -> bool {
+        self.deferred_until = Some(until);
+        !std::mem::replace(&mut self.told_deferred, true)
+    }
+
+    /// The keeper looks.
+    pub(super) fn looks(&mut self) {
+        (self.told_soon, self.told_deferred) = (false, false);
+    }
+}
+
+impl LogCore {
+    /// Whether all up to `position` is durable, and visible.
+    fn is_durable(&self, position: LogPosition) -> bool {
+        position.0 <= self.durable.load(Ordering::Acquire)
+    }
+
+    pub(super) fn reached(&self, state: &LogState, goal: Goal) -> Option<Result<()>> {
+        match (goal, &state.poisoned) {
+            (Goal::Durable(position), _) if self.is_durable(position) => Some(Ok(())),
+            (_, Some(error)) => Some(Err(error.clone())),
+            (Goal::Room(len_bytes), None) if self.has_room(state, len_bytes) => Some(Ok(())),
+            _ => None,
+        }
+    }
+
+    /// Wakes those whose goal is reached.
+    pub(super) fn wake_satisfied(&self) {
+        let mut wake = Vec::new();
+        self.take_satisfied(&mut self.lock(), &mut wake);
+        wake.into_iter().for_each(Sleeper::wake);
+    }
+
+    fn take_satisfied(&self, state: &mut LogState, wake: &mut Vec<Sleeper>) {
+        self.take_durable(state, LogPosition(self.durable.load(Ordering::Relaxed)), wake);
+    }
+
+    /// Takes those off the list whose goal is reached once all up to `durable` is.
+    pub(super) fn take_durable(&self, state: &mut LogState, durable: LogPosition, wake: &mut Vec<Sleeper>) {
+        if state.poisoned.is_some() {
+            return state.sleepers.take_all(wake);
+        }
+        state.sleepers.take_durable(durable, wake);
+        if !state.sleepers.for_room.is_empty() {
+            let mut for_room = std::mem::take(&mut state.sleepers.for_room);
+            let found = for_room.extract_if(.., |_, (len_bytes, _)| self.has_room(state, *len_bytes));
+            wake.extend(found.map(|(_, (_, sleeper))| sleeper));
+            state.sleepers.for_room = for_room;
+        }
+    }
+
+    /// Begins to drive, unless somebody does already.
+    pub(super) fn try_driving<'a>(&'a self, state: &mut LogState) -> Option<Driving<'a>> {
+        // Made only where it is true: dropped, it ends somebody else's.
+        (!std::mem::replace(&mut state.driving, true)).then(|| Driving { core: self, wake: Vec::new() })
+    }
+}
+
+impl LogState {
+    /// Leaves what is pending up to `until` to the keeper. True when it is to be rung for.
+    fn leave_to_keeper(&mut self, until: LogPosition) -> bool {
+        self.keeper.soon_until = self.keeper.soon_until.max(Some(until));
+        self.must_tell_keeper()
+    }
+
+    /// Whether the keeper is to be rung for: nobody drives, something is pending that is left to it, and it has not been told.
+    fn must_tell_keeper(&mut self) -> bool {
+        if self.driving || self.pending.is_empty() || self.poisoned.is_some() {
+            return false;
+        }
+        // Equal as well: an empty record ends where it begins.
+        let begins = Some(LogPosition(self.appended - self.pending_bytes as u64));
+        let keeper = &mut self.keeper;
+        if keeper.soon_until >= begins {
+            return !std::mem::replace(&mut keeper.told_soon, true);
+        }
+        keeper.deferred_until >= begins && !std::mem::replace(&mut keeper.told_deferred, true)
+    }
+}
+
+/// The right to write what is pending. Given up, also by a panic, it is passed on: see rule 4 of the log.
+pub(super) struct Driving<'a> {
+    pub(super) core: &'a LogCore,
+    /// Those whose commits it made durable and who have not been woken yet.
+    pub(super) wake: Vec<Sleeper>,
+}
+
+impl Drop for Driving<'_> {
+    fn drop(&mut self) {
+        let mut state = self.core.lock();
+        state.driving = false;
+        self.core.take_satisfied(&mut state, &mut self.wake);
+        let goes_on = !state.pending.is_empty() && state.poisoned.is_none();
+        let heir = if goes_on { state.sleepers.take_thread() } else { None };
+        // A thread that has appended and does not wait yet comes by itself.
+        let tell = heir.is_none() && state.must_tell_keeper();
+        drop(state);
+        // First: the device is idle until it has a CPU.
+        heir.into_iter().for_each(Sleeper::wake);
+        if tell {
+            self.core.bell.ring();
+        }
+        self.wake.drain(..).for_each(Sleeper::wake);
+    }
+}
+
+/// What a committer waits for.
+pub(crate) struct LogTicket {
+    core: Arc<LogCore>,
+    goal: Goal,
+    /// Its number, since it went on the list of those who sleep.
+    number: Option<u64>,
+}
+
+impl LogTicket {
+    pub(super) fn new(core: &Arc<LogCore>, goal: Goal) -> Self {
+        Self { core: Arc::clone(core), goal, number: None }
+    }
+
+    /// Whether what it waits for is durable: then it is on no list any more. Takes no lock.
+    fn is_durable(&self) -> bool {
+        matches!(self.goal, Goal::Durable(position) if self.core.is_durable(position))
+    }
+}
+
+impl pages::Ticket for LogTicket {
+    fn poll(&mut self, waker: &Waker) -> Poll<Result<()>> {
+        if self.is_durable() {
+            return Poll::Ready(Ok(()));
+        }
+        let Self { core, goal, number } = self;
+        let mut state = core.lock();
+        if let Some(outcome) = core.reached(&state, *goal) {
+            let gone = state.sleepers.remove(number, *goal);
+            drop(state);
+            drop(gone);
+            return Poll::Ready(outcome);
+        }
+        let before = state.sleepers.add(number, *goal, Sleeper::Task(waker.clone()));
+        let until = match *goal {
+            Goal::Durable(position) => position,
+            Goal::Room(_) => LogPosition(state.appended),
+        };
+        let tell = state.leave_to_keeper(until);
+        drop(state);
+        drop(before);
+        if tell {
+            core.bell.ring();
+        }
+        Poll::Pending
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        loop {
+            if self.is_durable() {
+                return Ok(());
+            }
+            let Self { core, goal, number } = self;
+            let driving = {
+                let mut state = core.lock();
+                if let Some(outcome) = core.reached(&state, *goal) {
+                    state.sleepers.remove(number, *goal);
+                    return outcome;
+                }
+                let driving = if state.pending.is_empty() { None } else { core.try_driving(&mut state) };
+                match driving {
+                    Some(_) => drop(state.sleepers.remove(number, *goal)),
+                    None => drop(state.sleepers.add(number, *goal, Sleeper::Thread(std::thread::current()))),
+                }
+                driving
+            };
+            match driving {
+                Some(driving) => driving.drive(Some(*goal)),
+                // Whoever drives now, or makes a checkpoint, wakes this thread when its goal is reached, or to drive on.
+                None => std::thread::park(),
+            }
+        }
+    }
+}
+
+impl Drop for LogTicket {
+    fn drop(&mut self) {
+        if self.is_durable() {
+            return;
+        }
+        let mut state = self.core.lock();
+        let gone = state.sleepers.remove(&mut self.number, self.goal);
+        let tell = match self.goal {
+            // Whoever made this commit has gone; it is to become durable, and visible, all the same.
+            Goal::Durable(position) => state.leave_to_keeper(position),
+            Goal::Room(_) => false,
+        };
+        drop(state);
+        drop(gone);
+        if tell {
+            self.core.bell.ring();
+        }
+    }
+}
