@@ -47,7 +47,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nofault_io::disk::{Disk, QueueOptions};
@@ -80,7 +80,7 @@ use crate::space::Space;
 /// The commit number of a view that wants the newest version of everything.
 const NEWEST: CommitSeq = CommitSeq(u64::MAX);
 const SHARDS: usize = 64;
-/// Dead versions that may lie about before the one who makes commits visible clears them away.
+/// Dead versions that may lie about before whoever has committed clears them away.
 const RIPE_MAX: usize = 64;
 /// Fewest frames a pool can work with: a commit's pages, a path for each of a few readers, and the reserve.
 pub(crate) const FRAMES_MIN: usize = 32;
@@ -119,6 +119,8 @@ pub(crate) struct Core {
     visible: AtomicU64,
     /// What has outlived its last reader: filled by the epoch's deferred calls, emptied by `sweep_ripe`.
     ripe: Mutex<Ripe>,
+    /// What an epoch's deferred calls will put there.
+    dying: AtomicUsize,
     /// Those who wait for frames, in order, and the frames set aside for them.
     full: Mutex<Full>,
     lane: lane::Lane,
@@ -207,6 +209,7 @@ impl Pager {
             registry: Mutex::new(Registry::new(commit)),
             visible: AtomicU64::new(commit.0),
             ripe: Mutex::default(),
+            dying: AtomicUsize::new(0),
             full: Mutex::default(),
             lane: lane::Lane::new(disk, &queue, scratch)?,
             writer: Mutex::new(write::WriteLane::new(writes, &**disk)?),
@@ -237,6 +240,12 @@ impl Pager {
     /// Snapshots alive, oldest first.
     pub(crate) fn readers(&self) -> Vec<ReaderInfo> {
         self.0.registry().readers(self.0.frames.page_bytes())
+    }
+
+    /// Keeps those waiting who clear dead versions away, for as long as the answer lives.
+    #[cfg(test)]
+    pub(crate) fn hold_dead_versions(&self) -> impl Sized + '_ {
+        self.0.ripe()
     }
 
     /// Registers the visible commit for a checkpoint or backup: like a snapshot, but never given up.
@@ -298,6 +307,9 @@ impl Store for Pager {
         };
         self.0.drop_later(unneeded);
         self.0.limit_snapshots();
+    }
+
+    fn clear_up(&self) {
         let ripe = self.0.ripe().versions.len();
         if ripe > RIPE_MAX {
             self.0.sweep_ripe();
@@ -429,14 +441,26 @@ impl Core {
         if versions.is_empty() {
             return;
         }
-        let core = Arc::downgrade(self);
-        let guard = self.epochs.pin();
-        guard.defer(move || {
+        let (core, count) = (Arc::downgrade(self), versions.len());
+        self.after_this_epoch(count, move || {
             // Only notes it: this may run at any pin of any thread, under whatever locks that holds.
             if let Some(core) = core.upgrade() {
+                core.dying.fetch_sub(count, Ordering::Relaxed);
                 core.ripe().versions.extend(versions);
             }
         });
+    }
+
+    /// Calls `note` when no guard is left that is pinned now. It makes so many frames or versions ripe.
+    fn after_this_epoch(&self, count: usize, note: impl FnOnce() + Send + 'static) {
+        let dying = self.dying.fetch_add(count, Ordering::Relaxed) + count;
+        let guard = self.epochs.pin();
+        guard.defer(note);
+        if dying > RIPE_MAX {
+            // Else it would stay with this thread until that has deferred some dozens of calls more: nobody but the thread itself can
+            // look there, and each of many committers would keep some dozens of groups of dead versions.
+            guard.flush();
+        }
     }
 
     /// Recycles frames that cannot be found any more, once nobody can be reading them.
@@ -444,10 +468,10 @@ impl Core {
         if frames.is_empty() {
             return;
         }
-        let core = Arc::downgrade(self);
-        let guard = self.epochs.pin();
-        guard.defer(move || {
+        let (core, count) = (Arc::downgrade(self), frames.len());
+        self.after_this_epoch(count, move || {
             if let Some(core) = core.upgrade() {
+                core.dying.fetch_sub(count, Ordering::Relaxed);
                 core.ripe().frames.extend(frames);
             }
         });
@@ -455,26 +479,27 @@ impl Core {
 
     /// Puts to use what has become unreachable. Answers how many frames that freed.
     pub(crate) fn sweep_ripe(self: &Arc<Self>) -> usize {
-        let Ripe { frames, versions } = std::mem::take(&mut *self.ripe());
-        let mut freed = frames.len();
-        if freed > 0 {
+        let Ripe { mut frames, versions } = std::mem::take(&mut *self.ripe());
+        frames.extend(versions.into_iter().filter_map(|version| self.drop_version(version)));
+        // A few at a time: commits take frames meanwhile.
+        for some in frames.chunks(RIPE_MAX) {
             // SAFETY: `retire` was given these frames after their numbers had been taken out of table and versions, with no
-            // pins, and the epoch they waited for has passed. Each frame is retired once.
-            unsafe { self.frames.recycle(frames) };
+            // pins, and the epoch they waited for has passed; each frame is retired once. Or `drop_version` has just answered
+            // them: the only place where such a frame could be found was the version; views that may have found it there are
+            // gone, because the version came through `drop_later`; it has no pins, and pins are only added to frames that can
+            // be found.
+            unsafe { self.frames.recycle(some.iter().copied()) };
         }
-        for version in versions {
-            freed += usize::from(self.drop_version(version));
-        }
-        if freed > 0 {
+        if !frames.is_empty() {
             self.settle_full();
         }
-        freed
+        frames.len()
     }
 
-    /// Forgets a version that no view can ask for. True when that freed a frame.
-    fn drop_version(&self, old: Superseded) -> bool {
+    /// Forgets a version that no view can ask for. Answers its frame if that is to be recycled.
+    fn drop_version(&self, old: Superseded) -> Option<u32> {
         let mut shard = self.shard(old.page);
-        let Some(version) = shard.remove_version(old.page, old.from, old.until) else { return false };
+        let version = shard.remove_version(old.page, old.from, old.until)?;
         let mut frame_free = None;
         match version.place {
             Place::Disk(at) | Place::Loading(at) => self.release_unless_mapped(old.page, at),
@@ -490,13 +515,7 @@ impl Core {
         if version.frees_id {
             self.books().ids.put_back(old.page);
         }
-        if let Some(index) = frame_free {
-            // SAFETY: the only place it could be found was the version removed above; views that may have found it there
-            // are gone, because this call came through `drop_later`; it has no pins, and pins are only added to frames that
-            // can be found.
-            unsafe { self.frames.recycle([index]) };
-        }
-        frame_free.is_some()
+        frame_free
     }
 
     /// Gives up the block of a dead version, unless the page table in the making names it: then replacing that entry will.

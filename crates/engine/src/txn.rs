@@ -288,7 +288,9 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         };
         self.store.publish(edits, seq);
         self.note(&mut section, &commit.ops, commit.durability, Committed { seq, position });
-        Ok(section.last)
+        drop(section);
+        self.clear_up_after(commit.durability);
+        Ok(Committed { seq, position })
     }
 
     /// Whether a commit is for the exclusive way from the start.
@@ -340,6 +342,13 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         section.recent.add(committed.seq, keys);
         self.visibility.published(committed.seq, durability, committed.position);
         section.recent.prune(self.store.visible());
+    }
+
+    /// After a commit became visible, outside of the section. Those that wait for the log leave it to whoever writes it.
+    fn clear_up_after(&self, durability: Durability) {
+        if durability == Durability::Deferred {
+            self.store.clear_up();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Section> {
@@ -429,8 +438,8 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
     /// The same for pages that no transaction can have read.
     pub(crate) fn settle_unseen(&mut self, durability: Durability, position: LogPosition) {
         self.stage = Stage::Finished;
-        let mut section = self.commits.lock();
-        self.commits.note(&mut section, &[], durability, Committed { seq: self.seq, position });
+        self.commits.note(&mut self.commits.lock(), &[], durability, Committed { seq: self.seq, position });
+        self.commits.clear_up_after(durability);
     }
 
     /// All is applied: the commit takes effect.
@@ -444,6 +453,8 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
             // Every key of the table has changed: open transactions conflict.
             section.recent.forget_before(self.seq);
         }
+        drop(section);
+        commits.clear_up_after(durability);
         committed
     }
 }

@@ -160,6 +160,8 @@ pub(super) fn open_in(directory: &Arc<dyn Directory>, settings: &Settings, lock:
     let visibility = Arc::new(Visibility::new(store.clone(), base));
     let hook = visibility.clone();
     log.set_hook(Box::new(move |seq| hook.durable(seq)));
+    let cleared_up = store.clone();
+    log.set_afterwards(Box::new(move || cleared_up.clear_up()));
     let recent_bytes_max = recovery::recent_commits_bytes(settings.cache_bytes);
     let commits = Arc::new(Commits::new(store.clone(), log.clone(), visibility, base, recent_bytes_max));
     let core = Arc::new(Core::new(store, log, commits));

@@ -1,0 +1,140 @@
+//! Commits beside one another: what each promises when it returns, and what all of them leave behind.
+
+#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+
+use nofault::blocking::Db;
+use nofault::settings::Settings;
+use nofault::{Batch, Durability};
+use nofault_io::disk::Directory;
+use nofault_io::sim::{SimOptions, SimWorld};
+
+const WRITERS: u32 = 8;
+
+fn in_memory(seed: u64) -> Arc<dyn Directory> {
+    SimWorld::new(seed, SimOptions::default()).directory()
+}
+
+/// Threads that commit keys of their own, look for them when the commit has returned, and are alone to change them.
+fn each_sees_its_own(db: &Db, commits: u32) {
+    let table = db.create_table("t").unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let (db, table) = (db, &table);
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(writer.into());
+                    for commit in 1..=commits {
+                        let mut batch = Batch::new();
+                        batch.put(table, [0, writer as u8], commit.to_be_bytes());
+                        batch.put(table, [1, writer as u8], commit.to_be_bytes());
+                        let durability = if random.u32(0..4) == 0 { Durability::Deferred } else { Durability::Sync };
+                        db.write(batch, durability).unwrap();
+                        for half in 0..2 {
+                            let seen = table.get([half, writer as u8]).unwrap().unwrap();
+                            assert_eq!(seen, commit.to_be_bytes(), "writer {writer}, {durability:?}");
+                        }
+                    }
+                })
+            })
+            .collect();
+        // A reader that never sleeps, and sees whole commits in their order.
+        scope.spawn(|| {
+            let mut before = [0; WRITERS as usize];
+            while !done.load(Ordering::Relaxed) {
+                let snapshot = db.snapshot();
+                for (writer, before) in before.iter_mut().enumerate() {
+                    let [first, second] = [0, 1].map(|half| snapshot.get(&table, [half, writer as u8]).unwrap());
+                    assert_eq!(first, second, "half a commit of writer {writer}");
+                    let now = first.map_or(0, |value| u32::from_be_bytes(value.try_into().unwrap()));
+                    assert!(now >= *before, "writer {writer} went back from {before} to {now}");
+                    *before = now;
+                }
+            }
+        });
+        let outcomes: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+        done.store(true, Ordering::Relaxed);
+        outcomes.into_iter().for_each(|outcome| outcome.unwrap());
+    });
+}
+
+#[test]
+fn whoever_commits_beside_others_sees_it_when_the_commit_returns() {
+    for background_threads in [true, false] {
+        let settings = Settings {
+            page_bytes: 512,
+            cache_bytes: 4 << 20,
+            log_bytes: 4 << 20,
+            background_threads,
+            ..Settings::default()
+        };
+        each_sees_its_own(&Db::create_in(&in_memory(7), &settings).unwrap(), 200);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { cache_bytes: 16 << 20, ..Settings::default() };
+    let path = folder.path().join("db");
+    each_sees_its_own(&Db::create(&path, &settings).unwrap(), 50);
+    let db = Db::open(&path, &settings).unwrap();
+    let table = db.table("t").unwrap();
+    for writer in 0..WRITERS as u8 {
+        assert_eq!(table.get([1, writer]).unwrap().unwrap(), 50_u32.to_be_bytes(), "after opening again");
+    }
+}
+
+#[test]
+fn what_commits_leave_behind_is_cleared_away_beside_them() {
+    for durability in [Durability::Sync, Durability::Deferred] {
+        let settings = Settings {
+            page_bytes: 512,
+            cache_bytes: 8 << 20,
+            log_bytes: 64 << 20,
+            background_threads: false,
+            // Epochs of its own: nothing else in this process holds them up.
+            seed: Some(5),
+            ..Settings::default()
+        };
+        let db = Db::create_in(&in_memory(5), &settings).unwrap();
+        let table = db.create_table("t").unwrap();
+        for number in 0..4000_u32 {
+            let mut batch = Batch::new();
+            batch.put(&table, "key", number.to_be_bytes());
+            db.write(batch, durability).unwrap();
+        }
+        let dirty = db.stats().pool.pages_dirty;
+        assert!(dirty < 1000, "{durability:?}: {dirty} versions of one page");
+    }
+}
+
+#[test]
+fn what_each_of_many_threads_leaves_behind_is_cleared_away_while_they_live() {
+    const THREADS: usize = 32;
+    const COMMITS: u32 = 50;
+    let settings = Settings {
+        page_bytes: 512,
+        cache_bytes: 8 << 20,
+        log_bytes: 64 << 20,
+        background_threads: false,
+        seed: Some(6),
+        ..Settings::default()
+    };
+    let db = Db::create_in(&in_memory(6), &settings).unwrap();
+    let table = db.create_table("t").unwrap();
+    let (all_done, all_may_go) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let committed = (0..COMMITS).try_for_each(|number| table.put("key", number.to_be_bytes()));
+                all_done.wait();
+                all_may_go.wait();
+                committed.unwrap();
+            });
+        }
+        all_done.wait();
+        let dirty = db.stats().pool.pages_dirty;
+        all_may_go.wait();
+        assert!(dirty < 500, "{dirty} versions of one page");
+    });
+}
