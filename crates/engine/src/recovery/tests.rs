@@ -477,6 +477,76 @@ fn a_sync_that_fails_in_a_checkpoint_poisons_commits_and_leaves_reads() {
     assert_eq!(after.value(1).unwrap(), 10, "the log still has it");
 }
 
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..10_000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    panic!("never: {what}");
+}
+
+#[test]
+fn two_checkpoints_right_after_one_another_free_nothing_that_the_durable_one_names() {
+    use nofault_io::sim::{Call, Effect, Fault};
+    let sets = |value: u64| (0..KEYS).step_by(20).map(|key| (key, value)).collect::<Vec<_>>();
+    for k in 0.. {
+        let world = SimWorld::new(k, SimOptions::calm());
+        let directory: Arc<dyn Directory> = world.directory();
+        create(&directory, &settings(), 1).unwrap();
+        let mut numbers = Numbers::open(&world).unwrap();
+        let position = numbers.commit(&sets(1)).unwrap();
+        numbers.opened.log.durable(position).wait().unwrap();
+        numbers.opened.checkpointer.checkpoint().unwrap();
+        let position = numbers.commit(&sets(2)).unwrap();
+        numbers.opened.log.durable(position).wait().unwrap();
+        let later = numbers.commit(&sets(3)).unwrap();
+        let Opened { pager, log, checkpointer, .. } = &numbers.opened;
+        let outcome = std::thread::scope(|scope| {
+            // The first checkpoint is of commit 2, and commit 3 is there for the second.
+            let books = pager.core().books();
+            let first = scope.spawn(|| checkpointer.checkpoint());
+            wait_until("the first begins", || !pager.readers().is_empty());
+            log.durable(later).wait().unwrap();
+            // It goes on until its superblock is durable, and not to the blocks that it frees.
+            let dead_versions = pager.hold_dead_versions();
+            drop(books);
+            let base = || open(&world.restart(k).directory(), &settings()).unwrap().base;
+            wait_until("the first is durable", || base() == CommitSeq(2));
+            // The second fails at its k-th write: at the end that is the superblock.
+            world.inject(Fault::new(Call::Write, Effect::Errno(5)).on("data").after(k));
+            let second = scope.spawn(|| checkpointer.checkpoint());
+            for _ in 0..30 {
+                // It should not come to an end before the first does.
+                if second.is_finished() {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            drop(dead_versions);
+            assert_eq!(first.join().unwrap().unwrap(), CommitSeq(2), "{world}");
+            second.join().unwrap()
+        });
+        let durable = open(&world.restart(k).directory(), &settings()).unwrap();
+        let (named, books) = (durable.pager.core().books(), pager.core().books());
+        let pages = named.map.pages().map(|(_, at)| at.block);
+        for block in pages.chain(named.map.node_places().map(|(_, at)| at.block)) {
+            assert!(
+                books.space.is_used(block),
+                "block {block:?} is free, and commit {} names it: {world}",
+                durable.base
+            );
+        }
+        drop(books);
+        assert_eq!(durable.base, CommitSeq(if outcome.is_ok() { 3 } else { 2 }), "{world}");
+        if outcome.is_ok() {
+            assert!(k >= 3, "pages, a node and a superblock are written: {k}");
+            break;
+        }
+    }
+}
+
 #[test]
 fn on_a_full_disk_commits_fail_and_reads_go_on() {
     for seed in 0..10 {
