@@ -25,6 +25,7 @@
 //! frames' free list; `registry`, `ripe`, the lane's lists, `nursery` and `full` are leaves. No epoch guard is pinned or dropped, no waker called
 //! and no device waited for under a shard, books or waiter lock.
 
+mod arrivals;
 mod edits;
 mod epochs;
 mod evict;

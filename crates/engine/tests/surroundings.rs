@@ -1,6 +1,6 @@
 //! What goes on around a database: file systems without direct I/O, writers beside a backup, and what its figures say.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
 
 mod common;
 

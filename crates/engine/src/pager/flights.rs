@@ -16,8 +16,9 @@ use nofault_io::disk::Queue;
 use nofault_io::error::ErrorKind as IoKind;
 
 use super::Core;
+use super::arrivals::Over;
 use super::frames::OwnedFrame;
-use super::lane::{Over, Read};
+use super::lane::Read;
 use crate::error::{Error, Result};
 
 /// Blocks that nobody asked for and that are read all the same, between two that somebody did.

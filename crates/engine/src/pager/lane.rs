@@ -13,25 +13,23 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::task::Waker;
 use std::time::Duration;
 
 use nofault_io::completion::{Op, OpKind};
 use nofault_io::disk::{Disk, QueueOptions};
 
 use super::Core;
+use super::arrivals::{Finished, Over};
 use super::flights::{Landed, ReadQueue, Scratch};
-use super::frames::{FrameFacts, OwnedFrame};
+use super::frames::OwnedFrame;
 use super::shard::{Place, Shard};
 use super::table::Entry;
 use super::ticket::Waiter;
 use super::walks::Walks;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Location, PageId, check_page, page_commit};
+use crate::format::{Location, PageId};
 use crate::pages::Missing;
 
-/// Times a page is read before its checksum counts as wrong.
-const READ_ATTEMPTS: u32 = 2;
 /// Staged reads of tasks that go out without waiting for more. Twice as many save no CPU.
 const BATCH: usize = 8;
 /// Completions that a blocking waiter waits for at a time, if it needs that many.
@@ -92,13 +90,6 @@ enum Begun {
     Nowhere,
 }
 
-/// A read that is over: with the frame it had, and with what went wrong.
-pub(super) struct Over {
-    pub(super) read: Read,
-    pub(super) owned: Option<OwnedFrame>,
-    pub(super) error: Option<Error>,
-}
-
 impl Lane {
     pub(super) fn new(disk: &Arc<dyn Disk>, options: &QueueOptions, scratch: Scratch) -> Result<Self> {
         let queue = disk.queue(options).map_err(|error| Error::from_io("open a queue of the data file", error))?;
@@ -142,6 +133,11 @@ impl Lane {
 
     pub(super) fn landed(&self) -> MutexGuard<'_, VecDeque<Landed>> {
         self.landed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One read less that is staged or at the device.
+    pub(super) fn one_is_over(&self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -527,125 +523,6 @@ impl Core {
         reaped.map_err(|error| Error::from_io("wait for reads", error))?;
         Ok(progress)
     }
-
-    /// Finishes reads that came together.
-    pub(super) fn finish_reads(self: &Arc<Self>, over: Vec<Over>) {
-        if over.is_empty() {
-            return;
-        }
-        self.fetch_ahead(&over);
-        let mut finished = Finished::default();
-        for over in over {
-            self.finish_read(over, &mut finished);
-        }
-        self.settle_reads(finished);
-    }
-
-    /// What will be looked at for each of these reads and is in no cache is asked for together: a lot of misses takes hardly longer
-    /// than one.
-    fn fetch_ahead(&self, over: &[Over]) {
-        self.nursery.expect(over.iter().map(|over| over.read.page));
-        for Over { read, owned, .. } in over {
-            self.table.prefetch(read.page);
-            if let Some(owned) = owned {
-                self.frames.prefetch_facts(owned.index);
-            }
-        }
-    }
-
-    /// Installs a page that was read, or says why not.
-    fn finish_read(self: &Arc<Self>, over: Over, finished: &mut Finished) {
-        let Over { read, owned, mut error } = over;
-        if read.alone && read.attempt == 0 {
-            finished.again.push(Read { attempt: 1, frame: owned, ..read });
-            return;
-        }
-        let mut good = None;
-        if let Some(owned) = owned {
-            let checked = match &error {
-                None => check_page(self.file_id, read.page, read.at, &owned.buffer),
-                Some(error) => Err(error.clone()),
-            };
-            match checked {
-                Ok(()) => good = Some(owned),
-                Err(_) if error.is_none() && read.attempt < READ_ATTEMPTS => {
-                    self.counts.checksum_retries.fetch_add(1, Ordering::Relaxed);
-                    finished.again.push(Read { attempt: read.attempt + 1, frame: Some(owned), ..read });
-                    return;
-                }
-                Err(wrong) => {
-                    error = Some(wrong);
-                    finished.frames.push(owned);
-                }
-            }
-        }
-        self.lane.in_flight.fetch_sub(1, Ordering::Relaxed);
-        let mut shard = self.shard(read.page);
-        let load = shard.loads.remove(&(read.page, read.at.block)).unwrap_or_default();
-        let newest = Entry::from_word(self.table.load(read.page)) == Entry::Loading(read.at);
-        let version = shard.version_loading(read.page, read.at.block);
-        let wanted = newest || version.is_some();
-        match good {
-            Some(owned) if wanted => {
-                let commit = page_commit(&owned.buffer);
-                let disk = Some(read.at);
-                let facts = FrameFacts { page: read.page, commit, disk, near: None, pins: 0, hot: false };
-                let index = self.frames.publish(owned, facts);
-                finished.came.push((index, read.page));
-                match version {
-                    Some(version) if !newest => version.place = Place::Frame(index),
-                    _ => self.table.store(read.page, Entry::Resident(index).to_word()),
-                }
-                let mut pins = 0;
-                for waiter in load.waiters() {
-                    let (pinned, waker) = waiter.arrived(read.page, index);
-                    pins += u32::from(pinned);
-                    finished.wake.extend(waker);
-                }
-                self.frames.frame(index).pin(pins);
-                return;
-            }
-            // The version died while it was read: whoever still waits asks again.
-            Some(owned) => finished.frames.push(owned),
-            None if newest => self.table.store(read.page, Entry::OnDisk(read.at).to_word()),
-            None => {
-                if let Some(version) = version {
-                    version.place = Place::Disk(read.at);
-                }
-            }
-        }
-        let error = error.filter(|_| wanted);
-        finished.wake.extend(load.waiters().filter_map(|waiter| waiter.read_over(error.clone())));
-        finished.failed = error;
-    }
-
-    /// What is left to do after reads were finished: no lock is held.
-    fn settle_reads(self: &Arc<Self>, finished: Finished) {
-        let Finished { again, came, frames, wake, .. } = finished;
-        if !came.is_empty() {
-            self.nursery.came(came.into_iter());
-        }
-        self.return_frames(frames);
-        if !again.is_empty() {
-            self.lane.staged().extend(again);
-        }
-        wake.into_iter().for_each(Waker::wake);
-    }
-}
-
-/// What came of reads that are over.
-#[derive(Default)]
-struct Finished {
-    /// To be tried again.
-    again: Vec<Read>,
-    /// In memory.
-    came: Vec<(u32, PageId)>,
-    /// Not needed any more.
-    frames: Vec<OwnedFrame>,
-    /// Have all they waited for.
-    wake: Vec<Waker>,
-    /// What the last one that failed failed with.
-    failed: Option<Error>,
 }
 
 /// Frames that leave together when a read finds none free: what an epoch costs is then little for each.

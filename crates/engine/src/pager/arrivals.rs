@@ -1,0 +1,147 @@
+//! Reads that are over: their pages are checked, installed and handed to who waits, or it is said why not.
+//!
+//! Whoever took completions from the queue comes here, having given the queue up: installing is work for many threads at once, and
+//! takes the lock of one shard for one page at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+
+use super::Core;
+use super::frames::{FrameFacts, OwnedFrame};
+use super::lane::Read;
+use super::shard::Place;
+use super::table::Entry;
+use crate::error::Error;
+use crate::format::{PageId, check_page, page_commit};
+
+/// Times a page is read before its checksum counts as wrong.
+const READ_ATTEMPTS: u32 = 2;
+
+/// A read that is over: with the frame it had, and with what went wrong.
+pub(super) struct Over {
+    pub(super) read: Read,
+    pub(super) owned: Option<OwnedFrame>,
+    pub(super) error: Option<Error>,
+}
+
+impl Core {
+    /// Finishes reads that came together.
+    pub(super) fn finish_reads(self: &Arc<Self>, over: Vec<Over>) {
+        if over.is_empty() {
+            return;
+        }
+        self.fetch_ahead(&over);
+        let mut finished = Finished::default();
+        for over in over {
+            self.finish_read(over, &mut finished);
+        }
+        self.settle_reads(finished);
+    }
+
+    /// What will be looked at for each of these reads and is in no cache is asked for together: a lot of misses takes hardly longer
+    /// than one.
+    pub(super) fn fetch_ahead(&self, over: &[Over]) {
+        self.nursery.expect(over.iter().map(|over| over.read.page));
+        for Over { read, owned, .. } in over {
+            self.table.prefetch(read.page);
+            if let Some(owned) = owned {
+                self.frames.prefetch_facts(owned.index);
+            }
+        }
+    }
+
+    /// Installs a page that was read, or says why not.
+    pub(super) fn finish_read(self: &Arc<Self>, over: Over, finished: &mut Finished) {
+        let Over { read, owned, mut error } = over;
+        if read.alone && read.attempt == 0 {
+            finished.again.push(Read { attempt: 1, frame: owned, ..read });
+            return;
+        }
+        let mut good = None;
+        if let Some(owned) = owned {
+            let checked = match &error {
+                None => check_page(self.file_id, read.page, read.at, &owned.buffer),
+                Some(error) => Err(error.clone()),
+            };
+            match checked {
+                Ok(()) => good = Some(owned),
+                Err(_) if error.is_none() && read.attempt < READ_ATTEMPTS => {
+                    self.counts.checksum_retries.fetch_add(1, Ordering::Relaxed);
+                    finished.again.push(Read { attempt: read.attempt + 1, frame: Some(owned), ..read });
+                    return;
+                }
+                Err(wrong) => {
+                    error = Some(wrong);
+                    finished.frames.push(owned);
+                }
+            }
+        }
+        self.lane.one_is_over();
+        let mut shard = self.shard(read.page);
+        let load = shard.loads.remove(&(read.page, read.at.block)).unwrap_or_default();
+        let newest = Entry::from_word(self.table.load(read.page)) == Entry::Loading(read.at);
+        let version = shard.version_loading(read.page, read.at.block);
+        let wanted = newest || version.is_some();
+        match good {
+            Some(owned) if wanted => {
+                let commit = page_commit(&owned.buffer);
+                let disk = Some(read.at);
+                let facts = FrameFacts { page: read.page, commit, disk, near: None, pins: 0, hot: false };
+                let index = self.frames.publish(owned, facts);
+                finished.came.push((index, read.page));
+                match version {
+                    Some(version) if !newest => version.place = Place::Frame(index),
+                    _ => self.table.store(read.page, Entry::Resident(index).to_word()),
+                }
+                let mut pins = 0;
+                for waiter in load.waiters() {
+                    let (pinned, waker) = waiter.arrived(read.page, index);
+                    pins += u32::from(pinned);
+                    finished.wake.extend(waker);
+                }
+                self.frames.frame(index).pin(pins);
+                return;
+            }
+            // The version died while it was read: whoever still waits asks again.
+            Some(owned) => finished.frames.push(owned),
+            None if newest => self.table.store(read.page, Entry::OnDisk(read.at).to_word()),
+            None => {
+                if let Some(version) = version {
+                    version.place = Place::Disk(read.at);
+                }
+            }
+        }
+        let error = error.filter(|_| wanted);
+        finished.wake.extend(load.waiters().filter_map(|waiter| waiter.read_over(error.clone())));
+        finished.failed = error;
+    }
+
+    /// What is left to do after reads were finished: no lock is held.
+    pub(super) fn settle_reads(self: &Arc<Self>, finished: Finished) {
+        let Finished { again, came, frames, wake, .. } = finished;
+        if !came.is_empty() {
+            self.nursery.came(came.into_iter());
+        }
+        self.return_frames(frames);
+        if !again.is_empty() {
+            self.lane.staged().extend(again);
+        }
+        wake.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// What came of reads that are over.
+#[derive(Default)]
+pub(super) struct Finished {
+    /// To be tried again.
+    pub(super) again: Vec<Read>,
+    /// In memory.
+    came: Vec<(u32, PageId)>,
+    /// Not needed any more.
+    frames: Vec<OwnedFrame>,
+    /// Have all they waited for.
+    wake: Vec<Waker>,
+    /// What the last one that failed failed with.
+    pub(super) failed: Option<Error>,
+}

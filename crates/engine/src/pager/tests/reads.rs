@@ -1,0 +1,340 @@
+//! Reads of the pool: which go together, how many at a time, and who carries them out.
+
+use super::*;
+
+#[test]
+fn neighbours_are_read_together_and_a_bad_block_among_them_costs_only_its_own_page() {
+    let world = SimWorld::new(2, SimOptions::calm());
+    let pool = pool(&world, 256);
+    let ids: Vec<PageId> = (0..4).flat_map(|seq| commit(&pool, seq, &[], &[seq; 20], &[]).unwrap()).collect();
+    pool.set_visible(CommitSeq(3));
+    // Everything out: written in the order of page ids, so in blocks that follow each other.
+    for _ in 0..20 {
+        pool.core().make_room(128);
+    }
+    let missing: Vec<Wait> = ids.iter().map(|page| Wait::Miss(Missing { page: *page, at: NEWEST })).collect();
+    let reads_before = world.stats().read_count;
+    pool.request(&missing).wait().unwrap();
+    let reads = world.stats().read_count - reads_before;
+    assert!(reads > 0 && reads <= 10, "{reads} reads for {} pages", ids.len());
+    for (at, page) in ids.iter().enumerate() {
+        assert_eq!(value(pool.tip().page(*page).ok().unwrap()), at as u64 / 20);
+    }
+    for _ in 0..20 {
+        pool.core().make_room(128);
+    }
+    let Entry::OnDisk(bad) = Entry::from_word(pool.core().table.load(ids[17])) else { panic!("not evicted") };
+    world.flip_bit("data", bad.block.0 * PAGE as u64 + 100, 1).unwrap();
+    assert_eq!(pool.request(&missing).wait().unwrap_err().page(), Some(ids[17]));
+    for page in ids.iter().filter(|page| **page != ids[17]) {
+        run(&pool, || pool.tip().page(*page).map(value)).unwrap();
+    }
+}
+
+/// A disk that notes how many reads were under way at the most, and whose operations end only for those who wait.
+#[derive(Debug)]
+struct Watched {
+    disk: Arc<dyn Disk>,
+    most: Arc<AtomicUsize>,
+}
+
+struct WatchedQueue {
+    queue: Box<dyn Queue>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Disk for Watched {
+    fn info(&self) -> DiskInfo {
+        self.disk.info()
+    }
+
+    fn len_bytes(&self) -> nofault_io::error::Result<u64> {
+        self.disk.len_bytes()
+    }
+
+    fn queue(&self, options: &QueueOptions) -> nofault_io::error::Result<Box<dyn Queue>> {
+        Ok(Box::new(WatchedQueue { queue: self.disk.queue(options)?, most: Arc::clone(&self.most) }))
+    }
+}
+
+impl Queue for WatchedQueue {
+    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+        let read = matches!(op.kind, OpKind::Read(_));
+        self.queue.push(op)?;
+        if read {
+            self.most.fetch_max(self.queue.in_flight(), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self) -> nofault_io::error::Result<()> {
+        self.queue.submit()
+    }
+
+    fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> nofault_io::error::Result<()> {
+        if wait_for == 0 { self.queue.submit() } else { self.queue.reap(wait_for, into) }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.queue.ready_fd()
+    }
+}
+
+#[test]
+fn no_more_reads_are_under_way_than_the_settings_allow() {
+    for reads_in_flight_max in [1, 5] {
+        let world = SimWorld::new(3, SimOptions::calm());
+        let most = Arc::new(AtomicUsize::new(0));
+        let watched = Watched { disk: world.directory().create("data").unwrap(), most: Arc::clone(&most) };
+        let disk: Arc<dyn Disk> = Arc::new(watched);
+        let pool = pool_on(&disk, 256, reads_in_flight_max);
+        let mut ids = Vec::new();
+        for seq in 1..=20 {
+            ids.extend(commit(&pool, seq, &[], &[seq; 20], &[]).unwrap());
+        }
+        for _ in 0..20 {
+            pool.core().make_room(128);
+        }
+        // Far from each other, so that each is a read of its own.
+        let apart: Vec<PageId> = ids.iter().copied().step_by(10).collect();
+        let missing: Vec<Wait> = apart.iter().filter_map(|page| pool.tip().page(*page).map(|_| ()).err()).collect();
+        assert!(missing.len() > 2 * reads_in_flight_max, "{} of {} pages are out", missing.len(), apart.len());
+        pool.request(&missing).wait().unwrap();
+        for (at, page) in ids.iter().enumerate() {
+            assert_eq!(run(&pool, || pool.tip().page(*page).map(value)).unwrap(), at as u64 / 20 + 1);
+        }
+        assert_eq!(most.load(Ordering::Relaxed), reads_in_flight_max);
+    }
+}
+
+#[test]
+fn a_read_takes_a_frame_only_when_there_is_room_for_it_at_the_device() {
+    let world = SimWorld::new(4, SimOptions::calm());
+    let most = Arc::new(AtomicUsize::new(0));
+    let disk: Arc<dyn Disk> = Arc::new(Watched { disk: world.directory().create("data").unwrap(), most });
+    let pool = pool_on(&disk, 256, 2);
+    let mut ids = Vec::new();
+    for seq in 1..=20 {
+        ids.extend(commit(&pool, seq, &[], &[seq; 20], &[]).unwrap());
+    }
+    for _ in 0..20 {
+        pool.core().make_room(128);
+    }
+    let apart = ids.iter().step_by(10).filter_map(|page| pool.tip().page(*page).map(|_| ()).err());
+    let missing: Vec<Wait> = apart.collect();
+    assert!(missing.len() > 10);
+    let free = pool.stats().frames_free;
+    let mut ticket = pool.request(&missing);
+    pool.submit();
+    let taken = free - pool.stats().frames_free;
+    assert!(taken <= missing.len() as u64 / 2, "{taken} frames for the two reads that may be under way");
+    ticket.wait().unwrap();
+    assert_eq!(pool.stats().reads_in_flight, 0);
+}
+
+#[test]
+fn those_who_wait_for_one_page_are_all_given_it() {
+    let world = SimWorld::new(5, SimOptions::calm());
+    let pool = pool(&world, 64);
+    let ids = commit(&pool, 1, &[], &[10, 20], &[]).unwrap();
+    pool.set_visible(CommitSeq(1));
+    for _ in 0..20 {
+        pool.core().make_room(64);
+    }
+    let wait = [0, 1].map(|at| Wait::Miss(Missing { page: ids[at], at: NEWEST }));
+    let tickets: Vec<_> = (0..3).map(|at| pool.request(&wait[..1 + at % 2])).collect();
+    assert_eq!(pool.stats().misses, 2);
+    for mut ticket in tickets {
+        ticket.wait().unwrap();
+        let Entry::Resident(frame) = Entry::from_word(pool.core().table.load(ids[0])) else { panic!("not there") };
+        assert!(pool.core().frames.frame(frame).pins() > 0, "pinned for each as long as it is wanted");
+        drop(ticket);
+    }
+    let Entry::Resident(frame) = Entry::from_word(pool.core().table.load(ids[0])) else { panic!("not there") };
+    assert_eq!(pool.core().frames.frame(frame).pins(), 0);
+}
+
+#[test]
+fn a_thread_reads_the_page_it_misses_by_itself_and_nobody_reads_it_twice() {
+    let world = SimWorld::new(6, SimOptions::calm());
+    let pool = pool(&world, 64);
+    let ids = commit(&pool, 1, &[], &[10, 20, 30], &[]).unwrap();
+    pool.set_visible(CommitSeq(1));
+    for _ in 0..20 {
+        pool.core().make_room(64);
+    }
+    let missing = |at: usize| Missing { page: ids[at], at: NEWEST };
+    assert!(pool.read_alone(missing(0)).unwrap());
+    assert_eq!(value(pool.tip().page(ids[0]).ok().unwrap()), 10);
+    let Entry::Resident(frame) = Entry::from_word(pool.core().table.load(ids[0])) else { panic!("not there") };
+    assert_eq!(pool.core().frames.frame(frame).pins(), 0);
+    assert!(pool.read_alone(missing(0)).unwrap(), "it is there");
+    assert_eq!(pool.stats().misses, 1);
+    // What another one reads has to be waited for.
+    let free = pool.stats().frames_free;
+    let mut ticket = pool.request(&[Wait::Miss(missing(1))]);
+    assert!(!pool.read_alone(missing(1)).unwrap());
+    ticket.wait().unwrap();
+    assert_eq!((pool.stats().misses, pool.stats().frames_free), (2, free - 1), "one read, and one frame for it");
+    let Entry::OnDisk(at) = Entry::from_word(pool.core().table.load(ids[2])) else { panic!("not evicted") };
+    let flip = || world.flip_bit("data", at.block.0 * PAGE as u64 + 100, 1).unwrap();
+    flip();
+    let reads = world.stats().read_count;
+    assert_eq!(pool.read_alone(missing(2)).unwrap_err().page(), Some(ids[2]));
+    assert_eq!(world.stats().read_count - reads, 2, "once more, then it is an error");
+    assert_eq!((pool.stats().reads_in_flight, pool.stats().checksum_retries), (0, 1));
+    flip();
+    assert!(pool.read_alone(missing(2)).unwrap(), "an error is not remembered");
+    assert_eq!(value(pool.tip().page(ids[2]).ok().unwrap()), 30);
+}
+
+mod threads {
+    //! Many threads on a real file: publication, eviction, shared reads and reclamation against each other.
+
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::task::{Wake, Waker};
+    use std::time::{Duration, Instant};
+
+    use nofault_io::folder::{Backend, Folder};
+
+    use super::*;
+
+    const PAIRS: u64 = 200;
+    const LARGE: usize = 4096;
+
+    struct Unpark(std::thread::Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    /// Waits as an executor does: polls, sleeps until woken.
+    fn run_polled<T>(pool: &Pager, mut attempt: impl FnMut() -> Attempt<T>) -> Result<T> {
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut _held = None;
+        loop {
+            match attempt() {
+                Ok(answer) => return Ok(answer),
+                Err(Wait::Failed(error)) => return Err(error),
+                Err(wait) => {
+                    let mut ticket = pool.request(&[wait]);
+                    pool.submit();
+                    let started = Instant::now();
+                    while ticket.poll(&waker).map(|outcome| outcome.unwrap()).is_pending() {
+                        std::thread::park_timeout(Duration::from_secs(5));
+                        assert!(
+                            started.elapsed() < Duration::from_secs(20),
+                            "a ticket was forgotten: {:?}",
+                            pool.stats()
+                        );
+                    }
+                    _held = Some(ticket);
+                }
+            }
+        }
+    }
+
+    fn both(pages: &impl Pages, pair: u64) -> Attempt<(u64, u64)> {
+        let number = |body: &[u8]| u64::from_le_bytes(body[..8].try_into().unwrap());
+        let first = number(&pages.page(PageId(pair * 2))?);
+        Ok((first, number(&pages.page(PageId(pair * 2 + 1))?)))
+    }
+
+    fn stress(backend: Backend, keeper: bool, for_how_long: Duration) {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Folder::open(folder.path(), backend).unwrap();
+        let disk = directory.create("data").unwrap();
+        let options = PagerOptions {
+            cache_bytes: (96 * (LARGE + LARGE / 16 + 256)) as u64,
+            spent_bytes: 0,
+            page_bytes: LARGE,
+            file_id: 1,
+            snapshot_bytes_max: u64::MAX,
+            own_epochs: false,
+            reads_in_flight_max: 128,
+        };
+        let pool =
+            Pager::new(&disk, &options, Map::new(LARGE), Pager::new_space(LARGE, 1 << 30), CommitSeq(0)).unwrap();
+        let _keeper = keeper.then(|| pool.start_keeper().unwrap());
+        for pair in 0..PAIRS {
+            run(&pool, || {
+                let mut edits = pool.edits();
+                edits.reserve(2)?;
+                for _ in 0..2 {
+                    let (_, body) = edits.allocate(PageId(pair * 2))?;
+                    body[..8].copy_from_slice(&0_u64.to_le_bytes());
+                }
+                pool.publish(edits, CommitSeq(1));
+                Ok(())
+            })
+            .unwrap();
+        }
+        pool.set_visible(CommitSeq(1));
+        let (stop, reads) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for reader in 0..4 {
+                let (pool, stop, reads) = (&pool, &stop, &reads);
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(reader);
+                    while !stop.load(Ordering::Relaxed) {
+                        let pair = random.u64(0..PAIRS);
+                        let snapshot = (reader == 0).then(|| pool.snapshot());
+                        let _walk = (reader == 2 && random.bool()).then(|| pool.walk());
+                        let attempt = || match &snapshot {
+                            Some(snapshot) => both(&pool.view(snapshot), pair),
+                            None => both(&pool.latest(), pair),
+                        };
+                        let seen =
+                            if keeper && reader % 2 == 1 { run_polled(pool, attempt) } else { run(pool, attempt) };
+                        let (first, second) = seen.unwrap();
+                        assert_eq!(first, second, "pair {pair} of reader {reader}");
+                        reads.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            let mut random = fastrand::Rng::with_seed(99);
+            let started = Instant::now();
+            let mut seq: u64 = 1;
+            while started.elapsed() < for_how_long {
+                seq += 1;
+                let pair = random.u64(0..PAIRS);
+                run(&pool, || {
+                    let mut edits = pool.edits();
+                    edits.reserve(2)?;
+                    for page in [pair * 2, pair * 2 + 1] {
+                        edits.edit(PageId(page))?[..8].copy_from_slice(&seq.to_le_bytes());
+                    }
+                    pool.publish(edits, CommitSeq(seq));
+                    Ok(())
+                })
+                .unwrap();
+                if random.u32(0..3) == 0 {
+                    pool.set_visible(CommitSeq(seq));
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        println!("{} reads, {:?}", reads.load(Ordering::Relaxed), pool.stats());
+        assert!(reads.load(Ordering::Relaxed) > 10);
+    }
+
+    #[test]
+    fn readers_never_see_half_a_commit_with_background_threads() {
+        for backend in [Backend::Auto, Backend::Psync] {
+            stress(backend, true, Duration::from_millis(700));
+        }
+    }
+
+    #[test]
+    fn readers_never_see_half_a_commit_without_background_threads() {
+        for backend in [Backend::Auto, Backend::Psync] {
+            stress(backend, false, Duration::from_millis(700));
+        }
+    }
+}
