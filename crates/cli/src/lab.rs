@@ -27,6 +27,10 @@ pub(crate) fn run(arguments: LabArguments, cancel: &Arc<AtomicBool>) -> Result<E
             nofault_lab::experiment::errors::subject::serve(std::io::stdin(), std::io::stdout())?;
             Ok(ExitCode::SUCCESS)
         }
+        Some(LabCommand::Writer) => {
+            nofault_lab::experiment::safety::killed::serve(std::io::stdin(), std::io::stdout())?;
+            Ok(ExitCode::SUCCESS)
+        }
         Some(LabCommand::Report { result, out, json }) => remake_report(&result, out, json),
         Some(LabCommand::Compare { before, after, threshold, json }) => {
             compare_results(&before, &after, threshold, json)

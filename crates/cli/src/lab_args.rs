@@ -108,6 +108,9 @@ pub(crate) enum LabCommand {
     /// A process that meets a fault, called by a cell of `errors`.
     #[command(hide = true)]
     Subject,
+    /// A process that commits until it is killed, called by a cell of `safety`.
+    #[command(hide = true)]
+    Writer,
 }
 
 /// The flags of a run. Each changes one value of the preset or of the configuration file.
@@ -117,7 +120,7 @@ pub(crate) struct RunArguments {
     /// the preset by default.
     #[arg(value_name = "EXPERIMENT")]
     experiments: Vec<String>,
-    /// How thorough: quick (under three minutes), standard (sweeps and repeats: some 40 minutes), paper (its sizes and durations).
+    /// How thorough: quick (under three minutes), standard (sweeps and repeats: about an hour), paper (its sizes and durations).
     #[arg(long, value_enum, help_heading = "What to measure", value_name = "PRESET")]
     preset: Option<PresetName>,
     /// A TOML file with any of the parameters, or the records of an earlier run. Flags win over it.

@@ -210,7 +210,7 @@ pub enum Preset {
     /// A first honest answer in less than three minutes.
     #[default]
     Quick,
-    /// Sweeps, longer cells, more repeats: some 40 minutes.
+    /// Sweeps, longer cells, more repeats: about an hour.
     Standard,
     /// The sizes and durations of the paper: hours, and space to match.
     Paper,

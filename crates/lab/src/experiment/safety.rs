@@ -5,13 +5,14 @@
 //! - `sin`: bytes are stored into a shared map, locked in memory, and committed by nobody. The lab waits until the kernel has written them
 //!   (after another process's sync; in longer presets also at its own time), and reads them back from disk;
 //! - `commits`: the engine's B+tree over each way to prevent that (`nofault::mmap`) and over the engine's own pool. Writers commit
-//!   pairs of keys durably, a reader reads beside them; then the files are copied as they stand, which is what a killed process
-//!   leaves, the copy is opened, and every commit that was acknowledged is looked for.
+//!   pairs of keys durably, a reader reads beside them; then a process of its own goes on committing and is killed at it (SIGKILL), what
+//!   it left is opened, and every commit that was acknowledged is looked for.
 //!
 //! Kept true by: tree, node format, log and durability are the same for all; every value that is read says by its content whether
 //! it is right, and both keys of a pair carry the number of their commit.
 
 mod commits;
+pub mod killed;
 mod sin;
 mod stores;
 
@@ -31,6 +32,8 @@ pub const STORES: [&str; 7] =
 const MAPS: [&str; 2] = ["mmap-shared", "map-private"];
 /// Planned time of filling a store, opening it and checking it, a thousand keys.
 const FILL_S_PER_1000: f64 = 0.02;
+/// How long the process that is killed commits, as a part of the time that is measured.
+const KILLED_SHARE: f64 = 1.0 / 3.0;
 /// Longest wait for the kernel's own write-back, in seconds.
 const KERNEL_S_MAX: f64 = 60.0;
 
@@ -90,7 +93,7 @@ fn cell(
         params: Params { threads, depth: 1, block_bytes: 4096, extra },
         repeat: 0,
         duration_s: if variant == COMMITS {
-            duration_s + f64::from(config.safety.keys) / 1000.0 * FILL_S_PER_1000
+            duration_s * (1.0 + KILLED_SHARE) + f64::from(config.safety.keys) / 1000.0 * FILL_S_PER_1000
         } else {
             duration_s
         },

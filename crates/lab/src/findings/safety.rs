@@ -130,11 +130,11 @@ fn survival(group: &Group<'_>, all: &mut Vec<Finding>) {
     }
     all.push(Finding {
         rule: "commits-lost",
-        rule_text: "acknowledged commits that are missing, or there in part, in the files that a killed process leaves",
+        rule_text: "acknowledged commits that are missing, or there in part, in the files that a process killed by SIGKILL in the midst of committing leaves",
         experiment: Some(ExperimentId::Safety),
         kind: Kind::Warning,
         text: format!(
-            "{}: {} acknowledged commits lost and {} torn after the process was gone.",
+            "{}: {} acknowledged commits lost and {} torn after the process was killed.",
             group.label(),
             digits(lost),
             digits(torn)

@@ -24,8 +24,9 @@ pub(crate) fn figures(summary: &Summary<'_>) -> Vec<Figure> {
                 "Pages that were stored into a mapping, locked in memory, and committed by nobody; counted by a direct read after the cause.".into()
             } else {
                 "Each commit writes two keys and is durable when it returns; one reader beside the writers. Written: what the store hands to \
-                 its files, log and checkpoints included. Opened again: a copy of the files as they stood, cold, with recovery and a first read; \
-                 every acknowledged commit was looked for. Settings are in the last column."
+                 its files, log and checkpoints included. Then another process goes on committing and is killed at it (SIGKILL). Opened \
+                 again: what it left, cold, with recovery and a first read; every acknowledged commit was looked for, and lost / torn counts \
+                 those that were not there or only in part. Settings are in the last column."
                     .into()
             },
             legend: Vec::new(),
@@ -57,12 +58,13 @@ fn sins(groups: &[&Group<'_>]) -> Table {
 fn prices(groups: &[&Group<'_>]) -> Table {
     let mut headers = vec!["store".to_owned()];
     headers.extend(PRICES.iter().map(|(name, ..)| (*name).to_owned()));
-    headers.extend(["lost / torn", "settings"].map(Into::into));
+    headers.extend(["commits before the kill", "lost / torn", "settings"].map(Into::into));
     let mut table = Table { headers, rows: Vec::new() };
     for group in groups {
         let mut row = vec![group.label()];
         row.extend(PRICES.iter().map(|(_, metric, unit)| shown(group, *metric, *unit)));
         let figure = |name| shown(group, Metric::Figure(name), Some(Unit::Count));
+        row.push(figure("commits_before_kill"));
         row.push(format!("{} / {}", figure("lost_commits"), figure("torn_commits")));
         let settings = group.good.first().and_then(|cell| cell.outcome.texts.get("settings"));
         row.push(settings.cloned().unwrap_or_default());

@@ -129,9 +129,10 @@ fn in_general(id: ExperimentId) -> &'static str {
              lab waits until the kernel has written them by itself (cachestat says when); then the file is read around the page cache. \
              Commits: the engine's B+tree over each way to keep half-done changes out of a mapped file, and over the engine's own pool; node format, \
              log and durability are the same. Writers commit two keys at a time, far apart, to pairs of their own; one reader reads random \
-             keys and checks every value. All data fits in memory. Then the files are copied as they stand while the store is open, which is \
-             what a killed process leaves, the page cache is emptied of the copy, and it is opened: every pair is read and compared with what was \
-             acknowledged. Written bytes are those the store hands to its files; the file system's journal comes on top."
+             keys and checks every value. All data fits in memory. Then a process of its own goes on committing, tells of each commit that was \
+             acknowledged, and is killed in the midst of it by SIGKILL; the page cache is emptied of what it left, and it is opened: every pair is \
+             read and compared with what was acknowledged. That is the end of a process, not of the power: what its system calls wrote the kernel \
+             still has. Written bytes are those the store hands to its files; the file system's journal comes on top."
         }
         ExperimentId::Stalls => {
             "One thread accesses pages and times each access, the work-around's own calls included; what is timed apart is a wait with nothing \

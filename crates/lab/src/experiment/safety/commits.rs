@@ -1,16 +1,17 @@
-//! The price of each cure: durable commits beside a reader, and what is there after the process is gone.
+//! The price of each cure: durable commits beside a reader, and what is there after a process was killed at it.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nofault_io::counters::cachestat;
+use serde::{Deserialize, Serialize};
 
+use super::killed::{self, Order};
 use super::stores::{self, Did, Pairs, Size, Subject};
-use super::{FILL_S_PER_1000, number};
+use super::{FILL_S_PER_1000, KILLED_SHARE, number};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::machine::cache;
@@ -24,8 +25,8 @@ const FILL_PAIRS: u64 = 250;
 const KEY_BYTES: u64 = 8;
 
 /// What is in a store. Pair `p` is two keys far apart in the tree; both carry the number of the commit that wrote them last.
-#[derive(Debug, Clone, Copy)]
-struct Content {
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Content {
     pairs: u64,
     value_bytes: usize,
 }
@@ -48,7 +49,12 @@ impl Content {
         value
     }
 
-    fn write(self, pair: u64, stamp: u64) -> Pairs {
+    /// One of the pairs that belong to a writer.
+    pub(super) fn pair_of(self, chance: &mut fastrand::Rng, writer: u64, writers: u64) -> u64 {
+        chance.u64(..(self.pairs / writers).max(1)) * writers + writer
+    }
+
+    pub(super) fn write(self, pair: u64, stamp: u64) -> Pairs {
         self.keys_of(pair).into_iter().map(|key| (key.to_vec(), self.value(key, stamp))).collect()
     }
 
@@ -86,8 +92,9 @@ pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outc
     }
     works.push(Box::new(|worker| read(worker, &*store, content, spec.seed)));
     let filling_s = keys as f64 / 1000.0 * FILL_S_PER_1000;
-    let duration =
-        Duration::try_from_secs_f64((spec.duration_s - filling_s).max(0.05)).unwrap_or(Duration::from_secs(1));
+    let seconds = |value: f64| Duration::try_from_secs_f64(value.max(0.05)).unwrap_or(Duration::from_secs(1));
+    let measured_s = (spec.duration_s - filling_s) / (1.0 + KILLED_SHARE);
+    let duration = seconds(measured_s);
     let plan = Measurement {
         duration,
         tick: (duration / 10).max(Duration::from_millis(20)),
@@ -101,11 +108,24 @@ pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outc
     note_price(&mut outcome, before, store.did(), content, &place);
     outcome.texts.insert("settings".into(), stores::settings_text(&spec.contender, size));
 
-    // The files as they stand while the store is open: what a process leaves that is killed now.
-    let left = scratch.path().join("left");
-    copy_files(&place, &left)?;
     drop(store);
-    recover(&mut outcome, spec, size, content, &left, &acknowledged)?;
+    let mut newest = HashMap::new();
+    for written in acknowledged {
+        newest.extend(written.into_inner().unwrap_or_else(PoisonError::into_inner));
+    }
+    let order = Order {
+        store: spec.contender.clone(),
+        folder: place.clone(),
+        size,
+        content,
+        writers,
+        seed: spec.seed,
+        first_stamp: newest.values().max().map_or(1, |stamp| stamp + 1),
+    };
+    let heard = killed::kill_in_work(&order, seconds(measured_s * KILLED_SHARE), context.cancel)?;
+    outcome.figures.insert("commits_before_kill".into(), heard.commits as f64);
+    newest.extend(heard.newest);
+    recover(&mut outcome, spec, size, content, &place, &newest)?;
     Ok(outcome)
 }
 
@@ -128,12 +148,11 @@ fn write(
     acknowledged: &Mutex<HashMap<u64, u64>>,
 ) -> Result<()> {
     let mut chance = fastrand::Rng::with_seed(seed);
-    let mine = (content.pairs / writers).max(1);
     let mut stamp = 0;
     let mut written = HashMap::new();
     worker.start();
     while worker.running() {
-        let pair = chance.u64(..mine) * writers + number;
+        let pair = content.pair_of(&mut chance, number, writers);
         stamp += 1;
         let batch = content.write(pair, stamp);
         let started = Instant::now();
@@ -208,42 +227,14 @@ fn files_of(place: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Copies the files of a store; what is a hole stays one.
-fn copy_files(from: &Path, to: &Path) -> Result<()> {
-    let copy = || -> std::io::Result<()> {
-        fs::create_dir(to)?;
-        let mut buffer = vec![0; 256 << 10];
-        for path in files_of(from)? {
-            let name = path.file_name().unwrap_or_default();
-            let (mut source, mut target) = (File::open(&path)?, File::create(to.join(name))?);
-            let len = source.metadata()?.len();
-            target.set_len(len)?;
-            loop {
-                let count = source.read(&mut buffer)?;
-                if count == 0 {
-                    break;
-                }
-                if buffer[..count].iter().all(|byte| *byte == 0) {
-                    target.seek(SeekFrom::Current(count as i64))?;
-                } else {
-                    target.write_all(&buffer[..count])?;
-                }
-            }
-            target.sync_all()?;
-        }
-        Ok(())
-    };
-    copy().map_err(|error| LabError::system(format_args!("copy {}", from.display()), &error))
-}
-
-/// Opens what was left, and looks for every commit that was acknowledged.
+/// Opens what was left, and looks for every commit that was acknowledged, to this process or to the killed one.
 fn recover(
     outcome: &mut Outcome,
     spec: &CellSpec,
     size: Size,
     content: Content,
     left: &Path,
-    acknowledged: &[Mutex<HashMap<u64, u64>>],
+    acknowledged: &HashMap<u64, u64>,
 ) -> Result<()> {
     let files = files_of(left).map_err(|error| LabError::system("list a store's files", &error))?;
     let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
@@ -253,7 +244,6 @@ fn recover(
     store.get(&content.keys_of(0)[0])?;
     outcome.figures.insert("recovery_s".into(), started.elapsed().as_secs_f64());
     let (mut lost, mut torn, mut wrong) = (0u64, 0u64, 0u64);
-    let writers = acknowledged.len() as u64;
     for pair in 0..content.pairs {
         let mut stamps = [None; 2];
         for (stamp, key) in stamps.iter_mut().zip(content.keys_of(pair)) {
@@ -263,9 +253,8 @@ fn recover(
             wrong += 1;
             continue;
         };
-        let wanted = acknowledged[(pair % writers) as usize].lock().unwrap_or_else(PoisonError::into_inner);
         torn += u64::from(first != second);
-        lost += u64::from(first.min(second) < wanted.get(&pair).copied().unwrap_or(0));
+        lost += u64::from(first.min(second) < acknowledged.get(&pair).copied().unwrap_or(0));
     }
     outcome.checks.verified += 2 * content.pairs;
     outcome.checks.wrong += wrong;
@@ -274,7 +263,7 @@ fn recover(
     if lost + torn > 0 {
         outcome
             .warnings
-            .push(format!("after the process was gone {lost} acknowledged commits were lost and {torn} torn"));
+            .push(format!("after the process was killed {lost} acknowledged commits were lost and {torn} torn"));
     }
     Ok(())
 }

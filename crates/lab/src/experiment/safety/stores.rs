@@ -4,6 +4,7 @@ use std::path::Path;
 
 use nofault::mmap::{self, Protocol, WriteBack};
 use nofault::{Batch, Durability, blocking};
+use serde::{Deserialize, Serialize};
 
 use crate::error::{LabError, LabErrorKind, Result};
 
@@ -34,7 +35,7 @@ pub(super) struct Did {
 }
 
 /// How large a store is to be.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Size {
     pub(super) data_bytes: u64,
     pub(super) log_bytes: u64,

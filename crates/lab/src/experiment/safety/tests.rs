@@ -5,6 +5,17 @@ use nofault_io::counters::Watch;
 use super::*;
 use crate::record::ExperimentId;
 
+/// No test: the process that other tests start, and kill.
+#[test]
+#[ignore = "a process that other tests start, not a test"]
+fn the_writer_of_other_tests() {
+    // Run by hand it has no order, and says so.
+    if let Err(error) = killed::serve(std::io::stdin(), std::io::stdout()) {
+        eprintln!("{error}");
+        std::process::exit(1);
+    }
+}
+
 fn planned() -> (tempfile::TempDir, Plan) {
     let folder = tempfile::tempdir().unwrap();
     let available = Available { folder: folder.path().to_path_buf(), ..Available::default() };
@@ -46,6 +57,7 @@ fn every_store_keeps_what_it_acknowledged_and_names_its_price() {
         assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{}", spec.contender);
         assert!(outcome.checks.verified >= 600 && outcome.latency["read"].count > 0, "{}", spec.contender);
         assert_eq!((figure("lost_commits"), figure("torn_commits")), (0.0, 0.0), "{}", spec.contender);
+        assert!(figure("commits_before_kill") > 0.0, "{}: a process was killed at work", spec.contender);
         assert!(figure("bytes_written_per_commit") > 0.0 && figure("syncs_per_commit") > 0.0, "{}", spec.contender);
         assert!(figure("recovery_s") > 0.0 && figure("memory_bytes") > 0.0, "{}", spec.contender);
         assert!(outcome.texts["settings"].contains("durable"), "{}", spec.contender);
