@@ -45,7 +45,7 @@ pub(super) enum Way {
     Mapped(Protocol, bool),
 }
 
-const WAYS: [(&str, Way); 14] = [
+const WAYS: [(&str, Way); 15] = [
     ("mmap", Way::Map),
     ("mmap-readonly", Way::MapReadOnly),
     ("mmap-guarded", Way::MapGuarded),
@@ -57,6 +57,7 @@ const WAYS: [(&str, Way); 14] = [
     ("os-cow", Way::Mapped(Protocol::OsCow, false)),
     ("user-cow", Way::Mapped(Protocol::UserCow(WriteBack::Map), false)),
     ("user-cow-pwrite", Way::Mapped(Protocol::UserCow(WriteBack::Call), false)),
+    ("mapped-log", Way::Mapped(Protocol::MappedLog, false)),
     ("shadow", Way::Mapped(Protocol::Shadow(WriteBack::Call), false)),
     ("shadow-writemap", Way::Mapped(Protocol::Shadow(WriteBack::Map), false)),
     ("shadow-checked", Way::Mapped(Protocol::Shadow(WriteBack::Call), true)),

@@ -27,7 +27,7 @@ fn available(folder: &Path) -> Available {
 }
 
 fn config() -> Config {
-    let mut config = Config::preset(Preset::Quick);
+    let mut config = Config { preset: Preset::Standard, ..Config::preset(Preset::Quick) };
     config.scan.cell_s = 0.2;
     config.scan.block_bytes = 256 << 10;
     config.scan.raid_stripe_bytes = 256 << 10;
@@ -65,6 +65,8 @@ fn every_planned_scan_verifies_its_blocks_and_sums_the_same_sample() {
     assert!(sums.values().all(|sums| sums.len() == 1), "{sums:?}");
     let small = |spec: &&CellSpec| spec.params.extra.get("buffers").is_some_and(|kind| kind == "small");
     assert!(cells.iter().filter(small).any(|spec| spec.contender == "uring-direct"));
+    let striped = |spec: &CellSpec| spec.contender == "mmap-random" && spec.target.label == "striped-2";
+    assert!(cells.iter().any(striped), "as in the paper's figure 4");
 }
 
 #[test]
@@ -114,6 +116,23 @@ fn a_single_device_says_why_there_is_no_striped_scan() {
     let ram = plan(&config(), &available);
     let labels: BTreeSet<&str> = ram.cells.iter().map(|spec| spec.target.label.as_str()).collect();
     assert_eq!(labels, BTreeSet::from(["file", "ram", "ram-striped-2"]));
+}
+
+#[test]
+fn several_devices_have_the_contenders_of_one_or_a_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let available = available(folder.path());
+    for preset in [Preset::Quick, Preset::Standard] {
+        let plan = plan(&Config { preset, ..config() }, &available);
+        let at = |label: &str| {
+            let cells = plan.cells.iter().filter(|spec| spec.target.label == label).map(|spec| &spec.contender);
+            let skips = plan.skips.iter().filter(|skip| skip.target == label).map(|skip| &skip.contender);
+            cells.chain(skips).cloned().collect::<BTreeSet<String>>()
+        };
+        assert_eq!(at("striped-3"), at("file"), "{preset:?}");
+        let explicit = |spec: &&CellSpec| spec.contender == "pread-direct" && spec.target.label == "striped-3";
+        assert!(plan.cells.iter().any(|spec| explicit(&spec)), "{preset:?}");
+    }
 }
 
 #[test]
