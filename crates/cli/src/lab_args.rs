@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use nofault_lab::config::{Choice, Config, ExperimentId, MemoryChoice, Preset, parse_bytes};
 use nofault_lab::error::{LabError, LabErrorKind, Result};
 
-use crate::verdict::VerdictArguments;
+use crate::verdict::{VerdictArguments, WorkloadFlags};
 
 /// `nofault lab [EXPERIMENT]… [flags]`, or one of its commands.
 #[derive(Debug, Args)]
@@ -180,6 +180,11 @@ pub(crate) struct RunArguments {
     /// Seed of content, offsets and order.
     #[arg(long, help_heading = "What to measure")]
     seed: Option<u64>,
+    #[command(flatten)]
+    workload: WorkloadFlags,
+    /// Threads that use the database in question at the same time; this and the others only change what the verdict is about.
+    #[arg(long, help_heading = "The workload", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    workload_threads: Option<u32>,
     /// Say what would be done, how long and how large, and stop.
     #[arg(long, help_heading = "Results")]
     pub(crate) plan: bool,
@@ -252,6 +257,7 @@ impl RunArguments {
         set(&mut config.dir, self.dir.clone());
         set(&mut config.repeats, self.repeats);
         set(&mut config.engines.repeats, self.repeats);
+        set(&mut config.async_.runs, self.repeats);
         set(&mut config.data_bytes, self.size);
         set(&mut config.memory_bytes, self.memory);
         set(&mut config.memory_method, self.memory_method.map(MemoryName::choice));
@@ -260,6 +266,8 @@ impl RunArguments {
         set(&mut config.fio, self.fio.map(Choice::from));
         set(&mut config.pool, self.pool.map(Choice::from));
         set(&mut config.seed, self.seed);
+        self.workload.put_over(&mut config.workload);
+        set(&mut config.workload.threads, self.workload_threads);
         config.unmarked_devices |= self.unmarked_devices;
         set(&mut config.devices, some(&self.device));
         set(&mut config.stripe_over, some(&self.stripe_over));
@@ -274,6 +282,7 @@ impl RunArguments {
             config.random.ram_cell_s = seconds;
             config.scan.cell_s = seconds;
             config.access.cell_s = seconds;
+            config.safety.cell_s = seconds;
             config.errors.cell_s = seconds;
             config.engines.cell_s = seconds;
             config.eviction.cell_s = seconds;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use nofault_lab::config::WorkloadConfig;
 use nofault_lab::error::{LabError, LabErrorKind};
 use nofault_lab::summary::Summary;
 use nofault_lab::verdict::{Workload, judge};
@@ -13,26 +14,50 @@ use nofault_lab::{listing, run, table};
 
 use crate::lab::{print, serde_text, width};
 
-/// The flags of `nofault lab verdict`.
+/// What is said of the workload by flags, for a run's own verdict and for `nofault lab verdict`.
 #[derive(Debug, Args)]
-pub(crate) struct VerdictArguments {
-    /// A result folder, or a records.ndjson; the newest result in nofault-lab by default.
-    result: Option<PathBuf>,
+pub(crate) struct WorkloadFlags {
     /// The database is only ever read.
     #[arg(long, help_heading = "The workload", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     read_only: Option<bool>,
     /// All that is used of it fits in memory.
     #[arg(long, help_heading = "The workload", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     fits_in_memory: Option<bool>,
-    /// Threads that use it at the same time.
-    #[arg(long, help_heading = "The workload", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
-    threads: Option<u32>,
     /// A slow answer now and then is a problem.
     #[arg(long, help_heading = "The workload", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     latency_matters: Option<bool>,
     /// Several changes must happen together or not at all, and survive a crash.
     #[arg(long, help_heading = "The workload", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     needs_transactions: Option<bool>,
+}
+
+impl WorkloadFlags {
+    /// Puts what these flags say over what was said before.
+    pub(crate) fn put_over(&self, workload: &mut WorkloadConfig) {
+        let answers = [
+            (self.read_only, &mut workload.read_only),
+            (self.fits_in_memory, &mut workload.fits_in_memory),
+            (self.latency_matters, &mut workload.latency_matters),
+            (self.needs_transactions, &mut workload.needs_transactions),
+        ];
+        for (answer, said) in answers {
+            if let Some(answer) = answer {
+                *said = answer.into();
+            }
+        }
+    }
+}
+
+/// The flags of `nofault lab verdict`.
+#[derive(Debug, Args)]
+pub(crate) struct VerdictArguments {
+    /// A result folder, or a records.ndjson; the newest result in nofault-lab by default.
+    result: Option<PathBuf>,
+    #[command(flatten)]
+    said: WorkloadFlags,
+    /// Threads that use it at the same time.
+    #[arg(long, help_heading = "The workload", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    threads: Option<u32>,
     /// Ask nothing: what no flag says is assumed, and named.
     #[arg(long)]
     no_questions: bool,
@@ -48,13 +73,11 @@ pub(crate) fn verdict(arguments: &VerdictArguments) -> Result<ExitCode> {
         None => newest(Path::new("nofault-lab"))?,
     };
     let records = run::read(&result)?;
-    let mut workload = Workload {
-        read_only: arguments.read_only,
-        fits_in_memory: arguments.fits_in_memory,
-        threads: arguments.threads,
-        latency_matters: arguments.latency_matters,
-        needs_transactions: arguments.needs_transactions,
-    };
+    // What was said to the run holds until something else is said.
+    let mut said = records.run.config.workload;
+    arguments.said.put_over(&mut said);
+    said.threads = arguments.threads.unwrap_or(said.threads);
+    let mut workload = Workload::from(said);
     let in_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if in_terminal && !arguments.no_questions && !arguments.json {
         ask(&mut workload, &mut std::io::stdin().lock(), &mut std::io::stderr())?;

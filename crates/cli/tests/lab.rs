@@ -75,6 +75,17 @@ fn a_verdict_names_what_was_said_what_was_assumed_and_what_was_not_measured() {
     assert_eq!(json["advice"], "no_answer", "the tiny run measured only async: {json}");
     assert_eq!(json["said"]["read_only"], true);
     assert_eq!(judged(&["--threads", "0"]).code, 2);
+
+    // What is said to a run is what its own verdict and report are about, and what later ones begin with.
+    let run = lab.run(&["--read-only", "--fits-in-memory=false", "--workload-threads", "5"]);
+    assert_eq!(run.code, 0, "{}", run.told);
+    let about = "larger than memory, only read, 5 threads";
+    assert!(run.said.contains(&format!("You said: {about}.")), "{}", run.said);
+    let told = lab.results().pop().unwrap();
+    let page = fs::read_to_string(told.join("report.html")).unwrap();
+    assert!(page.contains(&format!("Said of the workload: {about}.")));
+    let again = outcome(lab.command(&["verdict"]).arg(&told).args(["--no-questions", "--threads", "2"]));
+    assert!(again.said.contains("You said: larger than memory, only read, 2 threads."), "{}", again.said);
     refused(&lab, &["verdict", "/nowhere"], 2);
 }
 
@@ -99,11 +110,18 @@ fn repeats_are_those_of_every_experiment() {
     let lab = Lab::new();
     let output = lab.bare(&["--repeats", "7", "--print-config"]).output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(
-        printed.lines().filter(|line| *line == "repeats = 7").count(),
-        2,
-        "its own and those of engines: {printed}"
-    );
+    let lines = |wanted: &str| printed.lines().filter(|line| *line == wanted).count();
+    assert_eq!((lines("repeats = 7"), lines("runs = 7")), (2, 1), "its own, those of engines and of async: {printed}");
+}
+
+#[test]
+fn seconds_are_those_of_every_experiment_that_runs_for_a_time() {
+    let lab = Lab::new();
+    let output = lab.bare(&["--seconds", "7.5", "--print-config"]).output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let others: Vec<&str> = printed.lines().filter(|line| line.contains("cell_s = ") && !line.ends_with(" 7.5")).collect();
+    assert_eq!(others, Vec::<&str>::new(), "{printed}");
+    assert_eq!(printed.matches("cell_s = 7.5").count(), 11, "and the RAM-backed device's: {printed}");
 }
 
 #[test]

@@ -205,9 +205,10 @@ fn differences(a: &RunInfo, b: &RunInfo) -> Vec<String> {
         .filter(|(_, a, b)| a != b)
         .map(|(name, a, b)| format!("different {name}: {a} before, {b} after"))
         .collect();
-    // The folder is not a condition; everything else of the configuration is.
+    // Neither the folder nor what was said for the verdict is a condition; everything else of the configuration is.
     let mut config = b.config.clone();
     config.dir.clone_from(&a.config.dir);
+    config.workload = a.config.workload;
     if config != a.config {
         warnings.push("different settings: see the configuration in each result".into());
     }

@@ -8,6 +8,7 @@ mod eviction;
 mod faults;
 mod safety;
 mod translate;
+mod workload;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 
 pub use eviction::EvictionConfig;
 pub use translate::TranslateConfig;
+pub use workload::{Said, WorkloadConfig};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -90,6 +92,9 @@ pub struct Config {
     /// Experiment `claims`.
     #[serde(default)]
     pub claims: ClaimsConfig,
+    /// What the user says of the database that the verdict is about.
+    #[serde(default)]
+    pub workload: WorkloadConfig,
 }
 
 /// The experiments, by the names of the command line.
@@ -378,6 +383,7 @@ impl Config {
             translate: TranslateConfig::quick(),
             stalls: StallsConfig::preset(preset),
             claims: ClaimsConfig::quick(),
+            workload: WorkloadConfig::default(),
         };
         match preset {
             Preset::Quick => quick,
@@ -517,6 +523,9 @@ mod tests {
         let mut expected = Config::preset(Preset::Standard);
         expected.random.threads = vec![7];
         assert_eq!(config, expected);
+        let config = Config::from_toml("[workload]\nread_only = 'yes'\nthreads = 4\n").unwrap();
+        let said = WorkloadConfig { read_only: Said::Yes, threads: 4, ..WorkloadConfig::default() };
+        assert_eq!(config, Config { workload: said, ..Config::default() });
     }
 
     #[test]
@@ -524,6 +533,7 @@ mod tests {
         let refused =
             |text: &str| Config::from_toml(text).and_then(|config| config.validate()).unwrap_err().to_string();
         assert!(refused("[random]\nthread = [7]").contains("thread"));
+        assert!(refused("[workload]\nread_only = 'perhaps'").contains("perhaps"));
         assert!(refused("experiments = ['nothing']").contains("nothing"));
         assert!(refused("[random]\ncell_s = -1.0").contains("random.cell_s"));
         assert!(refused("memory_bytes = 4294967296").contains("data_bytes"));

@@ -103,7 +103,12 @@ struct JudgedReason {
 
 impl Judged {
     fn of(verdict: Verdict) -> Self {
-        let workload = format!("Assumed of the workload: {}.", verdict.assumptions());
+        let sentence = |head: &str, words: String| match words.as_str() {
+            "" => String::new(),
+            words => format!("{head} of the workload: {words}."),
+        };
+        let (said, assumed) = (sentence("Said", verdict.said.words()), sentence("Assumed", verdict.assumptions()));
+        let workload = [said, assumed].join(" ").trim().to_owned();
         let reasons = verdict.reasons.into_iter().map(|reason| JudgedReason {
             rule: reason.rule,
             side: reason.side.words(),
@@ -220,7 +225,7 @@ pub fn html(file: &RecordFile) -> Result<String> {
         machine_line: machine_line(&run.machine),
         biases: &run.biases,
         bias_names: run.biases.iter().map(|bias| first_clause(bias)).collect(),
-        verdict: Judged::of(judge(file, &summary, Workload::default())),
+        verdict: Judged::of(judge(file, &summary, Workload::of_run(file))),
         claims,
         claims_counted: crate::claims::counted(&answers),
         key_groups,

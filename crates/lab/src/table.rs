@@ -59,7 +59,7 @@ pub fn summary_table(file: &RecordFile, width: u16) -> String {
     claims_lines(&answers(file, &summary), width, &mut text);
     let _ = writeln!(text, "\nVerdict");
     let width = u16::try_from(width).unwrap_or(u16::MAX);
-    text.push_str(&verdict_text(&judge(file, &summary, Workload::default()), true, width));
+    text.push_str(&verdict_text(&judge(file, &summary, Workload::of_run(file)), true, width));
     text
 }
 

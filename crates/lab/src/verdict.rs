@@ -15,6 +15,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::claims::Records;
+use crate::config::WorkloadConfig;
 use crate::record::file::RecordFile;
 use crate::summary::Summary;
 
@@ -33,7 +34,24 @@ pub struct Workload {
     pub needs_transactions: Option<bool>,
 }
 
+impl From<WorkloadConfig> for Workload {
+    fn from(said: WorkloadConfig) -> Self {
+        Self {
+            read_only: said.read_only.answer(),
+            fits_in_memory: said.fits_in_memory.answer(),
+            threads: Some(said.threads).filter(|count| *count > 0),
+            latency_matters: said.latency_matters.answer(),
+            needs_transactions: said.needs_transactions.answer(),
+        }
+    }
+}
+
 impl Workload {
+    /// What was said when the run was started.
+    pub fn of_run(file: &RecordFile) -> Self {
+        file.run.config.workload.into()
+    }
+
     /// The usual case for what was not said: larger than memory, updated in transactions, answers awaited.
     fn assumed(self) -> Self {
         let read_only = self.read_only.unwrap_or(false);

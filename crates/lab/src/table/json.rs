@@ -98,7 +98,7 @@ pub fn summary_json(file: &RecordFile) -> serde_json::Result<String> {
         results: results.collect(),
         findings: findings(file, &summary),
         claims: answers(file, &summary),
-        verdict: judge(file, &summary, Workload::default()),
+        verdict: judge(file, &summary, Workload::of_run(file)),
         skips: &file.skips,
     };
     serde_json::to_string_pretty(&json)

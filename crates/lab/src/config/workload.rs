@@ -1,0 +1,50 @@
+//! What the user says of the database in question. It changes no measurement, only what the verdict is about; it stands in the
+//! configuration so that a result's verdict and report can be made again from its records.
+
+use serde::{Deserialize, Serialize};
+
+/// An answer to a question of yes or no.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Said {
+    /// Nothing was said.
+    #[default]
+    Nothing,
+    /// Yes.
+    Yes,
+    /// No.
+    No,
+}
+
+impl Said {
+    /// The answer, where there is one.
+    pub fn answer(self) -> Option<bool> {
+        match self {
+            Self::Nothing => None,
+            Self::Yes => Some(true),
+            Self::No => Some(false),
+        }
+    }
+}
+
+impl From<bool> for Said {
+    fn from(answer: bool) -> Self {
+        if answer { Self::Yes } else { Self::No }
+    }
+}
+
+/// The workload that the verdict of a run is about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WorkloadConfig {
+    /// Nothing is ever written.
+    pub read_only: Said,
+    /// All that is used fits in memory.
+    pub fits_in_memory: Said,
+    /// Threads that use the database at the same time; 0 where nothing was said.
+    pub threads: u32,
+    /// A slow answer now and then is a problem.
+    pub latency_matters: Said,
+    /// Several changes must happen together or not at all, and survive a crash.
+    pub needs_transactions: Said,
+}
