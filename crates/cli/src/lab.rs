@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use nofault_lab::error::{LabError, LabErrorKind};
 use nofault_lab::progress::{Progress, Show};
 use nofault_lab::record::file::RecordFile;
-use nofault_lab::run::{Launcher, RunOptions};
+use nofault_lab::run::{Launcher, Ran, RunOptions};
 use nofault_lab::{compare, listing, machine, run, table};
 
 use crate::lab_args::{LabArguments, LabCommand, RunArguments};
@@ -69,7 +69,13 @@ fn measure(arguments: &RunArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCod
         launcher: Launcher::Child(program),
     };
     let mut progress = Progress::new(show(arguments.quiet));
-    let Some(result) = run::run(&options, &mut progress, cancel)? else { return Ok(ExitCode::SUCCESS) };
+    let result = match run::run(&options, &mut progress, cancel)? {
+        Ran::Measured(result) => result,
+        Ran::Planned(plan) => {
+            print(&if arguments.json { serde_text(&plan)? } else { plan.text(usize::from(width())) })?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
     print_summary(&result.records, arguments.json)?;
     tell(&format!("records: {}", result.folder.join(run::RECORDS_NAME).display()));
     tell(&format!("report:  {}", result.folder.join(run::REPORT_NAME).display()));

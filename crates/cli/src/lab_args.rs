@@ -191,7 +191,7 @@ pub(crate) struct RunArguments {
     /// Print the effective configuration as TOML, ready to be edited and given to --config, and stop.
     #[arg(long, help_heading = "Results")]
     pub(crate) print_config: bool,
-    /// Print the summary as JSON instead of a table.
+    /// Print the summary, or the plan, as JSON.
     #[arg(long, help_heading = "Results")]
     pub(crate) json: bool,
     /// No progress on standard error.

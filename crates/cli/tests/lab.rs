@@ -94,7 +94,12 @@ fn a_plan_touches_nothing() {
     let lab = Lab::new();
     let outcome = lab.run(&["--plan"]);
     assert_eq!(outcome.code, 0, "{}", outcome.told);
-    assert!(outcome.told.contains("17 cells") && outcome.told.contains("may be used"), "{}", outcome.told);
+    assert!(outcome.said.contains("17 cells") && outcome.said.contains("may be used"), "{}", outcome.said);
+    // What was asked for is said even quietly, and to programs as JSON.
+    assert!(lab.run(&["--plan", "--quiet"]).said.contains("17 cells"));
+    let json: serde_json::Value = serde_json::from_str(&lab.run(&["--plan", "--json"]).said).unwrap();
+    assert_eq!(json["cells"].as_array().map(Vec::len), Some(17), "{json}");
+    assert!(json["time_s"].as_f64().is_some_and(|time| time > 0.0) && json["left_out"].is_array(), "{json}");
     assert!(!lab.dir.exists());
     // Nor the data that an earlier run was told to keep.
     assert_eq!(lab.run(&["--keep-data"]).code, 0);
@@ -131,13 +136,13 @@ fn a_plan_names_the_memory_that_its_own_cells_have() {
         |experiment: &str| outcome(&mut lab.command_in_dir(&[experiment, "--plan", "--memory-method", "auto"]));
     let engines = planned("engines");
     assert_eq!(engines.code, 0, "{}", engines.told);
-    if engines.told.contains("data larger than memory:") {
+    if engines.said.contains("data larger than memory:") {
         println!("left out: memory cannot be limited here");
         return;
     }
-    assert!(engines.told.contains("96 MiB") && !engines.told.contains("nothing here needs it"), "{}", engines.told);
+    assert!(engines.said.contains("96 MiB") && !engines.said.contains("nothing here needs it"), "{}", engines.said);
     let errors = planned("errors");
-    assert!(errors.told.contains("nothing here needs it"), "{}", errors.told);
+    assert!(errors.said.contains("nothing here needs it"), "{}", errors.said);
 }
 
 /// Faults met and stalls measured by processes of their own, as a user has it.

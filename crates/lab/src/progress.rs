@@ -57,23 +57,7 @@ impl Progress {
 
     /// A text that stays, broken into lines of the terminal's width, those after the first below where `head` ends.
     pub fn say_wrapped(&self, head: &str, text: &str) {
-        let mut line = head.to_owned();
-        let indent = head.chars().count();
-        let mut used = indent;
-        for word in text.split_whitespace() {
-            let length = word.chars().count();
-            if used > indent && used + 1 + length > width() {
-                self.say(&line);
-                line = " ".repeat(indent);
-                used = indent;
-            } else if used > indent {
-                line.push(' ');
-                used += 1;
-            }
-            line.push_str(word);
-            used += length;
-        }
-        self.say(&line);
+        wrapped(head, text, width()).iter().for_each(|line| self.say(line));
     }
 
     /// Work of a known number of bytes begins.
@@ -162,6 +146,26 @@ impl Progress {
     }
 }
 
+/// A text broken into lines of so many columns, those after the first below where `head` ends. A longer word stays whole.
+pub(crate) fn wrapped(head: &str, text: &str, width: usize) -> Vec<String> {
+    let indent = head.chars().count();
+    let (mut lines, mut line, mut used) = (Vec::new(), head.to_owned(), indent);
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if used > indent && used + 1 + length > width {
+            lines.push(std::mem::replace(&mut line, " ".repeat(indent)));
+            used = indent;
+        } else if used > indent {
+            line.push(' ');
+            used += 1;
+        }
+        line.push_str(word);
+        used += length;
+    }
+    lines.push(line);
+    lines
+}
+
 /// Columns for texts: the terminal's, and 120 at most or where there is none.
 fn width() -> usize {
     let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(120, |size| usize::from(size.ws_col));
@@ -236,6 +240,13 @@ mod tests {
         .map(|spec| describe(&spec));
         assert!(lines[1].contains("warm") && lines[2].contains("16 threads") && lines[3].contains("depth 64"));
         assert!(!lines[0].contains("warm") && !lines[0].contains("threads"), "{}", lines[0]);
+    }
+
+    #[test]
+    fn a_text_is_broken_between_words_and_stands_below_itself() {
+        assert_eq!(wrapped("note: ", "some words that wrap", 16), ["note: some words", "      that wrap"]);
+        assert_eq!(wrapped("note: ", "", 16), ["note: "]);
+        assert_eq!(wrapped("", "incomprehensibilities are whole", 10), ["incomprehensibilities", "are whole"]);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 pub use child::Launcher;
 pub use prepare::prepare_device;
+pub use schedule::Plan;
 
 use crate::config::Config;
 use crate::error::{LabError, LabErrorKind, Result};
@@ -69,11 +70,20 @@ pub struct RunResult {
     pub trouble: Option<LabError>,
 }
 
-/// Runs everything. `None` when only the plan was asked for.
+/// What was asked for.
+#[derive(Debug)]
+pub enum Ran {
+    /// Only a plan: nothing was made.
+    Planned(Plan),
+    /// A run.
+    Measured(Box<RunResult>),
+}
+
+/// Runs everything, or only plans it.
 ///
 /// # Errors
 /// Whatever keeps a run from starting or from being recorded. After the first record, trouble is in the result.
-pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -> Result<Option<RunResult>> {
+pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -> Result<Ran> {
     let config = &options.config;
     config.validate()?;
     if let Some(out) = options.out.as_ref().filter(|out| out.exists()) {
@@ -85,8 +95,9 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
     let mut prepared = Prepared::look(config, options.keep_data)?;
     prepared.notes().iter().for_each(|note| progress.say_wrapped("note: ", note));
     let schedule = Schedule::of(config, prepared.available(), prepared.no_limit());
-    for (what, value) in schedule.show(config, &prepared)? {
-        progress.say_wrapped(&format!("{what:<11}"), &value);
+    let plan = schedule.plan(config, &prepared)?;
+    if !options.plan_only || schedule.cells.is_empty() {
+        plan.lines.iter().for_each(|(what, value)| progress.say_wrapped(&schedule::head_of(what), value));
     }
     if schedule.cells.is_empty() {
         let (kind, reason) = match prepared.no_limit() {
@@ -96,7 +107,7 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
         return Err(LabError::new(kind, format!("nothing can be measured here: {reason}")));
     }
     if options.plan_only {
-        return Ok(None);
+        return Ok(Ran::Planned(plan));
     }
 
     let survey = prepared.survey();
@@ -130,7 +141,7 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
     prepared.close()?;
     let records = read_records(&folder.join(RECORDS_NAME)).map_err(LabError::from)?;
     write_report(&records, &folder.join(REPORT_NAME))?;
-    Ok(Some(RunResult { folder, records, trouble }))
+    Ok(Ran::Measured(Box::new(RunResult { folder, records, trouble })))
 }
 
 /// A configuration from a TOML file, or from the records of an earlier run.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::prepare::Prepared;
 use super::{seconds, show_limit};
 use crate::config::{Config, ExperimentId};
@@ -9,12 +11,40 @@ use crate::error::Result;
 use crate::experiment::{self, Available};
 use crate::format;
 use crate::machine::system::meminfo_bytes;
+use crate::progress::wrapped;
 use crate::record::{CellSpec, MemoryLimit, MemoryMethod, Skip};
 
 /// What a cell costs besides its own time: a process, cold caches, a memory limit.
 const OVERHEAD_S: f64 = 0.15;
 /// Memory locked in a second while a ballast is made: much of it was never touched before.
 const BALLAST_BYTES_PER_S: f64 = 600e6;
+
+/// What a run would do. As JSON: its time, its cells, what is left out with the reasons.
+#[derive(Debug, Serialize)]
+pub struct Plan {
+    /// About how long it takes, making the data included, in seconds.
+    pub time_s: f64,
+    /// Every cell, in the order of the run.
+    pub cells: Vec<CellSpec>,
+    /// What is left out, and why.
+    pub left_out: Vec<Skip>,
+    /// The same for people: what each line is about, and its text.
+    #[serde(skip)]
+    pub(super) lines: Vec<(&'static str, String)>,
+}
+
+impl Plan {
+    /// For people, in lines of at most `width` columns; ends with a line break.
+    pub fn text(&self, width: usize) -> String {
+        let lines = self.lines.iter().flat_map(|(what, text)| wrapped(&head_of(what), text, width));
+        lines.map(|line| line + "\n").collect()
+    }
+}
+
+/// What stands before a line of the plan.
+pub(super) fn head_of(what: &str) -> String {
+    format!("{what:<11}")
+}
 
 /// All cells of a run, in order, and what is left out.
 #[derive(Debug)]
@@ -77,11 +107,11 @@ impl Schedule {
         })
     }
 
-    /// The plan for people, line by line with what each is about: cells, time, bytes, limits, what is left out. Also checks that the bytes fit.
+    /// The plan, for people line by line: cells, time, bytes, limits, what is left out. Also checks that the bytes fit.
     ///
     /// # Errors
     /// `NoSpace` when disk or memory are too small for it.
-    pub(super) fn show(&self, config: &Config, prepared: &Prepared) -> Result<Vec<(&'static str, String)>> {
+    pub(super) fn plan(&self, config: &Config, prepared: &Prepared) -> Result<Plan> {
         let mut lines = Vec::new();
         let mut line = |what, value| lines.push((what, value));
         for id in &config.experiments {
@@ -108,7 +138,12 @@ impl Schedule {
                 line("left out", format!("{}: {}", what.join(" "), skip.reason));
             }
         }
-        Ok(lines)
+        Ok(Plan {
+            time_s: total.as_secs_f64(),
+            cells: self.cells.clone(),
+            left_out: self.skips.clone(),
+            lines,
+        })
     }
 
     /// The limits of the cells, with the experiments that have each where there are several; the commonest first. One that
