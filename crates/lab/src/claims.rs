@@ -4,6 +4,7 @@
 //! A rule knows no answer: each is a bound that a measured spread lies within, outside of, or across ("undecided").
 
 mod own;
+mod prices;
 mod table;
 
 use serde::Serialize;

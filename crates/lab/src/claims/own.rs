@@ -1,12 +1,13 @@
 //! The rules that are more than one comparison.
 
-use super::{Decision, Outcome, Records, against, extra, figure, inside, times};
+use super::prices::both;
+use super::{Decision, Outcome, Records, extra, figure, inside, times};
 use crate::findings::best;
 use crate::format::{Unit, bytes, digits};
-use crate::record::{ExperimentId, MemoryMethod};
+use crate::record::ExperimentId;
 use crate::summary::{Family, Group, Metric, Spread, target_title};
 
-fn mapped<'g, 'a>(groups: &[&'g Group<'a>]) -> Vec<&'g Group<'a>> {
+pub(super) fn mapped<'g, 'a>(groups: &[&'g Group<'a>]) -> Vec<&'g Group<'a>> {
     groups.iter().copied().filter(|group| group.family() == Family::Mapped).collect()
 }
 
@@ -15,30 +16,30 @@ fn explicit<'g, 'a>(groups: &[&'g Group<'a>]) -> Vec<&'g Group<'a>> {
 }
 
 /// The groups of one variant of `claims`.
-fn of_variant<'s>(records: &'s Records<'_>, experiment: &str, variant: &str) -> Vec<&'s Group<'s>> {
+pub(super) fn of_variant<'s>(records: &'s Records<'_>, experiment: &str, variant: &str) -> Vec<&'s Group<'s>> {
     records.of(experiment).filter(|group| group.spec.variant == variant).collect()
 }
 
-fn count_of(group: &Group<'_>, name: &str) -> Option<f64> {
+pub(super) fn count_of(group: &Group<'_>, name: &str) -> Option<f64> {
     extra(group, name)?.parse().ok()
 }
 
 /// Places decided one by one, and the words for each.
 #[derive(Default)]
-struct Places<'s> {
+pub(super) struct Places<'s> {
     outcomes: Vec<Outcome>,
     texts: Vec<String>,
     used: Vec<&'s Group<'s>>,
 }
 
 impl<'s> Places<'s> {
-    fn add(&mut self, outcome: Outcome, text: String, used: &[&'s Group<'s>]) {
+    pub(super) fn add(&mut self, outcome: Outcome, text: String, used: &[&'s Group<'s>]) {
         self.outcomes.push(outcome);
         self.texts.push(text);
         self.used.extend(used);
     }
 
-    fn decide(self, missing: &str) -> Decision {
+    pub(super) fn decide(self, missing: &str) -> Decision {
         if self.outcomes.is_empty() {
             return Decision::not_measured(missing);
         }
@@ -179,48 +180,23 @@ pub(super) fn striping(records: &Records<'_>) -> Decision {
         let single = if striped.contains("ram") { "ram" } else { "file" };
         let (many, one) =
             (summary.at(ExperimentId::Scan, variant, striped), summary.at(ExperimentId::Scan, variant, single));
-        let gain = |a: Vec<&'_ Group<'_>>, b: Vec<&'_ Group<'_>>| {
-            let (a, b) = (best(a, metric)?, best(b, metric)?);
-            a.spread(metric)?.over(&b.spread(metric)?)
-        };
-        let (Some(map), Some(direct)) = (gain(mapped(&many), mapped(&one)), gain(explicit(&many), explicit(&one)))
-        else {
-            continue;
-        };
+        let map = best(mapped(&many), metric).zip(best(mapped(&one), metric));
+        let direct = best(explicit(&many), metric).zip(best(explicit(&one), metric));
+        let (Some((maps, map)), Some((directs, call))) = (map, direct) else { continue };
+        let gain = |many: &Group<'_>, one: &Group<'_>| many.spread(metric)?.over(&one.spread(metric)?);
+        let used = [maps, map, directs, call];
+        let (Some(map), Some(direct)) = (gain(maps, map), gain(directs, call)) else { continue };
         let text = format!("{striped}: mmap gains {}, direct I/O {}", times(&map), times(&direct));
         // Devices that add no bandwidth for anybody decide nothing.
         let outcome = match inside(&direct, 1.5, f64::INFINITY) {
             Outcome::Held => inside(&map, 0.0, 1.2),
             _ => Outcome::Undecided,
         };
-        places.add(outcome, text, &[]);
+        places.add(outcome, text, &used);
     }
     places.decide(
         "it takes a striped scan: `nofault lab scan` with root's RAM-backed devices, or --stripe-over another disk",
     )
-}
-
-/// kswapd's share of a core where it reclaims.
-pub(super) fn kswapd(records: &Records<'_>) -> Decision {
-    let by_kswapd = |group: &&Group<'_>| {
-        let method = group.spec.memory.method;
-        matches!(method, MemoryMethod::Ballast | MemoryMethod::LargeFile) && group.family() == Family::Mapped
-    };
-    let groups = ["eviction", "scan", "random"].into_iter().flat_map(|name| records.of(name)).filter(by_kswapd);
-    let shares = groups.filter_map(|group| Some((group.spread(Metric::KswapdShare)?, group)));
-    let Some((share, group)) = shares.reduce(|a, b| if b.0.median > a.0.median { b } else { a }) else {
-        return Decision::not_measured(
-            "no map was measured under kswapd: `nofault lab eviction`, or --memory-method ballast (as root)",
-        );
-    };
-    let text = format!(
-        "{} ({}, {}): kswapd uses {} of a core",
-        group.label(),
-        group.spec.experiment,
-        target_title(&group.spec.target.label),
-        share.show(Unit::Percent)
-    );
-    Decision::new(inside(&share, 85.0, f64::INFINITY), format!("{text}."), &[group])
 }
 
 /// How long one synchronous direct read takes.
@@ -357,11 +333,7 @@ pub(super) fn dontcache(records: &Records<'_>) -> Decision {
     for (uncached, direct) in pairs(&groups, "pread-dontcache", "pread-direct") {
         let over = |metric: Metric| uncached.spread(metric)?.over(&direct.spread(metric)?);
         let (Some(rate), Some(cpu)) = (over(Metric::OpsPerS), over(Metric::CpuPerOp)) else { continue };
-        let outcome = match (inside(&rate, 0.9, f64::INFINITY), inside(&cpu, 0.0, 1.1)) {
-            (Outcome::Held, Outcome::Held) => Outcome::Held,
-            (Outcome::DidNotHold, _) | (_, Outcome::DidNotHold) => Outcome::DidNotHold,
-            _ => Outcome::Undecided,
-        };
+        let outcome = both(inside(&rate, 0.9, f64::INFINITY), inside(&cpu, 0.0, 1.1));
         let size = bytes(uncached.spec.params.block_bytes);
         let text = format!("{size}: rate {}, CPU a read {}", times(&rate), times(&cpu));
         places.add(outcome, text, &[uncached, direct]);
@@ -441,19 +413,7 @@ fn translations<'s>(records: &'s Records<'_>) -> Vec<(f64, &'s Group<'s>, &'s Gr
         .collect()
 }
 
-/// The pool's translation against the map, at the largest working set.
-pub(super) fn pool(records: &Records<'_>) -> Decision {
-    let mut places = Places::default();
-    if let Some((set, pool, map)) = translations(records).into_iter().next_back()
-        && let Some(ratio) = pool.spread(Metric::OpsPerS).and_then(|a| a.over(&map.spread(Metric::OpsPerS)?))
-    {
-        let text = format!("{}: {}", bytes(set as u64), against(pool, map, Metric::OpsPerS, &ratio));
-        places.add(inside(&ratio, 0.0, 1.0 / 1.3), text, &[pool, map]);
-    }
-    places.decide("`nofault lab translate` measures it")
-}
-
-/// The same at each working set.
+/// The pool's translation against the map, at each working set.
 pub(super) fn matches(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     for (set, pool, map) in translations(records) {

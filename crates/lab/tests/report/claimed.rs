@@ -1,0 +1,266 @@
+//! Each claim, from figures that bear it out and from figures that do not: no rule may know its answer.
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use hdrhistogram::Histogram;
+use nofault_lab::claims::{self, Decision, Outcome};
+use nofault_lab::record::file::RecordFile;
+use nofault_lab::record::{Cell, ExperimentId, Latency, MemoryLimit, MemoryMethod};
+use nofault_lab::summary::Summary;
+
+use crate::synthetic::{self, Like};
+
+/// A record file in the making.
+struct Made {
+    file: RecordFile,
+    rng: Rng,
+}
+
+/// Experiment, variant and target.
+type Place = (ExperimentId, &'static str, &'static str);
+
+impl Made {
+    fn new() -> Self {
+        Self { file: synthetic::empty(), rng: Rng::with_seed(3) }
+    }
+
+    /// Three repeats of a cell, changed as said.
+    fn changed(&mut self, (experiment, variant, target): Place, like: Like, change: impl Fn(&mut Cell)) -> &mut Self {
+        for repeat in 0..3 {
+            let spec = synthetic::spec(experiment, variant, target, &like, repeat);
+            let mut cell = synthetic::timed(&mut self.rng, spec, &like);
+            change(&mut cell);
+            self.file.cells.push(cell);
+        }
+        self
+    }
+
+    fn plain(&mut self, place: Place, like: Like) -> &mut Self {
+        self.changed(place, like, |_| ())
+    }
+
+    /// A cell that is told from others by an extra parameter.
+    fn with(&mut self, place: Place, like: Like, name: &str, value: &str) -> &mut Self {
+        self.changed(place, like, |cell| set(cell, name, value))
+    }
+
+    /// A cell of which figures of its own count.
+    fn figures(&mut self, place: Place, contender: &'static str, figures: &[(&str, f64)]) -> &mut Self {
+        self.changed(place, Like::steady(contender, 1, 1, 1e4, 3.0), |cell| {
+            cell.outcome.figures = figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        })
+    }
+}
+
+fn set(cell: &mut Cell, name: &str, value: &str) {
+    cell.spec.params.extra.insert(name.into(), value.into());
+}
+
+fn rate(contender: &'static str, threads: u32, rate: f64) -> Like {
+    Like::steady(contender, threads, 1, rate, 3.0)
+}
+
+/// Every sample of a latency.
+fn takes(cell: &mut Cell, microseconds: f64) {
+    let mut histogram = Histogram::<u64>::new_with_bounds(1, 600_000_000_000, 3).unwrap();
+    histogram.record_n((microseconds * 1000.0) as u64, 100).unwrap();
+    cell.outcome.latency = BTreeMap::from([("op".to_owned(), Latency::of(&histogram))]);
+}
+
+const RANDOM: Place = (ExperimentId::Random, "", "file");
+const SCAN: Place = (ExperimentId::Scan, "", "file");
+const READ: Place = (ExperimentId::Access, "read", "file");
+
+/// Records that bear a claim out (`so`), or the opposite; `false` for a claim that is not here.
+fn made(id: &str, so: bool, made: &mut Made) -> bool {
+    let of = |variant: &'static str| (ExperimentId::Claims, variant, "file");
+    let either = |yes: f64, no: f64| if so { yes } else { no };
+    match id {
+        "half-of-direct" => {
+            made.plain(RANDOM, rate("mmap-random", 16, either(5e4, 9e4))).plain(RANDOM, rate("pread-direct", 16, 1e5));
+        }
+        "predicted-by-fault-cost" => {
+            let facts = [("fault_of_a_file_page", "2000 ns"), ("eviction_of_a_file_page", "1000 ns")];
+            made.file.run.machine.facts.extend(facts.map(|(name, text)| (name.to_owned(), text.to_owned())));
+            // Two CPUs over 2 + 2 + 1 us.
+            made.plain(RANDOM, rate("mmap-random", 16, either(4e5, 1e5)))
+                .plain(RANDOM, Like::steady("pread-direct", 16, 1, 1e6, 2.0));
+        }
+        "hint-costs-read-ahead" => {
+            for (kib, bytes) in [("128", 30.0), ("1024", either(240.0, 31.0))] {
+                let like = rate("mmap-normal", 16, 1e3).mapped(1e3, bytes, 9.0, 0.1);
+                made.with(RANDOM, like, "read_ahead_kb", kib);
+            }
+        }
+        "collapse-when-full" => {
+            made.plain(RANDOM, rate("mmap-random", 16, either(3e4, 9e4)).mapped(1e5, 1.0, 9.0, 0.1));
+        }
+        "scan-below-half" => {
+            made.plain(SCAN, rate("mmap-normal", 4, either(1e3, 2.5e3))).plain(SCAN, rate("uring-direct", 1, 3e3));
+        }
+        "striping-gains-nothing" => {
+            let striped = (ExperimentId::Scan, "", "striped-2");
+            made.plain(SCAN, rate("mmap-normal", 4, 1e3)).plain(SCAN, rate("uring-direct", 1, 3e3));
+            made.plain(striped, rate("mmap-normal", 4, either(1e3, 1.9e3))).plain(striped, rate("uring-direct", 1, 6e3));
+        }
+        "shootdowns-dominate" => {
+            let place = (ExperimentId::Eviction, "random-cgroup", "file");
+            let like = |cpu_us| Like::steady("mmap-random", 16, 1, 1e5, cpu_us);
+            made.plain(place, like(10.0)).with(place, like(either(3.0, 9.0)), "pin", "1");
+        }
+        "one-kswapd-is-the-wall" => scans_by_kswapd(0.97, Some(either(2e3, 1e3)), made),
+        "one-fault-stalls-all" => {
+            let place = (ExperimentId::Async, "random-touch", "file");
+            for (contender, seconds) in [("async-mmap", either(1.0, 0.3)), ("single-mmap", 1.0)] {
+                made.changed(place, rate(contender, 1, 1e3), |cell| cell.outcome.elapsed_s = seconds);
+            }
+        }
+        "batching-decides" => {
+            made.plain(READ, Like::steady("uring-direct", 1, 64, either(1e5, 2.5e4), 3.0));
+            made.plain(READ, rate("pread-direct", 1, 2e4));
+        }
+        "map-beats-read-calls" => {
+            made.plain(READ, rate("mmap", 1, either(2e4, 5e3))).plain(READ, rate("pread-buffered", 1, 1e4));
+        }
+        "one-thread-720k" => {
+            made.changed(READ, rate("pread-direct", 1, 1e4), |cell| takes(cell, either(1.0, 50.0)));
+        }
+        "cached-2x-faster" => {
+            made.plain(of("cached-read"), rate("mmap-copy", 1, either(3e5, 9e4)));
+            made.plain(of("cached-read"), rate("pread-buffered", 1, 1e5));
+        }
+        "map-calls-contend" => {
+            for (threads, map, read) in [(1, 1e5, 1e5), (4, either(1e5, 3e5), 3e5)] {
+                made.plain(of("map-calls"), rate("mmap-call-one-page", threads, map));
+                made.plain(of("map-calls"), rate("pread-buffered", threads, read));
+            }
+        }
+        "one-map-is-faster" => {
+            made.plain(of("many-maps"), rate("one-map", 1, either(2e5, 1e5)));
+            made.plain(of("many-maps"), rate("thousand-maps", 1, 1e5));
+        }
+        "growth-in-large-steps" => {
+            made.with(of("file-growth"), rate("grow-mapped", 1, either(2e5, 1e5)), "step", "1048576");
+            made.with(of("file-growth"), rate("grow-mapped", 1, 1e5), "step", "4096");
+        }
+        "remap-stalls" => {
+            for (pages, microseconds) in [("1024", 200.0), ("16384", either(3200.0, 200.0))] {
+                made.changed(of("private-remap"), rate("mmap-private", 1, 1e2), |cell| {
+                    set(cell, "copied_pages", pages);
+                    takes(cell, microseconds);
+                });
+            }
+        }
+        "dontcache-replaces-direct" => {
+            made.plain(of("uncached-read"), rate("pread-dontcache", 16, either(1.1e5, 5e4)));
+            made.plain(of("uncached-read"), rate("pread-direct", 16, 1e5));
+        }
+        "writable-map-is-faster" => {
+            made.with(of("map-commit"), rate("mmap-commit", 1, either(2e3, 5e2)), "commit_pages", "1");
+            made.with(of("map-commit"), rate("pwrite-fdatasync", 1, 1e3), "commit_pages", "1");
+        }
+        "readers-are-free" => {
+            for (reader, grown) in [("none", 1e4), ("held", either(1e4, 9e7))] {
+                made.changed(of("long-reader"), rate("shadow", 1, 1e5), |cell| {
+                    set(cell, "reader", reader);
+                    set(cell, "updates", "50000");
+                    let figures = [("grown_bytes", grown), ("used_before_bytes", 3e5)];
+                    cell.outcome.figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
+                });
+            }
+        }
+        "pool-costs-as-much" => {
+            made.plain(RANDOM, Like::steady("pool", 16, 1, 1e5, either(16.0, 5.0)));
+            made.plain(RANDOM, Like::steady("mmap-random", 16, 1, 1e5, 12.0));
+            for (contender, ns) in [("hash-pinned", either(400.0, 100.0)), ("mapped", 200.0), ("array", 90.0)] {
+                made.changed((ExperimentId::Translate, "lookup", "memory"), rate(contender, 1, 1e6), |cell| {
+                    set(cell, "working_set", "1073741824");
+                    cell.outcome.figures.insert("time_per_op_s".into(), ns / 1e9);
+                });
+            }
+        }
+        "pool-matches-map-in-memory" => {
+            let place = (ExperimentId::Translate, "lookup", "memory");
+            made.with(place, rate("array", 1, either(1.2e6, 5e5)), "working_set", "1073741824");
+            made.with(place, rate("mapped", 1, 1e6), "working_set", "1073741824");
+        }
+        "uncommitted-reaches-disk" => {
+            let place = (ExperimentId::Safety, "sin", "file");
+            made.figures(place, "mmap-shared", &[("uncommitted_on_disk", either(64.0, 0.0))]);
+        }
+        "workarounds-do-not-cure" => {
+            let place = (ExperimentId::Stalls, "ahead", "file");
+            made.changed(place, rate("mmap-helpers", 1, 1e4), |cell| takes(cell, either(9e3, 1e3)));
+            made.changed(place, rate("uring-direct", 1, 1e4), |cell| takes(cell, 1e3));
+        }
+        "errors-become-signals" => {
+            let place = (ExperimentId::Errors, "read-error", "file");
+            let (signal, error) = (("signals", either(1.0, 0.0)), ("error_returned", either(0.0, 1.0)));
+            made.figures(place, "mmap", &[signal, error]);
+            made.figures(place, "engine", &[("signals", 0.0), ("error_returned", either(1.0, 0.0))]);
+        }
+        "lmdb-is-crash-proof" => {
+            let place = (ExperimentId::Safety, "commits", "file");
+            made.figures(place, "shadow", &[("lost_commits", either(0.0, 2.0)), ("torn_commits", either(0.0, 1.0))]);
+        }
+        "sqlite-gains-from-mmap" => {
+            let place = (ExperimentId::Engines, "ycsb-c", "in-memory");
+            made.with(place, rate("sqlite-mmap", 2, either(1.5e5, 6e4)), "durability", "deferred");
+            made.with(place, rate("sqlite", 2, 1e5), "durability", "deferred");
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// A map that scans while kswapd is so busy, and the same under a cgroup where that was measured.
+fn scans_by_kswapd(busy: f64, under_cgroup: Option<f64>, made: &mut Made) {
+    let like = |rate: f64, kswapd: f64| Like::steady("mmap-normal", 4, 1, rate, 3.0).mapped(rate, 1.0, 9.0, kswapd);
+    made.changed((ExperimentId::Eviction, "scan-kswapd", "file"), like(1e3, busy), |cell| {
+        cell.spec.memory = MemoryLimit { method: MemoryMethod::Ballast, bytes: 1 << 30 };
+    });
+    if let Some(rate) = under_cgroup {
+        made.plain((ExperimentId::Eviction, "scan-cgroup", "file"), like(rate, 0.0));
+    }
+}
+
+fn decided(file: &RecordFile, id: &str) -> Decision {
+    let answers = claims::answers(file, &Summary::of(file));
+    answers.into_iter().find(|answer| answer.id == id).unwrap_or_else(|| panic!("{id}")).decision
+}
+
+#[test]
+fn every_claim_holds_by_figures_that_bear_it_out_and_not_by_the_opposite() {
+    for claim in claims::CLAIMS {
+        for (so, expected) in [(true, Outcome::Held), (false, Outcome::DidNotHold)] {
+            let mut records = Made::new();
+            assert!(made(claim.id, so, &mut records), "{} has no figures in this test", claim.id);
+            let decision = decided(&records.file, claim.id);
+            assert_eq!(decision.outcome, expected, "{}: {}", claim.id, decision.text);
+            assert!(!decision.cells.is_empty(), "{}: names the cells it was judged by", claim.id);
+            let keys: Vec<String> = records.file.cells.iter().map(|cell| cell.spec.key()).collect();
+            assert!(decision.cells.iter().all(|key| keys.contains(key)), "{}: {:?}", claim.id, decision.cells);
+        }
+        let nothing = decided(&synthetic::empty(), claim.id);
+        assert_eq!(nothing.outcome, Outcome::NotMeasured, "{}", claim.id);
+        assert!(nothing.text.len() > 20, "{}: says what would measure it", claim.id);
+    }
+}
+
+#[test]
+fn a_kswapd_is_a_wall_only_where_the_same_goes_faster_without_it() {
+    for (busy, under_cgroup, expected) in [
+        (0.97, Some(2e3), Outcome::Held),
+        // Busy, and in nobody's way.
+        (0.97, Some(1e3), Outcome::DidNotHold),
+        (0.30, Some(2e3), Outcome::DidNotHold),
+        (0.30, None, Outcome::DidNotHold),
+        (0.97, None, Outcome::Undecided),
+    ] {
+        let mut records = Made::new();
+        scans_by_kswapd(busy, under_cgroup, &mut records);
+        let decision = decided(&records.file, "one-kswapd-is-the-wall");
+        assert_eq!(decision.outcome, expected, "{busy} {under_cgroup:?}: {}", decision.text);
+    }
+}
