@@ -139,12 +139,23 @@ fn plan_pool(config: &Config, available: &Available, variant: &str, cache: Cache
 /// The source's open questions: each option alone, on the one configuration that shows the hazard.
 fn plan_open_questions(config: &Config, available: &Available, plan: &mut Plan) {
     let cold = CacheState::Cold;
+    let skip = |target: &str, contender: &str, reason: &str| Skip {
+        experiment: ExperimentId::Async,
+        target: target.into(),
+        contender: contender.into(),
+        reason: reason.into(),
+    };
+    let may_set = available.root;
+    if !may_set && !config.read_ahead_kb.is_empty() {
+        let reason = "other values of read_ahead_kb: setting it needs root; run with sudo";
+        plan.skips.push(skip(&available.async_files.label, "async-mmap", reason));
+    }
     for variant in [RANDOM_TOUCH, SEQUENTIAL] {
         for advice in ["normal", "sequential", "willneed", "populate"] {
             let extra = [("advice", advice)];
             plan.cells.push(cell(config, &available.async_files, variant, "async-mmap", cold, &extra));
         }
-        for read_ahead in &config.read_ahead_kb {
+        for read_ahead in config.read_ahead_kb.iter().filter(|_| may_set) {
             let read_ahead = read_ahead.to_string();
             for contender in ["async-mmap", "async-read"] {
                 let extra = [("advice", "normal"), ("read_ahead_kb", read_ahead.as_str())];
@@ -154,19 +165,14 @@ fn plan_open_questions(config: &Config, available: &Available, plan: &mut Plan) 
     }
     let prefetch = [("prefetch", "cpu")];
     plan.cells.push(cell(config, &available.async_files, RANDOM_TOUCH, "async-mmap-yield", cold, &prefetch));
-    match available.ram.first() {
-        Some(device) => {
-            for contender in ["async-mmap", "async-read", "async-uring", "threads-mmap", "single-mmap"] {
-                plan.cells.push(cell(config, device, RANDOM_TOUCH, contender, cold, &[]));
-            }
+    if available.ram.is_empty() {
+        let reason = "no RAM-backed device here (root and zram make one): the question of device kinds stays open";
+        plan.skips.push(skip("ram", "", reason));
+    }
+    for device in available.ram.iter().take(1).chain(&available.devices) {
+        for contender in ["async-mmap", "async-read", "async-uring", "threads-mmap", "single-mmap"] {
+            plan.cells.push(cell(config, device, RANDOM_TOUCH, contender, cold, &[]));
         }
-        None => plan.skips.push(Skip {
-            experiment: ExperimentId::Async,
-            target: "ram".into(),
-            contender: String::new(),
-            reason: "no RAM-backed device here (root and zram make one): the question of device kinds stays open"
-                .into(),
-        }),
     }
 }
 

@@ -203,6 +203,7 @@ pub(crate) fn change(id: ExperimentId) -> &'static [&'static str] {
             "Read-ahead that is larger than what a task reads at a time hides the wait in the sequential variant; random touches show it.",
             "Warm caches: without a page fault that waits, a mapping blocks nobody.",
             "A multi-threaded executor moves the problem: it has as many tasks at a time as threads.",
+            "Another platform, the source's first open question: the lab runs on Linux alone; what the source found on macOS stands above.",
         ],
         ExperimentId::Access => &[
             "A device with a write cache that survives power loss: syncs become cheap, and overwrites are judged by their rate alone.",

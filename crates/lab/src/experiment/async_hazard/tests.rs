@@ -110,6 +110,25 @@ fn one_device_serves_all_tasks_with_a_part_each() {
 }
 
 #[test]
+fn every_kind_of_device_is_asked_and_read_ahead_only_by_who_may_set_it() {
+    let (folder, mut config) = (tempfile::tempdir().unwrap(), config());
+    config.read_ahead_kb = vec![128];
+    let device = |label: &str| Target { label: label.into(), ..files(folder.path()) };
+    let of = |root: bool| {
+        let (ram, devices) = (vec![device("ram")], vec![device("device")]);
+        plan(&config, &Available { async_files: device("file"), ram, devices, root, ..Available::default() })
+    };
+    let sets = |plan: &Plan| plan.cells.iter().any(|spec| spec.params.extra.contains_key("read_ahead_kb"));
+    assert!(sets(&of(true)) && !sets(&of(false)));
+    let said = |plan: &Plan| plan.skips.iter().any(|skip| skip.reason.contains("read_ahead_kb"));
+    assert!(!said(&of(true)) && said(&of(false)), "left out with the reason, not tried and failed");
+    for label in ["ram", "device"] {
+        let contenders = of(true).cells.into_iter().filter(|spec| spec.target.label == label).count();
+        assert_eq!(contenders, 5, "{label}");
+    }
+}
+
+#[test]
 fn nonsense_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let available = Available { async_files: files(folder.path()), ..Available::default() };
