@@ -19,6 +19,7 @@ use crate::machine::survey::{self, Survey};
 use crate::machine::workdir::WorkDir;
 use crate::machine::{self, device, memory, system};
 use crate::progress::Progress;
+use crate::record::Target;
 
 /// Speed at which data files are reckoned to be made, in bytes a second.
 const MAKING_BYTES_PER_S: f64 = 1e9;
@@ -132,8 +133,9 @@ impl Prepared {
         if runs(ExperimentId::Eviction) {
             prepared.plan_reclaim(config);
         }
-        for path in &config.devices {
-            prepared.available.devices.push(device::target(path, config.unmarked_devices)?);
+        for (path, label) in config.devices.iter().zip(device_labels(&config.devices)) {
+            let target = device::target(path, config.unmarked_devices)?;
+            prepared.available.devices.push(Target { label, ..target });
         }
         Ok(prepared)
     }
@@ -446,4 +448,26 @@ fn fio_version(config: &Config) -> Result<Option<String>> {
 fn whole_blocks(bytes: u64) -> u64 {
     let block = crate::machine::content::BLOCK_BYTES as u64;
     bytes / block * block
+}
+
+/// What raw devices are called in records: several by their names, or their figures would pass for repeats of one.
+fn device_labels(devices: &[PathBuf]) -> Vec<String> {
+    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    match devices {
+        [_] => vec!["device".into()],
+        several => several.iter().map(|path| format!("device-{}", name(path))).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_raw_devices_are_told_apart() {
+        let labels = |paths: &[&str]| device_labels(&paths.iter().map(PathBuf::from).collect::<Vec<_>>());
+        assert_eq!(labels(&["/dev/vdb"]), ["device"]);
+        assert_eq!(labels(&["/dev/vdb", "/dev/nvme0n1"]), ["device-vdb", "device-nvme0n1"]);
+        assert!(labels(&[]).is_empty());
+    }
 }

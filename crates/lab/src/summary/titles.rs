@@ -165,6 +165,9 @@ pub fn target_title(label: &str) -> String {
         "ram" => "RAM-backed device".into(),
         "in-memory" => "all in memory".into(),
         "device" => "raw device".into(),
-        other => other.into(),
+        other => match other.strip_prefix("device-") {
+            Some(name) => format!("raw device {name}"),
+            None => other.into(),
+        },
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn check_writable(target: &Target) -> Result<u64> {
         let found = device::target(at, false)?;
         (found.content_seed, found.data_bytes)
     } else {
-        if target.label == "device" {
+        if target.label.starts_with("device") {
             return refuse(LabErrorKind::Usage, "the target is a device to be read only");
         }
         match data::inspect(at)? {

@@ -220,6 +220,7 @@ fn a_read_only_file_and_a_read_only_target_are_never_written() {
     let folder = tempfile::tempdir().unwrap();
     let available = available(folder.path());
     assert_eq!(refused(&available, |spec| spec.target.label = "device".into()), LabErrorKind::Usage);
+    assert_eq!(refused(&available, |spec| spec.target.label = "device-vdb".into()), LabErrorKind::Usage);
     std::fs::set_permissions(&available.file.paths[0], std::fs::Permissions::from_mode(0o444)).unwrap();
     assert_eq!(refused(&available, |_| {}), LabErrorKind::NoPermission);
 }
