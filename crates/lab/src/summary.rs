@@ -105,6 +105,8 @@ pub enum Metric {
     SpaceRatio,
     /// A percentile of a latency, in per mille: `Latency("op", 990)`; 1000 is the largest.
     Latency(&'static str, u16),
+    /// A counter of the process for one operation, by its name in [`Outcome::counters`].
+    PerOp(&'static str),
     /// A figure of the experiment's own, by its name in [`Outcome::figures`].
     Figure(&'static str),
 }
@@ -144,6 +146,7 @@ impl Metric {
                 over(waited.or_else(|| outcome.counter("psi_memory_some_us"))? / 1e4, elapsed_s)
             }
             Self::Amplification => over(outcome.counter("device_read_bytes")?, bytes as f64),
+            Self::PerOp(name) => over(outcome.counter(name)?, ops as f64),
             Self::Figure(name) => outcome.figures.get(name).copied(),
             Self::SpaceRatio => outcome.figures.get("space_ratio").copied(),
             Self::Latency(name, per_mille) => {
@@ -167,7 +170,7 @@ impl Metric {
             Self::BytesPerS => Unit::BytesPerSecond,
             Self::SystemCpuPerGb => Unit::Seconds,
             Self::Seconds | Self::TimePerOp | Self::CpuPerOp | Self::CpuPerGb | Self::Latency(..) => Unit::Seconds,
-            Self::ShootdownsPerEvicted | Self::ScannedPerEvicted | Self::Figure(_) => Unit::Count,
+            Self::ShootdownsPerEvicted | Self::ScannedPerEvicted | Self::PerOp(_) | Self::Figure(_) => Unit::Count,
             Self::KswapdShare | Self::MemoryPressure => Unit::Percent,
             Self::Amplification | Self::SpaceRatio => Unit::Ratio,
         }

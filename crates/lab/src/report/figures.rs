@@ -215,16 +215,30 @@ pub(crate) fn rates(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &s
 const OF_RECLAIM: [Metric; 4] =
     [Metric::SystemCpuPerGb, Metric::EvictedPerS, Metric::ScannedPerEvicted, Metric::MemoryPressure];
 
+/// Columns of the experiments in which pages come and go.
+const OF_PAGING: [Metric; 4] = [
+    Metric::ShootdownsPerEvicted,
+    Metric::PerOp("minor_faults"),
+    Metric::PerOp("major_faults"),
+    Metric::PerOp("voluntary_switches"),
+];
+
 /// Every figure of each contender: the table behind a rate.
 pub(crate) fn results(groups: &[&Group<'_>]) -> Table {
     let experiment = groups.first().map_or(ExperimentId::Random, |group| group.spec.experiment);
     let primary = Metric::primary(experiment);
     let reclaims = experiment == ExperimentId::Eviction;
+    let pages = [ExperimentId::Random, ExperimentId::Scan, ExperimentId::Access, ExperimentId::Stalls];
+    let pages = reclaims || pages.contains(&experiment);
     let cpu = if experiment == ExperimentId::Scan { Metric::CpuPerGb } else { Metric::CpuPerOp };
     let columns = [
         ("median", primary),
         ("CPU each", cpu),
         ("shootdowns", Metric::ShootdownsPerS),
+        ("shootdowns per evicted page", Metric::ShootdownsPerEvicted),
+        ("minor faults each", Metric::PerOp("minor_faults")),
+        ("major faults each", Metric::PerOp("major_faults")),
+        ("waits each", Metric::PerOp("voluntary_switches")),
         ("kswapd", Metric::KswapdShare),
         ("system CPU per GB", Metric::SystemCpuPerGb),
         ("evicted", Metric::EvictedPerS),
@@ -238,8 +252,13 @@ pub(crate) fn results(groups: &[&Group<'_>]) -> Table {
     let columns: Vec<_> = columns
         .into_iter()
         .filter(|(_, metric)| reclaims || !OF_RECLAIM.contains(metric))
+        .filter(|(_, metric)| pages || !OF_PAGING.contains(metric))
         .filter(|(_, metric)| groups.iter().any(|group| group.spread(*metric).is_some()))
         .collect();
+    // fio is a process of its own: this one's faults and waits are not its.
+    let of_others = |group: &Group<'_>, metric: Metric| {
+        group.family() == Family::Baseline && matches!(metric, Metric::PerOp(_))
+    };
     let mut table = Table::new(&["contender", "runs", "spread"]);
     for (index, (name, metric)) in columns.iter().enumerate() {
         let header = if *metric == Metric::CpuPerGb { "CPU per GB" } else { name };
@@ -256,7 +275,8 @@ pub(crate) fn results(groups: &[&Group<'_>]) -> Table {
             continue;
         }
         for (index, (_, metric)) in columns.iter().enumerate() {
-            row.push(group.spread(*metric).map_or("–".into(), |spread| metric.unit().show(spread.median)));
+            let spread = group.spread(*metric).filter(|_| !of_others(group, *metric));
+            row.push(spread.map_or("–".into(), |spread| metric.unit().show(spread.median)));
             if index == 0 {
                 let left_out = group.worthless.len();
                 let runs = group.good.len();
@@ -319,7 +339,12 @@ pub(super) fn time_series(groups: &[&Group<'_>], place: &str, metric: Metric, ax
     for (axis, unit, name, factor) in [
         ("TLB shootdowns per second", Unit::PerSecond, "tlb_shootdowns", 1.0),
         ("kswapd, percent of one core", Unit::Percent, "kswapd_cpu_s", 100.0),
+        // What the kernel reads for what was asked: of scans it is the same.
+        ("device reads, bytes per second", Unit::BytesPerSecond, "device_read_bytes", 1.0),
     ] {
+        if name == "device_read_bytes" && metric != Metric::OpsPerS {
+            continue;
+        }
         let series = series(&chosen, &counter(name, factor));
         if series.iter().any(|series| series.points.iter().any(|point| point.1 > 0.0)) {
             panels.push(Panel { axis: axis.into(), unit, log: false, series });
