@@ -21,8 +21,8 @@ use super::calibrate::Costs;
 use super::content::{self, BLOCK_BYTES};
 use super::data::{self, Wanted};
 use super::memory::{self, CgroupGuard, Wish};
-use super::ram;
-use super::survey::find_fio;
+use super::{faulty, ram};
+use super::survey::{self, find_fio};
 use super::system;
 use super::workdir::WorkDir;
 use crate::config::MemoryChoice;
@@ -124,6 +124,7 @@ pub fn doctor(dir: &Path) -> DoctorReport {
     rights(&mut report);
     clock(&mut report, dir);
     memory_limits(&mut report);
+    locked_memory(&mut report);
     match WorkDir::open(dir, false) {
         Ok(folder) => {
             report.say("folder", Verdict::Ok, "can be written and locked", "");
@@ -136,6 +137,10 @@ pub fn doctor(dir: &Path) -> DoctorReport {
         Ok(()) => report.say("RAM device", Verdict::Ok, "zram devices can be made", ""),
         Err(error) => report.say("RAM device", Verdict::No, error.to_string(), "runs go on without it"),
     }
+    match faulty::check() {
+        Ok(()) => report.say("FUSE", Verdict::Ok, "a file system whose reads fail can be mounted, for `errors`", ""),
+        Err(error) => report.say("FUSE", Verdict::No, error.to_string(), "`errors` goes on without reads that fail"),
+    }
     match find_fio() {
         Some(path) => report.say("fio", Verdict::Ok, path.display().to_string(), ""),
         None => report.say(
@@ -145,7 +150,25 @@ pub fn doctor(dir: &Path) -> DoctorReport {
             "install it, as with `apt install fio`",
         ),
     }
+    // Those of a run: it prints them, stores them and allows for them.
+    for bias in survey::survey(dir).biases {
+        let (found, next) = bias.split_once(". ").unwrap_or((bias.as_str(), "every report names it"));
+        report.say("bias", Verdict::Limited, found.trim_end_matches('.'), next);
+    }
     report
+}
+
+/// Rings pin their buffers, some contenders lock what they map, a ballast locks nearly all.
+fn locked_memory(report: &mut DoctorReport) {
+    match memory::lock_bytes_max() {
+        u64::MAX => report.say("locked memory", Verdict::Ok, "not limited", ""),
+        bytes => {
+            let found = format!("{} may be locked (RLIMIT_MEMLOCK)", system::human_bytes(bytes));
+            let next = "raise it (ulimit -l) or run as root: where it is too small, buffers are not registered and mlock is left out";
+            report.say("locked memory", Verdict::Limited, found, next);
+            report.figure("lock_bytes_max", bytes as f64);
+        }
+    }
 }
 
 fn rights(report: &mut DoctorReport) {
@@ -337,7 +360,7 @@ mod tests {
         let report = doctor(&dir);
         assert!(!dir.exists(), "nothing stays behind");
         for topic in
-            ["rights", "clock", "memory cgroup", "ballast", "folder", "io_uring", "O_DIRECT", "RAM device", "fio"]
+            ["rights", "clock", "memory cgroup", "ballast", "locked memory", "folder", "io_uring", "O_DIRECT", "RAM device", "FUSE", "fio"]
         {
             assert!(report.finding(topic).is_some(), "{topic}: {report}");
         }
