@@ -126,6 +126,10 @@ pub(crate) struct RunArguments {
     /// A TOML file with any of the parameters, or the records of an earlier run. Flags win over it.
     #[arg(long, value_name = "FILE", conflicts_with = "preset", help_heading = "What to measure")]
     config: Option<PathBuf>,
+    /// Any other parameter, by its name in TOML (see --print-config), as in random.block_bytes=8192; wins over the others; may be
+    /// repeated.
+    #[arg(long = "set", value_name = "NAME=VALUE", help_heading = "What to measure")]
+    assignments: Vec<String>,
     /// Folder for data files and results, on the file system to be measured; nofault-lab by default.
     #[arg(long, help_heading = "Where", value_name = "FOLDER")]
     dir: Option<PathBuf>,
@@ -289,6 +293,9 @@ impl RunArguments {
             config.translate.cell_s = seconds;
             config.stalls.cell_s = seconds;
             config.claims.cell_s = seconds;
+        }
+        for assignment in &self.assignments {
+            config = config.assign(assignment)?;
         }
         config.validate()?;
         Ok(config)

@@ -6,7 +6,7 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -201,7 +201,7 @@ fn a_verdict_in_a_terminal_asks_for_what_was_not_said() {
 #[test]
 fn wrong_calls_say_what_is_right() {
     let lab = Lab::new();
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 11] = [
         (&["nothing"], "random, scan, async, access"),
         (&["--preset", "slow"], "possible values: quick, standard, paper"),
         (&["--size", "ten"], "as in 512M or 4GiB"),
@@ -210,6 +210,8 @@ fn wrong_calls_say_what_is_right() {
         (&["--threads", "0"], "random.threads = 0"),
         (&["--seconds", "nan"], "more than zero"),
         (&["async", "async"], "named twice"),
+        (&["--set", "random.block_byte=4096"], "random.block_byte"),
+        (&["--set", "random.cell_s=-1"], "random.cell_s"),
         (&["--config", "/nowhere.toml"], "--print-config"),
     ];
     for (arguments, word) in cases {
@@ -418,6 +420,60 @@ fn a_second_lab_in_the_folder_is_told_who_is_there() {
     running.signal("TERM");
     assert_eq!(running.end().0, Some(130));
     assert_eq!(lab.run(&["--plan"]).code, 0, "the folder is free again");
+}
+
+#[test]
+fn a_result_that_is_worse_is_told_by_the_exit_code() {
+    let lab = Lab::new();
+    assert_eq!(lab.run(&["--repeats", "2"]).code, 0);
+    let good = lab.only_result().join("records.ndjson");
+    let slow = lab.outer.path().join("slow.ndjson");
+    let slower = |line: &str| {
+        let mut record: serde_json::Value = serde_json::from_str(line).unwrap();
+        if let Some(time) = record.pointer_mut("/outcome/elapsed_s") {
+            *time = (time.as_f64().unwrap() * 1000.0).into();
+        }
+        record.to_string()
+    };
+    let lines: Vec<String> = fs::read_to_string(&good).unwrap().lines().map(slower).collect();
+    fs::write(&slow, lines.join("\n") + "\n").unwrap();
+    let compare = |a: &Path, b: &Path| outcome(lab.command(&["compare"]).args([a, b]));
+    let worse = compare(&good, &slow);
+    assert_eq!(worse.code, 1, "{}{}", worse.said, worse.told);
+    assert!(worse.said.contains("worse"), "{}", worse.said);
+    let better = compare(&slow, &good);
+    assert_eq!(better.code, 0, "{}{}", better.said, better.told);
+    assert!(better.said.contains("better"), "{}", better.said);
+    let json = outcome(lab.command(&["compare", "--json"]).args([&good, &slow]));
+    assert_eq!((json.code, serde_json::from_str::<serde_json::Value>(&json.said).is_ok()), (1, true));
+    assert_eq!(outcome(lab.command(&["compare", "--threshold", "nan"]).args([&good, &slow])).code, 2);
+}
+
+#[test]
+fn wrong_data_and_failed_cells_have_exit_codes_of_their_own() {
+    let lab = Lab::new();
+    if !is_root() {
+        eprintln!("skipped: only root opens devices");
+        return;
+    }
+    let Some(device) = common::Loop::new(lab.outer.path()) else { return };
+    let prepared = outcome(&mut lab.command(&["prepare-device", &device.path, "--erase", &device.path]));
+    assert_eq!(prepared.code, 0, "{}", prepared.told);
+    let run = || lab.run(&["--set", "async.open_questions=true", "--device", &device.path]);
+    let good = run();
+    assert_eq!(good.code, 0, "{}", good.told);
+    // Everything but the marker.
+    let blocks = fs::File::options().write(true).open(&device.path).unwrap();
+    blocks.write_all_at(&vec![0; 64 << 20], 4096).and_then(|()| blocks.sync_all()).unwrap();
+    drop(blocks);
+    let wrong = run();
+    assert_eq!(wrong.code, 8, "{}", wrong.told);
+    assert!(wrong.told.contains("not what was written there"), "{}", wrong.told);
+    // What lies beyond the end of its file the device cannot read.
+    fs::File::options().write(true).open(lab.outer.path().join("image")).unwrap().set_len(1 << 20).unwrap();
+    let failed = run();
+    assert_eq!(failed.code, 9, "{}", failed.told);
+    assert!(failed.told.contains("cells failed"), "{}", failed.told);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What a run does: three presets, every parameter of which a TOML file or a flag can change. The effective set is stored
 //! in the record, and `nofault lab --config records.ndjson` runs it again.
 
+mod assign;
 mod check;
 mod claims;
 pub(crate) mod engines;
