@@ -6,6 +6,7 @@
 mod asynchronous;
 mod beside;
 mod charts;
+mod choice;
 mod claims;
 mod engines;
 mod eviction;

@@ -400,4 +400,4 @@ impl Verdict {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -4,13 +4,11 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::charts::{Lines, Mark, MarkKind, Panel, Row, Rows, Series};
+use super::choice::{few, one_each};
 use crate::experiment::{errors, safety};
 use crate::format::{Unit, digits};
 use crate::record::{Cell, ExperimentId, Tick};
 use crate::summary::{Family, Group, Metric, Summary, contender_title, is_plain, parameters, target_title};
-
-/// Most lines that a chart can carry and still be read.
-const LINES_MAX: usize = 7;
 
 /// A drawing, what it shows, and its figures.
 #[derive(Debug, Clone, Serialize)]
@@ -146,24 +144,6 @@ pub(crate) fn tone(contender: &str) -> &'static str {
         Family::Pool => "t7",
         Family::Baseline => "t6",
     }
-}
-
-/// The groups that stand for their contenders in a chart of lines: the best of each, in the order measured.
-fn one_each<'g, 'a>(groups: &'g [&'g Group<'a>], metric: Metric) -> Vec<&'g Group<'a>> {
-    let mut chosen: Vec<&Group<'_>> = Vec::new();
-    for group in groups {
-        let Some(spread) = group.spread(metric) else { continue };
-        match chosen.iter_mut().find(|other| other.spec.contender == group.spec.contender) {
-            Some(other) => {
-                let best = other.spread(metric).map_or(0.0, |spread| spread.median);
-                if (spread.median > best) == metric.more_is_better() {
-                    *other = group;
-                }
-            }
-            None => chosen.push(group),
-        }
-    }
-    chosen
 }
 
 /// How many series of this colour there are already: their dash.
@@ -321,14 +301,13 @@ pub(super) fn costs(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &s
 
 /// Second by second, as the paper's figures 2 to 4.
 pub(super) fn time_series(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
-    let chosen: Vec<(&Group<'_>, &Cell)> = one_each(groups, metric)
-        .into_iter()
+    let drawn = |group: &&Group<'_>| {
         // fio's first seconds are its own start-up, no cold start of what it measures.
-        .filter(|group| group.family() != Family::Baseline)
-        .filter_map(|group| Some((group, group.typical()?)))
-        .filter(|(_, cell)| cell.outcome.ticks.len() >= 2)
-        .take(LINES_MAX)
-        .collect();
+        group.family() != Family::Baseline && group.typical().is_some_and(|cell| cell.outcome.ticks.len() >= 2)
+    };
+    let (chosen, left) = few(one_each(groups, metric).into_iter().filter(drawn).collect(), metric);
+    let chosen: Vec<(&Group<'_>, &Cell)> =
+        chosen.into_iter().filter_map(|group| Some((group, group.typical()?))).collect();
     let to = chosen.iter().flat_map(|(_, cell)| &cell.outcome.ticks).map(|tick| tick.at_s).fold(0.0, f64::max);
     if chosen.is_empty() || !(to.is_finite() && to > 0.0) {
         return None;
@@ -368,7 +347,7 @@ pub(super) fn time_series(groups: &[&Group<'_>], place: &str, metric: Metric, ax
         svg: chart.draw(&title),
         title,
         lead: format!(
-            "From a cold start; of each contender the setting with the best median, and of its repeats the median one.{low}"
+            "From a cold start; of each contender the setting with the best median, and of its repeats the median one.{low}{left}"
         ),
         legend,
         table,
@@ -498,9 +477,10 @@ fn digits_whole(value: f64) -> String {
 /// Percentile curves from the whole histograms, over all repeats.
 fn latencies(groups: &[&Group<'_>], place: &str, name: &str, what: &str) -> Option<Figure> {
     let primary = groups.first().map(|group| Metric::primary(group.spec.experiment))?;
-    let chosen = one_each(groups, primary);
+    let timed = |group: &&Group<'_>| group.histogram(name).is_some();
+    let (chosen, left) = few(one_each(groups, primary).into_iter().filter(timed).collect(), primary);
     let chosen: Vec<(&Group<'_>, Histogram<u64>)> =
-        chosen.into_iter().filter_map(|group| Some((group, group.histogram(name)?))).take(LINES_MAX).collect();
+        chosen.into_iter().filter_map(|group| Some((group, group.histogram(name)?))).collect();
     if chosen.is_empty() {
         return None;
     }
@@ -509,7 +489,9 @@ fn latencies(groups: &[&Group<'_>], place: &str, name: &str, what: &str) -> Opti
     let to = (samples as f64).clamp(100.0, 1e5);
     let mut series: Vec<Series> = Vec::new();
     let quantiles = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999];
-    let mut table = Table::new(&["contender", "samples", "mean", "p50", "p90", "p99", "p99.9", "p99.99", "largest"]);
+    let headers =
+        ["contender", "samples", "mean", "standard deviation", "p50", "p90", "p99", "p99.9", "p99.99", "largest"];
+    let mut table = Table::new(&headers);
     for (group, histogram) in &chosen {
         let seconds = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1e9;
         let tone = tone(&group.spec.contender);
@@ -518,8 +500,9 @@ fn latencies(groups: &[&Group<'_>], place: &str, name: &str, what: &str) -> Opti
         let points = (0..=steps).map(|step| own_to.powf(f64::from(step) / f64::from(steps)));
         let points = points.map(|rarity| (rarity, seconds(1.0 - 1.0 / rarity))).collect();
         series.push(Series { label: group.label(), tone, dash: dash(&series, tone), points, full_at: None });
-        let mut row =
-            vec![group.label(), Unit::Count.show(histogram.len() as f64), Unit::Seconds.show(histogram.mean() / 1e9)];
+        let count = Unit::Count.show(histogram.len() as f64);
+        let [mean, deviation] = [histogram.mean(), histogram.stdev()].map(|ns| Unit::Seconds.show(ns / 1e9));
+        let mut row = vec![group.label(), count, mean, deviation];
         row.extend(quantiles[..5].iter().map(|quantile| Unit::Seconds.show(seconds(*quantile))));
         row.push(Unit::Seconds.show(histogram.max() as f64 / 1e9));
         table.rows.push(row);
@@ -542,9 +525,9 @@ fn latencies(groups: &[&Group<'_>], place: &str, name: &str, what: &str) -> Opti
     Some(Figure {
         svg: chart.draw(&title),
         title,
-        lead:
-            "All repeats together; of each contender the setting with the best rate. To the right: the rare slow ones."
-                .into(),
+        lead: format!(
+            "All repeats together; of each contender the setting with the best rate. To the right: the rare slow ones.{left}"
+        ),
         legend,
         table,
     })

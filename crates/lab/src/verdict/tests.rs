@@ -10,7 +10,7 @@ use crate::record::{
 };
 
 /// A file with so many reads a second, over three repeats, by contender.
-fn file(experiment: ExperimentId, variant: &str, rates: &[(&str, f64)]) -> RecordFile {
+pub(crate) fn file(experiment: ExperimentId, variant: &str, rates: &[(&str, f64)]) -> RecordFile {
     let mut cells = Vec::new();
     for repeat in 0..3_u32 {
         for (contender, rate) in rates {
