@@ -124,7 +124,8 @@ fn seconds_are_those_of_every_experiment_that_runs_for_a_time() {
     let lab = Lab::new();
     let output = lab.bare(&["--seconds", "7.5", "--print-config"]).output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
-    let others: Vec<&str> = printed.lines().filter(|line| line.contains("cell_s = ") && !line.ends_with(" 7.5")).collect();
+    let others: Vec<&str> =
+        printed.lines().filter(|line| line.contains("cell_s = ") && !line.ends_with(" 7.5")).collect();
     assert_eq!(others, Vec::<&str>::new(), "{printed}");
     assert_eq!(printed.matches("cell_s = 7.5").count(), 11, "and the RAM-backed device's: {printed}");
 }
@@ -306,6 +307,40 @@ fn a_user_without_rights_gets_a_run() {
         assert_eq!(ended.code, 3, "{}", ended.told);
         assert!(ended.told.contains(word), "{}", ended.told);
     }
+}
+
+#[test]
+fn every_experiment_gives_a_user_without_rights_cells_or_a_reason() {
+    let lab = Lab::new();
+    fs::create_dir(&lab.dir).unwrap();
+    fs::set_permissions(&lab.dir, fs::Permissions::from_mode(0o777)).unwrap();
+    let experiments = ["random", "scan", "safety", "stalls", "errors", "eviction", "translate", "engines", "claims"];
+    let tiny = [
+        "pool=off",
+        "random.cell_s=0.1",
+        "scan.cell_s=0.1",
+        "stalls.cell_s=0.1",
+        "safety={ cell_s = 0.05, keys = 200, writers = [2] }",
+        "errors={ cell_s = 0.02, working_sets = [1048576] }",
+        "eviction={ part_s = 0.02, cell_s = 0.1, fault_bytes = 1048576 }",
+        "translate={ cell_s = 0.02, working_set_bytes = [2097152] }",
+        "engines={ cell_s = 0.05, repeats = 1, fit_data_bytes = 1048576, fit_memory_bytes = 67108864 }",
+        "claims={ cell_s = 0.02, reader_updates = 500, reader_keys = 100, copied_pages = [16, 64] }",
+    ];
+    let mut arguments = experiments.to_vec();
+    tiny.iter().for_each(|assignment| arguments.extend(["--set", *assignment]));
+    let Some(mut command) = lab.as_nobody(&arguments) else { return };
+    let ended = outcome(&mut command);
+    assert_eq!(ended.code, 0, "{}", ended.told);
+    let records = fs::read_to_string(lab.only_result().join("records.ndjson")).unwrap();
+    for experiment in experiments {
+        let named = format!("\"experiment\":\"{experiment}\"");
+        let (cells, skips): (Vec<&str>, Vec<&str>) =
+            records.lines().filter(|line| line.contains(&named)).partition(|line| line.contains("\"type\":\"cell\""));
+        assert!(cells.len() + skips.len() > 0, "{experiment}: {}", ended.told);
+        assert!(skips.iter().all(|line| !line.contains("\"reason\":\"\"")), "{experiment}: {skips:?}");
+    }
+    assert_eq!(lab.names().len(), 1, "no data, no lock: {:?}", lab.names());
 }
 
 #[test]

@@ -37,8 +37,7 @@ pub(super) fn kswapd(records: &Records<'_>) -> Decision {
     let groups: Vec<&Group<'_>> =
         ["eviction", "scan", "random"].into_iter().flat_map(|name| records.of(name)).filter(by_kswapd).collect();
     // A scan finds no page again, so that it does not matter how much memory each way of reclaim leaves.
-    let scans: Vec<&Group<'_>> =
-        groups.iter().copied().filter(|group| group.spec.variant == "scan-kswapd").collect();
+    let scans: Vec<&Group<'_>> = groups.iter().copied().filter(|group| group.spec.variant == "scan-kswapd").collect();
     let Some((share, group)) = busiest(&scans).or_else(|| busiest(&groups)) else {
         return Decision::not_measured(
             "no map was measured under kswapd: `nofault lab eviction --preset standard`, or --memory-method ballast (as root)",
@@ -92,10 +91,8 @@ pub(super) fn pool(records: &Records<'_>) -> Decision {
             format!("larger than memory, {}, CPU a read: {}", target_title(target), against(pool, map, cpu, &ratio));
         places.add(inside(&ratio, AS_MUCH, f64::INFINITY), text, &[pool, map]);
     }
-    let lookups: Vec<&Group<'_>> = of_variant(records, "translate", "lookup")
-        .into_iter()
-        .filter(|group| group.spec.params.threads <= 1)
-        .collect();
+    let lookups: Vec<&Group<'_>> =
+        of_variant(records, "translate", "lookup").into_iter().filter(|group| group.spec.params.threads <= 1).collect();
     let set = |group: &Group<'_>| count_of(group, "working_set").unwrap_or(0.0);
     let largest = lookups.iter().map(|group| set(group)).fold(0.0, f64::max);
     let find = |contender: &str| {
@@ -109,5 +106,7 @@ pub(super) fn pool(records: &Records<'_>) -> Decision {
             format!("in memory, {}, time of a lookup: {}", bytes(largest as u64), against(pinned, map, time, &ratio));
         places.add(inside(&ratio, AS_MUCH, f64::INFINITY), text, &[pinned, map]);
     }
-    places.decide("`nofault lab random` with the engine's pool measures it, and `nofault lab translate --preset standard`")
+    places.decide(
+        "`nofault lab random` with the engine's pool measures it, and `nofault lab translate --preset standard`",
+    )
 }

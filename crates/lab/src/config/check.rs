@@ -39,7 +39,9 @@ impl Config {
             }
         };
         let again = self.experiments.iter().enumerate().find(|(at, id)| self.experiments[..*at].contains(id));
+        let device = self.devices.iter().enumerate().find(|(at, path)| self.devices[..*at].contains(path));
         let checks = [
+            device.map_or(Ok(()), |(_, path)| Err(format!("devices: {} is named twice", path.display()))),
             again.map_or(Ok(()), |(_, id)| Err(format!("experiments: {id} is named twice"))),
             if self.experiments.is_empty() { Err("experiments: at least one is needed".to_owned()) } else { Ok(()) },
             counts("repeats", &[self.repeats], 1000),

@@ -133,7 +133,8 @@ fn plan_striped(
         planner.add("pread-direct", read());
         planner.add("uring-direct", scan.depths.iter().map(|depth| striped(params(1, *depth, scan.block_bytes))));
         planner.skip("fio-uring", "fio has no stripes of its own: it is the baseline on one device".into());
-        planner.skip("pool", "the engine's database is measured on one device; `stripe_folders` would spread it".into());
+        planner
+            .skip("pool", "the engine's database is measured on one device; `stripe_folders` would spread it".into());
         if config.preset == Preset::Quick {
             for contender in ["mmap-random", "pread-buffered"] {
                 planner.skip(contender, "over several devices from --preset standard on".into());

@@ -21,10 +21,10 @@ use super::calibrate::Costs;
 use super::content::{self, BLOCK_BYTES};
 use super::data::{self, Wanted};
 use super::memory::{self, CgroupGuard, Wish};
-use super::{faulty, ram};
 use super::survey::{self, find_fio};
 use super::system;
 use super::workdir::WorkDir;
+use super::{faulty, ram};
 use crate::config::MemoryChoice;
 use crate::error::{LabError, LabErrorKind, Result};
 
@@ -359,9 +359,19 @@ mod tests {
         let dir = outer.path().join("lab");
         let report = doctor(&dir);
         assert!(!dir.exists(), "nothing stays behind");
-        for topic in
-            ["rights", "clock", "memory cgroup", "ballast", "locked memory", "folder", "io_uring", "O_DIRECT", "RAM device", "FUSE", "fio"]
-        {
+        for topic in [
+            "rights",
+            "clock",
+            "memory cgroup",
+            "ballast",
+            "locked memory",
+            "folder",
+            "io_uring",
+            "O_DIRECT",
+            "RAM device",
+            "FUSE",
+            "fio",
+        ] {
             assert!(report.finding(topic).is_some(), "{topic}: {report}");
         }
         for finding in &report.findings {

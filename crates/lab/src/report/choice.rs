@@ -31,9 +31,7 @@ pub(super) fn few<'g, 'a>(groups: Vec<&'g Group<'a>>, metric: Metric) -> (Vec<&'
         true => median(one) > median(other),
         false => median(one) < median(other),
     };
-    let is_best = |at: &Group<'_>| {
-        groups.iter().all(|other| other.family() != at.family() || !beats(other, at))
-    };
+    let is_best = |at: &Group<'_>| groups.iter().all(|other| other.family() != at.family() || !beats(other, at));
     let best: Vec<bool> = groups.iter().map(|group| is_best(group)).collect();
     let mut room = LINES_MAX.saturating_sub(best.iter().filter(|best| **best).count());
     let (mut shown, mut left) = (Vec::new(), Vec::new());
@@ -47,7 +45,9 @@ pub(super) fn few<'g, 'a>(groups: Vec<&'g Group<'a>>, metric: Metric) -> (Vec<&'
     }
     let left = match left.as_slice() {
         [] => String::new(),
-        left => format!(" Not drawn, to keep it readable: {} (their figures are in the other tables).", left.join(", ")),
+        left => {
+            format!(" Not drawn, to keep it readable: {} (their figures are in the other tables).", left.join(", "))
+        }
     };
     (shown, left)
 }

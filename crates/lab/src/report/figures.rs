@@ -236,9 +236,8 @@ pub(crate) fn results(groups: &[&Group<'_>]) -> Table {
         .filter(|(_, metric)| groups.iter().any(|group| group.spread(*metric).is_some()))
         .collect();
     // fio is a process of its own: this one's faults and waits are not its.
-    let of_others = |group: &Group<'_>, metric: Metric| {
-        group.family() == Family::Baseline && matches!(metric, Metric::PerOp(_))
-    };
+    let of_others =
+        |group: &Group<'_>, metric: Metric| group.family() == Family::Baseline && matches!(metric, Metric::PerOp(_));
     let mut table = Table::new(&["contender", "runs", "spread"]);
     for (index, (name, metric)) in columns.iter().enumerate() {
         let header = if *metric == Metric::CpuPerGb { "CPU per GB" } else { name };

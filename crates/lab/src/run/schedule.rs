@@ -138,12 +138,7 @@ impl Schedule {
                 line("left out", format!("{}: {}", what.join(" "), skip.reason));
             }
         }
-        Ok(Plan {
-            time_s: total.as_secs_f64(),
-            cells: self.cells.clone(),
-            left_out: self.skips.clone(),
-            lines,
-        })
+        Ok(Plan { time_s: total.as_secs_f64(), cells: self.cells.clone(), left_out: self.skips.clone(), lines })
     }
 
     /// The limits of the cells, with the experiments that have each where there are several; the commonest first. One that

@@ -102,7 +102,8 @@ fn made(id: &str, so: bool, made: &mut Made) -> bool {
         "striping-gains-nothing" => {
             let striped = (ExperimentId::Scan, "", "striped-2");
             made.plain(SCAN, rate("mmap-normal", 4, 1e3)).plain(SCAN, rate("uring-direct", 1, 3e3));
-            made.plain(striped, rate("mmap-normal", 4, either(1e3, 1.9e3))).plain(striped, rate("uring-direct", 1, 6e3));
+            made.plain(striped, rate("mmap-normal", 4, either(1e3, 1.9e3)))
+                .plain(striped, rate("uring-direct", 1, 6e3));
         }
         "shootdowns-dominate" => {
             let place = (ExperimentId::Eviction, "random-cgroup", "file");
