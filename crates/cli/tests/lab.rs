@@ -133,17 +133,22 @@ fn seconds_are_those_of_every_experiment_that_runs_for_a_time() {
 #[test]
 fn a_plan_names_the_memory_that_its_own_cells_have() {
     let lab = Lab::new();
-    let planned =
-        |experiment: &str| outcome(&mut lab.command_in_dir(&[experiment, "--plan", "--memory-method", "auto"]));
-    let engines = planned("engines");
+    let planned = |arguments: &[&str]| {
+        outcome(
+            lab.command_in_dir(&["--plan", "--memory-method", "auto", "--size", "64M", "--memory", "32M"])
+                .args(arguments),
+        )
+    };
+    let engines = planned(&["engines"]);
     assert_eq!(engines.code, 0, "{}", engines.told);
     if engines.said.contains("data larger than memory:") {
         println!("left out: memory cannot be limited here");
         return;
     }
     assert!(engines.said.contains("96 MiB") && !engines.said.contains("nothing here needs it"), "{}", engines.said);
-    let errors = planned("errors");
-    assert!(errors.said.contains("nothing here needs it"), "{}", errors.said);
+    let errors = planned(&["errors", "--set", "async.open_questions=true"]);
+    assert!(errors.said.contains("nothing here needs it"), "{}{}", errors.said, errors.told);
+    assert!(!errors.said.contains("zram"), "no device for an experiment that has no cells there: {}", errors.said);
 }
 
 /// Faults met and stalls measured by processes of their own, as a user has it.

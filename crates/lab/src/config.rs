@@ -174,6 +174,11 @@ impl ExperimentId {
         !matches!(self, Self::Async | Self::Safety | Self::Translate | Self::Engines | Self::Claims)
     }
 
+    /// Whether it has cells on a RAM-backed device where there is one. Of `async` only the source's open questions do.
+    pub fn uses_ram_device(self) -> bool {
+        matches!(self, Self::Random | Self::Scan | Self::Access | Self::Eviction)
+    }
+
     /// The question it answers, in one line.
     pub fn question(self) -> &'static str {
         match self {

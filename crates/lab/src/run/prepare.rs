@@ -129,7 +129,8 @@ impl Prepared {
             prepared.plan_stores(config)?;
         }
         prepared.plan_pool(config);
-        prepared.plan_ram(config, needs_file)?;
+        let asks_async = runs(ExperimentId::Async) && config.async_.open_questions;
+        prepared.plan_ram(config, asks_async || config.experiments.iter().any(|id| id.uses_ram_device()))?;
         if runs(ExperimentId::Eviction) {
             prepared.plan_reclaim(config);
         }
@@ -258,7 +259,6 @@ impl Prepared {
     }
 
     fn plan_ram(&mut self, config: &Config, needed: bool) -> Result<()> {
-        let needed = needed || config.async_.open_questions;
         if config.ram_device == Choice::Off || !needed {
             return Ok(());
         }
