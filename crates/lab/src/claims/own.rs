@@ -481,12 +481,22 @@ pub(super) fn crash_proof(records: &Records<'_>) -> Decision {
         ("errors", "wrong_answers", "wrong answers"),
         ("errors", "signals", "signals"),
     ];
+    let mut tried: Vec<&str> = Vec::new();
     for (experiment, name, words) in bad {
         for group in records.of(experiment).filter(alike) {
             let Some(count) = figure(group, name) else { continue };
+            tried.push(experiment);
             let outcome = if count.max > 0.0 { Outcome::DidNotHold } else { Outcome::Held };
             let text = format!("{} {}: {} {words}", group.label(), group.spec.variant, digits(count.max));
             places.add(outcome, text, &[group]);
+        }
+    }
+    // One half may refute it; to hold it takes both.
+    let refuted = places.outcomes.contains(&Outcome::DidNotHold);
+    for (experiment, what) in [("safety", "kills"), ("errors", "flipped bits and failed reads")] {
+        if !tried.is_empty() && !tried.contains(&experiment) && !refuted {
+            let text = format!("{what} were not tried (`nofault lab {experiment} --preset standard`)");
+            places.add(Outcome::Undecided, text, &[]);
         }
     }
     places.decide("`nofault lab safety errors` measures it")

@@ -204,6 +204,8 @@ fn made(id: &str, so: bool, made: &mut Made) -> bool {
         "lmdb-is-crash-proof" => {
             let place = (ExperimentId::Safety, "commits", "file");
             made.figures(place, "shadow", &[("lost_commits", either(0.0, 2.0)), ("torn_commits", either(0.0, 1.0))]);
+            let place = (ExperimentId::Errors, "bit-flip", "file");
+            made.figures(place, "shadow", &[("wrong_answers", either(0.0, 1.0)), ("signals", either(0.0, 1.0))]);
         }
         "sqlite-gains-from-mmap" => {
             let place = (ExperimentId::Engines, "ycsb-c", "in-memory");
@@ -246,6 +248,19 @@ fn every_claim_holds_by_figures_that_bear_it_out_and_not_by_the_opposite() {
         let nothing = decided(&synthetic::empty(), claim.id);
         assert_eq!(nothing.outcome, Outcome::NotMeasured, "{}", claim.id);
         assert!(nothing.text.len() > 20, "{}: says what would measure it", claim.id);
+    }
+}
+
+#[test]
+fn half_of_a_claim_is_not_the_whole() {
+    for (experiment, figure) in [(ExperimentId::Safety, "lost_commits"), (ExperimentId::Errors, "wrong_answers")] {
+        for (bad, expected) in [(0.0, Outcome::Undecided), (1.0, Outcome::DidNotHold)] {
+            let mut records = Made::new();
+            records.figures((experiment, "", "file"), "shadow", &[(figure, bad)]);
+            let decision = decided(&records.file, "lmdb-is-crash-proof");
+            assert_eq!(decision.outcome, expected, "{experiment} {bad}: {}", decision.text);
+            assert_eq!(decision.text.contains("were not tried"), bad == 0.0, "{}", decision.text);
+        }
     }
 }
 
