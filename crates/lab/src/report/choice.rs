@@ -46,7 +46,7 @@ pub(super) fn few<'g, 'a>(groups: Vec<&'g Group<'a>>, metric: Metric) -> (Vec<&'
     let left = match left.as_slice() {
         [] => String::new(),
         left => {
-            format!(" Not drawn, to keep it readable: {} (their figures are in the other tables).", left.join(", "))
+            format!(" Not drawn, to keep it readable: {} (their figures are in the other tables).", left.join("; "))
         }
     };
     (shown, left)
@@ -86,7 +86,7 @@ mod tests {
             "pool-tasks",
         ];
         assert_eq!(shown, expected);
-        assert!(left.contains("pread buffered, nofault pool ("), "{left}");
+        assert!(left.contains("pread buffered; nofault pool ("), "{left}");
         let (all, none) = few(groups[..3].to_vec(), Metric::OpsPerS);
         assert_eq!((all.len(), none.as_str()), (3, ""));
     }
