@@ -1,7 +1,7 @@
 //! Exhaustive models of what the pool and the log do between threads: every interleaving, and every reordering that the
 //! memory model allows. Each model is the protocol of one module, cut down to what can go wrong.
 //!
-//! Built only for `cargo xtask models` (part of `cargo xtask check`), because it takes the model checker along.
+//! Built only for `cargo xtask models`, because it takes the model checker along.
 #![cfg(nofault_models)]
 
 use loom::cell::UnsafeCell;

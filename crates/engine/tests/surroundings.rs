@@ -1,7 +1,5 @@
 //! What goes on around a database: file systems without direct I/O, writers beside a backup, and what its figures say.
 
-
-
 mod common;
 
 use std::sync::Arc;
