@@ -101,6 +101,12 @@ pub(crate) trait Edits: Pages {
 
     /// Frees a page as of this commit. Older views still read it; the id is used again when none can.
     fn free(&mut self, id: PageId);
+
+    /// Does what may take long, and may need frames itself, beside the edits: no frame of the process is kept from being used again for
+    /// their sake meanwhile.
+    fn aside<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        work()
+    }
 }
 
 /// Something asked for and not there yet. Dropping it gives up the interest in it, never the operation under way.
@@ -187,6 +193,20 @@ pub(crate) trait Store: Send + Sync + 'static {
 }
 
 /// Whether a commit waits for the disk.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// use nofault::{Batch, Durability};
+///
+/// let mut batch = Batch::new();
+/// batch.put(&stock, "visits", "1");
+/// db.write(batch, Durability::Deferred)?; // visible, and durable soon
+/// stock.put("apples", "12")?; // `Sync`: durable with all before it
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Durability {
     /// Returns when the commit survives a power cut.

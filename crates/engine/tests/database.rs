@@ -2,9 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use common::tiny;
 use nofault::blocking::{Db, Snapshot, Table};
 use nofault::db::Pace;
 use nofault::error::ErrorKind;
@@ -15,17 +18,6 @@ use nofault_io::folder::{Backend, Folder};
 use nofault_io::sim::{SimOptions, SimWorld};
 use nofault_io::uring::UringDisk;
 use proptest::prelude::*;
-
-/// As little of everything as there can be, and no threads: the same steps do the same things.
-fn tiny() -> Settings {
-    Settings {
-        page_bytes: 512,
-        cache_bytes: 640 << 10,
-        log_bytes: 1 << 20,
-        background_threads: false,
-        ..Settings::default()
-    }
-}
 
 /// For files: the default would take a gigabyte for every test that runs at a time.
 fn modest() -> Settings {

@@ -117,7 +117,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                     }
                     *count += 1;
                     at = None;
-                    next = entries.next();
+                    // They may come from a database, and wait for frames there.
+                    next = edits.aside(|| entries.next());
                     if builder.pages().len() - written_before >= portion {
                         return Ok(Step::More);
                     }

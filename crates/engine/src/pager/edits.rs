@@ -160,6 +160,11 @@ impl pages::Edits for Edits<'_> {
             None => self.freed.push((id, None)),
         }
     }
+
+    fn aside<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        // What is held are frames of its own; of published ones nothing is kept from one call to the next.
+        self.guard.repin_after(work)
+    }
 }
 
 impl Drop for Edits<'_> {

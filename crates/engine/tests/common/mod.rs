@@ -1,0 +1,14 @@
+//! What several of these test programs use.
+
+use nofault::settings::Settings;
+
+/// As little of everything as there can be, and no threads: the same steps do the same things.
+pub(crate) fn tiny() -> Settings {
+    Settings {
+        page_bytes: 512,
+        cache_bytes: 640 << 10,
+        log_bytes: 1 << 20,
+        background_threads: false,
+        ..Settings::default()
+    }
+}

@@ -1,0 +1,114 @@
+//! What goes on around a database: file systems without direct I/O, writers beside a backup, and what its figures say.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use common::tiny;
+use nofault::blocking::Db;
+use nofault::settings::Settings;
+use nofault::{Batch, Durability};
+use nofault_io::disk::Directory;
+use nofault_io::sim::{SimOptions, SimWorld};
+
+#[test]
+fn a_database_in_a_file_system_without_direct_io_works_and_says_so() {
+    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return println!("not checked: no /dev/shm") };
+    let path = folder.path().join("db");
+    let settings = Settings { cache_bytes: 4 << 20, log_bytes: 4 << 20, ..Settings::default() };
+    let db = Db::create(&path, &settings).unwrap();
+    let disk = db.stats().disk;
+    if disk.notes.iter().all(|note| !note.contains("tmpfs")) {
+        return println!("not checked: /dev/shm is another file system: {disk:?}");
+    }
+    assert!(!disk.direct, "{disk:?}");
+    let table = db.create_table("t").unwrap();
+    // More than the cache holds.
+    table.bulk_load((0..10_000u32).map(|number| (number.to_be_bytes(), [number as u8; 1000]))).unwrap();
+    table.put("k", "v").unwrap();
+    drop((db, table));
+    let db = Db::open(&path, &settings).unwrap();
+    let table = db.table("t").unwrap();
+    assert_eq!(table.get("k").unwrap(), Some(b"v".to_vec()));
+    assert_eq!(table.range::<&[u8]>(..).map(Result::unwrap).count(), 10_001);
+    assert!(db.verify().unwrap().is_clean());
+}
+
+#[test]
+fn a_backup_shows_one_moment_however_many_write_meanwhile() {
+    const KEYS: u32 = 200;
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { cache_bytes: 8 << 20, log_bytes: 4 << 20, ..Settings::default() };
+    let db = Db::create(folder.path().join("db"), &settings).unwrap();
+    let tables = ["first", "second"].map(|name| db.create_table(name).unwrap());
+    // What makes the backup take a while.
+    for table in &tables {
+        table.bulk_load((KEYS..KEYS + 20_000).map(|number| (number.to_be_bytes(), [1; 500]))).unwrap();
+    }
+    let write = |stamp: u64| {
+        let mut batch = Batch::new();
+        for number in 0..KEYS {
+            for table in &tables {
+                batch.put(table, number.to_be_bytes(), stamp.to_le_bytes());
+            }
+        }
+        db.write(batch, Durability::Sync).unwrap();
+    };
+    write(0);
+    let (stamp, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (least, most) = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for next in 1.. {
+                if stop.load(Ordering::SeqCst) {
+                    break;
+                }
+                write(next);
+                stamp.store(next, Ordering::SeqCst);
+            }
+        });
+        while stamp.load(Ordering::SeqCst) < 3 {
+            std::thread::yield_now();
+        }
+        let least = stamp.load(Ordering::SeqCst);
+        db.backup(folder.path().join("copy")).unwrap();
+        let most = stamp.load(Ordering::SeqCst) + 1;
+        stop.store(true, Ordering::SeqCst);
+        (least, most)
+    });
+    println!("{} commits while the backup was made", most - least);
+    let copy = Db::open(folder.path().join("copy"), &settings).unwrap();
+    let mut seen = None;
+    for name in ["first", "second"] {
+        let table = copy.table(name).unwrap();
+        assert_eq!(table.range::<&[u8]>(..).map(Result::unwrap).count() as u32, KEYS + 20_000);
+        for number in 0..KEYS {
+            let found = table.get(number.to_be_bytes()).unwrap().unwrap();
+            let found = u64::from_le_bytes(found.try_into().unwrap());
+            assert_eq!(*seen.get_or_insert(found), found, "{name}/{number} is of another commit than the others");
+        }
+    }
+    assert!(seen.is_some_and(|seen| (least..=most).contains(&seen)), "{seen:?}, not of {least} to {most}");
+    assert!(copy.verify().unwrap().is_clean());
+}
+
+#[test]
+fn figures_say_what_memory_is_for_and_how_often_somebody_had_to_wait() {
+    let world = SimWorld::new(1, SimOptions::default());
+    let directory: Arc<dyn Directory> = world.directory();
+    let settings = Settings { cache_bytes: 64 << 20, log_bytes: 64 << 10, ..tiny() };
+    let db = Db::create_in(&directory, &settings).unwrap();
+    let pool = db.stats().pool;
+    assert!(pool.memory_frames_bytes >= pool.frames * 512, "{pool:?}");
+    assert!(pool.memory_table_bytes > 0, "{pool:?}");
+    assert!(pool.memory_frames_bytes + pool.memory_table_bytes <= pool.memory_bytes, "{pool:?}");
+    // Two regions are made of whole huge pages.
+    assert!(pool.memory_bytes <= settings.cache_bytes as u64 + (4 << 20), "{pool:?}");
+    assert_eq!(db.stats().log.room_waits, 0);
+    let table = db.create_table("t").unwrap();
+    for number in 0..200u32 {
+        table.put(number.to_be_bytes(), [1; 400]).unwrap();
+    }
+    let stats = db.stats();
+    assert!(stats.log.room_waits > 0 && stats.checkpoints > 0, "{stats:?}");
+}
