@@ -1,24 +1,20 @@
 //! Tables that come and go, while others commit and while the power fails.
 
+#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use common::tiny;
 use nofault::blocking::Db;
+use nofault::error::ErrorKind;
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
 use nofault_io::folder::{Backend, Folder};
 use nofault_io::sim::{SimOptions, SimWorld};
-
-/// As little of everything as there can be, and no threads: the same steps do the same things.
-fn tiny() -> Settings {
-    Settings {
-        page_bytes: 512,
-        cache_bytes: 640 << 10,
-        log_bytes: 1 << 20,
-        background_threads: false,
-        ..Settings::default()
-    }
-}
 
 #[test]
 fn committers_never_meet_what_another_has_published_in_part() {
@@ -141,8 +137,110 @@ fn the_background_frees_what_a_dropped_table_has_left_while_others_go_on() {
         if db.stats().pool.blocks_used <= blocks + 24 {
             break;
         }
-        assert!(begun.elapsed().as_secs() < 300, "{:?} blocks are left", db.stats().pool.blocks_used);
+        assert!(begun.elapsed().as_secs() < 300, "{:?}: it took too long to get to {blocks}", db.stats());
+        assert_eq!(db.stats().damaged_in_dropped, 0);
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     assert!(db.verify().unwrap().is_clean());
+}
+
+/// The nodes and pages of values in a data file with small pages: page, kind, level, table (of a node), and where the block begins.
+fn pages_in(world: &SimWorld) -> Vec<(u64, u8, u8, u64, usize)> {
+    let data = world.read_file("data").unwrap();
+    let number = |at: usize| u64::from_le_bytes(data[at..at + 8].try_into().unwrap());
+    let blocks = (131_072..data.len()).step_by(512);
+    let pages = blocks.map(|at| (number(at + 8), data[at + 40], data[at + 41], number(at + 56), at));
+    // Nodes of the page table have letters where pages have their number.
+    pages.filter(|(page, kind, ..)| *page < 1 << 20 && (1..=4).contains(kind)).collect()
+}
+
+/// The table with the most nodes, and the level of its root.
+fn largest_table(world: &SimWorld) -> (u64, u8) {
+    let mut tables = BTreeMap::<u64, (usize, u8)>::new();
+    for (_, kind, level, table, _) in pages_in(world) {
+        if kind == 1 {
+            let (nodes, top) = tables.entry(table).or_default();
+            (*nodes, *top) = (*nodes + 1, level.max(*top));
+        }
+    }
+    let (table, (_, top)) = tables.into_iter().max_by_key(|(_, (nodes, _))| *nodes).unwrap();
+    (table, top)
+}
+
+/// Breaks some pages of this kind and level, all their versions, one in `step` and at least one. A node must be one of the table.
+fn damage(world: &SimWorld, kind: u8, level: u8, table: u64, step: usize) {
+    let of_kind =
+        |page: &&(u64, u8, u8, u64, usize)| (page.1, page.2) == (kind, level) && (kind != 1 || page.3 == table);
+    let pages = pages_in(world);
+    let ids: BTreeSet<u64> = pages.iter().filter(of_kind).map(|page| page.0).collect();
+    let chosen: BTreeSet<u64> = ids.iter().copied().skip(ids.len().min(step) / 2).step_by(step).collect();
+    assert!(!chosen.is_empty(), "no page of kind {kind} on level {level}");
+    for (.., at) in pages.iter().filter(of_kind).filter(|page| chosen.contains(&page.0)) {
+        world.flip_bit("data", *at as u64 + 300, 1).unwrap();
+    }
+}
+
+#[test]
+fn what_is_damaged_in_a_dropped_table_is_left_out_and_the_rest_is_freed() {
+    let settings = Settings { seed: Some(1), ..tiny() };
+    let world = SimWorld::new(5, SimOptions::calm());
+    let directory: Arc<dyn Directory> = world.directory();
+    let (db, blocks) = with_a_table_to_drop(&directory, &settings).unwrap();
+    db.create_table("second").unwrap().bulk_load((0..500u32).map(|number| (number.to_be_bytes(), [5; 20]))).unwrap();
+    db.checkpoint().unwrap();
+    let full = db.stats().pool.blocks_used;
+    drop(db);
+    let (table, _) = largest_table(&world);
+    // A page that nobody can read and that others may refer to stays where it is.
+    for (what, kind, level, step, stays) in [
+        ("leaves", 1, 0, 10, false),
+        ("an inner node", 1, 1, 1000, false),
+        ("pages of values", 4, 0, 10, true),
+        ("the index of a long value", 2, 1, 1000, true),
+    ] {
+        let world = world.restart(7);
+        damage(&world, kind, level, table, step);
+        let directory: Arc<dyn Directory> = world.directory();
+        let db = Db::open_in(&directory, &settings).unwrap();
+        db.drop_table("gone").unwrap();
+        assert!(db.stats().damaged_in_dropped > 0, "{what}");
+        // It does not hold up another one.
+        db.drop_table("second").unwrap();
+        (0..2).for_each(|_| db.checkpoint().unwrap());
+        let left = db.stats().pool.blocks_used;
+        assert!(
+            left < blocks + (full - blocks) / 3,
+            "{what}: {left} blocks are left, of {full}; {blocks} without the table"
+        );
+        let problems = db.verify().unwrap().problems;
+        assert_eq!(!problems.is_empty(), stays, "{what}: {problems:?}");
+        assert!(problems.iter().all(|problem| problem.table.is_none()), "{what}: {problems:?}");
+        drop(db);
+        let db = Db::open_in(&directory, &settings).unwrap();
+        assert_eq!(db.stats().damaged_in_dropped, 0, "{what}: it was over");
+        assert_eq!(db.table_names().unwrap(), ["kept"], "{what}");
+        assert_eq!(db.table("kept").unwrap().get("k").unwrap(), Some(b"v".to_vec()), "{what}");
+        db.create_table("gone").unwrap().put("a", "b").unwrap();
+    }
+}
+
+/// Its record was in the log before the root was looked at: from then on the database could not be opened any more.
+#[test]
+fn a_table_whose_root_is_damaged_cannot_be_dropped_and_does_no_harm_to_others() {
+    let settings = Settings { seed: Some(1), ..tiny() };
+    let world = SimWorld::new(6, SimOptions::calm());
+    let directory: Arc<dyn Directory> = world.directory();
+    let (db, _) = with_a_table_to_drop(&directory, &settings).unwrap();
+    db.checkpoint().unwrap();
+    drop(db);
+    let (table, root_level) = largest_table(&world);
+    damage(&world, 1, root_level, table, 1);
+    for _ in 0..2 {
+        let db = Db::open_in(&directory, &settings).unwrap();
+        let error = db.drop_table("gone").unwrap_err();
+        assert!(error.kind() == ErrorKind::Corrupt && error.page().is_some(), "{error:?}");
+        let kept = db.table("kept").unwrap();
+        assert_eq!(kept.get("k").unwrap(), Some(b"v".to_vec()));
+        kept.put("other", "value").unwrap();
+    }
 }

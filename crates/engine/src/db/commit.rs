@@ -8,7 +8,7 @@ use super::wait::{Held, Mode, load, ready_sent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::{OverflowRef, inline_value_bytes_max};
 use crate::format::{CommitSeq, PageId};
-use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Store, Wait};
+use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Pages as _, Store, Wait};
 use crate::tree::Tree;
 use crate::tree::overflow::Writer;
 use crate::tree::write::check_key;
@@ -239,6 +239,11 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             match op {
                 Op::DropTable { tree, .. } if found != Some(*tree) => {
                     return Err(Error::new(ErrorKind::NotFound, format!("there is no table {text:?} any more")));
+                }
+                Op::DropTable { tree, .. } => {
+                    // Its root moves when the record is in the log, and each time that is replayed: it must be there to be moved.
+                    let look = || self.store.tip().page(tree.root).map(|_| ());
+                    super::wait::attempt(&*self.store, &self.admission, Mode::Blocking, look).await?;
                 }
                 Op::CreateTable { .. } if found.is_some() => {
                     return Err(Error::new(ErrorKind::AlreadyExists, format!("table {text:?} exists already")));

@@ -1,5 +1,6 @@
 //! Everything the public types do, over any store and any log, for tasks and threads alike.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use super::tables::Tables;
@@ -21,6 +22,8 @@ pub(crate) struct Core<S: Store, L: CommitLog> {
     pub(super) tables: Tables,
     /// Makes room in the log, where no background thread does. Blocks.
     pub(super) make_room: OnceLock<MakeRoom>,
+    /// Pages of dropped tables that could not be read when they were to be freed.
+    pub(super) damaged_in_dropped: AtomicU64,
 }
 
 /// Makes a checkpoint on this thread.
@@ -30,7 +33,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// Puts the parts together. The catalog exists.
     pub(crate) fn new(store: Arc<S>, log: Arc<L>, commits: Arc<Commits<S, L>>) -> Self {
         let admission = Admission::new(store.pins_max());
-        Self { store, log, commits, admission, tables: Tables::default(), make_room: OnceLock::new() }
+        let (tables, make_room, damaged_in_dropped) = (Tables::default(), OnceLock::new(), AtomicU64::new(0));
+        Self { store, log, commits, admission, tables, make_room, damaged_in_dropped }
     }
 
     /// From now on whoever finds the log full calls this.

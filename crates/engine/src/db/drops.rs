@@ -11,11 +11,14 @@
 //! 2. The records of the steps are empty. A power cut takes back steps that no checkpoint has seen, each of them whole, and the
 //!    note still leads to what is left: it is done again.
 //! 3. A page of values is freed when the last leaf that refers to it goes, whichever that is: it counts its values.
+//! 4. Damage does not stop it. A node that cannot be read goes, and what only it refers to stays in use for good, as nobody can say what that
+//!    is; so does a page of values that cannot be read, as later leaves may refer to it. Each is counted for `Stats`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use super::core::Core;
 use super::scan::Scan;
@@ -24,7 +27,7 @@ use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::PageId;
 use crate::format::catalog::{first_to_be_freed, to_be_freed};
-use crate::format::node::{Cell, Node};
+use crate::format::node::{Cell, Node, OverflowRef};
 use crate::format::node_mut::{self, NodeSpec};
 use crate::gate::block_on;
 use crate::pages::{Attempt, CommitLog, Durability, Edits, Pages, Store};
@@ -35,6 +38,11 @@ use crate::txn::{CATALOG, table_of};
 const LEAVES_AT_ONCE: usize = 64;
 /// Pages of values, short and long, that end a step early.
 const PAGES_AT_ONCE: usize = 4096;
+/// Pages of values that leaves of one step share with others: the first and, where the one after it was damaged, the last leaf.
+const SHARED_MAX: usize = 2;
+
+/// How long the background thread waits after it failed.
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 /// What one step frees.
 #[derive(Debug)]
@@ -46,15 +54,55 @@ struct Step {
     leaves: Vec<PageId>,
     /// Pages that only these leaves refer to.
     pages: Vec<PageId>,
-    /// A page of values that the leaf before these refers to as well, and how many values are left in it.
-    shared: Option<(PageId, u16)>,
+    /// Pages of values that other leaves refer to as well, and how many values are left in each.
+    shared: Vec<(PageId, u16)>,
+    /// How many pages could not be read.
+    damaged: u64,
+}
+
+/// What a leaf refers to.
+#[derive(Debug, Default)]
+struct Referred {
+    long: Vec<OverflowRef>,
+    /// Pages of values, and how many of their values.
+    packed: BTreeMap<PageId, u16>,
+}
+
+impl Referred {
+    fn of(tree: Tree, leaf: PageId, body: &[u8]) -> Result<Self> {
+        let node = Node::open(leaf, body)?;
+        if node.table() != tree.table.0 || node.level() != 0 {
+            return Err(node.corrupt("is no leaf of the dropped table that its parent says it is part of"));
+        }
+        let mut found = Self::default();
+        for index in 0..node.count() {
+            match node.cell(index)? {
+                Cell::Inline(_) => {}
+                Cell::Overflow(value) => found.long.push(value),
+                Cell::Packed(at) => *found.packed.entry(at.page).or_default() += 1,
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// What a damaged page gives where another gives something. Other errors stay errors.
+fn unless_damaged<T>(result: Result<T>, damaged: &mut u64) -> Result<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            *damaged += 1;
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 impl<S: Store, L: CommitLog> Core<S, L> {
     /// Frees the next pages of a dropped table. False when there is none. Blocks. Only one at a time may do this.
     ///
     /// # Errors
-    /// `Corrupt` when the table is damaged; what reading or the log failed with.
+    /// `Corrupt` when the catalog is damaged; what reading or the log failed with.
     pub(super) async fn free_some(self: &Arc<Self>) -> Result<bool> {
         let mode = Mode::Blocking;
         let Some(tree) = self.next_to_free(mode).await? else { return Ok(false) };
@@ -70,6 +118,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                     drop(section);
                     // Visible then, so the next step sees what this one has left.
                     self.wait_durable(mode, position).await?;
+                    self.damaged_in_dropped.fetch_add(step.damaged, Ordering::Relaxed);
                     return Ok(true);
                 }
                 Err(wait) => {
@@ -99,54 +148,66 @@ impl<S: Store, L: CommitLog> Core<S, L> {
 
     /// Looks at the last leaves of a tree, and at what they refer to.
     async fn next_step(&self, mode: Mode, tree: Tree) -> Result<Step> {
+        let mut damaged = 0;
         let look = || tree.last_leaves(&self.store.tip(), LEAVES_AT_ONCE.min(self.admission.window()));
-        let (path, mut last) = attempt(&*self.store, &self.admission, mode, look).await?;
+        let (path, mut last) = match attempt(&*self.store, &self.admission, mode, look).await {
+            Ok(found) => found,
+            Err(error) => {
+                let Some(page) = error.page().filter(|_| error.kind() == ErrorKind::Corrupt) else { return Err(error) };
+                let look = || tree.last_way(&self.store.tip(), page);
+                let way = attempt(&*self.store, &self.admission, mode, look).await?;
+                let Some(path) = way else { return Err(error) };
+                // Goes as if it were a leaf, without what hangs below it.
+                return Ok(Step { tree, path, leaves: vec![page], pages: Vec::new(), shared: Vec::new(), damaged: 1 });
+            }
+        };
         let seq = self.commits.last().seq;
         self.prefetch(&last, seq);
         let (mut leaves, mut pages) = (Vec::new(), Vec::new());
         let mut referred: BTreeMap<PageId, u16> = BTreeMap::new();
-        // From the last one on: they go from the end.
-        while pages.len() + referred.len() < PAGES_AT_ONCE
+        // From the last one on: they go from the end. A damaged one ends the step, so that few pages of values are shared.
+        while damaged == 0
+            && pages.len() + referred.len() < PAGES_AT_ONCE
             && let Some(leaf) = last.pop()
         {
-            let read = || Ok(self.store.tip().page(leaf)?.to_vec());
-            let body = attempt(&*self.store, &self.admission, mode, read).await?;
-            let node = Node::open(leaf, &body)?;
-            for index in 0..node.count() {
-                match node.cell(index)? {
-                    Cell::Inline(_) => {}
-                    Cell::Overflow(value) => pages.extend(self.pages_of(mode, value).await?),
-                    Cell::Packed(at) => *referred.entry(at.page).or_default() += 1,
-                }
-            }
             leaves.push(leaf);
+            let read = || Ok(self.store.tip().page(leaf)?.to_vec());
+            let body = attempt(&*self.store, &self.admission, mode, read).await;
+            let found = body.and_then(|body| Referred::of(tree, leaf, &body));
+            let Some(found) = unless_damaged(found, &mut damaged)? else { break };
+            for value in found.long {
+                pages.extend(unless_damaged(self.pages_of(mode, value).await, &mut damaged)?.unwrap_or_default());
+            }
+            for (page, count) in found.packed {
+                *referred.entry(page).or_default() += count;
+            }
         }
         let ahead: Vec<PageId> = referred.keys().copied().collect();
-        let mut values = Vec::new();
+        let mut shared = Vec::new();
         for (at, (page, count)) in referred.into_iter().enumerate() {
             if at % LEAVES_AT_ONCE == 0 {
                 self.prefetch(&ahead[at..ahead.len().min(at + LEAVES_AT_ONCE)], seq);
             }
             let read = || Ok(packed::live(page, &self.store.tip().page(page)?)?);
-            let live = attempt(&*self.store, &self.admission, mode, read).await?;
-            match live.checked_sub(count) {
-                Some(left) if left > 0 => values.push((page, left)),
-                _ => pages.push(page),
+            let live = attempt(&*self.store, &self.admission, mode, read).await;
+            match unless_damaged(live, &mut damaged)?.map(|live| live.checked_sub(count)) {
+                None => {}
+                Some(Some(left)) if left > 0 => shared.push((page, left)),
+                Some(_) => pages.push(page),
             }
         }
-        // Values were packed in the order of keys, so only the first of these leaves can share a page with one before it.
-        if values.len() > 1 {
-            let what = format_args!("has values of leaves that are not beside each other");
-            return Err(Error::corrupt_page(values[1].0, what));
-        }
-        Ok(Step { tree, path, leaves, pages, shared: values.pop() })
+        // Values were packed in the order of keys, so more than these are shared only where something is damaged: what is said of
+        // the others does not matter then, as they stay.
+        damaged += shared.len().saturating_sub(SHARED_MAX) as u64;
+        shared.truncate(SHARED_MAX);
+        Ok(Step { tree, path, leaves, pages, shared, damaged })
     }
 }
 
 impl Step {
     fn apply<E: Edits>(&self, edits: &mut E) -> Attempt<()> {
-        if let Some((page, left)) = self.shared {
-            packed::set_live(edits.edit(page)?, left);
+        for (page, left) in &self.shared {
+            packed::set_live(edits.edit(*page)?, *left);
         }
         // How many of the last children of the node go.
         let mut gone = self.leaves.len();
@@ -193,9 +254,11 @@ impl Freer {
         let (heard, stopped) = (Arc::clone(&bell), Arc::clone(&stop));
         let work = move || {
             while !stopped.load(Ordering::SeqCst) {
-                // What cannot be freed now is tried again when the next table is dropped, or the database is opened.
-                if !matches!(block_on(core.free_some()), Ok(true)) {
-                    heard.wait(None, None);
+                match block_on(core.free_some()) {
+                    Ok(true) => {}
+                    Ok(false) => _ = heard.wait(None, None),
+                    // What is in the way may go away, or the next drop or open finds it gone.
+                    Err(_) => _ = heard.wait(None, Some(TRY_AGAIN_AFTER)),
                 }
             }
         };

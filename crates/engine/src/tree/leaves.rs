@@ -28,6 +28,22 @@ impl Tree {
         }
     }
 
+    /// The inner nodes that lead to `to` from the root on, if it is the root or the last node of some level. It is not looked at itself.
+    pub(crate) fn last_way<P: Pages>(&self, pages: &P, to: PageId) -> Attempt<Option<Vec<PageId>>> {
+        let (mut id, mut level) = (self.root, None);
+        let mut path = Vec::new();
+        while id != to {
+            let page = pages.page(id)?;
+            let node = self.open(id, &page, level)?;
+            if node.level() == 0 {
+                return Ok(None);
+            }
+            path.push(id);
+            (id, level) = (node.child(node.count())?, Some(node.level() - 1));
+        }
+        Ok(Some(path))
+    }
+
     /// The leaves below the parent that the keys from `start` on begin in, in the order of their keys, and where the keys of the next
     /// parent begin; `None` at the end of the table. No leaf is read.
     pub(crate) fn leaves<P: Pages>(&self, pages: &P, start: &[u8]) -> Attempt<(Vec<PageId>, Option<Vec<u8>>)> {
