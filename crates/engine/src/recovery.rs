@@ -19,7 +19,10 @@ use crate::pager::{Map, PAGES_MAX, Pager, PagerOptions};
 use crate::settings::Settings;
 use crate::space::Space;
 use crate::txn;
-use crate::wal::{Anchor, Log, LogOptions, RecordIter, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, create_log, read_log};
+use crate::wal::{
+    Anchor, GROUPS_IN_FLIGHT_BYTES, Log, LogOptions, RecordIter, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, create_log,
+    read_log,
+};
 
 #[cfg(test)]
 mod tests;
@@ -179,12 +182,9 @@ pub(crate) fn replay_bytes(cache_bytes: usize) -> usize {
     log_buffer_bytes(cache_bytes) + recent_commits_bytes(cache_bytes)
 }
 
-/// Memory of the groups in flight.
-const LOG_GROUPS_BYTES: u64 = 512 << 10;
-
 /// What of the cache is no frame, whatever the size of the database.
 fn spent_bytes(cache_bytes: usize) -> u64 {
-    (log_buffer_bytes(cache_bytes) + recent_commits_bytes(cache_bytes)) as u64 + LOG_GROUPS_BYTES
+    (log_buffer_bytes(cache_bytes) + recent_commits_bytes(cache_bytes) + GROUPS_IN_FLIGHT_BYTES) as u64
 }
 
 /// Says what would be enough, so that trying exactly that works.

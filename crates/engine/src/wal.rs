@@ -45,6 +45,8 @@ use crate::pages::{self, Attempt, CommitLog, Durability, LogPosition, Wait};
 const GROUP_BYTES_MAX: usize = 128 << 10;
 /// Groups in flight at a time.
 const GROUPS_IN_FLIGHT: usize = 4;
+/// Memory of the groups in flight. While the log is read there are none, and the window of the reader takes no more.
+pub(crate) const GROUPS_IN_FLIGHT_BYTES: usize = GROUP_BYTES_MAX * GROUPS_IN_FLIGHT;
 /// Smallest segment: a few groups.
 pub(crate) const SEGMENT_BYTES_MIN: u64 = 4 * LOG_BLOCK_BYTES as u64;
 
@@ -96,9 +98,22 @@ struct Counts {
     groups: AtomicU64,
     records: AtomicU64,
     bytes: AtomicU64,
+    room_waits: AtomicU64,
 }
 
 /// What a log did and holds.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// let before = db.stats().log;
+/// stock.put("apples", "12")?;
+/// let after = db.stats().log;
+/// assert_eq!((after.records_durable - before.records_durable, after.groups_written - before.groups_written), (1, 1));
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogStats {
     /// Durable writes, one a group.
@@ -113,6 +128,8 @@ pub struct LogStats {
     pub file_bytes: u64,
     /// Bytes appended and not yet written.
     pub waiting_bytes: u64,
+    /// Times that a commit had to wait for room: for earlier ones to be written, or for a checkpoint.
+    pub room_waits: u64,
 }
 
 /// One piece, or the rest of one, that waits to be written.
@@ -301,6 +318,7 @@ impl Log {
             live_bytes: self.0.live_bytes(&state, 0),
             file_bytes,
             waiting_bytes: state.pending_bytes as u64,
+            room_waits: self.0.counts.room_waits.load(Ordering::Relaxed),
         }
     }
 
@@ -355,6 +373,7 @@ impl CommitLog for Log {
     }
 
     fn room(&self, len_bytes: usize) -> LogTicket {
+        self.0.counts.room_waits.fetch_add(1, Ordering::Relaxed);
         self.ticket(Goal::Room(len_bytes))
     }
 

@@ -4,6 +4,9 @@
 //! in its place, and names the one before. Where it stops there are two cases. Groups that were in flight together may have
 //! been lost in any order, so a broken group followed by whole ones can be an honest end: nobody was told of any of them.
 //! But when some later group says that the missing one *was durable*, then acknowledged commits are damaged: an error.
+//!
+//! Of the log only a window is in memory ([`WINDOW_BYTES`]), whatever the size of a segment. It takes no more than the groups in
+//! flight do later, when there are any, so reading the log needs no memory of its own.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,12 +15,18 @@ use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::completion::{Op, OpKind};
 use nofault_io::disk::{Disk, Queue, QueueOptions};
 
-use super::{Anchor, LogOptions, Mark};
+use super::{Anchor, GROUPS_IN_FLIGHT_BYTES, LogOptions, Mark};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     CommitSeq, GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, PieceHeader, decode_group, payload_of, peek_group,
     take_piece,
 };
+
+#[cfg(test)]
+mod tests;
+
+/// Bytes of the log in memory while it is read. Groups are smaller; a longer one, if it is the next, takes its length.
+const WINDOW_BYTES: usize = GROUPS_IN_FLIGHT_BYTES;
 
 /// What was found, for going on with the log.
 #[derive(Debug)]
@@ -41,7 +50,7 @@ impl Recovered {
     }
 }
 
-/// Reads the chain of groups after `anchor` to its end. Memory: one segment. Afterwards everything in it is durable, even if
+/// Reads the chain of groups after `anchor` to its end. Memory: the window. Afterwards everything in it is durable, even if
 /// it was not before.
 ///
 /// # Errors
@@ -55,7 +64,7 @@ pub(crate) fn read_log(disk: &dyn Disk, options: &LogOptions, anchor: Anchor, af
     let mut marks = Vec::new();
     while let Some((header, at)) = chain.next()? {
         let mut starts = None;
-        let mut rest = payload_of(&header, &chain.reader.segment[at..])?;
+        let mut rest = payload_of(&header, &chain.reader.window[at..])?;
         while let Some((head, _)) = take_piece(&header, &mut rest)? {
             if head.first {
                 starts = Some(head.commit);
@@ -83,11 +92,11 @@ pub(crate) fn read_log(disk: &dyn Disk, options: &LogOptions, anchor: Anchor, af
     Ok(Recovered { slots, last, position, anchor, marks, commit: records.commit })
 }
 
-/// The complete records after a checkpoint, in order, read as they are asked for. Memory: one segment.
+/// The complete records after a checkpoint, in order, read as they are asked for. Memory: the window.
 pub(crate) struct RecordIter {
     chain: Chain,
     records: Records,
-    /// The group that is being read, and where in the loaded segment the rest of its pieces lies.
+    /// The group that is being read, and where in the window the rest of its pieces lies.
     group: Option<(GroupHeader, Range<usize>)>,
     /// The last complete commit, as `read_log` found it.
     until: CommitSeq,
@@ -135,7 +144,7 @@ impl RecordIter {
                 Some(group) => group,
                 None => self.next_group()?,
             };
-            let mut rest = &self.chain.reader.segment[left.clone()];
+            let mut rest = &self.chain.reader.window[left.clone()];
             while let Some((head, content)) = take_piece(&header, &mut rest)? {
                 match self.records.take(&header, head)? {
                     Part::Unwanted => continue,
@@ -157,7 +166,7 @@ impl RecordIter {
             return Err(Error::new(ErrorKind::Io, what));
         };
         let start = at + GROUP_HEADER_BYTES;
-        Ok((header, start..start + payload_of(&header, &self.chain.reader.segment[at..])?.len()))
+        Ok((header, start..start + payload_of(&header, &self.chain.reader.window[at..])?.len()))
     }
 }
 
@@ -205,42 +214,47 @@ impl Chain {
         })
     }
 
-    /// The next group after the anchor, and where in the loaded segment it begins. `None` at the end of the chain.
+    /// The next group after the anchor, and where in the window it begins. `None` at the end of the chain.
     fn next(&mut self) -> Result<Option<(GroupHeader, usize)>> {
         loop {
             let segment = self.position / self.reader.segment_bytes;
-            let at = (self.position % self.reader.segment_bytes) as usize;
+            let at = self.position % self.reader.segment_bytes;
+            let mut next = None;
             if at == 0 || self.slot.is_none() {
                 self.slot = None;
                 for slot in self.candidates.get(&segment).cloned().unwrap_or_default() {
-                    self.reader.load(slot)?;
-                    if self.group_at(at).is_some() {
+                    next = self.group_at(slot, at)?;
+                    if next.is_some() {
                         self.slot = Some(slot);
                         self.slots[slot] = Some(segment);
                         break;
                     }
                 }
+            } else if let Some(slot) = self.slot {
+                next = self.group_at(slot, at)?;
             }
-            let Some(header) = self.slot.and_then(|_| self.group_at(at)) else { return Ok(None) };
+            let Some((header, start)) = next else { return Ok(None) };
             self.position += header.len_bytes() as u64;
             self.slots_claimed = self.slots_claimed.max(header.slots);
             if !self.at_anchor {
                 self.last = Anchor { position: header.position, sequence: header.sequence, checksum: header.checksum };
-                return Ok(Some((header, at)));
+                return Ok(Some((header, start)));
             }
             self.at_anchor = false;
         }
     }
 
-    /// The group at this place of the loaded segment, if it is the one that continues the chain.
-    fn group_at(&self, at: usize) -> Option<GroupHeader> {
-        let header = decode_group(self.reader.file_id, self.reader.segment_bytes, &self.reader.segment[at..])?;
-        let continues = if self.at_anchor {
-            (header.sequence, header.checksum) == (self.anchor.sequence, self.anchor.checksum)
-        } else {
-            (header.sequence, header.previous) == (self.last.sequence + 1, self.last.checksum)
-        };
-        (continues && header.position == self.position).then_some(header)
+    /// The group at this place of a slot, if it is the one that continues the chain, and where in the window it begins.
+    fn group_at(&mut self, slot: usize, at: u64) -> Result<Option<(GroupHeader, usize)>> {
+        let (anchor, last, at_anchor, position) = (self.anchor, self.last, self.at_anchor, self.position);
+        self.reader.group(slot, at, |header| {
+            let continues = if at_anchor {
+                (header.sequence, header.checksum) == (anchor.sequence, anchor.checksum)
+            } else {
+                (header.sequence, header.previous) == (last.sequence + 1, last.checksum)
+            };
+            continues && header.position == position
+        })
     }
 }
 
@@ -287,14 +301,15 @@ impl Records {
     }
 }
 
-/// Reads segments of the log file.
+/// Reads the log file, a window at a time.
 struct Reader {
     queue: Box<dyn Queue>,
     file_bytes: u64,
     file_id: u64,
     segment_bytes: u64,
-    segment: IoBuf,
-    loaded: Option<usize>,
+    window: IoBuf,
+    /// Of which slot, and from which byte of it on.
+    loaded: Option<(usize, u64)>,
 }
 
 impl Reader {
@@ -302,9 +317,11 @@ impl Reader {
         let failed = |error| Error::from_io("open the log", error);
         let queue = disk.queue(&QueueOptions { depth_max: 8, ..QueueOptions::default() }).map_err(failed)?;
         let file_bytes = disk.len_bytes().map_err(failed)?;
-        let segment = IoBuf::zeroed(options.segment_bytes as usize, PageKind::Huge).map_err(failed)?;
+        let window_bytes = options.segment_bytes.min(WINDOW_BYTES as u64) as usize;
+        // Huge pages would be more than was asked for.
+        let window = IoBuf::zeroed(window_bytes, PageKind::Small).map_err(failed)?;
         let (file_id, segment_bytes) = (options.file_id, options.segment_bytes);
-        Ok(Self { queue, file_bytes, file_id, segment_bytes, segment, loaded: None })
+        Ok(Self { queue, file_bytes, file_id, segment_bytes, window, loaded: None })
     }
 
     fn slot_count(&self) -> usize {
@@ -323,20 +340,53 @@ impl Reader {
         Ok(completion.op.kind)
     }
 
-    fn load(&mut self, slot: usize) -> Result<()> {
-        if self.loaded == Some(slot) {
-            return Ok(());
+    /// Sees to it that these bytes of a slot, which lie within the segment, are in the window. Answers where in it they begin.
+    fn load(&mut self, slot: usize, at: u64, len_bytes: usize) -> Result<usize> {
+        if let Some((of, from)) = self.loaded
+            && of == slot
+            && at >= from
+            && at - from + len_bytes as u64 <= self.window.len() as u64
+        {
+            return Ok((at - from) as usize);
         }
         self.loaded = None;
-        let empty =
-            IoBuf::zeroed(LOG_BLOCK_BYTES, PageKind::Small).map_err(|error| Error::from_io("read the log", error))?;
-        let buffer = std::mem::replace(&mut self.segment, empty);
-        match self.run(OpKind::Read(buffer), slot as u64 * self.segment_bytes)? {
-            OpKind::Read(buffer) => self.segment = buffer,
+        let failed = |error| Error::from_io("read the log", error);
+        let empty = IoBuf::zeroed(LOG_BLOCK_BYTES, PageKind::Small).map_err(failed)?;
+        let mut buffer = std::mem::replace(&mut self.window, empty);
+        if buffer.len() < len_bytes {
+            drop(buffer);
+            buffer = IoBuf::zeroed(len_bytes.next_multiple_of(LOG_BLOCK_BYTES), PageKind::Small).map_err(failed)?;
+        }
+        // At the end of a segment the window reaches back.
+        let from = at.min(self.segment_bytes - buffer.len() as u64);
+        match self.run(OpKind::Read(buffer), slot as u64 * self.segment_bytes + from)? {
+            OpKind::Read(buffer) => self.window = buffer,
             _ => return Err(Error::new(ErrorKind::Bug, "a read came back as something else")),
         }
-        self.loaded = Some(slot);
-        Ok(())
+        self.loaded = Some((slot, from));
+        Ok((at - from) as usize)
+    }
+
+    /// The whole group at this place of a slot, if there is one and its header, unchecked yet, is `wanted`; and where in the
+    /// window it begins.
+    fn group(
+        &mut self,
+        slot: usize,
+        at: u64,
+        wanted: impl FnOnce(&GroupHeader) -> bool,
+    ) -> Result<Option<(GroupHeader, usize)>> {
+        if at + LOG_BLOCK_BYTES as u64 > self.segment_bytes {
+            return Ok(None);
+        }
+        let start = self.load(slot, at, LOG_BLOCK_BYTES)?;
+        let block = &self.window[start..start + LOG_BLOCK_BYTES];
+        let claimed = peek_group(block, self.segment_bytes).filter(wanted);
+        // What it says of its place need not be true.
+        let claimed = claimed.filter(|header| at + header.len_bytes() as u64 <= self.segment_bytes);
+        let Some(claimed) = claimed else { return Ok(None) };
+        let start = self.load(slot, at, claimed.len_bytes())?;
+        let whole = decode_group(self.file_id, self.segment_bytes, &self.window[start..]);
+        Ok(whole.map(|header| (header, start)))
     }
 
     /// Which slots may hold which segment, by what their first group says.
@@ -359,18 +409,15 @@ impl Reader {
 
     /// Looks for a group that says that group `missing` was durable.
     fn refuse_damage(&mut self, missing: u64, position: u64) -> Result<()> {
+        let segment_bytes = self.segment_bytes;
         for slot in 0..self.slot_count() {
-            self.load(slot)?;
-            for at in (0..self.segment_bytes as usize).step_by(LOG_BLOCK_BYTES) {
-                let block = &self.segment[at..];
+            for at in (0..segment_bytes).step_by(LOG_BLOCK_BYTES) {
                 let says_so = |header: &GroupHeader| {
-                    header.position % self.segment_bytes == at as u64
+                    header.position % segment_bytes == at
                         && header.sequence > missing
                         && header.durable_sequence >= missing
                 };
-                if peek_group(block, self.segment_bytes).as_ref().is_some_and(says_so)
-                    && let Some(later) = decode_group(self.file_id, self.segment_bytes, block)
-                {
+                if let Some((later, _)) = self.group(slot, at, says_so)? {
                     let what = format!(
                         "log group {missing} at {position} is damaged: group {} at {} was written after it had been made durable. Commits from there on cannot be replayed; restore from a backup",
                         later.sequence, later.position

@@ -1,0 +1,85 @@
+//! Logs whose segments are larger than the window through which they are read.
+
+use nofault_io::sim::{SimOptions, SimWorld};
+
+use super::super::{Log, create_log};
+use super::*;
+use crate::format::{PIECE_HEADER_BYTES, encode_group};
+use crate::pages::{CommitLog as _, Durability, Ticket as _};
+
+/// Segments of the size that ordinary databases have.
+const OPTIONS: LogOptions =
+    LogOptions { file_id: 5, segment_bytes: 4 << 20, log_bytes: 64 << 20, buffer_bytes: 1 << 20 };
+
+fn create(seed: u64) -> (SimWorld, Log, Anchor) {
+    let world = SimWorld::new(seed, SimOptions::calm());
+    let disk = world.directory().create("log").unwrap();
+    world.directory().sync().unwrap();
+    let (anchor, recovered) = create_log(&*disk, &OPTIONS).unwrap();
+    let log = Log::open(&*disk, OPTIONS, recovered).unwrap();
+    (world, log, anchor)
+}
+
+type Seen = Vec<(CommitSeq, Vec<u8>)>;
+
+/// All records, and the bytes of the log that were in memory at a time.
+fn read(world: &SimWorld, anchor: Anchor) -> Result<(Seen, usize)> {
+    let disk = world.directory().open("log").unwrap();
+    let recovered = read_log(&*disk, &OPTIONS, anchor, CommitSeq(0))?;
+    let mut records = RecordIter::open(&*disk, &OPTIONS, anchor, CommitSeq(0), recovered.commit())?;
+    let seen = records.by_ref().collect::<Result<_>>()?;
+    Ok((seen, records.chain.reader.window.len()))
+}
+
+#[test]
+fn a_log_of_large_segments_is_read_through_a_small_window() {
+    let (world, log, anchor) = create(12);
+    let mut random = fastrand::Rng::with_seed(12);
+    let mut written = Vec::new();
+    // Groups of all lengths, so that some lie across every edge of the window.
+    for commit in 1..=120 {
+        let bytes = vec![commit as u8; [100, 5_000, 70_000, 110_000][random.usize(..4)]];
+        let position = log.append(CommitSeq(commit), &[&bytes], Some(Durability::Sync)).ok().unwrap();
+        if random.bool() || commit % 4 == 0 {
+            log.durable(position).wait().unwrap();
+        }
+        written.push((CommitSeq(commit), bytes));
+    }
+    log.flush().unwrap();
+    assert!(log.stats().bytes_written > OPTIONS.segment_bytes, "all in one segment: {:?}", log.stats());
+    drop(log);
+    let (seen, window_bytes) = read(&world, anchor).unwrap();
+    assert!(seen == written, "{} of {} records", seen.len(), written.len());
+    assert!(window_bytes <= GROUPS_IN_FLIGHT_BYTES, "{window_bytes} bytes, of a segment of {}", OPTIONS.segment_bytes);
+    // Damage anywhere but in the last group is found.
+    for at in (LOG_BLOCK_BYTES as u64..4 << 20).step_by(700_000) {
+        let damaged = world.restart(at);
+        damaged.garbage_range("log", at..at + 2 * LOG_BLOCK_BYTES as u64).unwrap();
+        assert_eq!(read(&damaged, anchor).unwrap_err().kind(), ErrorKind::Corrupt, "damage at {at}");
+    }
+}
+
+#[test]
+fn a_group_longer_than_the_window_is_read_whole() {
+    let (world, log, anchor) = create(13);
+    drop(log);
+    // No version writes such groups; the format allows them.
+    let content = vec![9; GROUPS_IN_FLIGHT_BYTES + 100_000];
+    let header = GroupHeader {
+        sequence: 2,
+        position: LOG_BLOCK_BYTES as u64,
+        durable_sequence: 1,
+        previous: anchor.checksum,
+        slots: 2,
+        payload_bytes: (PIECE_HEADER_BYTES + content.len()) as u32,
+        checksum: 0,
+    };
+    let piece = PieceHeader { commit: CommitSeq(1), len_bytes: content.len() as u32, first: true, last: true };
+    let mut block = vec![0; header.len_bytes()];
+    block[GROUP_HEADER_BYTES..][..PIECE_HEADER_BYTES].copy_from_slice(&piece.encode());
+    block[GROUP_HEADER_BYTES + PIECE_HEADER_BYTES..][..content.len()].copy_from_slice(&content);
+    encode_group(OPTIONS.file_id, &header, &mut block);
+    world.overwrite("log", LOG_BLOCK_BYTES as u64, &block).unwrap();
+    let (seen, _) = read(&world, anchor).unwrap();
+    assert!(seen == [(CommitSeq(1), content)], "{} records", seen.len());
+}
