@@ -170,6 +170,11 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         Ok(())
     }
 
+    /// The key of the entry that is ready.
+    pub(crate) fn key(&self) -> Option<&[u8]> {
+        self.is_ready().then(|| self.chunk.entry(self.given).0)
+    }
+
     /// Gives the entry away that is ready.
     pub(crate) fn take(&mut self) -> Option<Entry> {
         if !self.is_ready() {

@@ -1,5 +1,8 @@
 //! Everything above the pages contract, over stores and logs in memory that make it wait wherever it may.
 
+mod dropped;
+mod old_formats;
+
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
 use std::sync::Arc;
@@ -396,6 +399,9 @@ fn a_transaction_reads_its_own_writes_in_order() {
     for key in ["b", "d", "f"] {
         put(&core, tree, key, "old");
     }
+    // Long ones lie elsewhere.
+    let long = "x".repeat(2000);
+    put(&core, tree, "c", &long);
     let mut transaction = Transaction::begin(&core);
     transaction.set(tree, b"a", Some(b"new"));
     transaction.set(tree, b"d", None);
@@ -405,13 +411,22 @@ fn a_transaction_reads_its_own_writes_in_order() {
         let direction = if reverse { Direction::Reverse } else { Direction::Forward };
         let mut scan = transaction.scan(tree, KeyRange { start: Vec::new(), end: None }, direction);
         let mut found = Vec::new();
-        while let Some((key, value)) = block_on(scan.next(Mode::Blocking)).unwrap() {
+        // Given away and shown by turns.
+        for turn in 0.. {
+            let entry = match turn % 2 {
+                0 => block_on(scan.next(Mode::Blocking)).unwrap(),
+                _ => {
+                    block_on(scan.next_ref(Mode::Blocking)).unwrap().map(|(key, value)| (key.to_vec(), value.to_vec()))
+                }
+            };
+            let Some((key, value)) = entry else { break };
             found.push(format!("{}={}", String::from_utf8_lossy(&key), String::from_utf8_lossy(&value)));
         }
+        assert!(block_on(scan.next_ref(Mode::Blocking)).unwrap().is_none(), "the end stays the end");
         if reverse {
             found.reverse();
         }
-        assert_eq!(found, ["a=new", "b=old", "f=new", "g=new"]);
+        assert_eq!(found, ["a=new", "b=old", format!("c={long}").as_str(), "f=new", "g=new"]);
     }
     block_on(transaction.commit(Mode::Blocking, Durability::Sync)).unwrap();
     assert_eq!(block_on(core.get(Mode::Blocking, tree, b"d")).unwrap(), None);

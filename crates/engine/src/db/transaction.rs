@@ -123,7 +123,7 @@ impl<S: Store, L: CommitLog> Transaction<S, L> {
         let base = Scan::new(self.core.clone(), self.seen.snapshot.clone(), tree, range.clone(), direction);
         let nothing = KeyRange { start: range.start.clone(), end: Some(range.start.clone()) };
         self.reads.ranges.push((tree.table, nothing));
-        TransactionScan { reads: &mut self.reads, base, own, ahead: None, range, direction }
+        TransactionScan { reads: &mut self.reads, base, is_noted: false, own, shown: None, range, direction }
     }
 
     /// Commits.
@@ -135,42 +135,80 @@ impl<S: Store, L: CommitLog> Transaction<S, L> {
     }
 }
 
-/// A walk through a range inside a transaction.
+/// A walk through a range inside a transaction. Dropping a wait loses no entry.
 pub(crate) struct TransactionScan<'t, S: Store, L: CommitLog> {
     reads: &'t mut ReadSet,
     base: Scan<S, L>,
+    /// That the walk has come to the entry of `base` that is ready, or to its end, was noted.
+    is_noted: bool,
     own: std::iter::Peekable<std::vec::IntoIter<Write>>,
-    /// The next entry of `base`, when it was looked at already.
-    ahead: Option<Entry>,
+    /// The entry of the transaction's own that was shown last.
+    shown: Option<Entry>,
     range: KeyRange,
     direction: Direction,
+}
+
+/// Where the next entry comes from.
+enum Next {
+    /// The one that `base` has ready.
+    Base,
+    /// What the transaction wrote itself.
+    Own(Entry),
+    /// There is none.
+    End,
 }
 
 impl<S: Store, L: CommitLog> TransactionScan<'_, S, L> {
     /// The next entry.
     pub(crate) async fn next(&mut self, mode: Mode) -> Result<Option<Entry>> {
+        Ok(match self.find(mode).await? {
+            Next::Base => self.base.take(),
+            Next::Own(entry) => Some(entry),
+            Next::End => None,
+        })
+    }
+
+    /// Shows the next entry where it lies.
+    pub(crate) async fn next_ref(&mut self, mode: Mode) -> Result<Option<(&[u8], &[u8])>> {
+        Ok(match self.find(mode).await? {
+            Next::Base => self.base.show(),
+            Next::Own(entry) => {
+                let (key, value) = self.shown.insert(entry);
+                Some((key, value))
+            }
+            Next::End => None,
+        })
+    }
+
+    /// Finds the next entry. Whoever is told `Base` takes it from there at once.
+    async fn find(&mut self, mode: Mode) -> Result<Next> {
         loop {
-            if self.ahead.is_none() {
-                self.ahead = self.base.next(mode).await?;
+            self.base.make_ready(mode).await?;
+            if !std::mem::replace(&mut self.is_noted, true) {
                 self.note_read();
             }
-            let own_first = match (&self.ahead, self.own.peek()) {
-                (_, None) => false,
-                (None, Some(_)) => true,
-                (Some((base, _)), Some((own, _))) => match self.direction {
-                    Direction::Forward => own <= base,
-                    Direction::Reverse => own >= base,
+            let of_base = self.base.key();
+            let (is_own, is_both) = match (of_base, self.own.peek()) {
+                (_, None) => (false, false),
+                (None, Some(_)) => (true, false),
+                (Some(base), Some((own, _))) => match self.direction {
+                    Direction::Forward => (own.as_slice() <= base, own == base),
+                    Direction::Reverse => (own.as_slice() >= base, own == base),
                 },
             };
-            if !own_first {
-                return Ok(self.ahead.take());
+            if !is_own {
+                let is_end = of_base.is_none();
+                // At its end it stays, and what it has read is noted.
+                self.is_noted = is_end;
+                return Ok(if is_end { Next::End } else { Next::Base });
             }
-            let Some((key, value)) = self.own.next() else { continue };
-            if self.ahead.as_ref().is_some_and(|(base, _)| *base == key) {
-                self.ahead = None;
+            if is_both {
+                // The transaction has another value for it.
+                self.base.show();
+                self.is_noted = false;
             }
-            if let Some(value) = value {
-                return Ok(Some((key, value)));
+            if let Some((key, Some(value))) = self.own.next() {
+                return Ok(Next::Own((key, value)));
             }
         }
     }
@@ -178,11 +216,16 @@ impl<S: Store, L: CommitLog> TransactionScan<'_, S, L> {
     /// Everything from where the scan began to where `base` stands was read: that keys are absent there, too.
     fn note_read(&mut self) {
         let Some((_, read)) = self.reads.ranges.last_mut() else { return };
-        match (&self.ahead, self.direction) {
+        match (self.base.key(), self.direction) {
             (None, _) => *read = self.range.clone(),
-            (Some((key, _)), Direction::Forward) => read.end = Some([key.as_slice(), &[0]].concat()),
-            (Some((key, _)), Direction::Reverse) => {
-                *read = KeyRange { start: key.clone(), end: self.range.end.clone() };
+            (Some(key), Direction::Forward) => {
+                let end = read.end.get_or_insert_default();
+                end.clear();
+                end.extend_from_slice(key);
+                end.push(0);
+            }
+            (Some(key), Direction::Reverse) => {
+                *read = KeyRange { start: key.to_vec(), end: self.range.end.clone() };
             }
         }
     }

@@ -19,7 +19,7 @@ pub(crate) const FORMAT_VERSION: u32 = 2;
 const FORMAT_VERSIONS_READ: std::ops::RangeInclusive<u32> = 1..=FORMAT_VERSION;
 
 const MAGIC: [u8; 8] = *b"nofault\x01";
-const USED_BYTES: usize = 152;
+const USED_BYTES: usize = 104;
 
 /// What a superblock says. The byte layout is in `docs/format.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -212,6 +212,19 @@ pub(crate) mod tests {
         }
     }
 
+    /// The version that a superblock names.
+    pub(crate) fn version_of(sector: &[u8]) -> u32 {
+        Reader { bytes: sector, at: 8 }.u32()
+    }
+
+    /// Makes it one of another version.
+    pub(crate) fn set_version(slot: usize, sector: &mut [u8], version: u32) {
+        Writer { bytes: sector, at: 8 }.u32(version);
+        let (file_id, end) = (u64_at(sector, 16), SUPERBLOCK_BYTES - 8);
+        let sum = placed_checksum(file_id, slot as u64, &sector[..end]);
+        sector[end..SUPERBLOCK_BYTES].copy_from_slice(&sum.to_le_bytes());
+    }
+
     #[test]
     fn a_superblock_is_read_back_from_its_own_slot_only() {
         let mut sector = vec![0; SUPERBLOCK_BYTES];
@@ -239,11 +252,14 @@ pub(crate) mod tests {
         sector[..5].copy_from_slice(b"PK\x03\x04!");
         assert!(Superblock::decode(0, &sector).unwrap_err().to_string().contains("not a nofault database"));
         example().encode(0, &mut sector);
-        sector[8] = FORMAT_VERSION as u8 + 1;
-        let end = SUPERBLOCK_BYTES - 8;
-        let sum = placed_checksum(example().file_id, 0, &sector[..end]);
-        sector[end..].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(Superblock::decode(0, &sector).unwrap_err().kind(), ErrorKind::Unsupported);
+        for version in FORMAT_VERSIONS_READ {
+            set_version(0, &mut sector, version);
+            assert_eq!(Superblock::decode(0, &sector).unwrap(), example(), "version {version}");
+        }
+        for version in [0, FORMAT_VERSION + 1] {
+            set_version(0, &mut sector, version);
+            assert_eq!(Superblock::decode(0, &sector).unwrap_err().kind(), ErrorKind::Unsupported);
+        }
     }
 
     proptest::proptest! {

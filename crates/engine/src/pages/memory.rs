@@ -75,6 +75,11 @@ impl MemoryStore {
         self.lock().misses
     }
 
+    /// How many pages are held by tickets.
+    pub(crate) fn pinned(&self) -> usize {
+        self.lock().pins.values().sum()
+    }
+
     /// Ids of the pages that exist as of the last publication.
     pub(crate) fn live_pages(&self) -> HashSet<PageId> {
         let state = self.lock();

@@ -1,0 +1,118 @@
+//! Databases that earlier versions wrote are opened, and become what this version writes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use nofault_io::disk::Directory;
+use nofault_io::sim::{SimOptions, SimWorld};
+
+use crate::blocking::Db;
+use crate::error::Result;
+use crate::format::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, set_version, version_of};
+use crate::settings::Settings;
+
+fn settings() -> Settings {
+    Settings {
+        page_bytes: 512,
+        cache_bytes: 640 << 10,
+        log_bytes: 1 << 20,
+        background_threads: false,
+        seed: Some(3),
+        ..Settings::default()
+    }
+}
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+type Content = BTreeMap<String, Rows>;
+
+fn content(db: &Db) -> Result<Content> {
+    let rows = |name: &str| -> Result<Rows> { db.table(name)?.range::<&[u8]>(..).collect() };
+    db.table_names()?.into_iter().map(|name| Ok((name.clone(), rows(&name)?))).collect()
+}
+
+/// The versions that the two superblocks name.
+fn versions(world: &SimWorld) -> [u32; 2] {
+    let data = world.read_file("data").unwrap();
+    SUPERBLOCK_OFFSETS.map(|offset| version_of(&data[offset as usize..]))
+}
+
+/// A database of format 1: what this version writes differs by its number, and by the notes of tables that wait to be freed, of
+/// which there are none here. Short, packed and long values, some of them in the log only, as are a drop and a new table.
+fn of_format_1() -> (SimWorld, Content) {
+    let world = SimWorld::new(4, SimOptions::calm());
+    let directory: Arc<dyn Directory> = world.directory();
+    let db = Db::create_in(&directory, &settings()).unwrap();
+    let kept = db.create_table("kept").unwrap();
+    let len = |number: u32| if number.is_multiple_of(50) { 3000 } else { [20, 90][number as usize % 2] };
+    kept.bulk_load((0..800u32).map(|number| (number.to_be_bytes(), vec![number as u8; len(number)]))).unwrap();
+    db.create_table("dropped").unwrap().put("k", "v").unwrap();
+    (0..2).for_each(|_| db.checkpoint().unwrap());
+    for number in (0..800u32).step_by(9) {
+        kept.put(number.to_be_bytes(), "later").unwrap();
+    }
+    db.drop_table("dropped").unwrap();
+    db.create_table("dropped").unwrap().put("new", "row").unwrap();
+    let before = content(&db).unwrap();
+    drop((kept, db));
+    let data = world.read_file("data").unwrap();
+    for (slot, offset) in SUPERBLOCK_OFFSETS.into_iter().enumerate() {
+        let mut sector = data[offset as usize..][..SUPERBLOCK_BYTES].to_vec();
+        set_version(slot, &mut sector, 1);
+        world.overwrite("data", offset, &sector).unwrap();
+    }
+    assert_eq!(versions(&world), [1, 1]);
+    (world, before)
+}
+
+/// What a later version does to an old database, as far as the power allows.
+fn use_it(world: &SimWorld, before: &Content) -> Result<()> {
+    let directory: Arc<dyn Directory> = world.directory();
+    let db = Db::open_in(&directory, &settings())?;
+    assert!(content(&db)? == *before, "{world}");
+    db.drop_table("kept")?;
+    db.checkpoint()?;
+    db.checkpoint()
+}
+
+#[test]
+fn a_database_of_format_1_is_opened_and_becomes_format_2_with_its_checkpoints() {
+    let (world, before) = of_format_1();
+    let directory: Arc<dyn Directory> = world.directory();
+    for _ in 0..2 {
+        let db = Db::open_in(&directory, &settings()).unwrap();
+        assert!(content(&db).unwrap() == before);
+        assert!(db.verify().unwrap().is_clean());
+    }
+    use_it(&world, &before).unwrap();
+    assert_eq!(versions(&world), [2, 2]);
+    let db = Db::open_in(&directory, &settings()).unwrap();
+    assert_eq!(db.table_names().unwrap(), ["dropped"]);
+    assert_eq!(db.table("dropped").unwrap().get("new").unwrap(), Some(b"row".to_vec()));
+    assert!(db.verify().unwrap().is_clean());
+}
+
+#[test]
+fn a_power_cut_while_format_1_becomes_format_2_leaves_one_of_them() {
+    let (world, before) = of_format_1();
+    let mut after = before.clone();
+    after.remove("kept");
+    let whole = world.restart(1);
+    let start = whole.events();
+    use_it(&whole, &before).unwrap();
+    let events = whole.events() - start;
+    let mut seen = [0, 0];
+    for cut in (1..events).step_by((events / 60).max(1) as usize) {
+        let world = world.restart(cut);
+        world.cut_after(world.events() + cut);
+        let cut_short = use_it(&world, &before);
+        assert!(cut_short.is_ok() || world.is_cut(), "cut after {cut}: {cut_short:?}");
+        let world = world.restart(cut);
+        let directory: Arc<dyn Directory> = world.directory();
+        let db = Db::open_in(&directory, &settings()).unwrap_or_else(|error| panic!("cut after {cut}: {error}"));
+        let found = content(&db).unwrap();
+        assert!(found == before || found == after, "cut after {cut}: neither before nor after");
+        seen[usize::from(found == after)] += 1;
+        assert!(db.verify().unwrap().is_clean(), "cut after {cut}");
+    }
+    assert!(seen[0] > 3 && seen[1] > 3, "{seen:?} cuts before and after the drop");
+}
