@@ -233,7 +233,9 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
             "commit": stats.visible_commit.0, "tables": tables,
             "data_bytes": data_bytes, "data_bytes_used": used_bytes,
             "log_bytes": log_bytes, "log_bytes_live": stats.log.live_bytes,
-            "memory_bytes": stats.pool.memory_bytes, "pages_hit": stats.pool.hits, "pages_read": stats.pool.misses,
+            "memory_bytes": stats.pool.memory_bytes, "memory_frames_bytes": stats.pool.memory_frames_bytes,
+            "memory_table_bytes": stats.pool.memory_table_bytes,
+            "pages_hit": stats.pool.hits, "pages_read": stats.pool.misses,
             "disk": { "kind": stats.disk.kind, "direct": stats.disk.direct,
                       "align_bytes": stats.disk.align_bytes, "notes": stats.disk.notes },
         });
@@ -267,7 +269,15 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
                 format::bytes(log_bytes)
             ),
         ),
-        ("memory", format::bytes(stats.pool.memory_bytes)),
+        (
+            "memory",
+            format!(
+                "{}: {} in frames, {} in the page table",
+                format::bytes(stats.pool.memory_bytes),
+                format::bytes(stats.pool.memory_frames_bytes),
+                format::bytes(stats.pool.memory_table_bytes)
+            ),
+        ),
         ("disk", format!("{}, {way}", stats.disk.kind)),
     ];
     lines.extend(stats.disk.notes.iter().map(|note| ("", note.clone())));

@@ -1,6 +1,7 @@
 //! Walks every table and collects what is broken.
-
-use std::collections::{BTreeMap, HashSet};
+//!
+//! Memory: a bit for each page that there is (the page table has 64 of them), and what one page of values holds. Values were packed in the
+//! order of their keys, so all that refer to one page come one after the other; what comes apart is broken.
 
 use super::core::Core;
 use super::wait::{Mode, attempt};
@@ -13,6 +14,19 @@ use crate::tree::{Found, Tree, packed};
 use crate::txn::{CATALOG, table_of};
 
 /// What a walk through the whole database found.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// stock.put("apples", "12")?;
+/// let found = db.verify()?;
+/// assert!(found.is_clean() && found.blocks > 0);
+/// // The catalog is a table, too, with an entry for the other.
+/// assert_eq!((found.tables, found.entries), (2, 2));
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Verification {
     /// Tables, the catalog included.
@@ -35,12 +49,43 @@ impl Verification {
 }
 
 /// Something broken.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// for problem in db.verify()?.problems {
+///     match &problem.table {
+///         Some(table) => println!("table {table}: {} (page {:?})", problem.error, problem.error.page()),
+///         None => println!("{}", problem.error),
+///     }
+/// }
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Problem {
     /// The table it was met in; `None` when it is about a block by itself.
     pub table: Option<String>,
     /// What is wrong, and with which page.
     pub error: Error,
+}
+
+/// Pages that were met. They were read, so their numbers are those of pages that exist.
+#[derive(Debug, Default)]
+struct Met(Vec<u64>);
+
+impl Met {
+    /// False when it was met before.
+    fn insert(&mut self, page: PageId) -> bool {
+        let (word, bit) = ((page.0 / 64) as usize, 1 << (page.0 % 64));
+        if word >= self.0.len() {
+            self.0.resize(word + 1, 0);
+        }
+        let is_new = self.0[word] & bit == 0;
+        self.0[word] |= bit;
+        is_new
+    }
 }
 
 /// A node still to be looked at, and what its parent says about it.
@@ -56,7 +101,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     pub(crate) async fn verify(&self, mode: Mode) -> Result<Verification> {
         let snapshot = self.store.snapshot();
         let mut found = Verification::default();
-        let mut met = HashSet::new();
+        let mut met = Met::default();
         let mut tables = Vec::new();
         self.verify_tree(mode, &snapshot, "the catalog", CATALOG, &mut met, &mut found, |name, value| {
             // What is being freed is no tree of a whole table any more.
@@ -81,24 +126,24 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         snapshot: &S::Snapshot,
         name: &str,
         tree: Tree,
-        met: &mut HashSet<PageId>,
+        met: &mut Met,
         found: &mut Verification,
         mut entry: impl FnMut(Vec<u8>, Found),
     ) -> Result<()> {
         found.tables += 1;
-        // Offset and length of each value that the leaves say is in a page.
-        let mut values: BTreeMap<PageId, Vec<(u16, u16)>> = BTreeMap::new();
+        // The page of values that the last leaf referred to, with offset and length of each value that leaves say is in it.
+        let mut values: Option<(PageId, Vec<(u16, u16)>)> = None;
         let mut todo = vec![Expected { page: tree.root, level: None, lower: Vec::new(), upper: None }];
         while let Some(expected) = todo.pop() {
             let page = expected.page;
             let mut problem = |error| found.problems.push(Problem { table: Some(name.into()), error });
-            if !met.insert(page) {
-                problem(Error::corrupt_page(page, "is part of more than one node or value"));
-                continue;
-            }
             let read = || Ok(self.store.view(snapshot).page(page)?.to_vec());
             let body = match attempt(&*self.store, &self.admission, mode, read).await {
-                Ok(body) => body,
+                Ok(body) if met.insert(page) => body,
+                Ok(_) => {
+                    problem(Error::corrupt_page(page, "is part of more than one node or value"));
+                    continue;
+                }
                 Err(error) => {
                     problem(error);
                     continue;
@@ -112,7 +157,13 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             found.entries += entries.len() as u64;
             for (key, value) in entries {
                 match value {
-                    Value::Packed(at) => values.entry(at.page).or_default().push((at.offset, at.len_bytes)),
+                    Value::Packed(at) => match &mut values {
+                        Some((page, parts)) if *page == at.page => parts.push((at.offset, at.len_bytes)),
+                        _ => {
+                            let whole = values.replace((at.page, vec![(at.offset, at.len_bytes)]));
+                            self.verify_values(mode, snapshot, name, whole, met, found).await;
+                        }
+                    },
                     Value::Elsewhere(value) => long.push(value),
                     Value::Here(value) => entry(key, Found::Inline(value)),
                 }
@@ -121,19 +172,30 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 self.verify_long(mode, snapshot, name, value, met, found).await;
             }
         }
-        for (page, parts) in values {
-            let read = || Ok(self.store.view(snapshot).page(page)?.to_vec());
-            let checked = match attempt(&*self.store, &self.admission, mode, read).await {
-                Ok(_) if !met.insert(page) => Err(Error::corrupt_page(page, "is part of more than one node or value")),
-                Ok(body) => check_values(page, &body, parts),
-                Err(error) => Err(error),
-            };
-            match checked {
-                Ok(()) => found.pages += 1,
-                Err(error) => found.problems.push(Problem { table: Some(name.into()), error }),
-            }
-        }
+        self.verify_values(mode, snapshot, name, values, met, found).await;
         Ok(())
+    }
+
+    async fn verify_values(
+        &self,
+        mode: Mode,
+        snapshot: &S::Snapshot,
+        name: &str,
+        values: Option<(PageId, Vec<(u16, u16)>)>,
+        met: &mut Met,
+        found: &mut Verification,
+    ) {
+        let Some((page, parts)) = values else { return };
+        let read = || Ok(self.store.view(snapshot).page(page)?.to_vec());
+        let checked = match attempt(&*self.store, &self.admission, mode, read).await {
+            Ok(_) if !met.insert(page) => Err(Error::corrupt_page(page, "is part of more than one node or value")),
+            Ok(body) => check_values(page, &body, parts),
+            Err(error) => Err(error),
+        };
+        match checked {
+            Ok(()) => found.pages += 1,
+            Err(error) => found.problems.push(Problem { table: Some(name.into()), error }),
+        }
     }
 
     async fn verify_long(
@@ -142,7 +204,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         snapshot: &S::Snapshot,
         name: &str,
         value: OverflowRef,
-        met: &mut HashSet<PageId>,
+        met: &mut Met,
         found: &mut Verification,
     ) {
         let mut problem = |error| found.problems.push(Problem { table: Some(name.into()), error });

@@ -74,6 +74,18 @@ impl Drop for HitTally<'_> {
 }
 
 /// What a pool did and holds.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// let before = db.stats().pool;
+/// stock.get("apples")?;
+/// let after = db.stats().pool;
+/// assert!(after.hits > before.hits && after.misses == before.misses);
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolStats {
     /// Frames in all.
@@ -117,8 +129,12 @@ pub struct PoolStats {
     pub blocks_used: u64,
     /// Blocks that wait for a checkpoint or a reader to be free.
     pub blocks_deferred: u64,
-    /// Memory of the pool, all of it, in bytes.
+    /// Memory of the pool, all of it, in bytes: what follows, and the books of blocks and changed pages.
     pub memory_bytes: u64,
+    /// Memory of the frames, with what is known of each and room for what reads go over, in bytes.
+    pub memory_frames_bytes: u64,
+    /// Memory of the page table, as it is used and as it was last written, in bytes.
+    pub memory_table_bytes: u64,
 }
 
 impl Pager {
@@ -128,6 +144,8 @@ impl Pager {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let kept = core.registry().kept_count();
         let books = core.books();
+        let memory_frames_bytes = core.frames.memory_bytes() + core.scratch_bytes;
+        let memory_table_bytes = core.table.memory_bytes() + books.map.memory_bytes();
         PoolStats {
             frames: core.frames.count() as u64,
             frames_free: core.frames.free_count() as u64,
@@ -149,12 +167,12 @@ impl Pager {
             blocks_file: books.space.end_block(),
             blocks_used: books.space.used_blocks(),
             blocks_deferred: books.space.deferred_blocks(),
-            memory_bytes: core.frames.memory_bytes()
-                + core.scratch_bytes
-                + core.table.memory_bytes()
-                + books.map.memory_bytes()
+            memory_bytes: memory_frames_bytes
+                + memory_table_bytes
                 + books.space.memory_bytes()
                 + (books.changed.capacity() * 24) as u64,
+            memory_frames_bytes,
+            memory_table_bytes,
         }
     }
 }

@@ -121,12 +121,13 @@ impl Core {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes frames that have no place on disk yet; those that got one meanwhile are skipped. Takes over one pin of each.
-    /// Waits for the device, so never called by a reader while a keeper runs.
+    /// Writes frames that have no place on disk yet; those that got one meanwhile are skipped, and what is named twice is written
+    /// once. Takes over one pin of each. Waits for the device, so never called by a reader while a keeper runs.
     ///
     /// # Errors
     /// The first failure; frames whose write failed stay dirty, the others are clean.
-    pub(crate) fn write_frames(self: &Arc<Self>, frames: Vec<ToWrite>) -> Result<()> {
+    pub(crate) fn write_frames(self: &Arc<Self>, mut frames: Vec<ToWrite>) -> Result<()> {
+        frames.sort_unstable_by_key(|item| item.frame);
         let mut lane = self.writer();
         let mut parts: Vec<Arc<PinnedFrame>> = Vec::with_capacity(frames.len());
         for ToWrite { page, frame } in frames {
@@ -135,7 +136,8 @@ impl Core {
             let _shard = self.shard(page);
             let wanted = entry.disk().is_none() && !entry.is_doomed();
             drop(_shard);
-            if wanted {
+            // All are looked at before any is written: the second of two would be found unwritten as well.
+            if wanted && parts.last().is_none_or(|last| last.index != frame) {
                 parts.push(Arc::new(part));
             }
         }
@@ -297,5 +299,44 @@ impl Core {
 
     fn single(&self, offset_bytes: u64, kind: OpKind, action: &str) -> Result<()> {
         self.writer().run(vec![(offset_bytes, kind)])?.remove(0).map_err(|error| Error::from_io(action, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nofault_io::sim::{SimOptions, SimWorld};
+
+    use super::super::{CheckpointPlace, Map, NEWEST, Pager, PagerOptions};
+    use super::*;
+    use crate::format::CommitSeq;
+    use crate::pages::{Edits as _, Store as _};
+
+    #[test]
+    fn what_is_named_twice_is_written_and_counted_once() {
+        let disk = SimWorld::new(1, SimOptions::calm()).directory().create("data").unwrap();
+        let options = PagerOptions {
+            cache_bytes: 1 << 20,
+            spent_bytes: 0,
+            page_bytes: 512,
+            file_id: 7,
+            snapshot_bytes_max: u64::MAX,
+            own_epochs: true,
+            reads_in_flight_max: 8,
+        };
+        let pool = Pager::new(&disk, &options, Map::new(512), Pager::new_space(512, 1 << 30), CommitSeq(0)).unwrap();
+        let mut edits = pool.edits();
+        let pages: Vec<PageId> = (0..3).map(|_| edits.allocate(PageId(0)).ok().unwrap().0).collect();
+        pool.publish(edits, CommitSeq(1));
+        let core = pool.core();
+        let dirty = |page: &PageId| match core.checkpoint_place(*page, NEWEST, false) {
+            CheckpointPlace::Dirty(item) => item,
+            other => panic!("{other:?}"),
+        };
+        let twice: Vec<ToWrite> = pages.iter().chain(&pages).map(dirty).collect();
+        let before = pool.stats().blocks_used;
+        core.write_frames(twice.clone()).unwrap();
+        let stats = pool.stats();
+        assert_eq!((stats.pages_written, stats.blocks_used - before, stats.pages_dirty), (3, 3, 0));
+        assert!(twice.iter().all(|item| core.frames.frame(item.frame).pins() == 0), "a pin is left");
     }
 }
