@@ -7,8 +7,11 @@
 //! |---|---|
 //! | [`page`] | a page, as read from disk, and as a node of a tree |
 //! | [`tree`] | a handful of pages that call themselves a tree, which is read and changed |
+//! | [`values`] | a handful of pages that call themselves parts of long values, or values side by side |
 //! | [`log_group`] | a group of the log, with the records in it |
 //! | [`metadata`] | superblock, page-table node, catalog entry |
+//! | [`stripes`] | the list of folders of a striped database |
+//! | [`mapped`] (feature `mmap`) | the meta page and a record of a mapped store |
 //! | [`open`] | both files, arbitrary or as they were with changes here and there |
 //! | [`operations`] | what to do with a database, beside a map that does the same |
 
@@ -19,7 +22,8 @@ mod tree;
 mod tests;
 
 pub use self::database::{open, operations};
-pub use self::tree::{page, tree};
+pub use self::tree::{page, tree, values};
+use crate::db::parse_stripes;
 use crate::format::catalog::{decode_table, encode_table};
 use crate::format::record::Change;
 use crate::format::{
@@ -123,4 +127,25 @@ pub fn metadata(bytes: &[u8]) {
         let again = encode_table(table, root);
         assert_eq!(decode_table(b"t", &again).ok(), Some((table, root)), "an entry of the catalog changes");
     }
+}
+
+/// The list of folders of a striped database: as it is, and behind a beginning that is right.
+pub fn stripes(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let begun = format!("nofault stripes 1\n{text}");
+    let folders = format!("nofault stripes 1\n00000000000000ff\n1048576\n{text}\nend\n");
+    for text in [&*text, &begun, &folders] {
+        if let Some((id, stripe_bytes, folders)) = parse_stripes(text) {
+            assert!(
+                id.len() == 16 && stripe_bytes > 0 && !folders.is_empty(),
+                "half a list is taken for one: {text:?}"
+            );
+        }
+    }
+}
+
+/// The beginning of a mapped store's file, and a record of its log.
+#[cfg(feature = "mmap")]
+pub fn mapped(bytes: &[u8]) {
+    crate::mmap::decode_anything(bytes);
 }

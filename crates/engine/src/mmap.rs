@@ -202,6 +202,25 @@ pub struct Verified {
 }
 
 /// A B+tree over a mapped file. `Send + Sync`; the folder is locked while it is open.
+///
+/// ```
+/// use nofault::mmap::{Batch, Protocol, Settings, Store, WriteBack};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// let settings = Settings { map_bytes: 16 << 20, ..Settings::new(Protocol::Shadow(WriteBack::Call)) };
+/// // SAFETY: the folder is this program's own, and nobody else touches what is in it.
+/// let store = unsafe { Store::create(folder.path().join("shop"), &settings) }?;
+/// let mut batch = Batch::new();
+/// batch.put("apples", "12").put("pears", "3").delete("plums");
+/// store.write(&batch)?;
+/// let before = store.snapshot();
+/// store.put("apples", "11")?;
+/// assert_eq!(before.get(b"apples")?, Some(b"12".to_vec()));
+/// assert_eq!(before.range(b"b", None).count(), 1);
+/// drop(before);
+/// assert_eq!(store.verify()?.entries, 2);
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
 pub struct Store {
     // Ends before what it works on.
     _background: Option<Background>,
@@ -553,4 +572,11 @@ fn guarded<R>(map: &MappedFile, access: impl FnOnce() -> Attempt<R>) -> Result<R
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // What a lock here protects is only changed by whole steps.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the fuzzer asks of this module: bytes as the beginning of a file, and as a record.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn decode_anything(bytes: &[u8]) {
+    meta::decode_anything(bytes);
+    let _ = record::replay(bytes, |_, _, _| Ok(()));
 }

@@ -96,7 +96,8 @@ pub(super) fn open(main: Folder) -> Result<Arc<dyn Directory>> {
     Ok(Arc::new(StripedDirectory::new(Arc::new(main), others, &DATA_NAMES, &format!("data-{id}"), stripe_bytes)))
 }
 
-fn parse(text: &str) -> Option<(&str, u64, Vec<&str>)> {
+/// The id, the bytes of a stripe and the folders that a list names, if it is whole.
+pub(crate) fn parse(text: &str) -> Option<(&str, u64, Vec<&str>)> {
     let mut lines = text.lines();
     if lines.next() != Some(TITLE) {
         return None;

@@ -44,6 +44,22 @@ fn trees_of_any_pages() {
     run("trees_of_any_pages", 10_000, 3000, tree);
 }
 
+#[test]
+fn values_of_any_pages() {
+    run("values_of_any_pages", 10_000, 3000, values);
+}
+
+#[test]
+fn stripes_of_any_text() {
+    run("stripes_of_any_text", 3_000, 120, stripes);
+}
+
+#[cfg(feature = "mmap")]
+#[test]
+fn mapped_stores_of_any_bytes() {
+    run("mapped_stores_of_any_bytes", 3_000, 5000, mapped);
+}
+
 /// A sound node is where the deep paths begin: change a few of its bytes.
 #[test]
 fn nodes_with_a_few_bytes_changed() {

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::{FILE_ID, Input};
-use crate::format::node::{Cell, Node};
+use crate::format::node::{Cell, Node, OverflowRef, PackedRef};
 use crate::format::{
     BlockId, CommitSeq, HEADER_BYTES, Location, PageId, TableId, Tag, check_page, page_commit, seal_page,
 };
 use crate::pages::{Attempt, Edits, Missing, Pages, Wait};
-use crate::tree::{Chunk, Direction, KeyRange, Portion, Tree};
+use crate::tree::overflow::Reader;
+use crate::tree::{Chunk, Direction, KeyRange, Portion, Tree, packed};
 
 const PAGE_BYTES: usize = 512;
 const TABLE: TableId = TableId(1);
@@ -45,17 +46,12 @@ pub fn page(bytes: &[u8]) {
 /// A few pages, linked as their bytes say: looked up, walked both ways, and changed.
 pub fn tree(bytes: &[u8]) {
     let mut input = Input(bytes);
-    let mut bag = Bag::default();
-    for id in 0..1 + u64::from(input.u8() % 6) {
-        let mut body = vec![0; PAGE_BYTES - HEADER_BYTES];
-        let given = input.bytes(body.len());
-        body[..given.len()].copy_from_slice(given);
-        // What nearly every page would be refused for otherwise.
-        body[0] = 1;
+    let mut bag = Bag::of(&mut input, |body| {
+        // What nearly every page would be refused for otherwise; some hold values.
+        body[0] = if body[0] < 240 { 1 } else { 2 + body[0] % 3 };
         body[1] %= 3;
         body[16..24].copy_from_slice(&TABLE.0.to_le_bytes());
-        bag.pages.insert(PageId(id), body);
-    }
+    });
     let tree = Tree { root: PageId(0), table: TABLE };
     let key = input.bytes(20).to_vec();
     let _ = tree.get(&bag, &key);
@@ -78,6 +74,40 @@ pub fn tree(bytes: &[u8]) {
         } else {
             let value = vec![7; usize::from(input.u8() % 120)];
             let _ = tree.put(&mut bag, &key, Cell::Inline(&value));
+        }
+    }
+}
+
+/// A few pages that call themselves parts of long values, or values side by side: read, listed, and taken from.
+pub fn values(bytes: &[u8]) {
+    let mut input = Input(bytes);
+    let most = if input.u8() == 0 { u64::MAX } else { 5000 };
+    let len_bytes = (u64::from(input.u16()) << (input.u8() % 49)) % most;
+    let value = OverflowRef { len_bytes, root: PageId(u64::from(input.u8() % 7)) };
+    let (offset, packed_len) = (input.u16(), input.u16() % 600);
+    let bag = Bag::of(&mut input, |body| {
+        body[0] = 2 + body[0] % 3;
+        body[1] %= 3;
+    });
+    let readers = [Reader::new(PAGE_BYTES, value), Reader::listing(PAGE_BYTES, value)];
+    for (index, reader) in readers.into_iter().enumerate() {
+        let Ok(mut reader) = reader else { continue };
+        // A few pages that name each other can be a value as long as it says: of the longest only that it begins.
+        if len_bytes > 1 << 20 {
+            continue;
+        }
+        let mut wanted = Vec::new();
+        match reader.advance(&bag, CommitSeq(1), 4, &mut wanted) {
+            Ok(true) if index == 0 => assert_eq!(reader.into_value().len() as u64, len_bytes, "a part of a value"),
+            Ok(true) => assert!(!reader.into_pages().is_empty(), "a value without pages"),
+            Ok(false) => assert!((1..=4).contains(&wanted.len()), "{} pages are wanted", wanted.len()),
+            Err(_) => {}
+        }
+    }
+    for (page, body) in &bag.pages {
+        let _ = packed::live(*page, body);
+        if let Ok(found) = packed::value(PackedRef { page: *page, offset, len_bytes: packed_len }, body) {
+            assert_eq!(found.len(), usize::from(packed_len), "another length than was asked for");
         }
     }
 }
@@ -108,6 +138,19 @@ struct Bag {
 }
 
 impl Bag {
+    /// Up to six pages from the input, each put right as far as the fuzzer needs it.
+    fn of(input: &mut Input<'_>, put_right: impl Fn(&mut [u8])) -> Self {
+        let mut bag = Self::default();
+        for id in 0..1 + u64::from(input.u8() % 6) {
+            let mut body = vec![0; PAGE_BYTES - HEADER_BYTES];
+            let given = input.bytes(body.len());
+            body[..given.len()].copy_from_slice(given);
+            put_right(&mut body);
+            bag.pages.insert(PageId(id), body);
+        }
+        bag
+    }
+
     fn missing<T>(id: PageId) -> Attempt<T> {
         Err(Wait::Miss(Missing { page: id, at: CommitSeq(1) }))
     }

@@ -170,3 +170,20 @@ impl Meta {
         })
     }
 }
+
+/// For the fuzzer: bytes as they are, and made a whole meta page.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) fn decode_anything(bytes: &[u8]) {
+    let _ = Meta::find(bytes);
+    let mut page = bytes.to_vec();
+    page.resize(PAGE_BYTES_MIN, 0);
+    let mut file_id = [0; 8];
+    file_id.copy_from_slice(&page[HEADER_BYTES + 16..HEADER_BYTES + 24]);
+    for (word, value) in [(0, MAGIC), (3, PAGE_BYTES_MIN as u64), (6, 0)] {
+        page[HEADER_BYTES + word * 8..][..8].copy_from_slice(&value.to_le_bytes());
+    }
+    seal_page(u64::from_le_bytes(file_id), PageId(0), CommitSeq(1), &mut page);
+    if let Ok(meta) = Meta::find(&page) {
+        assert_eq!(Meta::decode(0, &meta.encode()), Some(meta), "a meta page changes when it is written");
+    }
+}

@@ -1,0 +1,4 @@
+//! The meta page and a record of a mapped store. The body is in `nofault::fuzzing`, where the ordinary tests run it as well.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| nofault::fuzzing::mapped(bytes));

@@ -1,0 +1,4 @@
+//! The list of folders of a striped database. The body is in `nofault::fuzzing`, where the ordinary tests run it as well.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| nofault::fuzzing::stripes(bytes));

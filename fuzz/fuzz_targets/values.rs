@@ -1,0 +1,4 @@
+//! Parts of long values, and values side by side. The body is in `nofault::fuzzing`, where the ordinary tests run it as well.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| nofault::fuzzing::values(bytes));
