@@ -24,28 +24,38 @@
 //! # }
 //! ```
 
-use std::ops::RangeBounds;
+mod table;
+mod views;
+
 use std::path::Path;
 use std::sync::Arc;
 
 use nofault_io::disk::Directory;
 
+pub use self::table::Table;
+pub use self::views::{Range, Snapshot, Transaction, TransactionRange};
 use crate::db::{self, Batch, Compaction, Mode, Pace, ReaderInfo, Stats, Verification};
 use crate::error::Result;
-use crate::format::CommitSeq;
 use crate::gate::block_on;
 use crate::pages::Durability;
 use crate::settings::Settings;
 
-/// A key and its value.
-type Entry = (Vec<u8>, Vec<u8>);
-
-/// A database, for threads. See [`db::Db`].
+/// A database, for threads. See [`db::Db`], and the example of the module.
 #[derive(Debug, Clone)]
 pub struct Db(db::Db);
 
 impl Db {
     /// Creates a database. See [`db::Db::create`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// use nofault::{blocking::Db, settings::Settings};
+    ///
+    /// let settings = Settings { cache_bytes: 16 << 20, ..Settings::default() };
+    /// let db = Db::create(folder.path().join("shop"), &settings)?;
+    /// assert!(db.table_names()?.is_empty());
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As there.
@@ -55,6 +65,17 @@ impl Db {
 
     /// Opens a database. See [`db::Db::open`].
     ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # drop((db, stock));
+    /// let db = nofault::blocking::Db::open(folder.path().join("shop"), &settings)?;
+    /// assert_eq!(db.table_names()?, ["stock"]);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As there.
     pub fn open(folder: impl AsRef<Path>, settings: &Settings) -> Result<Self> {
@@ -62,6 +83,17 @@ impl Db {
     }
 
     /// Like [`Db::create`], on disks of the caller's choice. See [`db::Db::create_in`].
+    ///
+    /// ```
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// use nofault::blocking::Db;
+    /// use nofault_io::{disk::Directory, sim::{SimOptions, SimWorld}};
+    ///
+    /// // A disk in memory, for tests.
+    /// let directory: std::sync::Arc<dyn Directory> = SimWorld::new(1, SimOptions::default()).directory();
+    /// let db = Db::create_in(&directory, &settings)?;
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As there.
@@ -71,6 +103,20 @@ impl Db {
 
     /// Like [`Db::open`], on disks of the caller's choice. See [`db::Db::open_in`].
     ///
+    /// ```
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # use nofault::blocking::Db;
+    /// use nofault_io::{disk::Directory, sim::{SimOptions, SimWorld}};
+    ///
+    /// let world = SimWorld::new(1, SimOptions::default());
+    /// let directory: std::sync::Arc<dyn Directory> = world.directory();
+    /// Db::create_in(&directory, &settings)?.create_table("stock")?;
+    /// // The power fails, and comes back.
+    /// let directory: std::sync::Arc<dyn Directory> = world.restart(1).directory();
+    /// assert_eq!(Db::open_in(&directory, &settings)?.table_names()?, ["stock"]);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As there.
     pub fn open_in(directory: &Arc<dyn Directory>, settings: &Settings) -> Result<Self> {
@@ -78,19 +124,50 @@ impl Db {
     }
 
     /// The same database for tasks. It must have been opened with background threads.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    /// let names = runtime.block_on(db.asynchronous().table_names())?;
+    /// assert_eq!(names, ["stock"]);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
     pub fn asynchronous(&self) -> &db::Db {
         &self.0
     }
 
     /// Creates an empty table. See [`db::Db::create_table`].
     ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// let stock = db.create_table("stock")?;
+    /// assert_eq!(stock.get("apples")?, None);
+    /// assert!(db.create_table("stock").is_err());
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As there.
     pub fn create_table(&self, name: &str) -> Result<Table> {
-        block_on(self.0.create_table_in(Mode::Blocking, name)).map(Table)
+        block_on(self.0.create_table_in(Mode::Blocking, name)).map(Table::new)
     }
 
     /// Removes a table and everything in it. See [`db::Db::drop_table`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// db.drop_table("stock")?;
+    /// assert!(db.table("stock").is_err() && stock.get("apples").is_err());
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`db::Db::drop_table`].
@@ -100,13 +177,35 @@ impl Db {
 
     /// A table by its name. See [`db::Db::table`].
     ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let stock = db.table("stock")?;
+    /// assert_eq!(stock.get("apples")?, Some(b"12".to_vec()));
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As there.
     pub fn table(&self, name: &str) -> Result<Table> {
-        block_on(self.0.table_in(Mode::Blocking, name)).map(Table)
+        block_on(self.0.table_in(Mode::Blocking, name)).map(Table::new)
     }
 
     /// The names of all tables, sorted.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// db.create_table("stock")?;
+    /// db.create_table("orders")?;
+    /// assert_eq!(db.table_names()?, ["orders", "stock"]);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`db::Db::table_names`].
@@ -116,6 +215,22 @@ impl Db {
 
     /// Applies a batch: all of it or nothing. See [`db::Db::write`].
     ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// use nofault::{Batch, Durability};
+    ///
+    /// let mut batch = Batch::new();
+    /// batch.put(&stock, "plums", "7").delete(&stock, "apples");
+    /// db.write(batch, Durability::Sync)?;
+    /// assert_eq!(stock.get_many(&["apples", "plums"])?, [None, Some(b"7".to_vec())]);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As there.
     pub fn write(&self, batch: Batch, durability: Durability) -> Result<()> {
@@ -123,16 +238,60 @@ impl Db {
     }
 
     /// What is visible now, for as long as the answer lives.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let before = db.snapshot();
+    /// stock.put("pears", "2")?;
+    /// assert_eq!(before.get(&stock, "pears")?, Some(b"3".to_vec()));
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot(self.0.snapshot())
+        Snapshot::new(self.0.snapshot())
     }
 
     /// Begins a serializable transaction. Dropping it undoes everything.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let mut change = db.begin();
+    /// let apples = change.get(&stock, "apples")?;
+    /// change.put(&stock, "pears", apples.unwrap_or_default())?;
+    /// change.commit(nofault::Durability::Sync)?;
+    /// assert_eq!(stock.get("pears")?, Some(b"12".to_vec()));
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
     pub fn begin(&self) -> Transaction {
-        Transaction(self.0.begin())
+        Transaction::new(self.0.begin())
     }
 
     /// Runs `work` in a transaction and commits it; again for as long as others change what it read. See [`db::Db::transact`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let sold = db.transact(nofault::Durability::Sync, |change| {
+    ///     let sold = change.get(&stock, "pears")?;
+    ///     change.delete(&stock, "pears")?;
+    ///     Ok(sold)
+    /// })?;
+    /// assert_eq!((sold, stock.get("pears")?), (Some(b"3".to_vec()), None));
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As there.
@@ -144,13 +303,30 @@ impl Db {
         loop {
             let mut transaction = self.begin();
             let result = work(&mut transaction)?;
-            if block_on(transaction.0.commit_or_wait(Mode::Blocking, durability))? {
+            if transaction.commit_or_wait(durability)? {
                 return Ok(result);
             }
         }
     }
 
     /// Makes every commit so far durable. See [`db::Db::sync`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// use nofault::{Batch, Durability};
+    ///
+    /// for number in 0..100u32 {
+    ///     let mut batch = Batch::new();
+    ///     batch.put(&stock, number.to_be_bytes(), "new");
+    ///     db.write(batch, Durability::Deferred)?;
+    /// }
+    /// // From here on all of them survive a power cut.
+    /// db.sync()?;
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As there.
@@ -160,6 +336,18 @@ impl Db {
 
     /// Writes what has changed to the data file. See [`db::Db::checkpoint`].
     ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// db.checkpoint()?;
+    /// assert!(db.stats().checkpoints > 0);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As there.
     pub fn checkpoint(&self) -> Result<()> {
@@ -167,6 +355,23 @@ impl Db {
     }
 
     /// Puts pages back together that random writes have scattered; `go_on` hears of it and may end it. See [`db::Db::compact`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// use nofault::db::Pace;
+    ///
+    /// let done = db.compact(Pace::Full, |so_far| {
+    ///     println!("{} of {} pages moved", so_far.pages_moved, so_far.pages);
+    ///     true
+    /// })?;
+    /// assert_eq!(done.pages_without_room, 0);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As there.
@@ -176,6 +381,21 @@ impl Db {
 
     /// Reads everything and reports what is broken. See [`db::Db::verify`].
     ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let found = db.verify()?;
+    /// for problem in &found.problems {
+    ///     println!("table {:?}: {}", problem.table, problem.error);
+    /// }
+    /// assert!(found.is_clean());
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As there.
     pub fn verify(&self) -> Result<Verification> {
@@ -184,6 +404,19 @@ impl Db {
 
     /// Writes a copy as a new database. See [`db::Db::backup`].
     ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// db.backup(folder.path().join("copy"))?;
+    /// let copy = nofault::blocking::Db::open(folder.path().join("copy"), &settings)?;
+    /// assert_eq!(copy.table("stock")?.get("apples")?, Some(b"12".to_vec()));
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As there.
     pub fn backup(&self, folder: impl AsRef<Path>) -> Result<()> {
@@ -191,269 +424,69 @@ impl Db {
     }
 
     /// What it did and holds.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let stats = db.stats();
+    /// println!("{} pages looked up, {} read by {}", stats.pool.hits, stats.pool.misses, stats.disk.kind);
+    /// assert!(stats.pool.hits > 0);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
     pub fn stats(&self) -> Stats {
         self.0.stats()
     }
 
     /// The snapshots alive, oldest first.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let held = db.snapshot();
+    /// stock.put("apples", "11")?;
+    /// let reader = &db.readers()[0];
+    /// assert_eq!(reader.commit, held.commit());
+    /// println!("{} ns old, keeps {} bytes", reader.age_ns, reader.pinned_bytes);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
     pub fn readers(&self) -> Vec<ReaderInfo> {
         self.0.readers()
     }
 
     /// Bytes of a page of this database.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// assert_eq!(db.page_bytes(), 4096);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
     pub fn page_bytes(&self) -> usize {
         self.0.page_bytes()
     }
 
     /// Longest key.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// let longest = vec![b'k'; db.key_bytes_max()];
+    /// stock.put(&longest, "value")?;
+    /// assert!(stock.put([&longest[..], b"k"].concat(), "value").is_err());
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
     pub fn key_bytes_max(&self) -> usize {
         self.0.key_bytes_max()
-    }
-}
-
-/// A table, for threads. A [`Batch`] takes it as it takes a [`db::Table`].
-#[derive(Debug, Clone)]
-pub struct Table(db::Table);
-
-impl AsRef<db::Table> for Table {
-    fn as_ref(&self) -> &db::Table {
-        &self.0
-    }
-}
-
-impl Table {
-    /// Its name.
-    pub fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    /// The visible value of a key. See [`db::Table::get`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.0.get_blocking(key.as_ref())
-    }
-
-    /// Shows the value of a key to `look` where it lies in memory, without copying it. See [`db::Table::get_with`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn get_with<R>(&self, key: impl AsRef<[u8]>, look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        self.0.get_with_blocking(key.as_ref(), look)
-    }
-
-    /// Reads many keys at one moment. See [`db::Table::get_many`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn get_many(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
-        block_on(self.0.get_many_in(Mode::Blocking, keys))
-    }
-
-    /// Sets the value of a key. Durable when it returns.
-    ///
-    /// # Errors
-    /// As [`db::Db::write`].
-    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        block_on(self.0.put_in(Mode::Blocking, key.as_ref(), value.as_ref(), Durability::Sync))
-    }
-
-    /// Removes a key; nothing happens if it is not there. Durable when it returns.
-    ///
-    /// # Errors
-    /// As [`db::Db::write`].
-    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
-        block_on(self.0.delete_in(Mode::Blocking, key.as_ref(), Durability::Sync))
-    }
-
-    /// Walks the keys in `range`, as they are now.
-    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
-        Range(self.0.range(range))
-    }
-
-    /// Walks the keys that begin with `prefix`, as they are now.
-    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
-        Range(self.0.prefix(prefix))
-    }
-
-    /// Fills an empty table with entries in ascending order of their keys. See [`db::Table::bulk_load`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn bulk_load<K, V>(&self, entries: impl IntoIterator<Item = (K, V)>) -> Result<u64>
-    where
-        K: AsRef<[u8]>,
-        V: AsRef<[u8]>,
-    {
-        self.0.bulk_load_blocking(entries)
-    }
-}
-
-/// The database as it was at one moment, for threads. See [`db::Snapshot`].
-#[derive(Clone)]
-pub struct Snapshot(db::Snapshot);
-
-impl Snapshot {
-    /// The commit it shows.
-    pub fn commit(&self) -> CommitSeq {
-        self.0.commit()
-    }
-
-    /// A table by its name, as of this snapshot. See [`db::Snapshot::table`].
-    ///
-    /// # Errors
-    /// As [`db::Snapshot::table`].
-    pub fn table(&self, name: &str) -> Result<Table> {
-        block_on(self.0.table_in(Mode::Blocking, name)).map(Table)
-    }
-
-    /// The value of a key as of this snapshot.
-    ///
-    /// # Errors
-    /// As [`db::Snapshot::get`].
-    pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        block_on(self.0.get_in(Mode::Blocking, &table.0, key.as_ref()))
-    }
-
-    /// Reads many keys as of this snapshot.
-    ///
-    /// # Errors
-    /// As [`db::Snapshot::get`].
-    pub fn get_many(&self, table: &Table, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
-        block_on(self.0.get_many_in(Mode::Blocking, &table.0, keys))
-    }
-
-    /// Walks the keys in `range` as of this snapshot.
-    ///
-    /// # Errors
-    /// `InvalidCall` for a table of another database.
-    pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Result<Range> {
-        self.0.range(&table.0, range).map(Range)
-    }
-
-    /// Walks the keys that begin with `prefix` as of this snapshot.
-    ///
-    /// # Errors
-    /// `InvalidCall` for a table of another database.
-    pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<Range> {
-        self.0.prefix(&table.0, prefix).map(Range)
-    }
-}
-
-/// A walk through keys in order, for threads. After an error it may be asked again.
-pub struct Range(db::Range);
-
-impl Range {
-    /// The same keys from the last to the first. To be said before the first `next`.
-    #[must_use]
-    pub fn rev(self) -> Self {
-        Self(self.0.rev())
-    }
-
-    /// At most so many leaves are asked for before they are needed. See [`db::Range::read_ahead_max`].
-    #[must_use]
-    pub fn read_ahead_max(self, leaves: usize) -> Self {
-        Self(self.0.read_ahead_max(leaves))
-    }
-
-    /// Like `next`, and shows the entry where the walk keeps it instead of giving it away. See [`db::Range::next_ref`].
-    ///
-    /// ```
-    /// # use nofault::{blocking::Db, settings::Settings};
-    /// # fn main() -> Result<(), nofault::error::Error> {
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # let stock = Db::create(folder.path().join("shop"), &Settings::default())?.create_table("stock")?;
-    /// # stock.put("apples", "12")?;
-    /// # stock.put("pears", "3")?;
-    /// let (mut range, mut bytes) = (stock.range::<&str>(..), 0);
-    /// while let Some((name, count)) = range.next_ref()? {
-    ///     bytes += name.len() + count.len();
-    /// }
-    /// assert_eq!(bytes, 14);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As there.
-    pub fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
-        self.0.next_ref_blocking()
-    }
-}
-
-impl Iterator for Range {
-    type Item = Result<Entry>;
-
-    fn next(&mut self) -> Option<Result<Entry>> {
-        self.0.next_blocking().transpose()
-    }
-}
-
-/// A serializable transaction, for threads. See [`db::Transaction`].
-pub struct Transaction(db::Transaction);
-
-impl Transaction {
-    /// The value of a key, which then counts as read.
-    ///
-    /// # Errors
-    /// As [`db::Snapshot::get`].
-    pub fn get(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        block_on(self.0.get_in(Mode::Blocking, &table.0, key.as_ref()))
-    }
-
-    /// Sets the value of a key, for this transaction only until it commits.
-    ///
-    /// # Errors
-    /// `InvalidCall` for a table of another database.
-    pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.0.put(&table.0, key, value)
-    }
-
-    /// Removes a key, for this transaction only until it commits.
-    ///
-    /// # Errors
-    /// `InvalidCall` for a table of another database.
-    pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<()> {
-        self.0.delete(&table.0, key)
-    }
-
-    /// Walks the keys in `range`; what is walked over counts as read.
-    ///
-    /// # Errors
-    /// `InvalidCall` for a table of another database.
-    pub fn range<K: AsRef<[u8]>>(&mut self, table: &Table, range: impl RangeBounds<K>) -> Result<TransactionRange<'_>> {
-        self.0.range(&table.0, range).map(TransactionRange)
-    }
-
-    /// Walks the keys in `range` from the last to the first.
-    ///
-    /// # Errors
-    /// `InvalidCall` for a table of another database.
-    pub fn range_rev<K: AsRef<[u8]>>(
-        &mut self,
-        table: &Table,
-        range: impl RangeBounds<K>,
-    ) -> Result<TransactionRange<'_>> {
-        self.0.range_rev(&table.0, range).map(TransactionRange)
-    }
-
-    /// Commits.
-    ///
-    /// # Errors
-    /// As [`db::Transaction::commit`].
-    pub fn commit(self, durability: Durability) -> Result<()> {
-        block_on(self.0.commit_in(Mode::Blocking, durability))
-    }
-}
-
-/// A walk through keys as a transaction sees them, for threads.
-pub struct TransactionRange<'t>(db::TransactionRange<'t>);
-
-impl Iterator for TransactionRange<'_> {
-    type Item = Result<Entry>;
-
-    fn next(&mut self) -> Option<Result<Entry>> {
-        block_on(self.0.next_in(Mode::Blocking)).transpose()
     }
 }

@@ -6,6 +6,7 @@
 //! Below this file: [`wait`] is where attempts are repeated until nothing is missing, `core` says what each call does, over any
 //! store and log; this file gives it to the caller.
 
+mod batch;
 mod bounds;
 mod bulk;
 mod commit;
@@ -17,6 +18,7 @@ mod many;
 mod open;
 mod replay;
 mod scan;
+mod stats;
 mod stripes;
 mod tables;
 mod thread;
@@ -33,20 +35,22 @@ use std::ops::RangeBounds;
 use std::path::Path;
 use std::sync::Arc;
 
-use nofault_io::disk::{Directory, DiskInfo};
+use nofault_io::disk::Directory;
 
+pub use self::batch::Batch;
 use self::bounds::{range_of, range_of_prefix};
 pub use self::compact::{Compaction, Pace};
 pub use self::completions::Completions;
 use self::core::Core;
 use self::open::Owner;
 pub(crate) use self::open::{backup as backup_blocking, create as create_blocking, open as open_blocking};
-use self::transaction::WriteSet;
+pub use self::stats::Stats;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::stripes::parse as parse_stripes;
 pub use self::verify::{Problem, Verification};
 pub use self::views::{Range, Snapshot, Transaction, TransactionRange};
 pub(crate) use self::wait::Mode;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::CommitSeq;
 use crate::pager::Pager;
 pub use crate::pager::{PoolStats, ReaderInfo};
 use crate::pages::{Durability, Store};
@@ -60,27 +64,53 @@ type TheCore = Core<Pager, Log>;
 
 /// A database. Cloning gives another handle of the same; it is closed when the last handle, and everything obtained from
 /// it, is gone. Commits that were [`Durability::Deferred`] are written then; who must know that it worked calls [`Db::sync`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), nofault::error::Error> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// use nofault::{Batch, Db, Durability, db::Pace, settings::Settings};
+///
+/// let settings = Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Settings::default() };
+/// let db = Db::create(folder.path().join("shop"), &settings).await?;
+/// let (stock, orders) = (db.create_table("stock").await?, db.create_table("orders").await?);
+/// assert_eq!(db.table_names().await?, ["orders", "stock"]);
+///
+/// // All of it or nothing, and on the disk when this returns.
+/// let mut batch = Batch::new();
+/// batch.put(&stock, "apples", "12").put(&orders, "1", "apples");
+/// db.write(batch, Durability::Sync).await?;
+///
+/// // Nobody else comes between what is read and what is written.
+/// db.transact(Durability::Deferred, async |change| {
+///     let apples = change.get(&stock, "apples").await?;
+///     change.put(&stock, "pears", apples.unwrap_or_default())
+/// })
+/// .await?;
+/// db.sync().await?;
+///
+/// // A snapshot goes on to show what there was.
+/// let before = db.snapshot();
+/// db.drop_table("orders").await?;
+/// assert!(db.table("orders").await.is_err());
+/// assert_eq!(before.get(&orders, "1").await?, Some(b"apples".to_vec()));
+/// drop((before, orders));
+///
+/// db.checkpoint().await?;
+/// db.compact(Pace::Full, |so_far| so_far.pages < 1_000).await?;
+/// assert!(db.verify().await?.is_clean());
+/// db.backup(folder.path().join("copy")).await?;
+///
+/// drop((stock, db));
+/// let db = Db::open(folder.path().join("copy"), &settings).await?;
+/// assert_eq!(db.table("stock").await?.get("pears").await?, Some(b"12".to_vec()));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Db {
     core: Arc<TheCore>,
     owner: Arc<Owner>,
-}
-
-/// What a database did and holds. Plain numbers, taken without stopping anything.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stats {
-    /// The buffer pool.
-    pub pool: PoolStats,
-    /// The log.
-    pub log: LogStats,
-    /// Checkpoints made since it was opened.
-    pub checkpoints: u64,
-    /// The data file: how it is read and written, and why not better.
-    pub disk: DiskInfo,
-    /// Memory of the list of recent commits, in bytes.
-    pub recent_commits_bytes: u64,
-    /// The newest commit that readers see.
-    pub visible_commit: CommitSeq,
 }
 
 impl Db {
@@ -135,7 +165,8 @@ impl Db {
     /// transactions conflict.
     ///
     /// # Errors
-    /// `NotFound` when there is none; as [`Db::write`]. What keeps pages from being freed is not one: they are tried again at the next
+    /// `NotFound` when there is none; `Corrupt` when its root is damaged: then it stays; as [`Db::write`]. What keeps pages from being
+    /// freed is not one: damaged ones are left out ([`Stats::damaged_in_dropped`]), anything else is tried again at the next
     /// `drop_table` or `open`.
     pub async fn drop_table(&self, name: &str) -> Result<()> {
         self.drop_table_in(Mode::Async, name).await
@@ -236,7 +267,7 @@ impl Db {
     }
 
     /// Reads every block of the data file and walks every table, and reports everything that is broken instead of stopping
-    /// at the first. What is being written meanwhile does not matter.
+    /// at the first. What is being written meanwhile does not matter. Takes a bit of memory for each page beside the cache.
     ///
     /// # Errors
     /// Only what makes it impossible to go on at all.
@@ -246,30 +277,13 @@ impl Db {
     }
 
     /// Writes a copy of what is visible now as a new database in `folder`, while this one is used on. The copy is made table by table
-    /// in key order, so it is compact, and as new as the moment of the call.
+    /// in key order, so it is compact, and as new as the moment of the call. Takes 16 MiB of memory beside the cache meanwhile.
     ///
     /// # Errors
     /// `AlreadyExists` when there is a database; what reading here or writing there fails with.
     pub async fn backup(&self, folder: impl AsRef<Path>) -> Result<()> {
         let (db, folder) = (self.clone(), folder.as_ref().to_path_buf());
         thread::run("nofault-backup", move || open::backup(&db, &folder)).await?
-    }
-
-    /// What it did and holds.
-    pub fn stats(&self) -> Stats {
-        Stats {
-            pool: self.core.store.stats(),
-            log: self.core.log.stats(),
-            checkpoints: self.owner.checkpoints_made(),
-            disk: self.owner.disk_info(),
-            recent_commits_bytes: self.core.commits.recent_bytes() as u64,
-            visible_commit: self.core.store.visible(),
-        }
-    }
-
-    /// The snapshots alive, oldest first, with their age and what they keep in memory.
-    pub fn readers(&self) -> Vec<ReaderInfo> {
-        self.core.store.readers()
     }
 
     /// Bytes of a page of this database.
@@ -349,6 +363,29 @@ impl std::fmt::Debug for Db {
 }
 
 /// A table: an ordered map from keys to values. Cheap to clone.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), nofault::error::Error> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::Db::create(folder.path().join("shop"), &settings).await?;
+/// # let stock = db.create_table("stock").await?;
+/// assert_eq!(stock.bulk_load([("apples", "12"), ("pears", "3")]).await?, 2);
+/// stock.put("plums", "7").await?;
+/// stock.delete("pears").await?;
+/// assert_eq!(stock.get("plums").await?, Some(b"7".to_vec()));
+/// assert_eq!(stock.get_many(&["pears", "apples"]).await?, [None, Some(b"12".to_vec())]);
+/// assert_eq!(stock.get_with("apples", |count| count.map_or(0, <[u8]>::len)).await?, 2);
+///
+/// let mut range = stock.range("b"..);
+/// assert_eq!(range.next().await?, Some((b"plums".to_vec(), b"7".to_vec())));
+/// assert!(range.next().await?.is_none());
+/// assert!(stock.prefix("app").next().await?.is_some());
+/// assert_eq!((stock.name(), stock.db().page_bytes()), ("stock", 4096));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Table {
     db: Db,
@@ -491,49 +528,6 @@ impl Table {
 
 impl AsRef<Self> for Table {
     fn as_ref(&self) -> &Self {
-        self
-    }
-}
-
-/// Changes that are applied together. The last word about a key counts.
-#[derive(Debug, Default, Clone)]
-pub struct Batch {
-    writes: WriteSet,
-    /// Databases whose tables are in it: one, or the batch is refused.
-    db: Vec<Db>,
-}
-
-impl Batch {
-    /// An empty batch.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets the value of a key. The table may be one of [`crate::blocking`] as well.
-    pub fn put(&mut self, table: impl AsRef<Table>, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
-        self.set(table.as_ref(), key.as_ref(), Some(value.as_ref()))
-    }
-
-    /// Removes a key.
-    pub fn delete(&mut self, table: impl AsRef<Table>, key: impl AsRef<[u8]>) -> &mut Self {
-        self.set(table.as_ref(), key.as_ref(), None)
-    }
-
-    /// How many keys it changes.
-    pub fn len(&self) -> usize {
-        self.writes.len()
-    }
-
-    /// Whether it changes nothing.
-    pub fn is_empty(&self) -> bool {
-        self.writes.is_empty()
-    }
-
-    fn set(&mut self, table: &Table, key: &[u8], value: Option<&[u8]>) -> &mut Self {
-        if !self.db.iter().any(|db| Arc::ptr_eq(&db.core, &table.db.core)) {
-            self.db.push(table.db.clone());
-        }
-        self.writes.set(table.tree, key.to_vec(), value.map(<[u8]>::to_vec));
         self
     }
 }

@@ -8,9 +8,34 @@ use std::sync::Arc;
 use crate::ids::PageId;
 
 /// Result of everything in this crate.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// fn count(stock: &nofault::blocking::Table, name: &str) -> nofault::error::Result<usize> {
+///     Ok(stock.get(name)?.map_or(0, |count| count.len()))
+/// }
+/// assert_eq!(count(&stock, "apples")?, 0);
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What the caller can do about an error.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// use nofault::{blocking::Db, error::ErrorKind};
+///
+/// let path = folder.path().join("shop");
+/// let db = match Db::open(&path, &settings) {
+///     Err(error) if error.kind() == ErrorKind::NotFound => Db::create(&path, &settings)?,
+///     other => other?,
+/// };
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -47,6 +72,18 @@ pub enum ErrorKind {
 }
 
 /// An error: what can be done, and what happened in words.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// let error = db.create_table("stock").unwrap_err();
+/// assert_eq!(error.kind(), nofault::error::ErrorKind::AlreadyExists);
+/// assert_eq!(error.to_string(), "table \"stock\" exists already");
+/// assert_eq!(error.page(), None);
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Error(Arc<Repr>);
 

@@ -19,21 +19,43 @@ macro_rules! id {
 id! {
     /// A page for as long as it exists, wherever its bytes are: the index into the page table. Ids are dense, and
     /// below 2^48 ([`PageId::LIMIT`]).
+    ///
+    /// ```
+    /// use nofault::PageId;
+    ///
+    /// assert!(PageId(4711) < PageId(PageId::LIMIT) && PageId::CATALOG_ROOT == PageId(0));
+    /// assert_eq!(PageId(4711).to_string(), "4711");
+    /// ```
     PageId
 }
 
 id! {
     /// A place in the data file: its position in bytes divided by the page size.
+    ///
+    /// ```
+    /// let block = nofault::BlockId(131_072 / 4096);
+    /// assert_eq!(block.to_string(), "32");
+    /// ```
     BlockId
 }
 
 id! {
     /// The number of a commit. Commits are numbered from 1 in the order in which they take effect; 0 is the empty database.
+    ///
+    /// ```
+    /// use nofault::CommitSeq;
+    ///
+    /// assert!(CommitSeq(7).next() == CommitSeq(8) && CommitSeq(7) < CommitSeq(8));
+    /// ```
     CommitSeq
 }
 
 id! {
     /// A table for as long as it exists. 0 is the catalog.
+    ///
+    /// ```
+    /// assert_eq!(nofault::TableId::CATALOG, nofault::TableId(0));
+    /// ```
     TableId
 }
 

@@ -3,6 +3,16 @@
 mod memory;
 
 /// How a database is kept and used. Fill in what you want to differ from `Settings::default()`.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// use nofault::{blocking::Db, settings::Settings};
+///
+/// let settings = Settings { page_bytes: 16 << 10, cache_bytes: 32 << 20, log_bytes: 8 << 20, ..Settings::default() };
+/// let db = Db::create(folder.path().join("shop"), &settings)?;
+/// assert_eq!(db.page_bytes(), 16_384);
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Bytes of a page, a power of two from 4,096 to 65,536. Counts at creation only; opening takes what the database has.

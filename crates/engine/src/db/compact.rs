@@ -25,6 +25,18 @@ mod tests;
 const LOOKS_MAX: usize = 4;
 
 /// How much of the device's time a compaction may take.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// use nofault::db::Pace;
+///
+/// db.compact(Pace::default(), |_| true)?;
+/// assert_eq!(Pace::default(), Pace::Gentle);
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pace {
     /// A quarter: after each megabyte it rests three times as long as that took. For databases in use.
@@ -35,6 +47,16 @@ pub enum Pace {
 }
 
 /// What a compaction has done so far.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// let done = db.compact(nofault::db::Pace::Full, |so_far| so_far.pages_moved < 100_000)?;
+/// println!("{} of {} pages moved: {} pieces are now {}", done.pages_moved, done.pages, done.pieces_before, done.pieces_after);
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Compaction {
     /// Tables walked to their end.

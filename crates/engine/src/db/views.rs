@@ -20,6 +20,28 @@ use crate::wal::Log;
 
 /// The database as it was at one moment. Cloning shares it. While one lives, old versions of changed pages are kept for it;
 /// see [`Db::readers`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), nofault::error::Error> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::Db::create(folder.path().join("shop"), &settings).await?;
+/// # let stock = db.create_table("stock").await?;
+/// # stock.put("apples", "12").await?;
+/// # stock.put("pears", "3").await?;
+/// let before = db.snapshot();
+/// stock.put("apples", "11").await?;
+/// assert!(db.snapshot().commit() > before.commit());
+/// assert_eq!(before.get(&stock, "apples").await?, Some(b"12".to_vec()));
+/// assert_eq!(before.get_many(&stock, &["plums", "pears"]).await?, [None, Some(b"3".to_vec())]);
+/// assert!(before.prefix(&stock, "p")?.next().await?.is_some());
+/// let names = before.table("stock").await?;
+/// let mut range = before.range::<&str>(&names, ..)?.rev();
+/// assert_eq!(range.next().await?, Some((b"pears".to_vec(), b"3".to_vec())));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Snapshot {
     pub(super) db: Db,
@@ -110,6 +132,28 @@ impl Snapshot {
 }
 
 /// A walk through keys in order. Leaves to come are read ahead; memory stays small whatever the length.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), nofault::error::Error> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::Db::create(folder.path().join("shop"), &settings).await?;
+/// # let stock = db.create_table("stock").await?;
+/// # stock.put("apples", "12").await?;
+/// # stock.put("pears", "3").await?;
+/// // From the last to the first, shown where they lie.
+/// let (mut range, mut bytes) = (stock.range::<&str>(..).rev(), 0);
+/// while let Some((name, count)) = range.next_ref().await? {
+///     bytes += name.len() + count.len();
+/// }
+/// assert_eq!(bytes, 14);
+/// // Given away; and only one is wanted, so none behind it is read.
+/// let mut range = stock.range("b"..).read_ahead_max(0);
+/// assert_eq!(range.next().await?, Some((b"pears".to_vec(), b"3".to_vec())));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Range {
     scan: Scan<Pager, Log>,
     _owner: Arc<Owner>,
@@ -177,6 +221,31 @@ impl Range {
 
 /// A serializable transaction: it reads what was visible when it began and what it wrote itself, and commits only if nothing
 /// that it read was changed meanwhile. Dropping it undoes everything.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), nofault::error::Error> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::Db::create(folder.path().join("shop"), &settings).await?;
+/// # let stock = db.create_table("stock").await?;
+/// # stock.put("apples", "12").await?;
+/// # stock.put("pears", "3").await?;
+/// use nofault::{Durability, error::ErrorKind};
+///
+/// let mut change = db.begin();
+/// let apples = change.get(&stock, "apples").await?.unwrap_or_default();
+/// change.put(&stock, "plums", apples)?;
+/// change.delete(&stock, "apples")?;
+/// assert_eq!(change.range_rev::<&str>(&stock, ..)?.next().await?, Some((b"plums".to_vec(), b"12".to_vec())));
+///
+/// // Somebody else changes what was read: this one must run again, which `Db::transact` does by itself.
+/// stock.put("apples", "11").await?;
+/// let error = change.commit(Durability::Sync).await.unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Conflict);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Transaction {
     pub(super) db: Db,
     pub(super) inner: transaction::Transaction<Pager, Log>,
@@ -260,12 +329,30 @@ impl Transaction {
 }
 
 /// A walk through keys as a transaction sees them.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), nofault::error::Error> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::Db::create(folder.path().join("shop"), &settings).await?;
+/// # let stock = db.create_table("stock").await?;
+/// # stock.put("apples", "12").await?;
+/// # stock.put("pears", "3").await?;
+/// let mut change = db.begin();
+/// change.put(&stock, "plums", "7")?;
+/// let mut range = change.range(&stock, "b"..)?;
+/// assert_eq!(range.next().await?, Some((b"pears".to_vec(), b"3".to_vec())));
+/// assert_eq!(range.next_ref().await?, Some((&b"plums"[..], &b"7"[..])));
+/// # Ok(())
+/// # }
+/// ```
 pub struct TransactionRange<'t> {
     scan: transaction::TransactionScan<'t, Pager, Log>,
 }
 
 impl TransactionRange<'_> {
-    /// The next key and its value; `None` at the end.
+    /// The next key and its value; `None` at the end. Dropping the future loses no entry.
     ///
     /// # Errors
     /// As [`Snapshot::get`].
@@ -273,7 +360,19 @@ impl TransactionRange<'_> {
         self.scan.next(Mode::Async).await
     }
 
+    /// Like [`TransactionRange::next`], and shows the entry where it lies instead of giving it away, as [`Range::next_ref`] does.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub async fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        self.scan.next_ref(Mode::Async).await
+    }
+
     pub(crate) async fn next_in(&mut self, mode: Mode) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         self.scan.next(mode).await
+    }
+
+    pub(crate) async fn next_ref_in(&mut self, mode: Mode) -> Result<Option<(&[u8], &[u8])>> {
+        self.scan.next_ref(mode).await
     }
 }

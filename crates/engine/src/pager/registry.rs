@@ -20,6 +20,19 @@ pub(crate) struct Superseded {
 }
 
 /// One snapshot, for those who ask who holds memory.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// let held = db.snapshot();
+/// for reader in db.readers() {
+///     println!("commit {}: {} holders, {} ns old, keeps {} bytes", reader.commit, reader.holders, reader.age_ns, reader.pinned_bytes);
+/// }
+/// assert_eq!(db.readers()[0].commit, held.commit());
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReaderInfo {
     /// The commit it shows.

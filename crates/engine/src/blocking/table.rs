@@ -1,0 +1,205 @@
+//! A table, for threads.
+
+use std::ops::RangeBounds;
+
+use super::Range;
+use crate::db::{self, Mode};
+use crate::error::Result;
+use crate::gate::block_on;
+use crate::pages::Durability;
+
+/// A table, for threads. A [`Batch`](db::Batch) takes it as it takes a [`db::Table`].
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// stock.put("apples", "12")?;
+/// assert_eq!(stock.get("apples")?, Some(b"12".to_vec()));
+/// assert_eq!(stock.range("a".."b").count(), 1);
+/// stock.delete("apples")?;
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Table(db::Table);
+
+impl AsRef<db::Table> for Table {
+    fn as_ref(&self) -> &db::Table {
+        &self.0
+    }
+}
+
+impl Table {
+    pub(super) fn new(table: db::Table) -> Self {
+        Self(table)
+    }
+
+    /// Its name.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// assert_eq!(stock.name(), "stock");
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// The visible value of a key. See [`db::Table::get`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// assert_eq!(stock.get("apples")?, Some(b"12".to_vec()));
+    /// assert_eq!(stock.get("plums")?, None);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        self.0.get_blocking(key.as_ref())
+    }
+
+    /// Shows the value of a key to `look` where it lies in memory, without copying it. See [`db::Table::get_with`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let digits = stock.get_with("apples", |count| count.map_or(0, <[u8]>::len))?;
+    /// assert_eq!(digits, 2);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_with<R>(&self, key: impl AsRef<[u8]>, look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        self.0.get_with_blocking(key.as_ref(), look)
+    }
+
+    /// Reads many keys at one moment. See [`db::Table::get_many`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// assert_eq!(stock.get_many(&["plums", "pears"])?, [None, Some(b"3".to_vec())]);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_many(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
+        block_on(self.0.get_many_in(Mode::Blocking, keys))
+    }
+
+    /// Sets the value of a key. Durable when it returns.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// stock.put("apples", "12")?;
+    /// stock.put([0, 255], vec![7; 100_000])?;
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Db::write`].
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        block_on(self.0.put_in(Mode::Blocking, key.as_ref(), value.as_ref(), Durability::Sync))
+    }
+
+    /// Removes a key; nothing happens if it is not there. Durable when it returns.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// stock.delete("apples")?;
+    /// assert_eq!(stock.get("apples")?, None);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Db::write`].
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        block_on(self.0.delete_in(Mode::Blocking, key.as_ref(), Durability::Sync))
+    }
+
+    /// Walks the keys in `range`, as they are now.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let names: Vec<_> = stock.range("b"..).map(|entry| entry.map(|(name, _)| name)).collect::<Result<_, _>>()?;
+    /// assert_eq!(names, [b"pears"]);
+    /// assert_eq!(stock.range::<&str>(..).count(), 2);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
+        Range::new(self.0.range(range))
+    }
+
+    /// Walks the keys that begin with `prefix`, as they are now.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let found = stock.prefix("app").next().transpose()?;
+    /// assert_eq!(found, Some((b"apples".to_vec(), b"12".to_vec())));
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
+        Range::new(self.0.prefix(prefix))
+    }
+
+    /// Fills an empty table with entries in ascending order of their keys. See [`db::Table::bulk_load`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// let entries = (0..10_000u32).map(|number| (number.to_be_bytes(), format!("item {number}")));
+    /// assert_eq!(stock.bulk_load(entries)?, 10_000);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bulk_load<K, V>(&self, entries: impl IntoIterator<Item = (K, V)>) -> Result<u64>
+    where
+        K: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+    {
+        self.0.bulk_load_blocking(entries)
+    }
+}

@@ -1,0 +1,473 @@
+//! What shows a moment of the database, for threads.
+
+use std::ops::RangeBounds;
+
+use super::Table;
+use crate::db::{self, Mode};
+use crate::error::Result;
+use crate::format::CommitSeq;
+use crate::gate::block_on;
+use crate::pages::Durability;
+
+/// A key and its value.
+type Entry = (Vec<u8>, Vec<u8>);
+
+/// The database as it was at one moment, for threads. See [`db::Snapshot`].
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// # stock.put("apples", "12")?;
+/// # stock.put("pears", "3")?;
+/// let before = db.snapshot();
+/// stock.put("apples", "11")?;
+/// assert_eq!(before.get(&stock, "apples")?, Some(b"12".to_vec()));
+/// assert_eq!(before.range::<&str>(&stock, ..)?.count(), 2);
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Snapshot(db::Snapshot);
+
+impl Snapshot {
+    pub(super) fn new(snapshot: db::Snapshot) -> Self {
+        Self(snapshot)
+    }
+
+    /// The commit it shows.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let before = db.snapshot();
+    /// stock.put("apples", "11")?;
+    /// assert!(db.snapshot().commit() > before.commit());
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    pub fn commit(&self) -> CommitSeq {
+        self.0.commit()
+    }
+
+    /// A table by its name, as of this snapshot. See [`db::Snapshot::table`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let before = db.snapshot();
+    /// db.drop_table("stock")?;
+    /// let stock = before.table("stock")?;
+    /// assert_eq!(before.get(&stock, "apples")?, Some(b"12".to_vec()));
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Snapshot::table`].
+    pub fn table(&self, name: &str) -> Result<Table> {
+        block_on(self.0.table_in(Mode::Blocking, name)).map(Table::new)
+    }
+
+    /// The value of a key as of this snapshot.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let before = db.snapshot();
+    /// stock.delete("apples")?;
+    /// assert_eq!(before.get(&stock, "apples")?, Some(b"12".to_vec()));
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Snapshot::get`].
+    pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        block_on(self.0.get_in(Mode::Blocking, table.as_ref(), key.as_ref()))
+    }
+
+    /// Reads many keys as of this snapshot.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let before = db.snapshot();
+    /// stock.delete("apples")?;
+    /// assert_eq!(before.get_many(&stock, &["apples", "plums"])?, [Some(b"12".to_vec()), None]);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Snapshot::get`].
+    pub fn get_many(&self, table: &Table, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
+        block_on(self.0.get_many_in(Mode::Blocking, table.as_ref(), keys))
+    }
+
+    /// Walks the keys in `range` as of this snapshot.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let before = db.snapshot();
+    /// stock.delete("apples")?;
+    /// assert_eq!(before.range::<&str>(&stock, ..)?.count(), 2);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidCall` for a table of another database.
+    pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Result<Range> {
+        self.0.range(table.as_ref(), range).map(Range)
+    }
+
+    /// Walks the keys that begin with `prefix` as of this snapshot.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let before = db.snapshot();
+    /// stock.delete("apples")?;
+    /// assert_eq!(before.prefix(&stock, "app")?.count(), 1);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidCall` for a table of another database.
+    pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<Range> {
+        self.0.prefix(table.as_ref(), prefix).map(Range)
+    }
+}
+
+/// A walk through keys in order, for threads. After an error it may be asked again.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// # stock.put("apples", "12")?;
+/// # stock.put("pears", "3")?;
+/// for entry in stock.range::<&str>(..).rev() {
+///     let (name, count) = entry?;
+///     println!("{}: {}", String::from_utf8_lossy(&name), String::from_utf8_lossy(&count));
+/// }
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
+pub struct Range(db::Range);
+
+impl Range {
+    pub(super) fn new(range: db::Range) -> Self {
+        Self(range)
+    }
+
+    /// The same keys from the last to the first. To be said before the first `next`.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let last = stock.range::<&str>(..).rev().next().transpose()?;
+    /// assert_eq!(last, Some((b"pears".to_vec(), b"3".to_vec())));
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    #[must_use]
+    pub fn rev(self) -> Self {
+        Self(self.0.rev())
+    }
+
+    /// At most so many leaves are asked for before they are needed. See [`db::Range::read_ahead_max`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// // One entry is wanted: nothing behind it is read.
+    /// let first = stock.range("a"..).read_ahead_max(0).next().transpose()?;
+    /// assert_eq!(first.map(|(name, _)| name), Some(b"apples".to_vec()));
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    #[must_use]
+    pub fn read_ahead_max(self, leaves: usize) -> Self {
+        Self(self.0.read_ahead_max(leaves))
+    }
+
+    /// Like `next`, and shows the entry where the walk keeps it instead of giving it away. See [`db::Range::next_ref`].
+    ///
+    /// ```
+    /// # use nofault::{blocking::Db, settings::Settings};
+    /// # fn main() -> Result<(), nofault::error::Error> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let stock = Db::create(folder.path().join("shop"), &Settings::default())?.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let (mut range, mut bytes) = (stock.range::<&str>(..), 0);
+    /// while let Some((name, count)) = range.next_ref()? {
+    ///     bytes += name.len() + count.len();
+    /// }
+    /// assert_eq!(bytes, 14);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    pub fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        self.0.next_ref_blocking()
+    }
+}
+
+impl Iterator for Range {
+    type Item = Result<Entry>;
+
+    fn next(&mut self) -> Option<Result<Entry>> {
+        self.0.next_blocking().transpose()
+    }
+}
+
+/// A serializable transaction, for threads. See [`db::Transaction`].
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// # stock.put("apples", "12")?;
+/// # stock.put("pears", "3")?;
+/// let mut change = db.begin();
+/// let apples = change.get(&stock, "apples")?.unwrap_or_default();
+/// change.put(&stock, "plums", apples)?;
+/// change.delete(&stock, "apples")?;
+/// change.commit(nofault::Durability::Sync)?;
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
+pub struct Transaction(db::Transaction);
+
+impl Transaction {
+    pub(super) fn new(transaction: db::Transaction) -> Self {
+        Self(transaction)
+    }
+
+    /// The value of a key, which then counts as read.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let mut change = db.begin();
+    /// assert_eq!(change.get(&stock, "apples")?, Some(b"12".to_vec()));
+    /// change.put(&stock, "plums", "7")?;
+    /// // Somebody else was quicker.
+    /// stock.put("apples", "11")?;
+    /// let error = change.commit(nofault::Durability::Sync).unwrap_err();
+    /// assert_eq!(error.kind(), nofault::error::ErrorKind::Conflict);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Snapshot::get`].
+    pub fn get(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        block_on(self.0.get_in(Mode::Blocking, table.as_ref(), key.as_ref()))
+    }
+
+    /// Sets the value of a key, for this transaction only until it commits.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let mut change = db.begin();
+    /// change.put(&stock, "apples", "11")?;
+    /// assert_eq!(change.get(&stock, "apples")?, Some(b"11".to_vec()));
+    /// assert_eq!(stock.get("apples")?, Some(b"12".to_vec()));
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidCall` for a table of another database.
+    pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.0.put(table.as_ref(), key, value)
+    }
+
+    /// Removes a key, for this transaction only until it commits.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let mut change = db.begin();
+    /// change.delete(&stock, "apples")?;
+    /// change.commit(nofault::Durability::Sync)?;
+    /// assert_eq!(stock.get("apples")?, None);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidCall` for a table of another database.
+    pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<()> {
+        self.0.delete(table.as_ref(), key)
+    }
+
+    /// Walks the keys in `range`; what is walked over counts as read.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let mut change = db.begin();
+    /// change.put(&stock, "plums", "7")?;
+    /// change.delete(&stock, "pears")?;
+    /// let names: Vec<_> =
+    ///     change.range::<&str>(&stock, ..)?.map(|entry| entry.map(|(name, _)| name)).collect::<Result<_, _>>()?;
+    /// assert_eq!(names, [b"apples".to_vec(), b"plums".to_vec()]);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidCall` for a table of another database.
+    pub fn range<K: AsRef<[u8]>>(&mut self, table: &Table, range: impl RangeBounds<K>) -> Result<TransactionRange<'_>> {
+        self.0.range(table.as_ref(), range).map(TransactionRange)
+    }
+
+    /// Walks the keys in `range` from the last to the first.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let mut change = db.begin();
+    /// let last = change.range_rev::<&str>(&stock, ..)?.next().transpose()?;
+    /// assert_eq!(last, Some((b"pears".to_vec(), b"3".to_vec())));
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidCall` for a table of another database.
+    pub fn range_rev<K: AsRef<[u8]>>(
+        &mut self,
+        table: &Table,
+        range: impl RangeBounds<K>,
+    ) -> Result<TransactionRange<'_>> {
+        self.0.range_rev(table.as_ref(), range).map(TransactionRange)
+    }
+
+    /// Commits.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let mut change = db.begin();
+    /// change.put(&stock, "plums", "7")?;
+    /// change.commit(nofault::Durability::Sync)?;
+    /// assert_eq!(stock.get("plums")?, Some(b"7".to_vec()));
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Transaction::commit`].
+    pub fn commit(self, durability: Durability) -> Result<()> {
+        block_on(self.0.commit_in(Mode::Blocking, durability))
+    }
+
+    /// See [`db::Transaction::commit_or_wait`].
+    pub(super) fn commit_or_wait(self, durability: Durability) -> Result<bool> {
+        block_on(self.0.commit_or_wait(Mode::Blocking, durability))
+    }
+}
+
+/// A walk through keys as a transaction sees them, for threads.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// # stock.put("apples", "12")?;
+/// # stock.put("pears", "3")?;
+/// let mut change = db.begin();
+/// change.put(&stock, "plums", "7")?;
+/// assert_eq!(change.range(&stock, "p"..)?.count(), 2);
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
+pub struct TransactionRange<'t>(db::TransactionRange<'t>);
+
+impl TransactionRange<'_> {
+    /// Like `next`, and shows the entry where it lies instead of giving it away. See [`db::TransactionRange::next_ref`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let mut change = db.begin();
+    /// change.put(&stock, "plums", "7")?;
+    /// let (mut range, mut names) = (change.range::<&str>(&stock, ..)?, 0);
+    /// while let Some((name, _)) = range.next_ref()? {
+    ///     names += name.len();
+    /// }
+    /// assert_eq!(names, "applespearsplums".len());
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    pub fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        block_on(self.0.next_ref_in(Mode::Blocking))
+    }
+}
+
+impl Iterator for TransactionRange<'_> {
+    type Item = Result<Entry>;
+
+    fn next(&mut self) -> Option<Result<Entry>> {
+        block_on(self.0.next_in(Mode::Blocking)).transpose()
+    }
+}

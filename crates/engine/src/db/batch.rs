@@ -1,0 +1,65 @@
+//! Changes that are applied together.
+
+use std::sync::Arc;
+
+use super::transaction::WriteSet;
+use super::{Db, Table};
+
+/// Changes that are applied together. The last word about a key counts.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// use nofault::{Batch, Durability};
+///
+/// let mut batch = Batch::new();
+/// assert!(batch.is_empty());
+/// batch.put(&stock, "apples", "12").put(&stock, "apples", "11").delete(&stock, "pears");
+/// assert_eq!(batch.len(), 2);
+/// db.write(batch, Durability::Sync)?;
+/// assert_eq!(stock.get("apples")?, Some(b"11".to_vec()));
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
+#[derive(Debug, Default, Clone)]
+pub struct Batch {
+    pub(super) writes: WriteSet,
+    /// Databases whose tables are in it: one, or the batch is refused.
+    pub(super) db: Vec<Db>,
+}
+
+impl Batch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the value of a key. The table may be one of [`crate::blocking`] as well.
+    pub fn put(&mut self, table: impl AsRef<Table>, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
+        self.set(table.as_ref(), key.as_ref(), Some(value.as_ref()))
+    }
+
+    /// Removes a key.
+    pub fn delete(&mut self, table: impl AsRef<Table>, key: impl AsRef<[u8]>) -> &mut Self {
+        self.set(table.as_ref(), key.as_ref(), None)
+    }
+
+    /// How many keys it changes.
+    pub fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    fn set(&mut self, table: &Table, key: &[u8], value: Option<&[u8]>) -> &mut Self {
+        if !self.db.iter().any(|db| Arc::ptr_eq(&db.core, &table.db.core)) {
+            self.db.push(table.db.clone());
+        }
+        self.writes.set(table.tree, key.to_vec(), value.map(<[u8]>::to_vec));
+        self
+    }
+}

@@ -1,0 +1,66 @@
+//! What a database says of itself.
+
+use std::sync::atomic::Ordering;
+
+use nofault_io::disk::DiskInfo;
+
+use super::Db;
+use crate::format::CommitSeq;
+use crate::pager::{PoolStats, ReaderInfo};
+use crate::pages::Store as _;
+use crate::wal::LogStats;
+
+/// What a database did and holds. Plain numbers, taken without stopping anything.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+/// # let stock = db.create_table("stock")?;
+/// let stats = db.stats();
+/// println!("{} of {} pages looked up were in memory", stats.pool.hits, stats.pool.hits + stats.pool.misses);
+/// println!("{} of {} bytes of memory are frames", stats.pool.memory_frames_bytes, stats.pool.memory_bytes);
+/// println!("{} commits in {} writes of the log", stats.log.records_durable, stats.log.groups_written);
+/// println!("{} checkpoints, {} waits for them", stats.checkpoints, stats.log.room_waits);
+/// println!("read by {}, direct: {}, because {}", stats.disk.kind, stats.disk.direct, stats.disk.notes.join("; "));
+/// assert!(stats.log.records_durable > 0);
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stats {
+    /// The buffer pool.
+    pub pool: PoolStats,
+    /// The log.
+    pub log: LogStats,
+    /// Checkpoints made since it was opened.
+    pub checkpoints: u64,
+    /// The data file: how it is read and written, and why not better.
+    pub disk: DiskInfo,
+    /// Memory of the list of recent commits, in bytes.
+    pub recent_commits_bytes: u64,
+    /// Pages of dropped tables that could not be read when they were to be freed, since it was opened. They do no harm; what only
+    /// they referred to stays in use, and a backup does without it.
+    pub damaged_in_dropped: u64,
+    /// The newest commit that readers see.
+    pub visible_commit: CommitSeq,
+}
+
+impl Db {
+    /// What it did and holds.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            pool: self.core.store.stats(),
+            log: self.core.log.stats(),
+            checkpoints: self.owner.checkpoints_made(),
+            disk: self.owner.disk_info(),
+            recent_commits_bytes: self.core.commits.recent_bytes() as u64,
+            damaged_in_dropped: self.core.damaged_in_dropped.load(Ordering::Relaxed),
+            visible_commit: self.core.store.visible(),
+        }
+    }
+
+    /// The snapshots alive, oldest first, with their age and what they keep in memory.
+    pub fn readers(&self) -> Vec<ReaderInfo> {
+        self.core.store.readers()
+    }
+}
