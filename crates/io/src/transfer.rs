@@ -294,3 +294,131 @@ fn skip(range: &mut libc::iovec, bytes: usize) {
     range.iov_base = range.iov_base.cast::<u8>().wrapping_add(bytes).cast();
     range.iov_len -= bytes;
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fastrand::Rng;
+
+    use super::*;
+    use crate::aligned::{IoBuf, PageKind, StableBytes};
+    use crate::completion::WriteData;
+    use crate::disk::{DirectIo, FileOptions};
+
+    const LEN: usize = 64 << 10;
+
+    fn file(folder: &tempfile::TempDir) -> DiskFile {
+        let options = FileOptions { create: true, direct: DirectIo::Never, ..FileOptions::default() };
+        DiskFile::open("test", &folder.path().join("file"), &options).unwrap()
+    }
+
+    fn buffer(fill: impl Fn(usize) -> u8) -> IoBuf {
+        let mut buffer = IoBuf::zeroed(LEN, PageKind::Small).unwrap();
+        buffer.iter_mut().enumerate().for_each(|(at, byte)| *byte = fill(at));
+        buffer
+    }
+
+    struct Part(Vec<u8>);
+
+    // SAFETY: nobody changes or moves the bytes of a vector that is only read.
+    unsafe impl StableBytes for Part {
+        fn bytes(&self) -> &[u8] {
+            &self.0
+        }
+    }
+
+    /// A kernel that is interrupted half of the time, and moves any part of what it is asked to.
+    fn answer(transfer: &Transfer, disk: &mut [u8], rng: &mut Rng) -> i64 {
+        match rng.u8(..4) {
+            0 => return -i64::from(libc::EINTR),
+            1 => return -i64::from(libc::EAGAIN),
+            _ => {}
+        }
+        let at = transfer.offset_bytes() as usize;
+        match transfer.piece() {
+            Piece::Read { start, len_bytes } => {
+                let moved = rng.usize(1..=len_bytes as usize);
+                // SAFETY: the piece is memory of the operation, which nobody else looks at.
+                unsafe { std::slice::from_raw_parts_mut(start, moved) }.copy_from_slice(&disk[at..at + moved]);
+                moved as i64
+            }
+            Piece::Write { start, len_bytes, .. } => {
+                let moved = rng.usize(1..=len_bytes as usize);
+                // SAFETY: as above.
+                disk[at..at + moved].copy_from_slice(unsafe { std::slice::from_raw_parts(start, moved) });
+                moved as i64
+            }
+            Piece::WriteGather { iovecs, .. } => {
+                // SAFETY: as above, for each range.
+                let range = |range: &libc::iovec| unsafe {
+                    std::slice::from_raw_parts(range.iov_base.cast::<u8>(), range.iov_len).to_vec()
+                };
+                let all: Vec<u8> = iovecs.iter().flat_map(range).collect();
+                let moved = rng.usize(1..=all.len());
+                disk[at..at + moved].copy_from_slice(&all[..moved]);
+                moved as i64
+            }
+            Piece::Sync | Piece::Allocate { .. } => 0,
+        }
+    }
+
+    fn carried_out(kind: OpKind, file: &DiskFile, disk: &mut [u8], rng: &mut Rng) -> (Op, Result<usize>) {
+        let mut transfer = Transfer::new(Op::new(1, 0, kind));
+        loop {
+            let answer = answer(&transfer, disk, rng);
+            if let Step::Done(result) = transfer.answered(answer, file) {
+                return (transfer.into_op(), result);
+            }
+        }
+    }
+
+    #[test]
+    fn interruptions_and_short_transfers_are_repeated_until_all_is_moved() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = file(&folder);
+        for seed in 0..50 {
+            let rng = &mut Rng::with_seed(seed);
+            let mut disk: Vec<u8> = (0..LEN).map(|at| (at * 7 / 3) as u8).collect();
+            let (op, result) = carried_out(OpKind::Read(buffer(|_| 0)), &file, &mut disk, rng);
+            assert_eq!(result.unwrap(), LEN);
+            let OpKind::Read(read) = op.kind else { panic!("another operation came back") };
+            assert!(read[..] == disk[..], "seed {seed}: read");
+
+            let new = |at: usize| (at * 5 / 2) as u8;
+            let (_, result) = carried_out(OpKind::write(buffer(new), seed % 2 == 0), &file, &mut disk, rng);
+            assert_eq!(result.unwrap(), LEN);
+            assert!(disk.iter().enumerate().all(|(at, byte)| *byte == new(at)), "seed {seed}: write");
+
+            // More ranges than one call takes.
+            let parts = (0..LEN / 32).map(|part| Arc::new(Part(vec![part as u8; 32])) as Arc<dyn StableBytes>);
+            let data = WriteData::Gather(parts.collect());
+            let (_, result) = carried_out(OpKind::Write { data, durable: true }, &file, &mut disk, rng);
+            assert_eq!(result.unwrap(), LEN);
+            assert!(disk.iter().enumerate().all(|(at, byte)| *byte == (at / 32) as u8), "seed {seed}: gather");
+
+            for kind in [OpKind::Sync, OpKind::Allocate { len_bytes: 4096 }] {
+                assert_eq!(carried_out(kind, &file, &mut disk, rng).1.unwrap(), 0, "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn endless_interruptions_nothing_moved_and_errors_end_an_operation() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = file(&folder);
+        let transfer = || Transfer::new(Op::new(1, 0, OpKind::write(buffer(|_| 1), false)));
+        let ended = |step: Step| match step {
+            Step::Done(result) => Some(result.unwrap_err()),
+            Step::Again => None,
+        };
+        let mut interrupted = transfer();
+        let answers = std::iter::repeat_with(|| ended(interrupted.answered(-i64::from(libc::EINTR), &file)));
+        let error = answers.take(INTERRUPTIONS_MAX as usize).flatten().next().expect("it goes on for ever");
+        assert_eq!(error.errno(), Some(libc::EINTR), "{error}");
+        let error = ended(transfer().answered(0, &file)).expect("a write that moves nothing goes on");
+        assert_eq!(error.kind(), ErrorKind::Short, "{error}");
+        let error = ended(transfer().answered(-i64::from(libc::EIO), &file)).expect("an error is no answer");
+        assert_eq!(error.errno(), Some(libc::EIO), "{error}");
+    }
+}

@@ -11,6 +11,8 @@ use nofault_io::sim::{Call, Effect, Fault, SimOptions, SimStats, SimWorld};
 
 use crate::story::{Book, Story, Style, blames_the_data, content, for_each_seed, tiny, verify};
 
+/// From a disk that gave up repeating it.
+const EINTR: i32 = 4;
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 const STEPS: usize = 45;
@@ -129,13 +131,17 @@ fn a_name_that_cannot_be_opened_made_or_moved_is_an_error_and_no_more() {
         for call in [Call::Create, Call::Open, Call::Rename, Call::Remove, Call::List, Call::SyncDirectory] {
             every(seed, call, EIO, 10);
             every(seed, call, ENOSPC, 10);
+            every(seed, call, EINTR, 5);
         }
     });
 }
 
 #[test]
 fn a_failed_read_is_an_error_for_those_who_wait_and_forgotten_then() {
-    for_each_seed("a_failed_read", 1..=2, |seed| every(seed, Call::Read, EIO, 150));
+    for_each_seed("a_failed_read", 1..=2, |seed| {
+        every(seed, Call::Read, EIO, 150);
+        every(seed, Call::Read, EINTR, 20);
+    });
 }
 
 #[test]
@@ -143,13 +149,17 @@ fn a_failed_write_or_allocation_is_refused_or_poisons() {
     for_each_seed("a_failed_write", 1..=2, |seed| {
         every(seed, Call::Write, EIO, 150);
         every(seed, Call::Write, ENOSPC, 50);
+        every(seed, Call::Write, EINTR, 20);
         every(seed, Call::Allocate, ENOSPC, 20);
     });
 }
 
 #[test]
 fn a_failed_sync_poisons_commits_and_reads_go_on() {
-    for_each_seed("a_failed_sync", 1..=6, |seed| every(seed, Call::Sync, EIO, 100));
+    for_each_seed("a_failed_sync", 1..=6, |seed| {
+        every(seed, Call::Sync, EIO, 100);
+        every(seed, Call::Sync, EINTR, 10);
+    });
 }
 
 #[test]
