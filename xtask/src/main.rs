@@ -16,7 +16,9 @@ cargo xtask <command>
 
   check   everything a change must pass: format, clippy, tidy, tests, docs
   tidy    the house rules only: direction of imports, dead files, file length, paths that do not belong here
-  sim     power cuts on the simulated disk with fresh seeds, in release: --minutes N (default 1)
+  models  every interleaving of what pool and log do between threads, cut down to their protocols, in release
+  sim     power cuts on the simulated disk, optimised, on all CPUs, with fresh seeds: --minutes N (default 1). A failure
+          prints its seed, the line that repeats it, and ends with exit code 1
 ";
 
 fn main() -> ExitCode {
@@ -24,6 +26,7 @@ fn main() -> ExitCode {
     let result = match command.as_str() {
         "check" => check(),
         "tidy" => tidy::run(&root()),
+        "models" => models(),
         "sim" => sim(),
         "" | "help" | "-h" | "--help" => {
             print!("{HELP}");
@@ -56,6 +59,12 @@ fn check() -> Result<()> {
     Ok(())
 }
 
+/// The model checker comes with flags of its own, so with a folder of its own: or everything else would be built again as well.
+fn models() -> Result<()> {
+    let test = ["test", "--release", "-p", "nofault", "--test", "models", "--target-dir", "target/models"];
+    cargo(&test, &[("RUSTFLAGS", "--cfg nofault_models")])
+}
+
 /// The same body as the ordinary test of power cuts, for as long as asked.
 fn sim() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(2).collect();
@@ -64,7 +73,7 @@ fn sim() -> Result<()> {
         ["--minutes", minutes] if minutes.parse::<f64>().is_ok_and(|minutes| minutes > 0.0) => minutes,
         _ => bail!("cargo xtask sim takes --minutes N\n\n{HELP}"),
     };
-    let test = ["test", "--release", "-p", "nofault", "--test", "torture", "--"];
+    let test = ["test", "--profile", "sim", "-p", "nofault", "--test", "torture", "--"];
     let which = ["power_cuts_for_minutes", "--ignored", "--nocapture"];
     // Unlimited: it ends by itself.
     cargo_within(None, &[&test[..], &which].concat(), &[("NOFAULT_SIM_MINUTES", minutes)])

@@ -1,8 +1,7 @@
 //! Exhaustive models of what the pool and the log do between threads: every interleaving, and every reordering that the
 //! memory model allows. Each model is the protocol of one module, cut down to what can go wrong.
 //!
-//! Built only on demand, because it takes the model checker along:
-//! `RUSTFLAGS="--cfg nofault_models" cargo test -p nofault --test models --release`
+//! Built only for `cargo xtask models`, because it takes the model checker along.
 #![cfg(nofault_models)]
 
 use loom::cell::UnsafeCell;

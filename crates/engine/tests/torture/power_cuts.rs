@@ -1,7 +1,9 @@
 //! The power fails at any moment, recovery and checkpoints included; what was acknowledged is there, whole, and nothing else.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
@@ -169,27 +171,52 @@ fn check_short_history(after: &SimWorld, settings: &Settings, book: &mut Option<
     verify(&db).unwrap_or_else(|error| panic!("{what}: {error:?}"));
 }
 
-/// Run by `cargo xtask sim`, for as long as it says, with seeds that nobody has seen. A failure names its seed.
+/// Run by `cargo xtask sim`, for as long as it says, with seeds that nobody has seen, one at a time on each CPU. A failure names its seed.
 #[test]
 #[ignore = "takes as long as NOFAULT_SIM_MINUTES says; use cargo xtask sim"]
 fn power_cuts_for_minutes() {
+    const TEST: &str = "power_cuts_for_minutes -- --ignored";
+    if std::env::var_os("NOFAULT_SEED").is_some() {
+        return for_each_seed(TEST, [], |seed| println!("{:?}", lives(seed, 250)));
+    }
     let minutes: f64 = std::env::var("NOFAULT_SIM_MINUTES").map_or(1.0, |minutes| minutes.parse().expect("minutes"));
-    let (started, mut told) = (Instant::now(), Instant::now());
-    let (mut cuts, mut seeds) = (0, 0);
-    let tell = |cuts: u64, seeds: u64, end: &str| {
+    let (started, end) = (Instant::now(), Duration::from_secs_f64(minutes * 60.0));
+    let first = fastrand::u64(..);
+    let (next, cuts, failed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let told = Mutex::new(started);
+    let tell = |end: &str| {
+        let (cuts, seeds) = (cuts.load(Ordering::Relaxed), next.load(Ordering::Relaxed));
         let seconds = started.elapsed().as_secs_f64();
         println!("{cuts} power cuts of {seeds} seeds in {seconds:.0} s, {:.0} a second{end}", cuts as f64 / seconds);
     };
-    while started.elapsed() < Duration::from_secs_f64(minutes * 60.0) {
-        for_each_seed("power_cuts_for_minutes -- --ignored", [fastrand::u64(..)], |seed| cuts += lives(seed, 250).cuts);
-        seeds += 1;
-        if told.elapsed() > Duration::from_secs(10) {
-            told = Instant::now();
-            tell(cuts, seeds, "");
+    println!("seeds from {first} on");
+    let work = || {
+        let mut failure = Failure(&failed, true);
+        while started.elapsed() < end && !failed.load(Ordering::Relaxed) {
+            let seed = first.wrapping_add(next.fetch_add(1, Ordering::Relaxed));
+            for_each_seed(TEST, [seed], |seed| {
+                cuts.fetch_add(lives(seed, 250).cuts, Ordering::Relaxed);
+            });
+            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            if told.elapsed() > Duration::from_secs(10) {
+                *told = Instant::now();
+                tell("");
+            }
         }
-        if std::env::var_os("NOFAULT_SEED").is_some() {
-            break;
-        }
+        failure.1 = false;
+    };
+    std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+        (0..threads).for_each(|_| drop(scope.spawn(work)));
+    });
+    tell(": all kept what they had to");
+}
+
+/// Says that a thread failed, for the others to end soon, unless it is told that it did not.
+struct Failure<'a>(&'a AtomicBool, bool);
+
+impl Drop for Failure<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_or(self.1, Ordering::Relaxed);
     }
-    tell(cuts, seeds, ": all kept what they had to");
 }
