@@ -9,6 +9,7 @@
 //! | `epochs` | what is looked at is not reclaimed |
 //! | `view`, `edits` | what readers and writers hold for one attempt |
 //! | `lane`, `flights`, `ticket` | reads: shared, sent together, awaited |
+//! | `walks` | long walks, whose reads are looked after beside them |
 //! | `nursery` | what has just come, and leaves first |
 //! | `full` | waiting for frames: first come, first served |
 //! | `evict`, `write` | which frames leave, and how dirty ones get to disk |
@@ -42,6 +43,7 @@ mod stats;
 mod table;
 mod ticket;
 mod view;
+mod walks;
 mod write;
 
 #[cfg(test)]
@@ -70,6 +72,7 @@ use self::table::{Entry, WordArray};
 pub(crate) use self::ticket::Ticket;
 use self::ticket::Waiter;
 pub(crate) use self::view::View;
+pub(crate) use self::walks::Walk;
 pub(crate) use self::write::NodeToWrite;
 use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
@@ -250,6 +253,7 @@ impl Store for Pager {
     type Edits<'a> = Edits<'a>;
     type Snapshot = Snapshot;
     type Ticket = Ticket;
+    type Walk = Walk;
 
     fn page_bytes(&self) -> usize {
         self.0.frames.page_bytes()
@@ -312,7 +316,7 @@ impl Store for Pager {
         let waiter = Waiter::new();
         for wait in waits {
             match wait {
-                Wait::Miss(missing) => self.0.ask(*missing, Some(&waiter)),
+                Wait::Miss(missing) => self.0.ask(*missing, &waiter),
                 Wait::Full { frames } => waiter.want_frames(*frames),
                 Wait::Failed(error) => drop(waiter.fail(error.clone())),
                 Wait::LogFull { .. } => {}
@@ -330,11 +334,19 @@ impl Store for Pager {
         // must not fill the pool.
         let spare = self.0.frames.free_count().saturating_sub(self.0.frames.reserve());
         let most = if self.0.keeper.is_running() { spare.max(self.0.frames.count() / 8) } else { spare };
-        pages.iter().take(most).for_each(|missing| self.0.ask(*missing, None));
+        self.0.ask_ahead(&pages[..pages.len().min(most)]);
     }
 
     fn submit(&self) {
         self.0.submit_reads();
+    }
+
+    fn walk(&self) -> Walk {
+        Walk::new(&self.0)
+    }
+
+    fn submit_soon(&self) {
+        self.0.submit_reads_soon();
     }
 
     fn write_soon(&self, pages: &[PageId]) {

@@ -133,6 +133,8 @@ pub(crate) trait Store: Send + Sync + 'static {
     type Snapshot: Snapshot;
     /// See [`Store::request`].
     type Ticket: Ticket;
+    /// See [`Store::walk`].
+    type Walk: Send + Sync + 'static;
 
     /// Bytes of a page with its header.
     fn page_bytes(&self) -> usize;
@@ -178,6 +180,13 @@ pub(crate) trait Store: Send + Sync + 'static {
 
     /// Sends what is queued to the device.
     fn submit(&self);
+
+    /// A long walk through many pages begins: for as long as the answer lives, reads are sent and taken in beside it, where the store
+    /// has a thread for that.
+    fn walk(&self) -> Self::Walk;
+
+    /// [`Store::submit`] for one who does not wait for what is queued: it may be left to that thread.
+    fn submit_soon(&self);
 
     /// These pages are published and will not change soon: they may be written in the background, so that nobody has to wait for it
     /// later. May be ignored.

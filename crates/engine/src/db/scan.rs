@@ -2,6 +2,10 @@
 //!
 //! How far ahead is learnt on the way, as PostgreSQL's read stream does: a wait doubles the distance, a leaf that was there
 //! already takes one off. So a scan in memory asks for nothing, and a cold one soon keeps the device busy.
+//!
+//! What is used up is asked for again in small parts, so that the device always has nearly all of the distance before it. A long scan
+//! has its reads sent and taken in beside it (`Store::walk`): copying and checking them is most of the work, and
+//! with a second CPU it then costs the scan no time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,6 +18,12 @@ use crate::format::node::OverflowRef;
 use crate::pages::{CommitLog, Missing, Snapshot, Store, Wait};
 use crate::tree::{Chunk, Direction, Held, KeyRange, Portion, Tree};
 
+/// Bytes that are asked for together, where the distance is twice as long or more: one large read.
+const ASKED_AT_ONCE_BYTES: usize = 256 << 10;
+/// Or so much of a distance that is longer still.
+const ASKED_AT_ONCE_SHARE: usize = 8;
+/// A scan that asks for so many bytes ahead has its reads looked after beside it; one that asks for half of it has no more.
+const BESIDE_FROM_BYTES: usize = 512 << 10;
 /// Pages of values that a scan waits for at first.
 const VALUES_AT_ONCE_FIRST: usize = 8;
 /// Bytes of entries that a scan copies out of a leaf and its pages of values at first: a short one wants no more.
@@ -52,6 +62,8 @@ pub(crate) struct Scan<S: Store, L: CommitLog> {
     /// How many leaves ahead to ask for at most.
     leaves_max: usize,
     asked: Asked,
+    /// While it is a long one.
+    walk: Option<S::Walk>,
 }
 
 /// How far ahead of a scan pages were asked for.
@@ -63,11 +75,26 @@ struct Asked {
     values_of: Option<PageId>,
     /// Pages that one leaf takes: itself and those with its values.
     pages_a_leaf: usize,
+    /// Leaves that the scan will pass before there is anything to ask for.
+    idle_leaves: usize,
+    /// Pages of one large read.
+    read_pages: usize,
 }
 
 impl Asked {
-    /// The pages to ask for now, given the leaves to come: up to `distance` pages ahead, and no leaf farther than `leaves_max`. Some
-    /// only once half of what was asked for before is used up, so that reads are few and large.
+    /// Nothing yet.
+    fn new(read_pages: usize) -> Self {
+        Self { leaf: None, values_of: None, pages_a_leaf: 1, idle_leaves: 0, read_pages }
+    }
+
+    /// How many of `span` leaves must be used up before more are asked for: so many that reads are large, so few that the device has
+    /// something to do meanwhile.
+    fn step(&self, span: usize) -> usize {
+        let read = self.read_pages / self.pages_a_leaf;
+        (span / ASKED_AT_ONCE_SHARE).max(read.min(span / 2)).max(1)
+    }
+
+    /// The pages to ask for now, given the leaves to come: up to `distance` pages ahead, and no leaf farther than `leaves_max`.
     ///
     /// Pages of values are known only when their leaf is there, so leaves are asked for twice as far ahead.
     fn next(
@@ -82,26 +109,31 @@ impl Asked {
             farthest.and_then(|farthest| leaves.iter().position(|leaf| *leaf == farthest)).map_or(0, |at| at + 1)
         };
         let mut span = (distance / self.pages_a_leaf).min(leaves_max);
+        let mut idle_leaves = usize::MAX;
         if self.pages_a_leaf > 1 {
-            let from = done(self.values_of);
-            if from * 2 <= span {
-                for leaf in leaves.iter().take(span).skip(from) {
+            let (mut reached, step) = (done(self.values_of), self.step(span));
+            if reached + step <= span {
+                for leaf in leaves.iter().take(span).skip(reached) {
                     let before = pages.len();
                     if !name_values(*leaf, &mut pages) {
                         break;
                     }
+                    reached += 1;
                     self.values_of = Some(*leaf);
                     self.pages_a_leaf = pages.len() - before + 1;
                 }
             }
+            idle_leaves = (reached + step).saturating_sub(span);
             span = (span * 2).max(1).min(leaves_max);
         }
-        let from = done(self.leaf);
+        let (mut reached, step) = (done(self.leaf), self.step(span));
         let upto = leaves.len().min(span);
-        if from * 2 <= span && from < upto {
-            pages.extend(&leaves[from..upto]);
+        if reached + step <= span && reached < upto {
+            pages.extend(&leaves[reached..upto]);
             self.leaf = leaves[..upto].last().copied();
+            reached = upto;
         }
+        self.idle_leaves = idle_leaves.min((reached + step).saturating_sub(span));
         pages
     }
 }
@@ -115,6 +147,7 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         range: KeyRange,
         direction: Direction,
     ) -> Self {
+        let asked = Asked::new(ASKED_AT_ONCE_BYTES / core.store.page_bytes());
         Self {
             core,
             snapshot,
@@ -131,7 +164,8 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
             distance: 0,
             values_at_once: VALUES_AT_ONCE_FIRST,
             leaves_max: usize::MAX,
-            asked: Asked { leaf: None, values_of: None, pages_a_leaf: 1 },
+            asked,
+            walk: None,
         }
     }
 
@@ -226,13 +260,17 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         let Some(range) = &self.rest else { return Ok(false) };
         self.usable = 0;
         self.given = 0;
-        let Self { core, snapshot, tree, chunk, asked, distance, values_at_once, leaves_max, direction, .. } = self;
+        let Self { core, snapshot, tree, chunk, asked, distance, values_at_once, leaves_max, direction, walk, .. } =
+            self;
         let most = Portion { bytes: self.portion_bytes, ..Portion::ALL };
         let (window, far) = (core.admission.window(), core.admission.ahead_max());
         let at = snapshot.seq();
         let mut waited = false;
-        // What comes after a leaf is named when the scan comes to it, and wherever it has to wait.
-        let mut names_ahead = !self.inside_leaf;
+        // What comes after a leaf is named when the scan comes to it and may ask for more, and wherever it has to wait.
+        if !self.inside_leaf {
+            asked.idle_leaves = asked.idle_leaves.saturating_sub(1);
+        }
+        let mut names_ahead = !self.inside_leaf && asked.idle_leaves == 0;
         chunk.own_max = (*values_at_once).min(window);
         let mut held = HeldPages::default();
         let rest = loop {
@@ -247,8 +285,15 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
             if matches!(waits[0], Wait::Miss(_)) {
                 if !chunk.own.is_empty() {
                     // As many of those that the leaf needs together as the scan has shown to be worth it.
-                    let own = chunk.own.iter().take(chunk.own_max);
-                    waits = own.map(|page| Wait::Miss(Missing { page: *page, at })).collect();
+                    let own = &chunk.own[..chunk.own.len().min(chunk.own_max)];
+                    let wait_for = |page: &PageId| Wait::Miss(Missing { page: *page, at });
+                    if walk.is_some() {
+                        // They come in this order, more or less: when the last is there, it is worth looking again.
+                        core.prefetch(own, at);
+                        waits.extend(own.last().map(wait_for));
+                    } else {
+                        waits = own.iter().map(wait_for).collect();
+                    }
                     asked.pages_a_leaf = asked.pages_a_leaf.max(chunk.own.len() + 1);
                 }
                 // What comes after it goes out in the same submission.
@@ -264,11 +309,21 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         drop(held);
         if waited {
             *values_at_once = (*values_at_once * 2).min(window);
+            *distance = (*distance * 2).clamp(2, far);
         } else {
+            if !self.inside_leaf {
+                *distance = distance.saturating_sub(1);
+            }
             breathe(mode).await;
         }
+        let ahead_pages = (*distance).min(leaves_max.saturating_mul(asked.pages_a_leaf));
+        let ahead_bytes = ahead_pages * core.store.page_bytes();
+        if ahead_bytes >= BESIDE_FROM_BYTES {
+            walk.get_or_insert_with(|| core.store.walk());
+        } else if ahead_bytes < BESIDE_FROM_BYTES / 2 {
+            *walk = None;
+        }
         if names_ahead {
-            *distance = if waited { (*distance * 2).clamp(2, far) } else { distance.saturating_sub(1) };
             let pages = {
                 let view = core.store.view(snapshot);
                 let name = |leaf, into: &mut Vec<PageId>| tree.name_values(&view, leaf, *direction, into);
@@ -277,11 +332,14 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
             if !pages.is_empty() {
                 core.prefetch(&pages, at);
                 // At the device while the caller looks at this leaf.
-                core.store.submit();
+                core.store.submit_soon();
             }
         }
         self.portion_bytes = (self.portion_bytes * 2).min(COPIED_AT_ONCE_MAX);
         self.inside_leaf = chunk.is_part;
+        if rest.is_none() {
+            self.walk = None;
+        }
         self.rest = rest;
         self.usable = self.chunk.len();
         Ok(true)
@@ -298,7 +356,7 @@ mod tests {
     }
 
     fn asked() -> Asked {
-        Asked { leaf: None, values_of: None, pages_a_leaf: 1 }
+        Asked::new(64)
     }
 
     #[test]
@@ -312,6 +370,18 @@ mod tests {
         assert_eq!(asked.next(&ids(5..100), 8, usize::MAX, none), ids(9..13));
         assert_eq!(asked.next(&ids(9..13), 8, usize::MAX, none), [], "there are no more");
         assert_eq!(asked.next(&ids(9..100), 8, 0, none), [], "none are wanted");
+    }
+
+    #[test]
+    fn a_long_distance_is_filled_up_again_in_small_parts() {
+        let mut asked = asked();
+        let none = |_, _: &mut Vec<PageId>| unreachable!("no values anywhere");
+        assert_eq!(asked.next(&ids(1..5000), 2048, usize::MAX, none), ids(1..2049));
+        assert_eq!(asked.idle_leaves, 256, "an eighth");
+        assert_eq!(asked.next(&ids(256..5000), 2048, usize::MAX, none), []);
+        assert_eq!(asked.next(&ids(257..5000), 2048, usize::MAX, none), ids(2049..2305));
+        assert_eq!(asked.next(&ids(321..5000), 256, usize::MAX, none), [], "less far than what was asked for already");
+        assert_eq!(asked.idle_leaves, 2305 - 321 + 64 - 256, "a large read is the least");
     }
 
     #[test]

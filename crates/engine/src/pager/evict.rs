@@ -20,6 +20,9 @@ use crate::format::{CommitSeq, Location, PageId};
 const ROUNDS: usize = 5;
 /// Frames that the clock's hand may pass for each that is wanted at once.
 const STEPS_AT_ONCE: usize = 16;
+/// Frames that are kept free for reads that go out many together: this share of all, and so many at the most.
+const STOCK_SHARE: usize = 64;
+const STOCK_MAX: usize = 256;
 /// A newcomer is used once by whoever it came for.
 const USES_OF_NEWCOMERS: u8 = 1;
 /// Times a waiter looks again, a moment later each time, before it says that the pool is too small.
@@ -46,7 +49,8 @@ impl Core {
         }
         let (mut clean, cold) = self.sweep_clock(want, true, self.frames.count() * ROUNDS);
         let mut dirty = cold.clone();
-        if writers_wait || self.frames.dirty_count() > self.frames.dirty_max() * 3 / 4 {
+        let many_dirty = self.frames.dirty_count() > self.frames.dirty_max() * 3 / 4;
+        if (writers_wait || many_dirty) && !self.keeper.has_soon() {
             self.pin_dirty(want.saturating_sub(dirty.len()), &mut dirty);
         }
         let before = self.counts.written.load(Ordering::Relaxed);
@@ -84,6 +88,20 @@ impl Core {
         self.retire(clean);
         self.help_epoch();
         self.sweep_ripe();
+    }
+
+    /// Has `want` frames leave for reads to come, when few are free: beside threads that look at pages all the time it takes a moment
+    /// until those that have left are. Otherwise as [`Core::make_clean_room`].
+    pub(super) fn restock(self: &Arc<Self>, want: usize) {
+        self.sweep_ripe();
+        let stock = (self.frames.count() / STOCK_SHARE).min(STOCK_MAX);
+        if self.frames.free_count() >= self.frames.reserve() + stock {
+            return;
+        }
+        let (clean, _) = self.sweep_clock(want, false, want * STEPS_AT_ONCE);
+        self.counts.evicted.fetch_add(clean.len() as u64, Ordering::Relaxed);
+        self.retire(clean);
+        self.help_epoch();
     }
 
     /// Moves the clock's hand until it has found `want` frames that can leave, or made `steps`.

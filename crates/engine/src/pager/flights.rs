@@ -3,9 +3,12 @@
 //! Pages that lie near each other are read in one operation, with small gaps between them, into a scratch buffer, and copied
 //! to their frames: a scan over pages that were rewritten now and then stays close to the speed of one over a
 //! fresh file (`space::fragmentation`). A run that fails is read again page by page, so a bad block costs only its own page.
+//!
+//! Copying and checking a run takes longer than taking its completion, so it is done without the queue, by several threads side
+//! by side where several are there ([`Landed`]).
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nofault_io::aligned::{ALIGN_BYTES, IoBuf, PageKind, Region};
 use nofault_io::completion::{Completion, Op, OpKind};
@@ -23,12 +26,15 @@ const GAP_BLOCKS: u64 = 4;
 const RUN_BYTES_MAX: usize = 256 << 10;
 /// Operations sent to the device together: it serves a tenth more reads in small groups than in large ones.
 const SUBMIT_EVERY: usize = 4;
+/// Operations at the device with which it is busy until somebody takes the next completion, and sends more: that one may have several
+/// runs to take apart first.
+pub(super) const BUSY_WITH: usize = 12;
 /// Most runs in flight.
 const RUNS_MAX: usize = 32;
 
 /// Memory for reading runs.
 pub(super) struct Scratch {
-    spare: Vec<IoBuf>,
+    spare: Mutex<Vec<IoBuf>>,
     region: Region,
     run_blocks_max: u64,
     bytes: u64,
@@ -47,7 +53,20 @@ impl Scratch {
             .map_err(|error| Error::from_io("take memory for reading runs", error))?;
         let region = memory.region().clone();
         let bytes = region.len_bytes() as u64;
-        Ok(Self { spare: memory.pieces(run_bytes), region, run_blocks_max: run_blocks_max as u64, bytes })
+        let spare = Mutex::new(memory.pieces(run_bytes));
+        Ok(Self { spare, region, run_blocks_max: run_blocks_max as u64, bytes })
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Vec<IoBuf>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give_back(&self, buffer: Option<IoBuf>, tail: Option<IoBuf>) {
+        let whole = match (buffer, tail) {
+            (Some(buffer), Some(tail)) => buffer.join(tail).ok(),
+            (buffer, _) => buffer,
+        };
+        self.spare().extend(whole);
     }
 
     pub(super) fn region(&self) -> &Region {
@@ -67,7 +86,7 @@ pub(super) struct ReadQueue {
     /// By token.
     flying: Vec<Option<Flight>>,
     tokens: Vec<u64>,
-    scratch: Scratch,
+    scratch: Arc<Scratch>,
     /// Kept for its memory.
     done: Vec<Completion>,
 }
@@ -77,6 +96,39 @@ enum Flight {
     One { read: Read, frame: u32 },
     /// Several, through scratch memory: the part of the buffer not used, and the first block.
     Run { reads: Vec<Read>, first_block: u64, tail: Option<IoBuf> },
+}
+
+/// A run that has come back, and is to be taken apart.
+pub(super) struct Landed {
+    reads: Vec<Read>,
+    first_block: u64,
+    /// What was read, unless that failed.
+    bytes: Option<IoBuf>,
+    /// The part of its memory that was not used.
+    tail: Option<IoBuf>,
+}
+
+impl Landed {
+    /// Gives each page its bytes, and the memory back.
+    fn unload(self, scratch: &Scratch) -> Vec<Over> {
+        let Self { reads, first_block, bytes, tail } = self;
+        let unload = |read: Read| {
+            let mut read = read;
+            let mut owned = read.frame.take();
+            match (&mut owned, &bytes) {
+                (Some(owned), Some(bytes)) => {
+                    let from = (read.at.block.0 - first_block) as usize * owned.buffer.len();
+                    let until = from + owned.buffer.len();
+                    owned.buffer.copy_from_slice(&bytes[from..until]);
+                }
+                _ => read = Read { alone: true, attempt: 0, ..read },
+            }
+            Over { read, owned, error: None }
+        };
+        let over = reads.into_iter().map(unload).collect();
+        scratch.give_back(bytes, tail);
+        over
+    }
 }
 
 /// What became of the reads that were next.
@@ -94,7 +146,7 @@ enum Sent {
 }
 
 impl ReadQueue {
-    pub(super) fn new(queue: Box<dyn Queue>, scratch: Scratch) -> Self {
+    pub(super) fn new(queue: Box<dyn Queue>, scratch: Arc<Scratch>) -> Self {
         let (line, flying, tokens, done) = (VecDeque::new(), Vec::new(), Vec::new(), Vec::new());
         Self { queue, line, flying, tokens, scratch, done }
     }
@@ -157,7 +209,7 @@ impl ReadQueue {
 
     fn send_run(&mut self, count: usize, page_bytes: usize) -> Sent {
         let reads: Vec<Read> = self.line.drain(..count).collect();
-        let Some(buffer) = self.scratch.spare.pop() else { return Sent::NoScratch(reads) };
+        let Some(buffer) = self.scratch.spare().pop() else { return Sent::NoScratch(reads) };
         let (first_block, last_block) = (reads[0].at.block.0, reads[reads.len() - 1].at.block.0);
         let len_bytes = (last_block - first_block + 1) as usize * page_bytes;
         let (buffer, tail) = buffer.split_at(len_bytes);
@@ -169,7 +221,7 @@ impl ReadQueue {
             return Sent::Gone;
         };
         self.tokens.push(token);
-        self.give_back(read_buffer(refused.op.kind), tail);
+        self.scratch.give_back(read_buffer(refused.op.kind), tail);
         let busy = refused.error.kind() == IoKind::Busy;
         // Alone each of them meets the error again, and reports it as its own.
         let again = reads.into_iter().map(|read| Read { alone: read.alone || !busy, ..read });
@@ -177,29 +229,26 @@ impl ReadQueue {
         if busy { Sent::Full } else { Sent::Alone }
     }
 
-    fn give_back(&mut self, buffer: Option<IoBuf>, tail: Option<IoBuf>) {
-        let whole = match (buffer, tail) {
-            (Some(buffer), Some(tail)) => buffer.join(tail).ok(),
-            (buffer, _) => buffer,
-        };
-        self.scratch.spare.extend(whole);
-    }
-
     /// Takes what has completed, at least `wait_for` operations. Answers how many there were.
     ///
     /// # Errors
-    /// When the queue cannot be used any more. What has completed is in `over` all the same.
-    pub(super) fn reap(&mut self, wait_for: usize, over: &mut Vec<Over>) -> (usize, nofault_io::error::Result<()>) {
+    /// When the queue cannot be used any more. What has completed is in `over` and `landed` all the same.
+    pub(super) fn reap(
+        &mut self,
+        wait_for: usize,
+        over: &mut Vec<Over>,
+        landed: &mut Vec<Landed>,
+    ) -> (usize, nofault_io::error::Result<()>) {
         let mut done = std::mem::take(&mut self.done);
         let reaped = self.queue.reap(wait_for, &mut done);
         let count = done.len();
-        done.drain(..).for_each(|done| self.take_over(done, over));
+        done.drain(..).for_each(|done| self.take_over(done, over, landed));
         self.done = done;
         (count, reaped)
     }
 
     /// What a completion means for the pages it was about.
-    fn take_over(&mut self, done: Completion, over: &mut Vec<Over>) {
+    fn take_over(&mut self, done: Completion, over: &mut Vec<Over>, landed: &mut Vec<Landed>) {
         let error = done.result.as_ref().err().cloned();
         let (token, offset) = (done.op.token, done.op.offset_bytes);
         let Some(flight) = self.flying.get_mut(token as usize).and_then(Option::take) else { return };
@@ -211,20 +260,11 @@ impl ReadQueue {
                 over.push(Over { read, owned, error });
             }
             Flight::Run { reads, first_block, tail } => {
-                let buffer = done.into_buffer();
-                for mut read in reads {
-                    let mut owned = read.frame.take();
-                    match (&mut owned, &buffer, &error) {
-                        (Some(owned), Some(buffer), None) => {
-                            let from = (read.at.block.0 - first_block) as usize * owned.buffer.len();
-                            let until = from + owned.buffer.len();
-                            owned.buffer.copy_from_slice(&buffer[from..until]);
-                        }
-                        _ => read = Read { alone: true, attempt: 0, ..read },
-                    }
-                    over.push(Over { read, owned, error: None });
+                let (mut bytes, mut tail) = (done.into_buffer(), tail);
+                if error.is_some() {
+                    self.scratch.give_back(bytes.take(), tail.take());
                 }
-                self.give_back(buffer, tail);
+                landed.push(Landed { reads, first_block, bytes, tail });
             }
         }
     }
@@ -246,7 +286,7 @@ impl Core {
         let mut put_off = Vec::new();
         while !lane.line.is_empty() && self.lane.enter_device() {
             let run = lane.next_run();
-            let count = self.give_frames(lane.line.iter_mut().take(run));
+            let count = self.give_frames(&mut lane.line, run);
             if count == 0 {
                 self.lane.leave_device(1);
                 self.keeper.starve();
@@ -275,18 +315,39 @@ impl Core {
         started
     }
 
-    /// Gives each of these reads a frame, as far as there are some. Answers how many of the first have one.
-    fn give_frames<'r>(self: &Arc<Self>, reads: impl Iterator<Item = &'r mut Read>) -> usize {
-        let mut count = 0;
-        for read in reads {
-            if read.frame.is_none() {
-                read.frame = self.frame_for_read();
-            }
-            if read.frame.is_none() {
-                break;
-            }
-            count += 1;
+    /// Sends what waits when the device will soon be idle, and takes nothing in.
+    pub(super) fn keep_device_busy(self: &Arc<Self>) {
+        if self.lane.at_device() >= BUSY_WITH || !self.lane.has_unsent() {
+            return;
         }
-        count
+        let Some(mut queue) = self.lane.try_queue() else { return };
+        let mut over = Vec::new();
+        self.start_staged(&mut queue, &mut over);
+        // Should the kernel refuse, nothing is lost: the next one to take completions submits again or says why not.
+        let _ = queue.queue.submit();
+        drop(queue);
+        self.finish_reads(over);
+    }
+
+    /// Installs the pages of one run that has landed. False when there is none.
+    pub(super) fn unload_run(self: &Arc<Self>) -> bool {
+        let Some(run) = self.lane.landed().pop_front() else { return false };
+        self.finish_reads(run.unload(&self.lane.scratch));
+        true
+    }
+
+    /// Gives each of the first `run` reads in line a frame, as far as there are some. Answers how many of the first have one.
+    fn give_frames(self: &Arc<Self>, line: &mut VecDeque<Read>, run: usize) -> usize {
+        let lacking = line.iter().take(run).filter(|read| read.frame.is_none()).count();
+        let mut frames = if lacking > 1 { self.frames_for_reads(lacking) } else { Vec::new() };
+        for (index, read) in line.iter_mut().take(run).enumerate() {
+            if read.frame.is_none() {
+                read.frame = frames.pop().or_else(|| self.frame_for_read());
+            }
+            if read.frame.is_none() {
+                return index;
+            }
+        }
+        run
     }
 }

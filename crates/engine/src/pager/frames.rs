@@ -237,6 +237,14 @@ impl Frames {
         if free.len() > self.reserve { free.pop() } else { None }
     }
 
+    /// Up to `most` frames for pages to be read, as [`Frames::take_for_read`].
+    pub(crate) fn take_some_for_read(&self, most: usize, into: &mut Vec<OwnedFrame>) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = free.len().saturating_sub(self.reserve).min(most);
+        let from = free.len() - count;
+        into.extend(free.drain(from..));
+    }
+
     /// A frame for a private copy. `None` also while too many frames are dirty: readers always find some that can leave
     /// without a write, even when the disk is full.
     pub(crate) fn take_for_write(&self) -> Option<OwnedFrame> {

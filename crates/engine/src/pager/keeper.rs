@@ -1,6 +1,6 @@
 //! The background threads of a pool, for those who want them: one writes dirty pages and keeps frames free where those who
-//! need some find too few that are clean, one takes completions of reads for executors. Without them, blocking waiters do
-//! both themselves, which is what deterministic tests use.
+//! need some find too few that are clean, one takes completions of reads for executors and for long walks. Without them, blocking
+//! waiters do both themselves, which is what deterministic tests use.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,6 +16,8 @@ use crate::format::PageId;
 
 /// Most frames freed at a time while many of them must be written first.
 const WRITE_BATCH_MAX: usize = 1024;
+/// Most pages written early at a time: so many that the device is seldom idle between two lots.
+const SOON_BATCH_MAX: usize = 4096;
 /// Most pages that wait to be written without need: half a megabyte of numbers.
 const SOON_MAX: usize = 1 << 16;
 
@@ -72,9 +74,14 @@ impl Signal {
         self.wake();
     }
 
+    /// Whether there are pages to be written anyway.
+    pub(super) fn has_soon(&self) -> bool {
+        !self.soon.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     fn take_soon(&self) -> Vec<PageId> {
         let mut soon = self.soon.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = soon.len().min(WRITE_BATCH_MAX);
+        let count = soon.len().min(SOON_BATCH_MAX);
         soon.drain(..count).collect()
     }
 
@@ -105,7 +112,7 @@ impl Pager {
         let (core, core_again) = (Arc::downgrade(self.core()), Arc::downgrade(self.core()));
         let (stop_evict, stop_reap) = (Arc::clone(&stop), Arc::clone(&stop));
         let evictor = move || keep_frames_free(&core, &stop_evict);
-        let reaper = move || reap_for_executors(&core_again, &stop_reap);
+        let reaper = move || reap_for_others(&core_again, &stop_reap);
         self.core().keeper.running.store(true, Ordering::Relaxed);
         self.core().bell.set_listened(true);
         let start = |name: &str, body: Box<dyn FnOnce() + Send>| {
@@ -190,8 +197,11 @@ impl Core {
         };
         let dirty: Vec<_> = pages.iter().filter_map(dirty_of).collect();
         if !dirty.is_empty() {
+            let frames: Vec<_> = dirty.iter().map(|item| (item.frame, item.page)).collect();
             // Not told to anybody: whoever needs the frames, or the pages on disk, tries again and says what is wrong.
             let _ = self.write_frames(dirty);
+            // Nobody has asked for them yet, so they leave before those that somebody has.
+            self.nursery.came(frames.into_iter());
         }
     }
 }
@@ -203,10 +213,18 @@ fn keep_frames_free(core: &Weak<Core>, stop: &AtomicBool) {
         let batch = evict_batch(core.frames.count());
         let low_water = core.frames.reserve() + batch;
         let starving = core.keeper.starving.swap(false, Ordering::Relaxed);
+        if starving {
+            // Before the writes, which take their time.
+            core.make_clean_room(batch);
+        }
+        let soon = core.keeper.take_soon();
+        let wrote_soon = !soon.is_empty();
+        core.write_early(soon);
         let mut freed = 0;
         let many_dirty = core.frames.dirty_count() > core.frames.dirty_max() * 3 / 4;
         let writers_wait = !core.full().waiting.is_empty();
-        if starving || many_dirty || core.frames.free_count() < low_water || writers_wait {
+        let must_write = (many_dirty || writers_wait) && !core.keeper.has_soon();
+        if starving || must_write || core.frames.free_count() < low_water {
             // Dirty pages go out many at a time, in a few large operations side by side; and whoever writes goes on writing.
             freed = core.make_room(if many_dirty || writers_wait {
                 batch.max(core.frames.count() / 16).min(WRITE_BATCH_MAX)
@@ -214,9 +232,6 @@ fn keep_frames_free(core: &Weak<Core>, stop: &AtomicBool) {
                 batch
             });
         }
-        let soon = core.keeper.take_soon();
-        let wrote_soon = !soon.is_empty();
-        core.write_early(soon);
         // At every round: whoever found no frame for its reads rings and goes, perhaps after frames were freed, and perhaps
         // while it still had the queue.
         core.submit_reads();
@@ -233,17 +248,22 @@ fn keep_frames_free(core: &Weak<Core>, stop: &AtomicBool) {
     }
 }
 
-fn reap_for_executors(core: &Weak<Core>, stop: &AtomicBool) {
+fn reap_for_others(core: &Weak<Core>, stop: &AtomicBool) {
     while !stop.load(Ordering::SeqCst) {
         let Some(core) = core.upgrade() else { return };
-        // Until a ticket is polled, blocking waiters take their completions themselves; waking up for each of theirs would
-        // only be in their way.
-        let listens = core.async_seen.load(Ordering::Relaxed) && !core.lane.is_reaped_outside();
+        // Until a ticket is polled or a long walk begins, blocking waiters take their completions themselves; waking up for each of
+        // theirs would only be in their way.
+        let is_wanted = || {
+            let wanted = core.async_seen.load(Ordering::Relaxed) || core.lane.walks.are_relied_on();
+            wanted && !core.lane.is_reaped_outside()
+        };
+        let listens = is_wanted();
         let ready = core.lane.ready_fd.as_ref().filter(|_| listens).map(AsFd::as_fd);
         // A disk without a descriptor: look now and then.
         let most = (listens && ready.is_none()).then_some(Duration::from_micros(200));
         core.bell.wait(ready, most);
-        if listens && !stop.load(Ordering::SeqCst) {
+        // The bell may have rung for a walk that has just begun and what it asked for.
+        if (listens || is_wanted()) && !stop.load(Ordering::SeqCst) {
             // An error here is one of the queue as a whole: the next submit meets it, too.
             let _ = core.reap_reads(0);
             core.submit_reads();

@@ -4,6 +4,9 @@
 //! Whoever finds completions installs the pages and wakes the waiters. One thread at a time looks after the queue; the
 //! others leave their reads staged and go on, so an executor's thread never waits for it. A thread that may block and waits for one
 //! page takes that read back, if nobody has sent it yet, and carries it out itself (`read_here`).
+//!
+//! A long walk leaves all of this to the keeper's thread (`walks`); and when it must wait all the same, it helps to install what has
+//! come (`flights::Landed`).
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -16,11 +19,12 @@ use nofault_io::completion::{Op, OpKind};
 use nofault_io::disk::{Disk, QueueOptions};
 
 use super::Core;
-use super::flights::{ReadQueue, Scratch};
+use super::flights::{Landed, ReadQueue, Scratch};
 use super::frames::{FrameFacts, OwnedFrame};
 use super::shard::Place;
 use super::table::Entry;
 use super::ticket::Waiter;
+use super::walks::Walks;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Location, PageId, check_page, page_commit};
 use crate::pages::Missing;
@@ -36,6 +40,10 @@ pub(super) struct Lane {
     /// Reads that nobody has looked at yet.
     staged: Mutex<VecDeque<Read>>,
     queue: Mutex<ReadQueue>,
+    /// Runs that were taken from the queue and that nobody has come to yet. Whoever put them there sees them through, and whoever
+    /// waits helps.
+    landed: Mutex<VecDeque<Landed>>,
+    pub(super) scratch: Arc<Scratch>,
     /// Reads that wait in the queue for room at the device, as its last user left them.
     in_line: AtomicUsize,
     /// Reads staged or at the device.
@@ -48,6 +56,7 @@ pub(super) struct Lane {
     pub(super) ready_fd: Option<OwnedFd>,
     /// How many outsiders have taken completions upon themselves.
     outside: AtomicUsize,
+    pub(super) walks: Walks,
     /// An outsider was told of completions and found the queue taken: who has it looks again when it has left it.
     missed: AtomicBool,
 }
@@ -78,11 +87,14 @@ impl Lane {
             queue.ready_fd().map(own).transpose().map_err(|error| {
                 Error::new(ErrorKind::NoSpace, format!("duplicate the descriptor of a queue: {error}"))
             })?;
-        let queue = Mutex::new(ReadQueue::new(queue, scratch));
+        let scratch = Arc::new(scratch);
+        let queue = Mutex::new(ReadQueue::new(queue, Arc::clone(&scratch)));
         Ok(Self {
             disk: Arc::clone(disk),
             staged: Mutex::default(),
             queue,
+            landed: Mutex::default(),
+            scratch,
             in_line: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
             at_device: AtomicUsize::new(0),
@@ -90,6 +102,7 @@ impl Lane {
             followers: Mutex::default(),
             ready_fd,
             outside: AtomicUsize::new(0),
+            walks: Walks::default(),
             missed: AtomicBool::new(false),
         })
     }
@@ -106,8 +119,17 @@ impl Lane {
         self.outside.load(Ordering::SeqCst) > 0
     }
 
+    pub(super) fn landed(&self) -> MutexGuard<'_, VecDeque<Landed>> {
+        self.landed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// How many operations are at the device.
+    pub(super) fn at_device(&self) -> usize {
+        self.at_device.load(Ordering::Relaxed)
     }
 
     /// Whether one more operation may go to the device; if so it counts until [`Lane::leave_device`].
@@ -129,7 +151,7 @@ impl Lane {
     }
 
     /// Whether there are reads that are not at the device yet.
-    fn has_unsent(&self) -> bool {
+    pub(super) fn has_unsent(&self) -> bool {
         self.in_line.load(Ordering::Relaxed) > 0 || !self.staged().is_empty()
     }
 
@@ -137,7 +159,7 @@ impl Lane {
         self.followers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn try_queue(&self) -> Option<MutexGuard<'_, ReadQueue>> {
+    pub(super) fn try_queue(&self) -> Option<MutexGuard<'_, ReadQueue>> {
         match self.queue.try_lock() {
             Ok(queue) => Some(queue),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -147,16 +169,41 @@ impl Lane {
 }
 
 impl Core {
-    /// Asks for a page in the version that a view at `missing.at` wants. With a waiter the page is pinned for it as soon as
-    /// it is in memory; without one it is a prefetch.
-    pub(super) fn ask(&self, missing: Missing, waiter: Option<&Arc<Waiter>>) {
+    /// Asks for a page in the version that a view at `missing.at` wants: it is pinned for the waiter as soon as it is in memory.
+    pub(super) fn ask(&self, missing: Missing, waiter: &Arc<Waiter>) {
+        let read = self.ask_for(missing, Some(waiter));
+        self.stage(read.into_iter());
+    }
+
+    /// Asks for pages that nobody waits for yet.
+    pub(super) fn ask_ahead(&self, pages: &[Missing]) {
+        // What is looked at for each lies in memory that no cache has, and for neighbours in the same lines.
+        pages.iter().for_each(|missing| self.table.prefetch(missing.page));
+        let reads: Vec<Read> = pages.iter().filter_map(|missing| self.ask_for(*missing, None)).collect();
+        self.stage(reads.into_iter());
+    }
+
+    fn stage(&self, reads: impl ExactSizeIterator<Item = Read>) {
+        let count = reads.len();
+        if count > 0 {
+            self.counts.misses.fetch_add(count as u64, Ordering::Relaxed);
+            self.lane.in_flight.fetch_add(count, Ordering::Relaxed);
+            self.lane.staged().extend(reads);
+        }
+    }
+
+    /// Marks a page as loading, and answers the read that brings it, unless it is in memory or being read already.
+    fn ask_for(&self, missing: Missing, waiter: Option<&Arc<Waiter>>) -> Option<Read> {
         let Missing { page, at } = missing;
         let mut guard = self.shard(page);
         let shard = &mut *guard;
         let mut start = None;
         let join = if let Some(version) = shard.version_at(page, at) {
             match version.place {
-                Place::Frame(frame) => return self.pin_for(page, frame, waiter),
+                Place::Frame(frame) => {
+                    self.pin_for(page, frame, waiter);
+                    return None;
+                }
                 Place::Loading(at) => at,
                 Place::Disk(at) => {
                     version.place = Place::Loading(at);
@@ -165,8 +212,11 @@ impl Core {
             }
         } else {
             match Entry::from_word(self.table.load(page)) {
-                Entry::Free => return,
-                Entry::Resident(frame) => return self.pin_for(page, frame, waiter),
+                Entry::Free => return None,
+                Entry::Resident(frame) => {
+                    self.pin_for(page, frame, waiter);
+                    return None;
+                }
                 Entry::Loading(at) => at,
                 Entry::OnDisk(at) => {
                     self.table.store(page, Entry::Loading(at).to_word());
@@ -174,19 +224,14 @@ impl Core {
                 }
             }
         };
-        let load = shard.loads.entry((page, join.block)).or_default();
         if let Some(waiter) = waiter {
             waiter.expect_read(page);
-            load.add_waiter(Arc::clone(waiter));
+            shard.loads.entry((page, join.block)).or_default().add_waiter(Arc::clone(waiter));
         }
-        match start {
-            Some(at) => {
-                self.counts.misses.fetch_add(1, Ordering::Relaxed);
-                self.lane.in_flight.fetch_add(1, Ordering::Relaxed);
-                self.lane.staged().push_back(Read { page, at, attempt: 1, alone: false, frame: None });
-            }
-            None => drop(self.counts.joined.fetch_add(1, Ordering::Relaxed)),
+        if start.is_none() {
+            self.counts.joined.fetch_add(1, Ordering::Relaxed);
         }
+        start.map(|at| Read { page, at, attempt: 1, alone: false, frame: None })
     }
 
     /// Pins a page that is in memory after all. Under the lock of the page's shard.
@@ -203,7 +248,7 @@ impl Core {
         // Again when reads were staged after the last look and their submitter found the queue taken.
         while self.lane.has_unsent() {
             let Some(queue) = self.lane.try_queue() else { return };
-            let busy = self.lane.at_device.load(Ordering::Relaxed) > 0;
+            let busy = self.lane.at_device() > 0;
             let started = self.work_reads(queue, 0);
             if !matches!(started, Ok(progress) if progress > 0) {
                 // A device that has as many reads as it may is no reason to wake anybody: who takes the next completion
@@ -225,11 +270,12 @@ impl Core {
         if self.read_here(waiter) {
             return Ok(true);
         }
-        let reaped = self.async_seen.load(Ordering::Relaxed) && self.keeper.is_running();
-        if reaped && !self.lane.is_reaped_outside() {
-            // The keeper reaps. Holding the queue here would make executors' submits wait for our read.
+        if self.unload_run() {
+            // Its memory is for the next one.
             self.submit_reads();
-            waiter.park(Duration::from_millis(100));
+            return Ok(true);
+        }
+        if self.is_reaped() && self.rely_on_keeper(waiter) {
             return Ok(true);
         }
         let queue = self.lane.try_queue().or_else(|| {
@@ -303,6 +349,18 @@ impl Core {
         })
     }
 
+    /// Frames for reads that go out together: so many, or as many as can be had.
+    pub(super) fn frames_for_reads(self: &Arc<Self>, count: usize) -> Vec<OwnedFrame> {
+        let mut frames = Vec::with_capacity(count);
+        self.frames.take_some_for_read(count, &mut frames);
+        if frames.len() < count {
+            self.make_clean_room(LEAVE_AT_ONCE.max(count - frames.len()));
+            self.frames.take_some_for_read(count - frames.len(), &mut frames);
+        }
+        self.restock(LEAVE_AT_ONCE);
+        frames
+    }
+
     /// A blocking waiter has what it wanted: another one, if any, looks after the queue.
     pub(super) fn leave_lane(&self) {
         while let Some(next) = self.lane.followers().pop() {
@@ -337,14 +395,25 @@ impl Core {
 
     /// Starts staged reads, reaps, and installs what has arrived. Answers the reads started and finished.
     fn work_reads(self: &Arc<Self>, mut queue: MutexGuard<'_, ReadQueue>, wait_for: usize) -> Result<usize> {
-        let mut over = Vec::new();
+        let (mut over, mut landed) = (Vec::new(), Vec::new());
         let started = self.start_staged(&mut queue, &mut over);
         let wait_for = if over.is_empty() && queue.queue.in_flight() > 0 { wait_for } else { 0 };
-        let (count, reaped) = queue.reap(wait_for, &mut over);
+        let (count, reaped) = queue.reap(wait_for, &mut over, &mut landed);
         self.lane.leave_device(count);
         drop(queue);
-        let progress = started + over.len();
+        let runs = landed.len();
+        let progress = started + over.len() + runs;
         self.finish_reads(over);
+        if runs > 0 {
+            self.lane.landed().extend(landed);
+            // As many as it brought, so that all are seen through and nobody is kept for longer.
+            for _ in 0..runs {
+                if !self.unload_run() {
+                    break;
+                }
+                self.keep_device_busy();
+            }
+        }
         if self.lane.missed.load(Ordering::SeqCst) && self.lane.missed.swap(false, Ordering::SeqCst) {
             self.take_reads();
         }
@@ -353,7 +422,7 @@ impl Core {
     }
 
     /// Finishes reads that came together.
-    fn finish_reads(self: &Arc<Self>, over: Vec<Over>) {
+    pub(super) fn finish_reads(self: &Arc<Self>, over: Vec<Over>) {
         if over.is_empty() {
             return;
         }
@@ -466,7 +535,7 @@ struct Finished {
 }
 
 /// Frames that leave together when a read finds none free: what an epoch costs is then little for each.
-const LEAVE_AT_ONCE: usize = 64;
+pub(super) const LEAVE_AT_ONCE: usize = 64;
 
 /// Frames to free at a time.
 pub(super) fn evict_batch(frames: usize) -> usize {

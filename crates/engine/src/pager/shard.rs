@@ -3,7 +3,8 @@
 //! Kept true, under the shard's lock:
 //! 1. The ranges `from..until` of a page's versions do not overlap, and all lie before the newest version's commit.
 //! 2. A version that any view can ask for is here until no view can (`registry` decides, an epoch delays).
-//! 3. A read is in `loads` exactly while its page's word, or one of its versions, says *loading*, or has been dropped since.
+//! 3. A read that somebody waits for is in `loads` exactly while its page's word, or one of its versions, says *loading*, or has been
+//!    dropped since. One that nobody waits for need not be.
 
 use std::sync::Arc;
 

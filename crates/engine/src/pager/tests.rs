@@ -122,6 +122,36 @@ fn what_may_be_written_soon_is_on_disk_before_anybody_needs_it_and_stays_in_memo
 }
 
 #[test]
+fn what_a_walk_asks_for_comes_without_anybody_waiting() {
+    let world = SimWorld::new(6, SimOptions::calm());
+    let pool = pool(&world, 256);
+    let ids: Vec<PageId> = (1..5).flat_map(|seq| commit(&pool, seq, &[], &[seq; 20], &[]).unwrap()).collect();
+    for _ in 0..20 {
+        pool.core().make_room(128);
+    }
+    let _keeper = pool.start_keeper().unwrap();
+    let walk = pool.walk();
+    let missing: Vec<_> = ids.iter().map(|page| Missing { page: *page, at: NEWEST }).collect();
+    pool.prefetch(&missing);
+    pool.submit_soon();
+    for _ in 0..10_000 {
+        if pool.stats().reads_in_flight == 0 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    for (at, page) in ids.iter().enumerate() {
+        assert_eq!(pool.tip().page(*page).map(value).ok(), Some(at as u64 / 20 + 1));
+    }
+    drop(walk);
+    for _ in 0..20 {
+        pool.core().make_room(128);
+    }
+    let waits: Vec<_> = missing.iter().map(|missing| Wait::Miss(*missing)).collect();
+    pool.request(&waits).wait().unwrap();
+}
+
+#[test]
 fn dropped_edits_leave_no_trace() {
     let world = SimWorld::new(1, SimOptions::calm());
     let pool = pool(&world, 64);
@@ -483,6 +513,7 @@ mod threads {
                     while !stop.load(Ordering::Relaxed) {
                         let pair = random.u64(0..PAIRS);
                         let snapshot = (reader == 0).then(|| pool.snapshot());
+                        let _walk = (reader == 2 && random.bool()).then(|| pool.walk());
                         let attempt = || match &snapshot {
                             Some(snapshot) => both(&pool.view(snapshot), pair),
                             None => both(&pool.latest(), pair),

@@ -295,6 +295,7 @@ impl Store for MemoryStore {
     type Edits<'a> = MemoryEdits;
     type Snapshot = MemorySnapshot;
     type Ticket = MemoryTicket;
+    type Walk = ();
 
     fn page_bytes(&self) -> usize {
         self.0.page_bytes
@@ -381,6 +382,10 @@ impl Store for MemoryStore {
     }
 
     fn prefetch(&self, _pages: &[Missing]) {}
+
+    fn walk(&self) {}
+
+    fn submit_soon(&self) {}
 
     fn submit(&self) {}
 }

@@ -1,0 +1,79 @@
+//! Long walks through many pages: their reads are sent, taken in and installed by the keeper's thread, beside the walk.
+//!
+//! Copying and checking what was read, and finding room for it, takes longer than looking at it. A thread that does all of this by
+//! itself reads no faster than one CPU allows, however far ahead it asks; and while it is busy with pages, nobody sends what it asked
+//! for. So as long as a walk is under way the keeper listens to the queue, as it does for executors, and threads that wait rely on it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::Core;
+use super::flights::BUSY_WITH;
+use super::ticket::Waiter;
+
+/// Who has the keeper's thread look after the queue.
+#[derive(Debug, Default)]
+pub(super) struct Walks {
+    /// Long walks.
+    under_way: AtomicUsize,
+    /// Blocking waiters that have left their reads to the keeper's thread.
+    reliant: AtomicUsize,
+}
+
+impl Walks {
+    /// Whether the keeper's thread should take completions for threads. Those who came to rely on it while there was a walk count
+    /// also when the walk has ended: each says that it does before it looks whether there is one.
+    pub(super) fn are_relied_on(&self) -> bool {
+        self.under_way.load(Ordering::SeqCst) > 0 || self.reliant.load(Ordering::SeqCst) > 0
+    }
+}
+
+/// A walk under way, until this is dropped.
+pub(crate) struct Walk(Arc<Core>);
+
+impl Walk {
+    pub(super) fn new(core: &Arc<Core>) -> Self {
+        if core.lane.walks.under_way.fetch_add(1, Ordering::SeqCst) == 0 {
+            // The keeper does not listen to the queue yet.
+            core.bell.ring();
+        }
+        Self(Arc::clone(core))
+    }
+}
+
+impl Drop for Walk {
+    fn drop(&mut self) {
+        self.0.lane.walks.under_way.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Core {
+    /// Whether the keeper's thread takes completions, so that no waiter has to.
+    pub(super) fn is_reaped(&self) -> bool {
+        let wanted = self.async_seen.load(Ordering::Relaxed) || self.lane.walks.under_way.load(Ordering::SeqCst) > 0;
+        wanted && self.keeper.is_running() && !self.lane.is_reaped_outside()
+    }
+
+    /// As `submit_reads`, for who does not wait for any of them: where the keeper's thread looks after the queue, it is left to that one.
+    pub(super) fn submit_reads_soon(self: &Arc<Self>) {
+        if !self.is_reaped() {
+            self.submit_reads();
+        } else if self.lane.at_device() < BUSY_WITH {
+            self.bell.ring();
+        }
+    }
+
+    /// Leaves a round to the keeper's thread. False when that has just stopped to listen.
+    pub(super) fn rely_on_keeper(self: &Arc<Self>, waiter: &Arc<Waiter>) -> bool {
+        self.lane.walks.reliant.fetch_add(1, Ordering::SeqCst);
+        let reaped = self.is_reaped();
+        if reaped {
+            // Holding the queue here would make executors' submits wait for our read.
+            self.submit_reads();
+            waiter.park(Duration::from_millis(100));
+        }
+        self.lane.walks.reliant.fetch_sub(1, Ordering::SeqCst);
+        reaped
+    }
+}
