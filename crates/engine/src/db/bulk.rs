@@ -17,8 +17,9 @@ use crate::tree::build::Builder;
 use crate::tree::overflow::VALUE_BYTES_MAX;
 use crate::txn::Exclusive;
 
-/// Bytes of pages that are published together: few enough that the first are on their way to the disk while the next are filled.
-const PORTION_BYTES: usize = 4 << 20;
+/// Bytes of pages that are published together: few enough that they are still in a core's cache when they are summed up, and that the
+/// first are on their way to the disk while the next are filled.
+const PORTION_BYTES: usize = 1 << 20;
 /// Pages that there must be room for when a load goes on after it found none.
 const ROOM_PAGES: usize = 256;
 
@@ -32,6 +33,15 @@ enum Step {
     Refused(Error),
     /// The root is written.
     Done,
+}
+
+impl From<Wait> for Step {
+    fn from(wait: Wait) -> Self {
+        match wait {
+            Wait::Failed(error) => Self::Refused(error),
+            wait => Self::Wait(wait),
+        }
+    }
 }
 
 impl<S: Store, L: CommitLog> Core<S, L> {
@@ -102,31 +112,28 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             }
             let Load { builder, count, .. } = &mut *state;
             let written_before = builder.pages().len();
-            builder.begin_portion();
             let step = section.edit(|edits, _| {
-                while let Some((key, value)) = &next {
-                    let cell = match at {
-                        Some(at) => Cell::Overflow(at),
-                        None if value.as_ref().len() <= inline_max => Cell::Inline(value.as_ref()),
-                        None => return Ok(Step::More),
-                    };
-                    match builder.push(edits, key.as_ref(), cell) {
-                        Ok(()) => {}
-                        Err(Wait::Failed(error)) => return Ok(Step::Refused(error)),
-                        Err(wait) => return Ok(Step::Wait(wait)),
+                let mut fill = || {
+                    builder.begin_portion(edits)?;
+                    while let Some((key, value)) = &next {
+                        let (key, value) = (key.as_ref(), value.as_ref());
+                        let is_full = builder.pages().len() - written_before >= portion;
+                        let cell = match at {
+                            _ if is_full && !builder.goes_on_with(key, value) => return Ok(Step::More),
+                            Some(at) => Cell::Overflow(at),
+                            None if value.len() <= inline_max => Cell::Inline(value),
+                            None => return Ok(Step::More),
+                        };
+                        builder.push(edits, key, cell)?;
+                        *count += 1;
+                        at = None;
+                        next = entries.next();
                     }
-                    *count += 1;
-                    at = None;
-                    next = entries.next();
-                    if builder.pages().len() - written_before >= portion {
-                        return Ok(Step::More);
-                    }
-                }
-                Ok(match builder.finish(edits) {
-                    Ok(()) => Step::Done,
-                    Err(Wait::Failed(error)) => Step::Refused(error),
-                    Err(wait) => Step::Wait(wait),
-                })
+                    builder.finish(edits).map(|()| Step::Done)
+                };
+                let step = fill().unwrap_or_else(Step::from);
+                builder.end_portion(edits);
+                Ok(step)
             });
             self.store.write_soon(&builder.pages()[written_before..]);
             match step {

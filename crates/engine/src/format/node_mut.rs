@@ -198,13 +198,18 @@ impl Cells {
 
     /// Adds a cell at the end; the key comes in parts.
     pub(crate) fn push(&mut self, key: &[&[u8]], payload: &[u8]) {
+        self.push_with(key, |bytes| bytes.extend_from_slice(payload));
+    }
+
+    /// The same, with a payload that is made where it stays.
+    pub(crate) fn push_with(&mut self, key: &[&[u8]], payload: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         for part in key {
             self.bytes.extend_from_slice(part);
         }
         let key_end = self.bytes.len() as u32;
         self.note_key(self.bytes.len() - start);
-        self.bytes.extend_from_slice(payload);
+        payload(&mut self.bytes);
         self.ends.push((key_end, self.bytes.len() as u32));
     }
 

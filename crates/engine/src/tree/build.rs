@@ -1,4 +1,6 @@
 //! A tree from sorted input: nodes are filled one after the other and never touched again, so their blocks lie in key order.
+//! Where values lie beside their leaves, the leaves of a portion come before its values: so a scan reads either of them in large
+//! pieces.
 //!
 //! The pages are reachable only once the root is written, so they may be published in as many portions as the pool asks for.
 
@@ -23,6 +25,12 @@ pub(crate) struct Builder {
     pages: Vec<PageId>,
     /// The page of values being filled, and the bytes of it that are. Of this portion: later it may not be in memory.
     values: Option<(PageId, usize)>,
+    /// Pages for the next leaves of this portion, the first at the end.
+    for_leaves: Vec<PageId>,
+    /// Leaves written in this portion that refer to pages of values.
+    leaves_beside: usize,
+    /// So many are expected in the next one: the most that any had, as some end early for want of room.
+    leaves_expected: usize,
 }
 
 /// The node being filled at one level.
@@ -37,12 +45,43 @@ impl Builder {
     /// Begins; `tree` must be empty and stay so until [`Builder::finish`].
     pub(crate) fn new(tree: Tree, page_bytes: usize) -> Self {
         let levels = vec![Open::default()];
-        Self { tree, body_bytes: page_bytes - HEADER_BYTES, levels, pages: Vec::new(), values: None }
+        Self {
+            tree,
+            body_bytes: page_bytes - HEADER_BYTES,
+            levels,
+            pages: Vec::new(),
+            values: None,
+            for_leaves: Vec::new(),
+            leaves_beside: 0,
+            leaves_expected: 0,
+        }
     }
 
-    /// To be said whenever the edits are new ones.
-    pub(crate) fn begin_portion(&mut self) {
+    /// To be said whenever the edits are new ones. After `Full` they are as they were, and the next try wants less.
+    pub(crate) fn begin_portion<E: Edits>(&mut self, edits: &mut E) -> Attempt<()> {
         self.values = None;
+        let count = std::mem::take(&mut self.leaves_beside).max(self.leaves_expected);
+        self.leaves_expected = 0;
+        edits.reserve(count + self.frames_max())?;
+        self.leaves_expected = count;
+        for _ in 0..count {
+            let near = self.for_leaves.last().or(self.pages.last()).copied();
+            self.for_leaves.push(edits.allocate(near.unwrap_or(self.tree.root))?.0);
+        }
+        self.for_leaves.reverse();
+        Ok(())
+    }
+
+    /// To be said before the edits are published.
+    pub(crate) fn end_portion<E: Edits>(&mut self, edits: &mut E) {
+        self.for_leaves.drain(..).for_each(|page| edits.free(page));
+    }
+
+    /// Whether this entry fills the page of values on: a portion should not end before it, as what is left of the page would be lost.
+    pub(crate) fn goes_on_with(&self, key: &[u8], value: &[u8]) -> bool {
+        let page_bytes = self.body_bytes + HEADER_BYTES;
+        self.values.is_some_and(|(_, used)| used + value.len() <= packed::capacity(page_bytes))
+            && packed::is_worth_it(page_bytes, key.len(), value.len())
     }
 
     /// Frames that one `push` or `finish` takes at most.
@@ -71,15 +110,13 @@ impl Builder {
             }
             other => other,
         };
-        let mut payload = Vec::with_capacity(value.encoded_len());
-        value.encode(&mut payload);
         let open = &self.levels[0];
         if let Some(last) = open.last_key()
             && !self.fits(0, open.cells.len(), Some(separator(last, key)))
         {
             self.cut(edits, 0, open.cells.len() - 1)?;
         }
-        self.levels[0].cells.push(&[key], &payload);
+        self.levels[0].cells.push_with(&[key], |payload| value.encode(payload));
         Ok(())
     }
 
@@ -169,7 +206,11 @@ impl Builder {
         upper: Option<&[u8]>,
         into: Option<PageId>,
     ) -> Attempt<PageId> {
-        let (id, body) = match into {
+        // A page of values that was begun, and not by another portion: then what is in this leaf lies in such pages, or nearly all.
+        let is_beside = level == 0 && self.values.is_some();
+        self.leaves_beside += usize::from(is_beside);
+        let reserved = if is_beside && into.is_none() { self.for_leaves.pop() } else { None };
+        let (id, body) = match into.or(reserved) {
             Some(id) => (id, edits.edit(id)?),
             None => edits.allocate(self.pages.last().copied().unwrap_or(self.tree.root))?,
         };

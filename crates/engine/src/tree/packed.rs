@@ -36,9 +36,8 @@ pub(super) fn is_worth_it(page_bytes: usize, key_bytes: usize, value_bytes: usiz
     value_bytes > page_bytes / 8 && capacity(page_bytes) / value_bytes > in_leaf
 }
 
-/// Makes `body` a page without values.
+/// Makes `body`, which is zeroed, a page without values.
 pub(super) fn init(body: &mut [u8]) {
-    body.fill(0);
     body[0] = KIND_PACKED;
 }
 

@@ -160,11 +160,14 @@ fn follows_the_model_from(
 ) {
     let (store, mut seq, tree) = new_tree(page_bytes, residency);
     let mut builder = Builder::new(tree, page_bytes);
-    for (number, (key, value)) in model.iter().enumerate() {
-        if number % 5 == 0 {
-            builder.begin_portion();
-        }
-        commit(&store, &mut seq, |edits| builder.push(edits, key, Cell::Inline(value))).unwrap();
+    for portion in model.iter().collect::<Vec<_>>().chunks(9) {
+        commit(&store, &mut seq, |edits| {
+            builder.begin_portion(edits)?;
+            portion.iter().try_for_each(|(key, value)| builder.push(edits, key, Cell::Inline(value)))?;
+            builder.end_portion(edits);
+            Ok(())
+        })
+        .unwrap();
     }
     commit(&store, &mut seq, |edits| builder.finish(edits)).unwrap();
     for step in steps {
@@ -396,8 +399,10 @@ fn keys_looked_up_side_by_side_are_found_as_each_alone() {
             let to = OverflowRef { len_bytes: 9000, root: PageId(number) };
             let cell = if number % 50 == 0 { Cell::Overflow(to) } else { Cell::Inline(&value) };
             commit(&store, &mut seq, |edits| {
-                builder.begin_portion();
-                builder.push(edits, &number.to_be_bytes(), cell)
+                builder.begin_portion(edits)?;
+                let pushed = builder.push(edits, &number.to_be_bytes(), cell);
+                builder.end_portion(edits);
+                pushed
             })
             .unwrap();
         }
@@ -425,6 +430,42 @@ fn keys_looked_up_side_by_side_are_found_as_each_alone() {
             }
         }
     }
+}
+
+#[test]
+fn the_leaves_of_a_portion_lie_together_before_their_values() {
+    let (store, mut seq, tree) = new_tree(512, Residency::Everything);
+    let mut builder = Builder::new(tree, 512);
+    let mut portions = Vec::new();
+    for portion in 0..4u64 {
+        let before = store.live_pages();
+        commit(&store, &mut seq, |edits| {
+            builder.begin_portion(edits)?;
+            for number in portion * 40..portion * 40 + 40 {
+                builder.push(edits, &number.to_be_bytes(), Cell::Inline(&[1; 110]))?;
+            }
+            builder.end_portion(edits);
+            Ok(())
+        })
+        .unwrap();
+        portions.push(&store.live_pages() - &before);
+    }
+    commit(&store, &mut seq, |edits| builder.finish(edits)).unwrap();
+    let view = store.latest();
+    let is_leaf = |page: &&PageId| {
+        let body = drive(&store, || view.page(**page)).unwrap();
+        Node::open(**page, &body).is_ok_and(|node| node.level() == 0)
+    };
+    // The first does not know yet how many there will be.
+    for portion in &portions[1..] {
+        let leaves: HashSet<_> = portion.iter().filter(is_leaf).copied().collect();
+        let values: HashSet<_> = portion - &leaves;
+        assert!(leaves.len() > 1 && values.len() > 5, "{} and {}", leaves.len(), values.len());
+        let first_values = values.iter().min().unwrap();
+        let inline = leaves.iter().filter(|leaf| *leaf > first_values).count();
+        assert!(inline <= 1, "{inline} leaves of {} lie among the values", leaves.len());
+    }
+    assert_eq!(check_tree(&store, tree), store.live_pages());
 }
 
 proptest! {
