@@ -11,7 +11,6 @@
 //! A failure in 3 leaves everything as it was, and the next checkpoint does the rest. After a failed sync or superblock
 //! nothing is known any more: the log is poisoned, and only reopening helps.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -29,8 +28,10 @@ use crate::pager::{CheckpointPlace, Mover, NodeToWrite, Pager, ToEmptyOut, Toget
 use crate::pages::{Snapshot as _, Store as _};
 use crate::wal::Log;
 
-/// Pages, or nodes, written at a time: a few large operations side by side.
+/// Nodes written at a time: a few large operations side by side.
 const BATCH: usize = 512;
+/// Pages looked at, and written, at a time.
+const PAGES_AT_ONCE: usize = 2048;
 
 /// Makes checkpoints of one database.
 pub(crate) struct Checkpointer {
@@ -118,34 +119,44 @@ impl Checkpointer {
     /// Brings the page table in the making to commit `commit`, writing the pages that are only in memory.
     fn write_pages(&self, commit: CommitSeq) -> Result<()> {
         let core = self.pager.core();
-        let mut todo: BTreeMap<PageId, CommitSeq> = {
+        let mut todo: Vec<(PageId, CommitSeq)> = {
             let mut books = core.books();
             let todo = books.changed.iter().map(|(page, last)| (*page, *last)).collect();
             // What changed after C is changed for the next checkpoint as well.
             books.changed.retain(|_, last| *last > commit);
             todo
         };
+        // Lots of neighbours, the first at the end.
+        todo.sort_unstable_by_key(|(page, _)| std::cmp::Reverse(*page));
+        let mut lot: Vec<(PageId, CommitSeq)> = Vec::new();
         let mut outcome = Ok(());
-        while !todo.is_empty() && outcome.is_ok() {
-            let mut batch = Vec::new();
-            let mut settled = Vec::new();
-            for (page, last) in todo.iter().take(BATCH) {
-                match core.checkpoint_place(*page, commit, *last > commit) {
-                    CheckpointPlace::Dirty(item) => batch.push(item),
-                    CheckpointPlace::OnDisk(at) => settled.push((*page, Some(at))),
-                    CheckpointPlace::Absent => settled.push((*page, None)),
+        while outcome.is_ok() && !(lot.is_empty() && todo.is_empty()) {
+            let room = PAGES_AT_ONCE - lot.len();
+            lot.extend(todo.drain(todo.len().saturating_sub(room)..).rev());
+            let mut dirty = Vec::new();
+            // What must be written first stays, and is on disk when it is looked at again.
+            lot.retain(|(page, last)| match core.checkpoint_place(*page, commit, *last > commit) {
+                CheckpointPlace::Dirty(item) => {
+                    dirty.push(item);
+                    true
                 }
+                CheckpointPlace::OnDisk(at) => {
+                    core.take_over(*page, Some(at));
+                    false
+                }
+                CheckpointPlace::Absent => {
+                    core.take_over(*page, None);
+                    false
+                }
+            });
+            if !dirty.is_empty() {
+                outcome = core.write_frames(dirty);
             }
-            for (page, at) in settled {
-                core.take_over(page, at);
-                todo.remove(&page);
-            }
-            outcome = core.write_frames(batch);
         }
         if outcome.is_err() {
             // Not taken over: changed still, for the next try.
             let mut books = core.books();
-            for (page, last) in todo {
+            for (page, last) in lot.into_iter().chain(todo) {
                 let entry = books.changed.entry(page).or_insert(last);
                 *entry = (*entry).max(last);
             }

@@ -5,7 +5,13 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::Core;
 use super::frames::OwnedFrame;
+use super::lane::LEAVE_AT_ONCE;
 use super::ticket::Waiter;
+
+/// Most frames that leave at once for one who waits to write.
+const LEAVE_AT_ONCE_MAX: usize = 256;
+/// Times that it looks for some before it waits for the keeper.
+const TRIES: usize = 3;
 
 /// Those who wait, and the frames set aside for the first of them.
 #[derive(Default)]
@@ -49,6 +55,15 @@ impl Core {
             full.holders += 1;
         }
         self.settle_full();
+        for _ in 0..TRIES {
+            let lacking = waiter.frames_missing();
+            if lacking == 0 {
+                break;
+            }
+            // Pages that need no write leave at once, as they do for reads.
+            self.make_clean_room(lacking.clamp(LEAVE_AT_ONCE, LEAVE_AT_ONCE_MAX));
+            self.settle_full();
+        }
         self.keeper.wake();
     }
 

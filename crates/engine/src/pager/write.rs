@@ -17,9 +17,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{BlockId, Location, PageId, Tag};
 
 /// Most bytes of one write.
-const WRITE_BYTES_MAX: usize = 256 << 10;
-/// The file grows by at least this much at a time.
+const WRITE_BYTES_MAX: usize = 1 << 20;
+/// The file grows by at least this much at a time …
 const GROW_BYTES: u64 = 8 << 20;
+/// … and by this share of what it is, up to so much: the file system does nothing else for it meanwhile.
+const GROW_SHARE: u64 = 16;
+const GROW_BYTES_MAX: u64 = 64 << 20;
 
 /// The queue for writes, and how long the file is.
 pub(super) struct WriteLane {
@@ -35,8 +38,21 @@ impl WriteLane {
     }
 
     /// Runs operations to their end. The answers come in the order of the operations.
-    fn run(&mut self, ops: Vec<(u64, OpKind)>) -> Result<Vec<std::result::Result<(), nofault_io::error::Error>>> {
+    fn run(&mut self, ops: Vec<(u64, OpKind)>) -> Result<Vec<nofault_io::error::Result<()>>> {
         let mut results: Vec<_> = ops.iter().map(|_| Ok(())).collect();
+        self.run_each(ops, |index, result| results[index] = result)?;
+        Ok(results)
+    }
+
+    /// Runs operations to their end, and says of each how it ended as soon as it has: the device goes on with the others.
+    ///
+    /// # Errors
+    /// When the queue fails: of those that nothing was said of nothing is known.
+    fn run_each(
+        &mut self,
+        ops: Vec<(u64, OpKind)>,
+        mut ended: impl FnMut(usize, nofault_io::error::Result<()>),
+    ) -> Result<()> {
         let mut waiting: VecDeque<Op> =
             ops.into_iter().enumerate().map(|(index, (offset, kind))| Op::new(index as u64, offset, kind)).collect();
         let mut done = Vec::new();
@@ -47,18 +63,16 @@ impl WriteLane {
                     waiting.push_front(refused.op);
                     break;
                 }
-                results[refused.op.token as usize] = Err(refused.error);
+                ended(refused.op.token as usize, Err(refused.error));
             }
             if self.queue.in_flight() > 0 {
                 self.queue.reap(1, &mut done).map_err(|error| Error::from_io("wait for writes", error))?;
             }
             for completion in done.drain(..) {
-                if let Some(result) = results.get_mut(completion.op.token as usize) {
-                    *result = completion.result.map(drop);
-                }
+                ended(completion.op.token as usize, completion.result.map(drop));
             }
         }
-        Ok(results)
+        Ok(())
     }
 
     /// Makes the file reach `end_bytes`, in large steps. A file system that cannot preallocate grows by writing.
@@ -66,7 +80,8 @@ impl WriteLane {
         if end_bytes <= self.file_bytes || !self.may_preallocate {
             return Ok(());
         }
-        let len_bytes = (end_bytes - self.file_bytes).next_multiple_of(GROW_BYTES);
+        let step = (self.file_bytes / GROW_SHARE).clamp(GROW_BYTES, GROW_BYTES_MAX) / GROW_BYTES * GROW_BYTES;
+        let len_bytes = (end_bytes - self.file_bytes).next_multiple_of(step);
         let offset = self.file_bytes;
         match self.run(vec![(offset, OpKind::Allocate { len_bytes })])?.remove(0) {
             Ok(()) => self.file_bytes = offset + len_bytes,
@@ -182,30 +197,26 @@ impl Core {
             let parts = run.iter().map(|(_, part)| Arc::clone(part) as Arc<dyn StableBytes>).collect();
             (run[0].0.0 * page_bytes as u64, OpKind::Write { data: WriteData::Gather(parts), durable: false })
         };
-        let results = grown.and_then(|()| lane.run(runs.iter().map(op_of).collect()));
+        let ops = runs.iter().map(op_of).collect();
+        let mut runs: Vec<_> = runs.into_iter().map(Some).collect();
         let mut failure = out_of_room.then(|| self.no_room());
-        let (results, broken) = match results {
-            Ok(results) => (results, None),
-            Err(error) => (Vec::new(), Some(error)),
-        };
-        let mut results = results.into_iter();
-        for run in runs {
-            // Without a result the whole lane failed.
-            let first = run[0].0;
-            match results.next() {
-                Some(Ok(())) => run.into_iter().for_each(|(block, part)| self.note_written(block, &part)),
-                Some(Err(error)) => {
-                    let action = format!("write {} pages at block {first}", run.len());
+        let ended = |index: usize, result: nofault_io::error::Result<()>| {
+            let Some(run) = runs.get_mut(index).and_then(Option::take) else { return };
+            match result {
+                Ok(()) => run.into_iter().for_each(|(block, part)| self.note_written(block, &part)),
+                Err(error) => {
+                    let action = format!("write {} pages at block {}", run.len(), run[0].0);
                     failure.get_or_insert(Error::from_io(action, error));
                     self.release_all(run.iter().map(|(block, _)| *block));
                 }
-                None => self.release_all(run.iter().map(|(block, _)| *block)),
             }
-        }
-        match broken.or(failure) {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+            // Not only when all of them are written: who waits to write more goes on beside the rest.
+            self.settle_full();
+        };
+        let broken = grown.and_then(|()| lane.run_each(ops, ended)).err();
+        // Without a result the whole lane failed.
+        runs.into_iter().flatten().for_each(|run| self.release_all(run.iter().map(|(block, _)| *block)));
+        broken.or(failure).map_or(Ok(()), Err)
     }
 
     fn note_written(&self, block: BlockId, part: &PinnedFrame) {
