@@ -1,0 +1,77 @@
+//! The record of a commit in the log: its ops, one after the other, in as many pieces as it takes.
+
+use super::Op;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::TableId;
+use crate::format::record::Change;
+use crate::tree::Tree;
+
+/// The record of a commit in full.
+pub(crate) fn encode(ops: &[Op]) -> Vec<u8> {
+    let mut record = Vec::with_capacity(record_bytes(ops));
+    for op in ops {
+        let value = op.change().encode_head(&mut record);
+        record.extend_from_slice(value);
+    }
+    record
+}
+
+/// About how long the record of these ops is: at most 20 bytes an op too much.
+pub(crate) fn record_bytes(ops: &[Op]) -> usize {
+    let op_bytes = |op: &Op| match op {
+        Op::Put { key, value, .. } => key.len() + value.len() + 24,
+        Op::Delete { key, .. } => key.len() + 14,
+        Op::CreateTable { name } => name.len() + 4,
+        Op::DropTable { name, .. } => name.len() + 14,
+    };
+    ops.iter().map(op_bytes).sum()
+}
+
+/// Cuts the record of these ops into pieces of `piece_bytes` without ever holding the whole.
+pub(crate) fn for_each_piece(ops: &[Op], piece_bytes: usize) -> impl Iterator<Item = Vec<u8>> + use<'_> {
+    let mut heads = ops.iter();
+    let mut piece = Vec::new();
+    let mut value: &[u8] = &[];
+    std::iter::from_fn(move || {
+        loop {
+            let room = piece_bytes.saturating_sub(piece.len());
+            let (now, later) = value.split_at(value.len().min(room));
+            piece.extend_from_slice(now);
+            value = later;
+            if piece.len() >= piece_bytes {
+                let rest = piece.split_off(piece_bytes);
+                return Some(std::mem::replace(&mut piece, rest));
+            }
+            match heads.next() {
+                Some(op) => value = op.change().encode_head(&mut piece),
+                None if piece.is_empty() => return None,
+                None => return Some(std::mem::take(&mut piece)),
+            }
+        }
+    })
+}
+
+/// The ops of a record. `root_of` knows the tables, those included that earlier records created.
+///
+/// # Errors
+/// `Corrupt` when the record is damaged or names a table that does not exist.
+pub(crate) fn decode(mut record: &[u8], mut root_of: impl FnMut(TableId) -> Option<Tree>) -> Result<Vec<Op>> {
+    let mut tree = |table: TableId| root_of(table).ok_or_else(|| no_such_table(table));
+    let mut ops = Vec::new();
+    while let Some(change) = Change::decode(&mut record)? {
+        ops.push(match change {
+            Change::Put { table, key, value } => {
+                Op::Put { tree: tree(table)?, key: key.to_vec(), value: value.to_vec() }
+            }
+            Change::Delete { table, key } => Op::Delete { tree: tree(table)?, key: key.to_vec() },
+            Change::CreateTable { name } => Op::CreateTable { name: name.to_vec() },
+            Change::DropTable { table, name } => Op::DropTable { tree: tree(table)?, name: name.to_vec() },
+        });
+    }
+    Ok(ops)
+}
+
+/// What a record says that changes an unknown table.
+pub(crate) fn no_such_table(table: TableId) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("a record of the log changes table {table}, which does not exist"))
+}
