@@ -1,16 +1,32 @@
-//! Wakes a background thread that sleeps in `poll`, beside the descriptors of queues.
+//! Wakes a background thread that sleeps in `poll`, beside the descriptors of queues; and calls the wakers of tasks.
 //!
 //! Kept true by: `rung` is true only while the descriptor is readable, or will be without anybody else's help. The listener
 //! takes it back after it has emptied the descriptor and before it looks around; so whoever finds it true has told of
 //! its work before the listener looks.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::error::{Error, ErrorKind, Result};
+
+/// Calls a waker. It is somebody else's code: if it panics, that was reported when it did, and goes no further. Who wakes may be the
+/// database's only thread, or a caller who has to do with that task only that both missed the same page; and others are still to be woken.
+pub(crate) fn wake(waker: Waker) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+        // What was thrown may panic again when it is dropped.
+        std::mem::forget(payload);
+    }
+}
+
+/// [`wake`] for each of these.
+pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
+    wakers.into_iter().for_each(wake);
+}
 
 /// A descriptor that can be rung. Costs next to nothing while no thread listens, or while it has been rung already and the one
 /// who listens has not come yet.

@@ -8,6 +8,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
+use crate::bell::wake_all;
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Gate {
@@ -70,7 +72,7 @@ impl Gate {
         state.free += count;
         let wakers = state.grant();
         drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        wake_all(wakers);
     }
 }
 
@@ -157,7 +159,7 @@ impl Drop for Acquire {
         state.waiting.remove(at);
         let wakers = state.grant();
         drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        wake_all(wakers);
     }
 }
 

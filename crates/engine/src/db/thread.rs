@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
+use crate::bell::wake;
 use crate::error::{Error, ErrorKind, Result};
 
 struct Slot<T> {
@@ -55,7 +56,7 @@ impl<T> Drop for Finish<T> {
         let waker = slot.waker.take();
         drop(slot);
         if let Some(waker) = waker {
-            waker.wake();
+            wake(waker);
         }
     }
 }

@@ -12,6 +12,7 @@ use super::frames::{FrameFacts, OwnedFrame};
 use super::lane::Read;
 use super::shard::Place;
 use super::table::Entry;
+use crate::bell::wake_all;
 use crate::error::Error;
 use crate::format::{PageId, check_page, page_commit};
 
@@ -127,7 +128,7 @@ impl Core {
         if !again.is_empty() {
             self.lane.staged().extend(again);
         }
-        wake.into_iter().for_each(Waker::wake);
+        wake_all(wake);
     }
 }
 

@@ -13,6 +13,7 @@ use super::frames::Frame;
 use super::shard::Place;
 use super::table::Entry;
 use super::write::ToWrite;
+use crate::bell::wake_all;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, Location, PageId};
 
@@ -183,7 +184,7 @@ impl Core {
     fn fail_full(&self, error: &Error) {
         let waiting = std::mem::take(&mut self.full().waiting);
         let wake: Vec<_> = waiting.iter().filter_map(|waiter| waiter.fail(error.clone())).collect();
-        wake.into_iter().for_each(std::task::Waker::wake);
+        wake_all(wake);
     }
 
     /// Takes a frame out of its place if it is cold, clean and unpinned; says so if it only has to be written first.

@@ -7,6 +7,7 @@ use super::Core;
 use super::frames::OwnedFrame;
 use super::lane::LEAVE_AT_ONCE;
 use super::ticket::Waiter;
+use crate::bell::wake_all;
 
 /// Most frames that leave at once for one who waits to write.
 const LEAVE_AT_ONCE_MAX: usize = 256;
@@ -95,6 +96,6 @@ impl Core {
             wake.extend(first.grant_frames());
         }
         drop(full);
-        wake.into_iter().for_each(std::task::Waker::wake);
+        wake_all(wake);
     }
 }

@@ -539,7 +539,8 @@ fn two_checkpoints_right_after_one_another_free_nothing_that_the_durable_one_nam
             );
         }
         drop(books);
-        assert_eq!(durable.base, CommitSeq(if outcome.is_ok() { 3 } else { 2 }), "{world}");
+        // Of a write that failed any sector may be on the disk, and a superblock is one.
+        assert!(durable.base == CommitSeq(3) || outcome.is_err() && durable.base == CommitSeq(2), "{world}");
         if outcome.is_ok() {
             assert!(k >= 3, "pages, a node and a superblock are written: {k}");
             break;

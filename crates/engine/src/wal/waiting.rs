@@ -7,6 +7,7 @@ use std::task::{Poll, Waker};
 use std::thread::Thread;
 
 use super::{LogCore, LogState};
+use crate::bell::wake;
 use crate::error::Result;
 use crate::pages::{self, LogPosition};
 
@@ -28,7 +29,7 @@ pub(super) enum Sleeper {
 impl Sleeper {
     pub(super) fn wake(self) {
         match self {
-            Self::Task(waker) => waker.wake(),
+            Self::Task(waker) => wake(waker),
             Self::Thread(thread) => thread.unpark(),
         }
     }

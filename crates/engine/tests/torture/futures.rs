@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -21,6 +22,15 @@ struct Unpark(std::thread::Thread);
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
+    }
+}
+
+/// Somebody else's waker, and not a good one; as long as nobody is inside of his own poll.
+struct Explosive(AtomicBool);
+
+impl Wake for Explosive {
+    fn wake(self: Arc<Self>) {
+        assert!(!self.0.load(Ordering::SeqCst), "a panic that this test wants");
     }
 }
 
@@ -61,6 +71,34 @@ fn cold(seed: u64, page_bytes: usize) -> (SimWorld, Db, Rows) {
     drop(loader);
     let db = Db::open_in(&directory, &small(page_bytes)).unwrap();
     (world, db, rows)
+}
+
+#[test]
+fn a_waker_that_panics_costs_nobody_else_an_answer() {
+    for_each_seed("a_waker_that_panics", 1..=2, |seed| {
+        let (_world, db, rows) = cold(seed, 512);
+        let table = whole(db.table("t")).unwrap();
+        for number in 0..40 {
+            let key = key_of(number * 7 % KEYS);
+            let mut read = Box::pin(table.get(&key));
+            let mut write = Box::pin(table.put("\u{0}first", number.to_be_bytes()));
+            let explosive = Arc::new(Explosive(AtomicBool::new(false)));
+            let waker = Waker::from(Arc::clone(&explosive));
+            let reads = read.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
+            let writes = write.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
+            explosive.0.store(true, Ordering::SeqCst);
+            // These wait behind them, for the same page and for the same group of the log.
+            assert_eq!(whole(table.get(&key)).unwrap(), rows.get(&key).map(|value| value.to_vec()), "seed {seed}");
+            whole(table.put("\u{0}second", number.to_be_bytes())).unwrap();
+            // And whoever asks again with a better waker is answered.
+            if reads {
+                assert_eq!(whole(read).unwrap(), rows.get(&key).map(|value| value.to_vec()), "seed {seed}");
+            }
+            if writes {
+                whole(write).unwrap();
+            }
+        }
+    });
 }
 
 #[test]
