@@ -230,7 +230,9 @@ mod tests {
     use super::*;
 
     fn shell(script: &str) -> Running {
-        Running::start(Command::new("sh").args(["-c", script]).stderr(Stdio::piped())).unwrap()
+        // Jobs in the background of a script ignore SIGINT, their children too, and a shell cannot trap what it was told to ignore.
+        let mut shell = Command::new("env");
+        Running::start(shell.args(["--default-signal=INT", "sh", "-c", script]).stderr(Stdio::piped())).unwrap()
     }
 
     fn follow(child: Running, patience: Option<Duration>, cancel: bool) -> Result<u64> {
