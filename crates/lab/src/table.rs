@@ -56,7 +56,7 @@ pub fn summary_table(file: &RecordFile, width: u16) -> String {
     for id in ExperimentId::ALL {
         let skips: Vec<&Skip> = file.skips.iter().filter(|skip| skip.experiment == id).collect();
         let whole = skips.iter().find(|skip| skip.contender.is_empty() && skip.target.is_empty());
-        if let Some(skip) = whole {
+        if let Some(skip) = whole.filter(|_| summary.places(id).is_empty()) {
             // Nobody should have to open a report for the reason of a run that measured nothing.
             push(&mut text, " !", &format!("Not measured: {id}: {}.", skip.reason.trim_end_matches('.')), width);
         } else if !skips.is_empty() {
@@ -121,6 +121,7 @@ fn skipped(id: ExperimentId, skips: &[&Skip], width: usize) -> String {
     let mut parts: Vec<String> = Vec::new();
     for skip in skips.iter().filter(|skip| !skip.reason.contains(LATER)) {
         let what = match (skip.contender.as_str(), skip.target.as_str()) {
+            ("", "") => "more".to_owned(),
             ("", target) => target_title(target),
             (contender, "") => contender_title(contender),
             (contender, target) => format!("{} ({})", contender_title(contender), target_title(target)),
