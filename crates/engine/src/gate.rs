@@ -163,7 +163,8 @@ impl Drop for Acquire {
     }
 }
 
-struct Unpark(std::thread::Thread);
+/// Wakes a thread that sleeps in `park`.
+pub(crate) struct Unpark(pub(crate) std::thread::Thread);
 
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {

@@ -9,6 +9,7 @@
 //! | `epochs` | what is looked at is not reclaimed |
 //! | `view`, `edits` | what readers and writers hold for one attempt |
 //! | `lane`, `flights`, `ticket` | reads: shared, sent together, awaited |
+//! | `arrivals` | reads that are over: checked, installed, handed to who waits |
 //! | `walks` | long walks, whose reads are looked after beside them |
 //! | `nursery` | what has just come, and leaves first |
 //! | `full` | waiting for frames: first come, first served |

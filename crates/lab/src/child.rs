@@ -20,6 +20,21 @@ use crate::error::{LabError, LabErrorKind, Result};
 /// How long a child that was told to finish may take, where patience with it is limited at all.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
+/// This program in the part that `lab <part>` plays; within the lab's own unit tests, the test that stands for it.
+///
+/// # Errors
+/// `System` when the program's file cannot be found.
+pub(crate) fn this_program(part: &str, test: &str) -> Result<Command> {
+    let program = std::env::current_exe().map_err(|error| LabError::system("find this program", &error))?;
+    let mut command = Command::new(program);
+    if cfg!(test) {
+        command.args(["--exact", test, "--ignored", "--nocapture"]);
+    } else {
+        command.args(["lab", part]);
+    }
+    Ok(command)
+}
+
 /// A child at work. Killed and waited for when dropped.
 #[derive(Debug)]
 pub(crate) struct Running(pub(crate) Child);

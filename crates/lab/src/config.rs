@@ -351,15 +351,15 @@ impl Config {
             pool: Choice::Auto,
             read_ahead_kb: Vec::new(),
             random: RandomConfig {
-                cell_s: 1.5,
-                ram_cell_s: 1.0,
+                cell_s: 1.2,
+                ram_cell_s: 0.8,
                 threads: vec![16],
                 depths: vec![64],
                 ram_threads: vec![2],
                 block_bytes: 4096,
             },
             scan: ScanConfig {
-                cell_s: 0.9,
+                cell_s: 0.7,
                 map_threads: vec![4],
                 map_stripe_bytes: 128 * MIB,
                 depths: vec![8],
@@ -376,7 +376,7 @@ impl Config {
                 open_questions: false,
             },
             access: AccessConfig {
-                cell_s: 0.5,
+                cell_s: 0.4,
                 batches: vec![8, 64],
                 writes_per_sync: 64,
                 open_loop_shares: vec![0.5],

@@ -40,7 +40,7 @@ impl ClaimsConfig {
             copied_pages: vec![256, 4096],
             thorough: false,
             commit_pages: vec![1, 256],
-            reader_updates: 50_000,
+            reader_updates: 20_000,
             reader_keys: 2_000,
         }
     }

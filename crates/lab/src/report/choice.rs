@@ -1,5 +1,8 @@
 //! Which contenders a chart of lines shows: each at its best setting, and no more of them than can be read.
 
+use std::collections::BTreeSet;
+
+use crate::findings;
 use crate::summary::{Group, Metric, contender_title};
 
 /// Most lines that a chart can carry and still be read.
@@ -7,31 +10,23 @@ const LINES_MAX: usize = 7;
 
 /// The groups that stand for their contenders in a chart of lines: the best of each, in the order measured.
 pub(super) fn one_each<'g, 'a>(groups: &'g [&'g Group<'a>], metric: Metric) -> Vec<&'g Group<'a>> {
-    let mut chosen: Vec<&Group<'_>> = Vec::new();
-    for group in groups {
-        let Some(spread) = group.spread(metric) else { continue };
-        match chosen.iter_mut().find(|other| other.spec.contender == group.spec.contender) {
-            Some(other) => {
-                let best = other.spread(metric).map_or(0.0, |spread| spread.median);
-                if (spread.median > best) == metric.more_is_better() {
-                    *other = group;
-                }
-            }
-            None => chosen.push(group),
-        }
-    }
-    chosen
+    let mut names: Vec<&str> = groups.iter().map(|group| group.spec.contender.as_str()).collect();
+    let mut seen = BTreeSet::new();
+    names.retain(|name| seen.insert(*name));
+    let best_of = |name: &str| {
+        let its = groups.iter().copied().filter(|group| group.spec.contender == name);
+        findings::best(its, metric)
+    };
+    names.into_iter().filter_map(best_of).collect()
 }
 
 /// As many as a chart can carry: the best of each way to read first, then the others, in the order given; and a sentence about
 /// those that are left out, empty where there are none.
 pub(super) fn few<'g, 'a>(groups: Vec<&'g Group<'a>>, metric: Metric) -> (Vec<&'g Group<'a>>, String) {
-    let median = |group: &Group<'_>| group.spread(metric).map_or(f64::NAN, |spread| spread.median);
-    let beats = |one: &Group<'_>, other: &Group<'_>| match metric.more_is_better() {
-        true => median(one) > median(other),
-        false => median(one) < median(other),
+    let is_best = |at: &Group<'_>| {
+        let family = groups.iter().copied().filter(|other| other.family() == at.family());
+        findings::best(family, metric).is_some_and(|best| best.key == at.key)
     };
-    let is_best = |at: &Group<'_>| groups.iter().all(|other| other.family() != at.family() || !beats(other, at));
     let best: Vec<bool> = groups.iter().map(|group| is_best(group)).collect();
     let mut room = LINES_MAX.saturating_sub(best.iter().filter(|best| **best).count());
     let (mut shown, mut left) = (Vec::new(), Vec::new());

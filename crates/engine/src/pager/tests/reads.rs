@@ -196,23 +196,16 @@ mod threads {
     //! Many threads on a real file: publication, eviction, shared reads and reclamation against each other.
 
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-    use std::task::{Wake, Waker};
+    use std::task::Waker;
     use std::time::{Duration, Instant};
 
     use nofault_io::folder::{Backend, Folder};
 
     use super::*;
+    use crate::gate::Unpark;
 
     const PAIRS: u64 = 200;
     const LARGE: usize = 4096;
-
-    struct Unpark(std::thread::Thread);
-
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
 
     /// Waits as an executor does: polls, sleeps until woken.
     fn run_polled<T>(pool: &Pager, mut attempt: impl FnMut() -> Attempt<T>) -> Result<T> {

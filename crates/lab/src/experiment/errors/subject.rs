@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -18,9 +18,11 @@ use serde::{Deserialize, Serialize};
 
 use super::pages;
 use super::stores::{Store, Way};
-use crate::child::{Orders, Running, say};
+use crate::child::{Orders, Running, say, this_program};
 use crate::error::{LabError, LabErrorKind, Result};
 
+/// The test that stands for the subject.
+const SUBJECT_TEST: &str = "experiment::errors::tests::the_subject_of_other_tests";
 /// How long an answer may take: a page that never comes is a finding, a lab that never ends is not.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Bytes of memory looked at in one piece.
@@ -204,25 +206,13 @@ pub(super) struct Subject {
     words: mpsc::Receiver<String>,
 }
 
-/// This program as a subject; within the lab's own unit tests, the test that stands for it.
-fn command() -> Result<Command> {
-    let program = std::env::current_exe().map_err(|error| LabError::system("find this program", &error))?;
-    let mut command = Command::new(program);
-    if cfg!(test) {
-        command.args(["--exact", "experiment::errors::tests::the_subject_of_other_tests", "--ignored", "--nocapture"]);
-    } else {
-        command.args(["lab", "subject"]);
-    }
-    Ok(command)
-}
-
 impl Subject {
     /// Starts one, and waits until its store is open.
     ///
     /// # Errors
     /// `System` when it cannot be started. That it cannot open its store is a reply.
     pub(super) fn start(order: &Order) -> Result<(Self, Reply)> {
-        let mut child = Running::start(command()?.stderr(Stdio::piped()))?;
+        let mut child = Running::start(this_program("subject", SUBJECT_TEST)?.stderr(Stdio::piped()))?;
         let (answers, words) = (child.lines(), child.complaints());
         let mut subject = Self { child, answers, words };
         subject.child.send(order)?;

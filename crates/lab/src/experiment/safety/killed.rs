@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Mutex, PoisonError};
@@ -18,9 +18,11 @@ use serde::{Deserialize, Serialize};
 
 use super::commits::Content;
 use super::stores::{self, Size, Subject};
-use crate::child::{Orders, Running, say};
+use crate::child::{Orders, Running, say, this_program};
 use crate::error::{LabError, LabErrorKind, Result};
 
+/// The test that stands for the writer.
+const WRITER_TEST: &str = "experiment::safety::tests::the_writer_of_other_tests";
 /// How long opening the store and its first commit may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often is looked whether it is time.
@@ -112,7 +114,7 @@ impl Heard {
 /// # Errors
 /// `System` when it cannot be started, commits nothing, or ends by itself, with its own words.
 pub(super) fn kill_in_work(order: &Order, after: Duration, cancel: &AtomicBool) -> Result<Heard> {
-    let mut child = Running::start(command()?.stderr(Stdio::piped()))?;
+    let mut child = Running::start(this_program("writer", WRITER_TEST)?.stderr(Stdio::piped()))?;
     let (lines, words) = (child.lines(), child.complaints());
     child.send(order)?;
     let mut heard = Heard::default();
@@ -151,16 +153,4 @@ pub(super) fn kill_in_work(order: &Order, after: Duration, cancel: &AtomicBool) 
         return Err(ended("committed nothing".into()));
     }
     Ok(heard)
-}
-
-/// This program as a writer; within the lab's own unit tests, the test that stands for it.
-fn command() -> Result<Command> {
-    let program = std::env::current_exe().map_err(|error| LabError::system("find this program", &error))?;
-    let mut command = Command::new(program);
-    if cfg!(test) {
-        command.args(["--exact", "experiment::safety::tests::the_writer_of_other_tests", "--ignored", "--nocapture"]);
-    } else {
-        command.args(["lab", "writer"]);
-    }
-    Ok(command)
 }
