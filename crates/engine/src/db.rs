@@ -30,7 +30,6 @@ mod wait;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::ops::RangeBounds;
 use std::path::Path;
 use std::sync::Arc;
@@ -56,7 +55,7 @@ pub use crate::pager::{PoolStats, ReaderInfo};
 use crate::pages::{Durability, Store};
 use crate::settings::Settings;
 use crate::tree::{Found, KeyRange, Tree};
-use crate::txn::{Commit, Op};
+use crate::txn::{Commit, Known, Op};
 use crate::wal::Log;
 pub use crate::wal::LogStats;
 
@@ -331,7 +330,7 @@ impl Db {
     }
 
     async fn commit_in(&self, mode: Mode, ops: Vec<Op>, durability: Durability) -> Result<()> {
-        let commit = Commit { ops, reads: None, durability, replaced: HashMap::new() };
+        let commit = Commit { ops, reads: None, durability, known: Known::default() };
         Ok(self.core.commit(mode, commit).await?)
     }
 

@@ -98,6 +98,15 @@ impl Op {
     }
 }
 
+/// What is known of the pages that a commit touches before it does.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// Pages of the long values that will be replaced, by the root of each value.
+    pub(crate) replaced: HashMap<PageId, Vec<PageId>>,
+    /// Pages that could not be read. A node is not joined with one of them.
+    pub(crate) unreadable: Vec<PageId>,
+}
+
 /// A commit on its way. `ops` are in order of table and key, each key once.
 #[derive(Debug)]
 pub(crate) struct Commit {
@@ -105,8 +114,8 @@ pub(crate) struct Commit {
     /// What the transaction saw and read; nothing to check without.
     pub(crate) reads: Option<(CommitSeq, ReadSet)>,
     pub(crate) durability: Durability,
-    /// Pages of the long values that will be replaced, by the root of each value: found by `gather`'s caller.
-    pub(crate) replaced: HashMap<PageId, Vec<PageId>>,
+    /// What its caller found out about the pages it will touch.
+    pub(crate) known: Known,
 }
 
 /// A commit that took effect.
@@ -208,11 +217,11 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
     }
 
     /// Looks for what `ops` will touch: appends to `waits` the pages that are missing, at most `pages_max`, and answers
-    /// a long value that will be replaced and whose pages are not in `replaced` yet.
+    /// a long value that will be replaced and whose pages are not known yet.
     pub(crate) fn gather(
         &self,
         ops: &[Op],
-        replaced: &HashMap<PageId, Vec<PageId>>,
+        known: &Known,
         pages_max: usize,
         waits: &mut Vec<Wait>,
     ) -> Result<Option<OverflowRef>> {
@@ -221,7 +230,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         for op in ops {
             let (tree, key) = op.target();
             let long = |held: Option<Held<'_>>| match held {
-                Some(Held::Overflow(value)) if !replaced.contains_key(&value.root) => Some(value),
+                Some(Held::Overflow(value)) if !known.replaced.contains_key(&value.root) => Some(value),
                 _ => None,
             };
             match tree.get_with(&tip, key, long) {
@@ -247,12 +256,12 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
     pub(crate) fn gather_undisturbed(
         &self,
         ops: &[Op],
-        replaced: &HashMap<PageId, Vec<PageId>>,
+        known: &Known,
         pages_max: usize,
         waits: &mut Vec<Wait>,
     ) -> Option<Result<Option<OverflowRef>>> {
         let section = self.lock();
-        (!section.occupied).then(|| self.gather(ops, replaced, pages_max, waits))
+        (!section.occupied).then(|| self.gather(ops, known, pages_max, waits))
     }
 
     /// Whether nothing was published since commit `seq` was the newest.
@@ -278,7 +287,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
             let mut edits = self.store.edits();
             edits.reserve(frames)?;
             for op in &commit.ops {
-                apply(&mut edits, op, seq, None, &commit.replaced)?;
+                apply(&mut edits, op, seq, None, &commit.known)?;
             }
             let position = self.log.append(seq, &[record], Some(commit.durability))?;
             Ok((edits, position))
@@ -412,13 +421,8 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
     }
 
     /// Applies ops and publishes what they changed. `at` is where the value of the only op was written, if it was.
-    pub(crate) fn apply(
-        &mut self,
-        ops: &[Op],
-        at: Option<OverflowRef>,
-        replaced: &HashMap<PageId, Vec<PageId>>,
-    ) -> Attempt<()> {
-        self.edit(|edits, seq| ops.iter().try_for_each(|op| apply(edits, op, seq, at, replaced)))
+    pub(crate) fn apply(&mut self, ops: &[Op], at: Option<OverflowRef>, known: &Known) -> Attempt<()> {
+        self.edit(|edits, seq| ops.iter().try_for_each(|op| apply(edits, op, seq, at, known)))
     }
 
     /// Makes edits and publishes them as part of this commit.
@@ -481,13 +485,7 @@ pub(crate) fn no_such_table(table: TableId) -> Error {
 }
 
 /// Applies one op to private edits. `at` is where its value was written before, if it was.
-fn apply<E: Edits>(
-    edits: &mut E,
-    op: &Op,
-    seq: CommitSeq,
-    at: Option<OverflowRef>,
-    replaced: &HashMap<PageId, Vec<PageId>>,
-) -> Attempt<()> {
+fn apply<E: Edits>(edits: &mut E, op: &Op, seq: CommitSeq, at: Option<OverflowRef>, known: &Known) -> Attempt<()> {
     let old = match op {
         Op::Put { tree, key, value } => {
             let cell = match at {
@@ -503,7 +501,7 @@ fn apply<E: Edits>(
             };
             tree.put(edits, key, cell)?
         }
-        Op::Delete { tree, key } => tree.delete(edits, key)?,
+        Op::Delete { tree, key } => tree.delete_beside(edits, key, &known.unreadable)?,
         Op::DropTable { tree, name } => {
             let root = edits.page(tree.root)?.to_vec();
             let (moved, body) = edits.allocate(tree.root)?;
@@ -511,7 +509,7 @@ fn apply<E: Edits>(
             edits.free(tree.root);
             let note = encode_table(tree.table, moved);
             CATALOG.put(edits, &to_be_freed(tree.table), Cell::Inline(&note))?;
-            CATALOG.delete(edits, name)?
+            CATALOG.delete_beside(edits, name, &known.unreadable)?
         }
         Op::CreateTable { name } => {
             if CATALOG.get(edits, name)?.is_some() {
@@ -523,7 +521,7 @@ fn apply<E: Edits>(
         }
     };
     if let Some(Replaced::Long(value)) = old {
-        let Some(pages) = replaced.get(&value.root) else {
+        let Some(pages) = known.replaced.get(&value.root) else {
             // Put there after `gather` looked: gather again.
             return Err(Wait::Miss(crate::pages::Missing { page: value.root, at: seq }));
         };

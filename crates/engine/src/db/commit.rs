@@ -1,18 +1,19 @@
 //! Takes a commit through: gather, section, log, visibility. See `txn` for what each step promises.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::core::Core;
 use super::wait::{Held, Mode, load, ready_sent};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::CommitSeq;
 use crate::format::node::{OverflowRef, inline_value_bytes_max};
-use crate::format::{CommitSeq, PageId};
 use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Pages as _, Store, Wait};
 use crate::tree::Tree;
 use crate::tree::overflow::Writer;
 use crate::tree::write::check_key;
-use crate::txn::{CATALOG, Commit, Committed, Exclusive, Op, Refused, encode, for_each_piece, record_bytes, table_of};
+use crate::txn::{
+    CATALOG, Commit, Committed, Exclusive, Known, Op, Refused, encode, for_each_piece, record_bytes, table_of,
+};
 
 /// Attempts of an ordinary commit before it takes the section for itself.
 const ATTEMPTS_BEFORE_EXCLUSIVE: usize = 8;
@@ -103,7 +104,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut held = Held::default();
         let mut turn = None;
         for _ in 0..ATTEMPTS_BEFORE_EXCLUSIVE {
-            self.gather(mode, &commit.ops, &mut commit.replaced, &mut held, Others::MayCommit).await?;
+            self.gather(mode, &commit.ops, &mut commit.known, &mut held, Others::MayCommit).await?;
             match self.commits.commit(&commit, &record) {
                 Ok(committed) => return Ok(committed),
                 Err(Refused::Conflict(position)) => return Err(CommitError::Conflict(position)),
@@ -112,7 +113,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                     self.wait_for_room(mode, len_bytes).await?;
                 }
                 Err(Refused::Wait(Wait::Failed(error))) => return Err(self.explain(&commit.ops, error).into()),
-                Err(Refused::Wait(wait)) => load(&*self.store, &self.admission, mode, &mut held, &[wait]).await?,
+                Err(Refused::Wait(wait)) => self.load_met(mode, wait, &mut commit.known, &mut held).await?,
                 Err(Refused::Occupied) => {
                     held = Held::default();
                     turn = Some(self.commits.turn().acquire(1).await);
@@ -130,7 +131,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         &self,
         mode: Mode,
         ops: &[Op],
-        replaced: &mut HashMap<PageId, Vec<PageId>>,
+        known: &mut Known,
         held: &mut Held<S::Ticket>,
         others: Others,
     ) -> Result<bool> {
@@ -139,11 +140,11 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let most = self.admission.window();
         loop {
             waits.clear();
-            let mut long = self.commits.gather(ops, replaced, most, &mut waits);
+            let mut long = self.commits.gather(ops, known, most, &mut waits);
             if long.is_err() && others == Others::MayCommit {
                 // Perhaps somebody was just publishing, and of the pages met some were new and some were not.
                 waits.clear();
-                let Some(again) = self.commits.gather_undisturbed(ops, replaced, most, &mut waits) else {
+                let Some(again) = self.commits.gather_undisturbed(ops, known, most, &mut waits) else {
                     drop(self.commits.turn().acquire(1).await);
                     continue;
                 };
@@ -157,7 +158,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             if let Some(value) = long {
                 let before = self.commits.last().seq;
                 match self.pages_of(mode, value).await {
-                    Ok(pages) => drop(replaced.insert(value.root, pages)),
+                    Ok(pages) => drop(known.replaced.insert(value.root, pages)),
                     // Replaced by somebody else while we looked: then its pages may be anything by now.
                     Err(error) if others == Others::Wait || self.commits.is_quiet_since(before) => return Err(error),
                     Err(_) => {}
@@ -189,7 +190,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 
     async fn commit_exclusively(&self, mut section: Exclusive<S, L>, commit: Commit) -> CommitResult<Committed> {
-        let Commit { ops, durability, mut replaced, .. } = match section.check(&commit) {
+        let Commit { ops, durability, mut known, .. } = match section.check(&commit) {
             Ok(()) => commit,
             Err(Refused::Conflict(position)) => return Err(CommitError::Conflict(position)),
             Err(other) => {
@@ -197,6 +198,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             }
         };
         self.refuse_wrong_tables(&ops).await?;
+        self.look_through(&ops, &mut known).await?;
         let mut position = LogPosition::default();
         let mut pieces = for_each_piece(&ops, self.log.piece_bytes_max()).peekable();
         while let Some(piece) = pieces.next() {
@@ -218,7 +220,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 self.tables.dropped(*tree, name);
             }
         }
-        if let Err(error) = self.apply_all(&mut section, &ops, &mut replaced).await {
+        if let Err(error) = self.apply_all(&mut section, &ops, &mut known).await {
             // Not the error itself: that would say that nothing happened, and opening again finishes this commit.
             let what = format!(
                 "commit {} is in the log, but applying it failed ({error}); reads go on, reopen the database to finish it",
@@ -260,13 +262,17 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         Ok(())
     }
 
+    /// Looks at every page that `ops` will touch: what cannot be read is found before the record is in the log, which then could
+    /// be applied neither now nor by recovery.
+    async fn look_through(&self, ops: &[Op], known: &mut Known) -> Result<()> {
+        for portion in ops.chunks((self.store.edit_frames_max() / 8).max(1)) {
+            self.gather(Mode::Blocking, portion, known, &mut Held::default(), Others::Wait).await?;
+        }
+        Ok(())
+    }
+
     /// Applies `ops` in portions that the pool can hold.
-    async fn apply_all(
-        &self,
-        section: &mut Exclusive<S, L>,
-        ops: &[Op],
-        replaced: &mut HashMap<PageId, Vec<PageId>>,
-    ) -> Result<()> {
+    async fn apply_all(&self, section: &mut Exclusive<S, L>, ops: &[Op], known: &mut Known) -> Result<()> {
         let mode = Mode::Blocking;
         let mut held = Held::default();
         let mut rest = ops;
@@ -286,9 +292,9 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             let now = &rest[..run.max(1)];
             let looked = look_first;
             if looked {
-                look_first = self.gather(mode, now, replaced, &mut held, Others::Wait).await?;
+                look_first = self.gather(mode, now, known, &mut held, Others::Wait).await?;
             }
-            match section.apply(now, at, replaced) {
+            match section.apply(now, at, known) {
                 Ok(()) => {
                     rest = &rest[now.len()..];
                     at = None;
@@ -299,8 +305,20 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                     portion = now.len() / 2;
                 }
                 Err(Wait::Miss(_)) if !looked => look_first = true,
-                Err(wait) => load(&*self.store, &self.admission, mode, &mut held, &[wait]).await?,
+                Err(wait) => self.load_met(mode, wait, known, &mut held).await?,
             }
+        }
+        Ok(())
+    }
+
+    /// Loads what a change met behind the pages that were looked for. One that cannot be read is told the next time: it may be a
+    /// neighbour, which the change can do without.
+    async fn load_met(&self, mode: Mode, wait: Wait, known: &mut Known, held: &mut Held<S::Ticket>) -> Result<()> {
+        let loaded = load(&*self.store, &self.admission, mode, held, &[wait]).await;
+        let failed = loaded.as_ref().err().and_then(Error::page);
+        match failed.filter(|page| !known.unreadable.contains(page)) {
+            Some(page) => known.unreadable.push(page),
+            None => return loaded,
         }
         Ok(())
     }
@@ -354,7 +372,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             let mut section = self.commits.occupy(turn)?;
             section.replay_as(seq);
             for ops in portions {
-                self.apply_all(&mut section, &ops?, &mut HashMap::new()).await?;
+                self.apply_all(&mut section, &ops?, &mut Known::default()).await?;
             }
             // No transaction is open that would want to know which keys these were.
             section.settle(Durability::Deferred, LogPosition::default());

@@ -25,7 +25,7 @@ use crate::pages::memory::{MemoryLog, MemoryStore, Residency};
 use crate::pages::{Durability, Store};
 use crate::tree::{Direction, KeyRange, Tree};
 use crate::txn::visibility::Visibility;
-use crate::txn::{CATALOG, Commit, Commits, Op, create_catalog, decode};
+use crate::txn::{CATALOG, Commit, Commits, Known, Op, create_catalog, decode};
 
 type TestCore<S> = Arc<Core<S, MemoryLog>>;
 
@@ -100,7 +100,7 @@ fn easy() -> Hardship {
 }
 
 fn commit<S: Store>(core: &TestCore<S>, mode: Mode, ops: Vec<Op>, durability: Durability) -> Result<()> {
-    let commit = Commit { ops, reads: None, durability, replaced: HashMap::new() };
+    let commit = Commit { ops, reads: None, durability, known: Known::default() };
     Ok(block_on(core.commit(mode, commit))?)
 }
 
@@ -287,7 +287,7 @@ proptest! {
             let len = if long { 3000 } else { 50 };
             let value = vec![round as u8; len];
             let ops = keys.iter().map(|key| Op::Put { tree, key: key.clone(), value: value.clone() }).collect();
-            let commit = Commit { ops, reads: None, durability: Durability::Sync, replaced: HashMap::new() };
+            let commit = Commit { ops, reads: None, durability: Durability::Sync, known: Known::default() };
             {
                 let mut future = pin!(core.commit(Mode::Async, commit));
                 for _ in 0..polls {
@@ -498,7 +498,7 @@ fn a_deferred_commit_is_visible_at_once_and_a_sync_commit_only_when_durable() {
     let get = || block_on(core.get(Mode::Blocking, tree, b"k")).unwrap();
     commit(&core, Mode::Blocking, op("deferred"), Durability::Deferred).unwrap();
     assert_eq!(get(), Some(b"deferred".to_vec()));
-    let pending = Commit { ops: op("sync"), reads: None, durability: Durability::Sync, replaced: HashMap::new() };
+    let pending = Commit { ops: op("sync"), reads: None, durability: Durability::Sync, known: Known::default() };
     let mut future = pin!(core.commit(Mode::Async, pending));
     // The first poll publishes and makes the deferred record durable; this one is still on its way.
     assert!(matches!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending));

@@ -1,7 +1,7 @@
 //! Serializable transactions: reads see one snapshot and what the transaction itself wrote, writes stay private, and the
 //! commit succeeds only if nothing that was read has changed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::format::TableId;
 use crate::pages::{CommitLog, Durability, Snapshot, Store};
 use crate::tree::{Direction, KeyRange, Tree};
 use crate::txn::recent::ReadSet;
-use crate::txn::{Commit, Commits, Op};
+use crate::txn::{Commit, Commits, Known, Op};
 
 /// A key and its new value; `None` removes it.
 type Write = (Vec<u8>, Option<Vec<u8>>);
@@ -130,7 +130,7 @@ impl<S: Store, L: CommitLog> Transaction<S, L> {
     pub(crate) async fn commit(self, mode: Mode, durability: Durability) -> std::result::Result<(), CommitError> {
         let Self { core, seen, writes, reads } = self;
         let reads = Some((seen.snapshot.seq(), reads));
-        let commit = Commit { ops: writes.into_ops(), reads, durability, replaced: HashMap::new() };
+        let commit = Commit { ops: writes.into_ops(), reads, durability, known: Known::default() };
         core.commit(mode, commit).await
     }
 }

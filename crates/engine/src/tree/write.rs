@@ -89,6 +89,16 @@ impl Tree {
 
     /// Removes `key`. Answers what its value was.
     pub(crate) fn delete<E: Edits>(&self, edits: &mut E, key: &[u8]) -> Attempt<Option<Replaced>> {
+        self.delete_beside(edits, key, &[])
+    }
+
+    /// Removes `key`, and joins no node with one of `unreadable`. Answers what its value was.
+    pub(crate) fn delete_beside<E: Edits>(
+        &self,
+        edits: &mut E,
+        key: &[u8],
+        unreadable: &[PageId],
+    ) -> Attempt<Option<Replaced>> {
         let (mut path, leaf, at) = self.find_leaf(edits, key)?;
         let Ok(index) = at else { return Ok(None) };
         let (packed, old) = old(edits, leaf, index)?;
@@ -96,7 +106,7 @@ impl Tree {
             packed::release(edits, at)?;
         }
         edit::remove(leaf, edits.edit(leaf)?, index)?;
-        self.merge_up(edits, &mut path, leaf)?;
+        self.merge_up(edits, &mut path, leaf, unreadable)?;
         Ok(Some(old))
     }
 
@@ -185,7 +195,13 @@ impl Tree {
     }
 
     /// Joins `page` with a neighbour when both fit well into one node, and goes on with the parent, which lost a key.
-    fn merge_up<E: Edits>(&self, edits: &mut E, path: &mut Vec<Step>, page: PageId) -> Attempt<()> {
+    fn merge_up<E: Edits>(
+        &self,
+        edits: &mut E,
+        path: &mut Vec<Step>,
+        page: PageId,
+        unreadable: &[PageId],
+    ) -> Attempt<()> {
         let body_bytes = edits.page_bytes() - HEADER_BYTES;
         let mut page = page;
         while let Some(step) = path.pop() {
@@ -197,7 +213,7 @@ impl Tree {
             let left_of = step.child.checked_sub(1);
             let mut merged = false;
             for left in [right_of, left_of].into_iter().flatten() {
-                merged = self.merge(edits, step.page, left)?;
+                merged = self.merge(edits, step.page, left, unreadable)?;
                 if merged {
                     break;
                 }
@@ -211,13 +227,16 @@ impl Tree {
     }
 
     /// Joins children `left` and `left + 1` of `parent` when that leaves a quarter of the node free.
-    fn merge<E: Edits>(&self, edits: &mut E, parent: PageId, left: usize) -> Attempt<bool> {
+    fn merge<E: Edits>(&self, edits: &mut E, parent: PageId, left: usize, unreadable: &[PageId]) -> Attempt<bool> {
         let parent_body = edits.page(parent)?;
         let parent_node = Node::open(parent, &parent_body)?;
         let (left_id, right_id) = (parent_node.child(left)?, parent_node.child(left + 1)?);
         let level = Some(parent_node.level() - 1);
         let fence = parent_node.key(left)?;
         drop(parent_body);
+        if unreadable.iter().any(|page| [left_id, right_id].contains(page)) {
+            return Ok(false);
+        }
 
         let (left_body, right_body) = (edits.page(left_id)?, edits.page(right_id)?);
         let (left_node, right_node) =

@@ -160,7 +160,7 @@ fn ops(tree: Tree, changes: &[Change]) -> Vec<Op> {
 }
 
 fn commit_of(tree: Tree, changes: &[Change]) -> Commit {
-    Commit { ops: ops(tree, changes), reads: None, durability: Durability::Sync, replaced: HashMap::new() }
+    Commit { ops: ops(tree, changes), reads: None, durability: Durability::Sync, known: Known::default() }
 }
 
 #[test]
