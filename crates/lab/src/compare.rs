@@ -1,7 +1,7 @@
 //! Two results side by side: which cells became better or worse, by more than their spread and a threshold.
 //!
-//! The rule: a change counts when the ranges of the repeats do not overlap *and* the medians differ by more than the
-//! threshold. Medians closer than the threshold are "same"; anything else is "inconclusive". A single run has no range,
+//! The rule: a change counts when the ranges of the repeats are apart, of fewer than four repeats by more than either is wide,
+//! *and* the medians differ by more than the threshold. Medians closer than the threshold are "same"; anything else is "inconclusive". A single run has no range,
 //! so it can be "same" or "inconclusive", never better or worse.
 
 use serde::Serialize;
@@ -21,7 +21,7 @@ pub enum Verdict {
     Worse,
     /// The medians are within the threshold.
     Same,
-    /// Further apart than the threshold, but the repeats overlap or there is one run only.
+    /// Further apart than the threshold, but not by more than so few repeats would be by chance ([`Spread::differs_from`]).
     Inconclusive,
 }
 
@@ -114,7 +114,7 @@ pub fn compare(a: &RecordFile, b: &RecordFile, threshold: f64) -> Comparison {
     for old in &before.groups {
         match after.groups.iter().find(|group| group.key == old.key) {
             Some(new) => comparison.add(old, new),
-            None => comparison.only_before.push(old.key.clone()),
+            None => comparison.gone(old, b),
         }
     }
     let known = |key: &String| before.groups.iter().any(|group| group.key == *key);
@@ -123,6 +123,18 @@ pub fn compare(a: &RecordFile, b: &RecordFile, threshold: f64) -> Comparison {
 }
 
 impl Comparison {
+    /// A cell that the second result does not have: not asked for, or failed each time it was tried.
+    fn gone(&mut self, old: &Group<'_>, b: &RecordFile) {
+        let failed = format!("{} (repeat ", old.key);
+        match b.skips.iter().find(|skip| skip.reason.starts_with(&failed)) {
+            Some(skip) if old.spread(Metric::of_spec(old.spec)).is_some() => {
+                self.warnings.push(format!("{}: had a figure before and has none now: {}", old.key, skip.reason));
+                self.spoilt.push(old.key.clone());
+            }
+            _ => self.only_before.push(old.key.clone()),
+        }
+    }
+
     fn add(&mut self, old: &Group<'_>, new: &Group<'_>) {
         let metric = Metric::of_spec(old.spec);
         if let Some(warning) = conditions(old, new) {
@@ -163,7 +175,7 @@ fn verdict(before: &Spread, after: &Spread, ratio: f64, more_is_better: bool, th
     if (ratio - 1.0).abs() <= threshold {
         return Verdict::Same;
     }
-    if before.count < 2 || after.count < 2 || before.overlaps(after) {
+    if !before.differs_from(after) {
         return Verdict::Inconclusive;
     }
     if (ratio > 1.0) == more_is_better { Verdict::Better } else { Verdict::Worse }
@@ -213,4 +225,29 @@ fn differences(a: &RunInfo, b: &RunInfo) -> Vec<String> {
         warnings.push("different settings: see the configuration in each result".into());
     }
     warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{ExperimentId, Skip};
+
+    #[test]
+    fn a_contender_that_fails_each_time_is_worse_and_one_that_nobody_asked_for_is_only_gone() {
+        let rates = [("mmap-random", 1e4), ("pread-direct", 2e4)];
+        let before = crate::verdict::tests::file(ExperimentId::Random, "", &rates);
+        let mut after = crate::verdict::tests::file(ExperimentId::Random, "", &rates[..1]);
+        let gone = compare(&before, &after, 0.05);
+        assert!(!gone.has_regression() && gone.only_before.len() == 1, "{gone:?}");
+        let key = gone.only_before[0].clone();
+        after.skips.push(Skip {
+            experiment: ExperimentId::Random,
+            target: "file".into(),
+            contender: "pread-direct".into(),
+            reason: format!("{key} (repeat 0): the device went away"),
+        });
+        let failed = compare(&before, &after, 0.05);
+        assert!(failed.has_regression() && failed.spoilt == [key], "{failed:?}");
+        assert!(failed.warnings.iter().any(|warning| warning.contains("went away")), "{failed:?}");
+    }
 }

@@ -1,5 +1,5 @@
 //! Findings: sentences that follow from the figures by stated rules. A finding names its rule and the cells it used, so that
-//! anyone can check it; where the spreads of two contenders overlap it says "inconclusive" and nothing else.
+//! anyone can check it; where the repeats do not tell two contenders apart it says "inconclusive" and nothing else.
 //!
 //! No rule knows what the answer ought to be: each sentence is made from the ratio that was measured, in either direction.
 
@@ -30,7 +30,7 @@ pub enum Kind {
     Difference,
     /// A figure, with nothing to compare.
     Fact,
-    /// The spreads overlap, or there was only one run of each.
+    /// The repeats do not tell the two apart.
     Inconclusive,
     /// A reason to doubt figures.
     Warning,
@@ -145,7 +145,7 @@ const REPEATS_MAX: usize = 50;
 /// Fewest repeats from which ranks can tell overlapping samples apart.
 const RANKED_MIN: usize = 5;
 
-/// Compares two groups; `None` where one has no figure. Conclusive with two repeats each and ranges apart, or with
+/// Compares two groups; `None` where one has no figure. Conclusive where the ranges are apart ([`Spread::differs_from`]), or with
 /// [`RANKED_MIN`] each and a rank test (Mann-Whitney) at five percent: ranges only grow with repeats, ranks do not.
 pub(crate) fn compare(a: &Group<'_>, b: &Group<'_>, metric: Metric) -> Option<Comparison> {
     compare_by(a, metric, b, metric)
@@ -156,8 +156,7 @@ pub(crate) fn compare_by(a: &Group<'_>, a_metric: Metric, b: &Group<'_>, b_metri
     let (x, y) = (a.values(a_metric), b.values(b_metric));
     let (a, b) = (Spread::of(x.iter().copied())?, Spread::of(y.iter().copied())?);
     let ratio = a.over(&b)?;
-    let apart = a.count >= 2 && b.count >= 2 && !a.overlaps(&b);
-    let kind = if apart || ranks_differ(&x, &y) { Kind::Difference } else { Kind::Inconclusive };
+    let kind = if a.differs_from(&b) || ranks_differ(&x, &y) { Kind::Difference } else { Kind::Inconclusive };
     Some(Comparison { a, b, ratio, kind, repeats: repeats_needed(&x, &y) })
 }
 
@@ -215,10 +214,10 @@ impl Comparison {
                 "inconclusive: one run is no spread – ".into()
             }
             (Kind::Inconclusive, Some(repeats)) => {
-                format!("inconclusive: the spreads overlap, about {repeats} repeats would tell – ")
+                format!("inconclusive: the repeats do not tell them apart, about {repeats} would – ")
             }
             (Kind::Inconclusive, None) => {
-                format!("inconclusive: the spreads overlap, and {REPEATS_MAX} repeats would not tell – ")
+                format!("inconclusive: the repeats do not tell them apart, nor would {REPEATS_MAX} – ")
             }
             _ => String::new(),
         }

@@ -30,8 +30,22 @@ pub struct Measurement<'a> {
     pub watch: &'a Watch,
     /// Memory that process and page cache may use, to tell when it is full; `None` where nothing limits it.
     pub memory_bytes: Option<u64>,
+    /// Whether to go on, for at most as long again, until memory has been full for half of the time: for those who fill it as
+    /// they read, and whose figure is that of full memory.
+    pub fill_first: bool,
     /// Set from outside to stop early; the outcome is then partial.
     pub cancel: &'a AtomicBool,
+}
+
+impl Measurement<'_> {
+    /// How long it takes, given when memory was full.
+    fn duration_with(&self, full_at_s: Option<f64>) -> Duration {
+        if !self.fill_first || self.memory_bytes.is_none() {
+            return self.duration;
+        }
+        let most = self.duration * 2;
+        full_at_s.map_or(most, |full| self.duration.max(Duration::from_secs_f64(full) + self.duration / 2).min(most))
+    }
 }
 
 /// A worker's side: whether to go on, and where to write down what was done.
@@ -61,9 +75,16 @@ pub type Work<'a> = Box<dyn FnOnce(&mut Worker<'_>) -> Result<()> + Send + 'a>;
 impl Worker<'_> {
     /// Waits until every worker is prepared; the clock starts here.
     pub fn start(&mut self) {
+        self.wait_for_all();
+        self.started = Instant::now();
+    }
+
+    /// Once until all are there, and once more until the watcher has looked at clock and counters: with more workers than CPUs it
+    /// might get its turn when some have done all they have to do.
+    fn wait_for_all(&mut self) {
         self.waited = true;
         self.barrier.wait();
-        self.started = Instant::now();
+        self.barrier.wait();
     }
 
     /// Whether to go on.
@@ -184,7 +205,7 @@ pub fn run_then(
                     stop.store(true, Ordering::Relaxed);
                 }
                 if !worker.waited {
-                    barrier.wait();
+                    worker.wait_for_all();
                 }
                 merged.lock().unwrap_or_else(PoisonError::into_inner).take(worker, result);
                 drop(ended);
@@ -192,7 +213,9 @@ pub fn run_then(
         }
         drop(ended);
         barrier.wait();
-        watch_until_done(plan, &slots, &stop, &workers_ended, &mut outcome, on_tick);
+        let first = (Snapshot::take(plan.watch), Instant::now());
+        barrier.wait();
+        watch_until_done(plan, first, &slots, &stop, &workers_ended, &mut outcome, on_tick);
         at_end();
     });
 
@@ -205,6 +228,9 @@ pub fn run_then(
     outcome.figures = merged.figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     outcome.partial = plan.cancel.load(Ordering::Relaxed);
     finish_windows(&mut outcome);
+    if plan.fill_first && plan.memory_bytes.is_some() && outcome.full_at_s.is_none() {
+        outcome.warnings.push("memory never filled: nothing had to leave it for what came".into());
+    }
     Ok(outcome)
 }
 
@@ -240,20 +266,20 @@ impl Merged {
 /// Ticks until the time is over, somebody cancels, or all workers have ended.
 fn watch_until_done(
     plan: &Measurement<'_>,
+    (first, started): (Snapshot, Instant),
     slots: &[Slot],
     stop: &AtomicBool,
     workers_ended: &mpsc::Receiver<()>,
     outcome: &mut Outcome,
     on_tick: &mut dyn FnMut(&Tick),
 ) {
-    let first = Snapshot::take(plan.watch);
-    let started = Instant::now();
     let mut last = (first, started, 0, 0);
     let mut done = false;
     while !done {
         let next_tick = last.1 + plan.tick;
-        done = wait_for_tick(next_tick.min(started + plan.duration), plan.cancel, workers_ended);
-        done |= stop.load(Ordering::Relaxed) || started.elapsed() >= plan.duration;
+        let duration = plan.duration_with(outcome.full_at_s);
+        done = wait_for_tick(next_tick.min(started + duration), plan.cancel, workers_ended);
+        done |= stop.load(Ordering::Relaxed) || started.elapsed() >= duration;
         let (ops, bytes) = total(slots);
         let (now, at) = (Snapshot::take(plan.watch), Instant::now());
         let delta = now.since(&last.0);
@@ -368,7 +394,7 @@ mod tests {
 
     fn plan<'a>(watch: &'a Watch, cancel: &'a AtomicBool, ms: u64) -> Measurement<'a> {
         let tick = Duration::from_millis(10);
-        Measurement { duration: Duration::from_millis(ms), tick, watch, memory_bytes: None, cancel }
+        Measurement { duration: Duration::from_millis(ms), tick, watch, memory_bytes: None, fill_first: false, cancel }
     }
 
     #[test]
@@ -409,6 +435,38 @@ mod tests {
         let let_go = || ended.store(true, Ordering::Relaxed);
         let outcome = run_then(&plan(&watch, &cancel, 20), vec![work], &mut |_| {}, &let_go).unwrap();
         assert!(outcome.elapsed_s >= 0.02);
+    }
+
+    #[test]
+    fn the_clock_runs_before_the_first_worker_does() {
+        let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+        // Many more than CPUs, each with a fixed piece of work.
+        let longest = Mutex::new(Duration::ZERO);
+        let work = || -> Work<'_> {
+            Box::new(|worker| {
+                worker.start();
+                while worker.started().elapsed() < Duration::from_millis(2) {}
+                worker.done(1, 1);
+                let mut longest = longest.lock().unwrap();
+                *longest = longest.max(worker.started().elapsed());
+                Ok(())
+            })
+        };
+        for _ in 0..20 {
+            let outcome = run(&plan(&watch, &cancel, 60_000), (0..32).map(|_| work()).collect(), &mut |_| {}).unwrap();
+            let longest = std::mem::take(&mut *longest.lock().unwrap());
+            assert!(outcome.ops == 32 && outcome.elapsed_s >= longest.as_secs_f64() * 0.99, "{outcome:?} {longest:?}");
+        }
+    }
+
+    #[test]
+    fn a_cell_that_is_to_fill_memory_goes_on_until_it_was_full_for_half_of_its_time() {
+        let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+        let filling =
+            |fill_first| Measurement { memory_bytes: Some(u64::MAX), fill_first, ..plan(&watch, &cancel, 100) };
+        let lasts = |full| filling(true).duration_with(full).as_secs_f64();
+        assert_eq!([lasts(Some(0.01)), lasts(Some(0.07)), lasts(Some(0.19)), lasts(None)], [0.1, 0.12, 0.2, 0.2]);
+        assert_eq!(filling(false).duration_with(None), Duration::from_millis(100));
     }
 
     #[test]

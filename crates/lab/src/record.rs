@@ -233,7 +233,8 @@ pub struct Outcome {
     pub counters: BTreeMap<String, f64>,
     /// The time series.
     pub ticks: Vec<Tick>,
-    /// The part after memory was full; `None` where memory never filled or does not matter. Tables show this.
+    /// The part after memory was full, or after the first tick where it did not fill; `None` where fewer than two ticks are left.
+    /// Tables show this.
     pub steady: Option<Window>,
     /// When memory became full, in seconds after the start.
     pub full_at_s: Option<f64>,

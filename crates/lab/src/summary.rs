@@ -13,7 +13,7 @@ use hdrhistogram::Histogram;
 use crate::experiment::{errors, translate::TIME_PER_OP};
 use crate::format::Unit;
 use crate::record::file::RecordFile;
-use crate::record::{Cell, CellSpec, ExperimentId, Outcome};
+use crate::record::{Cell, CellSpec, ExperimentId, MemoryMethod, Outcome};
 
 pub use titles::{contender_title, is_plain, parameters, store_title, target_title};
 
@@ -42,9 +42,13 @@ impl Spread {
         Some(Self { median, min, max, count: sorted.len() })
     }
 
-    /// Whether the two ranges have a value in common.
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.min <= other.max && other.min <= self.max
+    /// Whether the two differ beyond what so few values would show by chance: the ranges are apart, and with fewer than four values on
+    /// a side, of which two pairs are apart one time in three without any reason, by more than either is wide.
+    pub fn differs_from(&self, other: &Self) -> bool {
+        let fewest = self.count.min(other.count);
+        let gap = (self.min - other.max).max(other.min - self.max);
+        let widest = (self.max - self.min).max(other.max - other.min);
+        fewest >= 2 && gap > 0.0 && (fewest >= 4 || gap > widest)
     }
 
     /// This over another: ratio of the medians, and the smallest and largest ratio that the repeats allow. `None` where
@@ -295,6 +299,14 @@ impl<'a> Group<'a> {
         Family::of(&self.spec.contender)
     }
 
+    /// Whether it was to read more than memory holds, and memory was not full at the end: what it shows is not paging.
+    pub fn never_filled(&self) -> bool {
+        let fills = matches!(self.family(), Family::Mapped | Family::Buffered);
+        let limited = self.spec.memory.method != MemoryMethod::None;
+        let out_of_core = matches!(self.spec.experiment, ExperimentId::Random | ExperimentId::Scan);
+        fills && limited && out_of_core && self.good.iter().any(|cell| cell.outcome.full_at_s.is_none())
+    }
+
     /// The repeat whose primary metric is the (lower) median: what a time series shows.
     pub fn typical(&self) -> Option<&'a Cell> {
         let metric = Metric::of_spec(self.spec);
@@ -432,16 +444,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spread_tells_its_median_and_whether_it_overlaps() {
+    fn a_spread_tells_its_median_and_its_ratio_to_another() {
         let a = Spread::of([3.0, 1.0, f64::NAN, 2.0]).unwrap();
         assert_eq!((a.median, a.min, a.max, a.count), (2.0, 1.0, 3.0, 3));
         let b = Spread::of([4.0, 6.0]).unwrap();
         assert_eq!(b.median, 5.0);
-        assert!(!a.overlaps(&b) && a.overlaps(&Spread::of([3.0]).unwrap()));
         let ratio = b.over(&a).unwrap();
         assert_eq!((ratio.median, ratio.min, ratio.max), (2.5, 4.0 / 3.0, 6.0));
         assert_eq!(a.over(&Spread::of([0.0]).unwrap()), None);
         assert_eq!(Spread::of([]), None);
+    }
+
+    #[test]
+    fn a_few_values_differ_only_by_more_than_they_scatter() {
+        let differs = |a: &[f64], b: &[f64]| {
+            let (a, b) = (Spread::of(a.iter().copied()).unwrap(), Spread::of(b.iter().copied()).unwrap());
+            assert_eq!(a.differs_from(&b), b.differs_from(&a));
+            a.differs_from(&b)
+        };
+        assert!(!differs(&[1.0], &[9.0]), "one run");
+        assert!(!differs(&[1.0, 3.0], &[2.0, 4.0]) && !differs(&[1.0, 2.0, 2.1, 2.2], &[2.2, 3.0, 3.1, 3.2]));
+        assert!(!differs(&[1.0, 2.0], &[3.0, 4.0]) && differs(&[1.0, 2.0], &[3.1, 4.0]), "as wide, and wider");
+        assert!(differs(&[1.0, 1.5, 1.7, 2.0], &[2.1, 3.0, 3.5, 4.0]), "four of each");
+        // By chance alone: a tenth of pairs, and with ranges that are merely apart a third.
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut pair = || [0, 1].map(|_| (0..12).map(|_| random.f64()).sum::<f64>());
+        let by_chance = (0..10_000).filter(|_| differs(&pair(), &pair())).count();
+        assert!((500..1500).contains(&by_chance), "{by_chance}");
     }
 
     #[test]

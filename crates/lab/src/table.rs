@@ -108,8 +108,9 @@ fn undecided(findings: &[Finding], width: usize, text: &mut String) {
         0 => {}
         1 => push(text, " ?", &format!("One comparison is undecided{among}."), width),
         count => {
-            let sentence =
-                format!("{count} comparisons are undecided, as spreads overlap or there was one run{among}.");
+            let sentence = format!(
+                "{count} comparisons are undecided, as the repeats do not tell the two apart or there was one run{among}."
+            );
             push(text, " ?", &sentence, width);
         }
     }

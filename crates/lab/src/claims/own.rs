@@ -8,7 +8,7 @@ use crate::record::ExperimentId;
 use crate::summary::{Family, Group, Metric, Spread, target_title};
 
 pub(super) fn mapped<'g, 'a>(groups: &[&'g Group<'a>]) -> Vec<&'g Group<'a>> {
-    groups.iter().copied().filter(|group| group.family() == Family::Mapped).collect()
+    groups.iter().copied().filter(|group| group.family() == Family::Mapped && !group.never_filled()).collect()
 }
 
 fn explicit<'g, 'a>(groups: &[&'g Group<'a>]) -> Vec<&'g Group<'a>> {

@@ -334,10 +334,8 @@ fn with_reports(mut outcome: Outcome, reports: &[Report], tick: Duration) -> Out
         (tick.ops, tick.bytes) = (until.0.saturating_sub(before.0), until.1.saturating_sub(before.1));
         before = until;
     }
-    let seen_s = outcome.elapsed_s.max(1e-9);
     (outcome.ops, outcome.bytes, outcome.elapsed_s) = (last.ops, last.bytes, last.runtime_s);
     outcome.latency.insert("op".into(), last.latency.clone());
-    let whole = outcome.counters.clone();
     set_cpu(&mut outcome.counters, reports, 0, last.ops);
     // As with our own contenders, the first tick does not count. Its report may come a millisecond early.
     outcome.steady = reports.iter().find(|report| report.runtime_s >= tick.as_secs_f64() * 0.9).and_then(|first| {
@@ -345,20 +343,35 @@ fn with_reports(mut outcome: Outcome, reports: &[Report], tick: Duration) -> Out
         if elapsed_s < last.runtime_s / 4.0 {
             return None;
         }
-        let share = elapsed_s / seen_s;
-        let scaled =
-            |(name, value): (&String, &f64)| (name.clone(), if is_level(name) { *value } else { value * share });
         let mut window = Window {
             from_s: first.at_s,
             elapsed_s,
             ops: last.ops.saturating_sub(first.ops),
             bytes: last.bytes.saturating_sub(first.bytes),
-            counters: whole.iter().map(scaled).collect(),
+            counters: counters_between(&outcome.ticks, first.at_s, last.at_s, elapsed_s),
         };
         set_cpu(&mut window.counters, reports, first.ops, last.ops);
         Some(window)
     });
     outcome
+}
+
+/// What was counted in the ticks between two reports, for a time of `elapsed_s`. Before the first one fio loads itself from the disk,
+/// and after the last one it ends.
+fn counters_between(ticks: &[Tick], from_s: f64, until_s: f64, elapsed_s: f64) -> BTreeMap<String, f64> {
+    let mut counters = BTreeMap::new();
+    let mut seen_s = 0.0;
+    for tick in ticks.iter().filter(|tick| tick.at_s - tick.elapsed_s >= from_s - 0.005 && tick.at_s <= until_s + 0.005)
+    {
+        seen_s += tick.elapsed_s;
+        for (name, value) in &tick.counters {
+            let sum = counters.entry(name.clone()).or_insert(0.0);
+            if is_level(name) { *sum = *value } else { *sum += value }
+        }
+    }
+    let share = elapsed_s / seen_s;
+    counters.iter_mut().filter(|(name, _)| !is_level(name)).for_each(|(_, value)| *value *= share);
+    counters
 }
 
 /// Puts the CPU of the reads from `from_ops` to `to_ops` in the place of the children's, which only counts those that have been

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use nofault::blocking::{Db, Table};
 use tokio::task::LocalSet;
 
-use crate::contender::Pattern;
+use crate::contender::{Pattern, order_seed};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::pool::{self, ENTRIES_PER_BLOCK};
 use crate::measure::{Work, Worker};
@@ -211,7 +211,7 @@ fn tasks(worker: &mut Worker<'_>, layout: &Layout, spec: &CellSpec, pool: &Pool)
         worker.start();
         let reader = |task: u32| {
             let (table, shared) = (pool.table(), Rc::clone(&shared));
-            let mut order = Order::random(layout, spec.seed, task);
+            let mut order = Order::random(layout, order_seed(spec), task);
             async move {
                 while !shared.stop.get() {
                     let (block, started) = (order.next_block(), Instant::now());

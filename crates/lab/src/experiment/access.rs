@@ -292,6 +292,7 @@ fn measured(spec: &CellSpec, context: &mut Context<'_>, works: Vec<Work<'_>>) ->
         tick: contender::tick_of(spec),
         watch: context.watch,
         memory_bytes: contender::memory_limit_of(spec),
+        fill_first: false,
         cancel: context.cancel,
     };
     measure::run(&plan, works, &mut *context.on_tick)

@@ -257,6 +257,7 @@ pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
         tick: Duration::from_secs(1),
         watch: context.watch,
         memory_bytes: None,
+        fill_first: false,
         cancel: context.cancel,
     };
     let mut outcome = measure::run(&plan, works, context.on_tick)?;

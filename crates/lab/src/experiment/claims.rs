@@ -215,6 +215,7 @@ fn run_timed(spec: &CellSpec, works: Vec<Work<'_>>, context: &mut Context<'_>) -
         tick: contender::tick_of(spec),
         watch: context.watch,
         memory_bytes: None,
+        fill_first: false,
         cancel: context.cancel,
     };
     measure::run(&plan, works, context.on_tick)
@@ -228,6 +229,7 @@ fn run_fixed(work: Work<'_>, context: &mut Context<'_>) -> Result<Outcome> {
         tick: Duration::from_secs(1),
         watch: context.watch,
         memory_bytes: None,
+        fill_first: false,
         cancel: context.cancel,
     };
     let mut outcome = measure::run(&plan, vec![work], context.on_tick)?;

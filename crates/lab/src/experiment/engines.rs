@@ -235,6 +235,7 @@ fn load(spec: &CellSpec, context: &mut Context<'_>, store: &dyn Store, data: Dat
         tick: contender::tick_of(spec),
         watch: context.watch,
         memory_bytes: None,
+        fill_first: false,
         cancel: context.cancel,
     };
     let works: Vec<Work<'_>> = vec![Box::new(move |worker: &mut Worker<'_>| work::load(worker, store, data))];
@@ -269,6 +270,7 @@ fn used(
         watch: context.watch,
         // Some stores never fill the memory: the warming up is what makes all of them steady.
         memory_bytes: None,
+        fill_first: false,
         cancel: context.cancel,
     };
     // More than any change of an earlier cell: a million changes of a key each millisecond.

@@ -195,6 +195,8 @@ pub(super) fn execute(
         tick: contender::tick_of(spec),
         watch: context.watch,
         memory_bytes: contender::memory_limit_of(spec),
+        // With direct reads there is nothing that fills it, and the pool has what it will have from the start.
+        fill_first: !way.is_direct() && !matches!(way, Way::Pool(_)),
         cancel: context.cancel,
     };
     let on_tick = &mut *context.on_tick;
@@ -231,7 +233,8 @@ pub(super) fn execute(
                 .into(),
         );
     }
-    doubts(spec, way.is_direct(), &mut outcome);
+    // What fio did in a tick is read off its reports, and it loads itself in the first: its ticks cannot be held against the device's.
+    doubts(spec, way.is_direct() && !matches!(way, Way::Fio(_)), &mut outcome);
     Ok(outcome)
 }
 
@@ -243,7 +246,8 @@ const STEAL_MAX: f64 = 0.02;
 /// threads is in it as well, hence not less.
 const OTHER_LOAD_MAX: f64 = 0.20;
 
-/// Adds a warning for each sign that the figures are not this contender's alone.
+/// Adds a warning for each sign that the figures are not this contender's alone; `direct` says that each byte of its ticks is one of
+/// the device's.
 pub(super) fn doubts(spec: &CellSpec, direct: bool, outcome: &mut Outcome) {
     let foreign = if direct { foreign_ticks(spec, outcome) } else { 0 };
     if foreign > 0 {

@@ -144,6 +144,7 @@ fn measurement<'a>(spec: &CellSpec, context: &Context<'a>) -> Result<Measurement
         tick: contender::tick_of(spec),
         watch: context.watch,
         memory_bytes: contender::memory_limit_of(spec),
+        fill_first: false,
         cancel: context.cancel,
     })
 }

@@ -133,6 +133,7 @@ fn measured<P: Place>(spec: &CellSpec, context: &mut Context<'_>, mut place: P) 
         tick: contender::tick_of(spec),
         watch: context.watch,
         memory_bytes: None,
+        fill_first: false,
         cancel: context.cancel,
     };
     let threads = spec.params.threads.max(1);

@@ -118,7 +118,7 @@ fn syncs(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Findi
         rule_text: "99th percentile of the time of one sync (msync, fdatasync or a durable write), median over repeats; smallest and \
             largest of the contenders",
         experiment: Some(ExperimentId::Access),
-        kind: if first.2.overlaps(&last.2) || first.2.count < 2 { Kind::Inconclusive } else { Kind::Difference },
+        kind: if first.2.differs_from(&last.2) { Kind::Difference } else { Kind::Inconclusive },
         text: format!(
             "{}{}: the p99 of a sync lies between {} ({}; {}) and {} ({}; {}).",
             on(target),

@@ -41,7 +41,7 @@ fn mapped(family: Family) -> bool {
 }
 
 fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Finding>) {
-    let best_mapped = best(of_family(groups, mapped), metric);
+    let best_mapped = best(of_family(groups, mapped).filter(|group| !group.never_filled()), metric);
     let best_explicit = best(of_family(groups, Family::is_explicit), metric);
     let (Some(map), Some(direct)) = (best_mapped, best_explicit) else { return };
     let Some(comparison) = compare(map, direct, metric) else { return };
@@ -52,7 +52,7 @@ fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metric: Metric, 
     all.push(Finding {
         rule: "mapped-against-explicit",
         rule_text: "median rate of the fastest mapped contender over that of the fastest of the lab's own O_DIRECT \
-            contenders on the same target, whatever their threads and depths; conclusive when the ranges of their repeats do not overlap, or by a rank test from five repeats on",
+            contenders on the same target, whatever their threads and depths; conclusive when the ranges of their repeats are apart (of fewer than four: by more than either is wide), or by a rank test from five repeats on",
         experiment: Some(experiment),
         kind: comparison.kind,
         text: format!(

@@ -9,6 +9,7 @@
 //! 4. A tenth of the disk stays free.
 
 use std::fs::{self, File, OpenOptions};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -26,8 +27,8 @@ pub const EXTENSION: &str = "data";
 
 /// Bytes of one write while a file is made.
 const CHUNK_BYTES: u64 = 4 << 20;
-/// Threads that fill and write: two keep a device busy while one of them makes the next bytes.
-const WRITERS: usize = 3;
+/// Threads that go through a file: two keep a device busy while one of them makes the next bytes.
+const WORKERS: usize = 3;
 /// Blocks looked at before a file is used again.
 const SAMPLES: u64 = 64;
 
@@ -331,38 +332,78 @@ pub(super) fn write_content(
     cancel: &AtomicBool,
 ) -> Result<()> {
     write_header(file, path, wanted, false)?;
-    let total = wanted.data_bytes - from_bytes;
-    let (next, done, failed) = (AtomicU64::new(from_bytes), AtomicU64::new(0), AtomicBool::new(false));
+    let fill = |at: u64, bytes: &mut [u8]| {
+        let first = at / BLOCK_BYTES as u64;
+        for (number, block) in bytes.chunks_exact_mut(BLOCK_BYTES).enumerate() {
+            content::fill_block(block, wanted.seed, first + number as u64);
+        }
+        file.write_all_at(bytes, content::block_offset(first)).map_err(|error| fail("write", path, &error))
+    };
+    let stopped = || format!("stopped while writing {}", path.display());
+    in_chunks(from_bytes..wanted.data_bytes, fill, progress, cancel, stopped)?;
+    // Data before the word that it is complete: a power cut in between leaves a file that is made anew.
+    file.sync_all().map_err(|error| fail("sync", path, &error))?;
+    write_header(file, path, wanted, true)?;
+    // Where the writes were buffered, they would leave a warm cache behind.
+    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+    Ok(())
+}
+
+/// Reads a file once, front to back, past the page cache where the file system allows, and keeps nothing.
+///
+/// Below the kernel there are memories that the lab cannot empty: a host's page cache, an array's, a drive's. What was read before comes
+/// from there, so of two files that are compared each has to have been read.
+///
+/// # Errors
+/// `Interrupted`, or what the system says.
+pub fn read_through(path: &Path, progress: &Progress<'_>, cancel: &AtomicBool) -> Result<()> {
+    let open = |flags| OpenOptions::new().read(true).custom_flags(flags | libc::O_CLOEXEC).open(path);
+    let file = open(libc::O_DIRECT).or_else(|_| open(0)).map_err(|error| fail("open", path, &error))?;
+    let len_bytes = file.metadata().map_err(|error| fail("look at", path, &error))?.len();
+    let read = |at: u64, bytes: &mut [u8]| match file.read_exact_at(bytes, at) {
+        Err(error) => Err(fail("read", path, &error)),
+        Ok(()) => Ok(()),
+    };
+    // A direct read ends on a whole block.
+    let whole = len_bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+    in_chunks(0..whole, read, progress, cancel, || format!("stopped while reading {}", path.display()))?;
+    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+    Ok(())
+}
+
+/// Has a few threads go through `range`, a chunk at a time, each with memory of its own. Ends with the first error.
+fn in_chunks(
+    range: Range<u64>,
+    work: impl Fn(u64, &mut [u8]) -> Result<()> + Sync,
+    progress: &Progress<'_>,
+    cancel: &AtomicBool,
+    stopped: impl Fn() -> String + Sync,
+) -> Result<()> {
+    let total = range.end.saturating_sub(range.start);
+    let (next, done, failed) = (AtomicU64::new(range.start), AtomicU64::new(0), AtomicBool::new(false));
     let first_error = Mutex::new(None);
-    let work = || -> Result<()> {
-        let mut chunk = buffer(CHUNK_BYTES.min(wanted.data_bytes) as usize)?;
+    let go = || -> Result<()> {
+        let mut chunk = buffer(CHUNK_BYTES.min(range.end) as usize)?;
         while !failed.load(Ordering::Relaxed) {
             if cancel.load(Ordering::Relaxed) {
-                return Err(LabError::new(
-                    LabErrorKind::Interrupted,
-                    format!("stopped while writing {}", path.display()),
-                ));
+                return Err(LabError::new(LabErrorKind::Interrupted, stopped()));
             }
             let at = next.fetch_add(CHUNK_BYTES, Ordering::Relaxed);
-            if at >= wanted.data_bytes {
+            if at >= range.end {
                 break;
             }
-            let bytes = &mut chunk[..CHUNK_BYTES.min(wanted.data_bytes - at) as usize];
-            let first = at / BLOCK_BYTES as u64;
-            for (number, block) in bytes.chunks_exact_mut(BLOCK_BYTES).enumerate() {
-                content::fill_block(block, wanted.seed, first + number as u64);
-            }
-            file.write_all_at(bytes, content::block_offset(first)).map_err(|error| fail("write", path, &error))?;
+            let bytes = &mut chunk[..CHUNK_BYTES.min(range.end - at) as usize];
+            work(at, bytes)?;
             progress(done.fetch_add(bytes.len() as u64, Ordering::Relaxed) + bytes.len() as u64, total);
         }
         Ok(())
     };
     std::thread::scope(|scope| {
-        for _ in 0..WRITERS {
+        for _ in 0..WORKERS {
             scope.spawn(|| {
-                if let Err(error) = work() {
+                if let Err(error) = go() {
                     failed.store(true, Ordering::Relaxed);
-                    // A poisoned lock means another writer panicked: the scope passes that on.
+                    // A poisoned lock means another worker panicked: the scope passes that on.
                     if let Ok(mut first) = first_error.lock() {
                         first.get_or_insert(error);
                     }
@@ -370,15 +411,7 @@ pub(super) fn write_content(
             });
         }
     });
-    if let Ok(Some(error)) = first_error.into_inner() {
-        return Err(error);
-    }
-    // Data before the word that it is complete: a power cut in between leaves a file that is made anew.
-    file.sync_all().map_err(|error| fail("sync", path, &error))?;
-    write_header(file, path, wanted, true)?;
-    // Where the writes were buffered, they would leave a warm cache behind.
-    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
-    Ok(())
+    first_error.into_inner().ok().flatten().map_or(Ok(()), Err)
 }
 
 /// Memory for direct reads and writes.

@@ -44,7 +44,7 @@ pub fn check(count: u32, data_bytes: u64) -> Result<()> {
     let available = meminfo_bytes("MemAvailable").unwrap_or(0);
     if available < needed {
         let message = format!(
-            "{count} devices of {} in RAM need {} of memory and {} are available; ask for less with --ram-data",
+            "{count} devices of {} in RAM need {} of memory and {} are available; ask for less with --ram-size",
             human_bytes(data_bytes),
             human_bytes(needed),
             human_bytes(available)
@@ -260,6 +260,6 @@ mod tests {
     #[test]
     fn more_than_memory_is_refused_with_the_next_step() {
         let error = check(2, 1 << 50).unwrap_err().to_string();
-        assert!(["--ram-data", "as root", "modprobe"].iter().any(|next| error.contains(next)), "{error}");
+        assert!(["--ram-size", "as root", "modprobe"].iter().any(|next| error.contains(next)), "{error}");
     }
 }

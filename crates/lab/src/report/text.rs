@@ -98,8 +98,9 @@ fn limit(method: MemoryMethod, bytes: u64) -> String {
 fn in_general(id: ExperimentId) -> &'static str {
     match id {
         ExperimentId::Random => {
-            "Threads read blocks at seeded random offsets, the same for every contender, from data larger than the memory they may use, \
-             from a cold start on; rates are those after memory was full. The map loads one word of each page, as the paper's \
+            "Threads read blocks at seeded random offsets, others in each cell, as what lies below this machine may cache, from data larger \
+             than the memory they may use, from a cold start on; rates are those after memory was full, latencies those of the whole \
+             cell. A cell of a map or of buffered reads goes on, for at most as long again, until memory was full for half of its time. The map loads one word of each page, as the paper's \
              benchmark loads one byte; read calls and the ring fetch the whole block. A word of each page is checked against what must \
              be there, while timed; fio checks nothing. The ring keeps its depth filled from one thread, with registered buffers in huge \
              pages."

@@ -2,7 +2,7 @@
 //! anything; then made; then taken away again.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::show_limit;
 use crate::config::{Choice, Config, ExperimentId, MemoryChoice};
@@ -23,6 +23,11 @@ use crate::record::Target;
 
 /// Speed at which data files are reckoned to be made, in bytes a second.
 const MAKING_BYTES_PER_S: f64 = 1e9;
+
+/// Speed at which they are reckoned to be read once.
+const READING_BYTES_PER_S: f64 = 2e9;
+/// Files of more bytes than this are not read once before the first cell: no host has memory for them either.
+const READ_THROUGH_BYTES_MAX: u64 = 64 << 30;
 
 /// Room on the disk for the logs of a store.
 const STORE_LOGS_BYTES: u64 = 512 << 20;
@@ -316,6 +321,7 @@ impl Prepared {
                 }
             }
         }
+        self.read_through(progress, cancel)?;
         if self.ram_count > 0 {
             let total = self.ram_wanted.data_bytes.saturating_mul(u64::from(self.ram_count));
             progress.begin_bytes("make RAM-backed devices", total);
@@ -325,6 +331,37 @@ impl Prepared {
             self.available.ram = self.ram_devices.iter().map(RamDevice::target).collect();
         }
         Ok(())
+    }
+
+    /// Reads what will be compared once, so that nobody's file is the one that the host had not seen yet.
+    fn read_through(&self, progress: &mut Progress, cancel: &AtomicBool) -> Result<()> {
+        let files = self.wanted.iter().flat_map(|making| match making {
+            Making::File { path, .. } => vec![path.clone()],
+            Making::Files { folder, count, .. } => data::file_names(folder, "async", *count),
+            Making::Pool { .. } => self.available.pool.iter().flat_map(|pool| &pool.paths).map(PathBuf::from).collect(),
+            Making::Stores { .. } => Vec::new(),
+        });
+        if self.compared_bytes() > READ_THROUGH_BYTES_MAX {
+            return Ok(());
+        }
+        progress.begin_bytes("read each file once", self.compared_bytes());
+        let mut before = 0;
+        for path in files {
+            let bar = &*progress;
+            let last = AtomicU64::new(0);
+            let at = |done, _| {
+                last.fetch_max(done, Ordering::Relaxed);
+                bar.at_bytes(before + done);
+            };
+            data::read_through(&path, &at, cancel)?;
+            before += last.into_inner();
+        }
+        Ok(())
+    }
+
+    /// Bytes of the files that are read beside each other.
+    fn compared_bytes(&self) -> u64 {
+        self.wanted.iter().filter(|making| !matches!(making, Making::Stores { .. })).map(Making::bytes).sum()
     }
 
     /// Takes everything away again, and says what could not be.
@@ -369,7 +406,8 @@ impl Prepared {
     /// Time for making the data, in seconds.
     pub(super) fn making_s(&self, config: &Config) -> f64 {
         let ram = config.ram_data_bytes as f64 * f64::from(self.ram_count);
-        self.disk_bytes() as f64 / MAKING_BYTES_PER_S + ram / MAKING_BYTES_PER_S
+        let reading = if self.compared_bytes() > READ_THROUGH_BYTES_MAX { 0 } else { self.compared_bytes() };
+        (self.disk_bytes() as f64 + ram) / MAKING_BYTES_PER_S + reading as f64 / READING_BYTES_PER_S
     }
 
     fn disk_bytes(&self) -> u64 {

@@ -107,7 +107,8 @@ fn with_threads<'g, 'a>(groups: Vec<&'g Group<'a>>, threads: Option<u32>) -> Vec
 }
 
 fn mapped<'g, 'a>(groups: &[&'g Group<'a>], threads: Option<u32>) -> Vec<&'g Group<'a>> {
-    let all = groups.iter().copied().filter(|group| group.family() == Family::Mapped).collect();
+    let paged = |group: &&Group<'_>| group.family() == Family::Mapped && !group.never_filled();
+    let all = groups.iter().copied().filter(paged).collect();
     with_threads(all, threads)
 }
 
@@ -177,11 +178,12 @@ fn stalls(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
         ));
     }
     let ahead: Vec<&Group<'_>> = records.of("stalls").filter(|group| group.spec.variant == "ahead").collect();
-    let longest = Metric::Latency("op", 1000);
-    let work_around = best(mapped(&ahead, None), longest);
-    if let (Some(map), Some(direct)) = (work_around, best(explicit(&ahead, None), longest)) {
-        let what = "longest access with the best work-around";
-        reasons.extend(reason("no stalls", map, direct, longest, what));
+    // Not the longest: whoever makes more accesses in the time meets rarer events.
+    let slow = Metric::Latency("op", 999);
+    let of_map = mapped(&ahead, None).into_iter().filter(|group| group.spec.contender.starts_with("mmap-"));
+    if let (Some(map), Some(direct)) = (best(of_map, slow), best(explicit(&ahead, None), slow)) {
+        let what = "p99.9 of an access with the best work-around";
+        reasons.extend(reason("no stalls", map, direct, slow, what));
     }
     if !reasons.is_empty() {
         return reasons;

@@ -12,7 +12,7 @@ use crate::record::Target;
 fn run_shell(script: &str, duration: Duration, cancel: &AtomicBool) -> Result<Outcome> {
     let watch = Watch::new();
     let tick = Duration::from_millis(50);
-    let plan = Measurement { duration, tick, watch: &watch, memory_bytes: None, cancel };
+    let plan = Measurement { duration, tick, watch: &watch, memory_bytes: None, fill_first: false, cancel };
     let mut command = Command::new("sh");
     command.args(["-c", script]);
     run_command(&plan, command, 1, &mut |_| {})
@@ -54,10 +54,18 @@ fn its_cpu_a_read_is_that_of_its_reading_threads_between_the_reports_while_they_
     let reports = [report(0.1, 100, Some(5.0)), report(0.2, 300, Some(5.5)), report(0.3, 500, None)];
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     let tick = Duration::from_millis(100);
-    let plan = Measurement { duration: tick, tick, watch: &watch, memory_bytes: None, cancel: &cancel };
-    let outcome = measure::run(&plan, Vec::new(), &mut |_| {}).unwrap();
+    let plan =
+        Measurement { duration: tick, tick, watch: &watch, memory_bytes: None, fill_first: false, cancel: &cancel };
+    let mut outcome = measure::run(&plan, Vec::new(), &mut |_| {}).unwrap();
+    // It loads itself first, which is not what its reads cost.
+    let tick_of = |at_s: f64, device: f64| {
+        let counters = BTreeMap::from([("device_read_bytes".to_owned(), device)]);
+        Tick { at_s, elapsed_s: 0.05, counters, ..Tick::default() }
+    };
+    outcome.ticks = vec![tick_of(0.05, 9e9), tick_of(0.15, 500.0), tick_of(0.2, 500.0), tick_of(0.3, 500.0)];
     let steady = with_reports(outcome, &reports, tick).steady.unwrap();
     assert_eq!(steady.ops, 400);
+    assert!((steady.counters["device_read_bytes"] - 2000.0).abs() < 1e-6, "{steady:?}");
     // 2.5 ms each for 400 reads, three quarters of it in the kernel; what came before the first report is not in it.
     assert!((steady.counters["children_cpu_user_s"] - 0.25).abs() < 1e-9, "{steady:?}");
     assert!((steady.counters["children_cpu_system_s"] - 0.75).abs() < 1e-9, "{steady:?}");
@@ -128,7 +136,8 @@ fn what_is_no_report_is_an_error_in_fios_own_words() {
 fn a_missing_fio_says_how_to_get_it() {
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     let tick = Duration::from_millis(50);
-    let plan = Measurement { duration: tick, tick, watch: &watch, memory_bytes: None, cancel: &cancel };
+    let plan =
+        Measurement { duration: tick, tick, watch: &watch, memory_bytes: None, fill_first: false, cancel: &cancel };
     let error = run_command(&plan, Command::new("no-such-program-as-fio"), 1, &mut |_| {}).unwrap_err();
     assert_eq!((error.kind(), error.to_string().as_str()), (LabErrorKind::Unsupported, NOT_INSTALLED));
 }

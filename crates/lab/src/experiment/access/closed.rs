@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use super::batches::{Ring, Setup};
 use super::blocking::{Source, Way, Writer, index_at};
+use crate::contender::order_seed;
 use crate::contender::sync::Means;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::{self, BLOCK_BYTES};
@@ -51,7 +52,7 @@ pub(super) struct Positions<'a> {
 
 impl<'a> Positions<'a> {
     pub(super) fn of(spec: &CellSpec, layout: &'a Layout) -> Self {
-        Self { layout, order: Order::random(layout, spec.seed, 0) }
+        Self { layout, order: Order::random(layout, order_seed(spec), 0) }
     }
 
     pub(super) fn next(&mut self) -> u64 {

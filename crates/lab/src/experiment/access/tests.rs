@@ -341,3 +341,19 @@ fn the_user_can_stop_every_variant() {
         assert!(outcome.partial && outcome.checks.wrong == 0, "{variant} {contender}");
     }
 }
+
+/// What lies below this machine keeps what was read: blocks that others have read before are not cold.
+#[test]
+fn each_cell_and_each_repeat_goes_to_other_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = plan(&config(Preset::Standard), &available(folder.path()));
+    let ring = first(&plan, READ, "uring-direct");
+    let blocks = |spec: &CellSpec| {
+        let layout = Layout::new(&spec.target, 4096, 4096).unwrap();
+        let mut positions = closed::Positions::of(spec, &layout);
+        (0..20).map(|_| positions.next()).collect::<Vec<_>>()
+    };
+    assert_eq!(blocks(&ring), blocks(&ring));
+    assert_ne!(blocks(&ring), blocks(&CellSpec { repeat: 1, ..ring.clone() }));
+    assert_ne!(blocks(&ring), blocks(&CellSpec { contender: "mmap".into(), ..ring.clone() }));
+}

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use nofault_io::mapped::{Advice, MappedFile, Protection, prefetch};
 
+use crate::entries::mix;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::{self, BLOCK_BYTES};
 use crate::measure::Worker;
@@ -103,8 +104,8 @@ impl Job {
         }
         let order = match number("touches")? {
             Some(touches) => {
-                // The same sequence in every file and for every contender.
-                let mut random = fastrand::Rng::with_seed(spec.seed);
+                // The same in every file and for every contender, whose sums can then be compared; another one in each repeat.
+                let mut random = fastrand::Rng::with_seed(spec.seed ^ mix(u64::from(spec.repeat) + 1));
                 Order::Touches((0..touches).map(|_| random.u64(0..blocks)).collect())
             }
             None => Order::Sequential { blocks },

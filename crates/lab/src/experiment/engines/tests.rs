@@ -217,6 +217,7 @@ fn a_store_that_loses_updates_or_entries_is_found_out() {
             tick: Duration::from_millis(10),
             watch: &watch,
             memory_bytes: None,
+            fill_first: false,
             cancel: &cancel,
         };
         let mix = MIXES.into_iter().find(|mix| mix.id == letter).unwrap();

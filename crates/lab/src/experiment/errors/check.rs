@@ -48,6 +48,7 @@ pub(super) fn run(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>
         tick: contender::tick_of(spec),
         watch: context.watch,
         memory_bytes: None,
+        fill_first: false,
         cancel: context.cancel,
     };
     let path = layout.paths[0].clone();

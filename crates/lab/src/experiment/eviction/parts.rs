@@ -213,6 +213,7 @@ fn measured(spec: &CellSpec, context: &mut Context<'_>, works: Vec<Work<'_>>) ->
         tick: contender::tick_of(spec),
         watch: context.watch,
         memory_bytes: None,
+        fill_first: false,
         cancel: context.cancel,
     };
     let mut outcome = measure::run(&plan, works, context.on_tick)?;

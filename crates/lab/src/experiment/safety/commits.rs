@@ -100,6 +100,7 @@ pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outc
         tick: (duration / 10).max(Duration::from_millis(20)),
         watch: context.watch,
         memory_bytes: None,
+        fill_first: false,
         cancel: context.cancel,
     };
     let mut outcome = measure::run(&plan, works, context.on_tick)?;

@@ -11,7 +11,7 @@ use nofault_io::disk::{Disk, QueueOptions};
 use nofault_io::mapped::{Advice, MappedFile, Protection};
 
 use super::{LOCKED_SHARE, measurement, number};
-use crate::contender::{self, ring};
+use crate::contender::{self, order_seed, ring};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::measure::{self, Work, Worker};
@@ -123,7 +123,7 @@ fn touch_in_order(
     announce: &(dyn Fn(Place) -> Result<()> + Send + Sync),
     at: &AtomicU64,
 ) -> Result<()> {
-    let mut order = Order::random(layout, spec.seed, 0);
+    let mut order = Order::random(layout, order_seed(spec), 0);
     let mut coming: VecDeque<Place> = VecDeque::with_capacity(spec.params.depth as usize + 1);
     worker.start();
     while worker.running() {
@@ -153,7 +153,7 @@ fn help(
     at: &AtomicU64,
     done: &AtomicBool,
 ) {
-    let mut order = Order::random(layout, spec.seed, 0);
+    let mut order = Order::random(layout, order_seed(spec), 0);
     for index in 0.. {
         let place = layout.place(order.next_block());
         if index % of != number {
@@ -185,7 +185,7 @@ fn ring_in_order(worker: &mut Worker<'_>, spec: &CellSpec, layout: &Layout, disk
     let options = QueueOptions { depth_max: depth, single_thread: true, registered: vec![memory.region().clone()] };
     let mut queue = disk.queue(&options)?;
     let mut idle: Vec<IoBuf> = memory.pieces(PAGE_BYTES);
-    let mut order = Order::random(layout, spec.seed, 0);
+    let mut order = Order::random(layout, order_seed(spec), 0);
     let (mut first, mut next) = (0_u64, 0_u64);
     let mut places: VecDeque<(Place, Option<IoBuf>)> = VecDeque::with_capacity(depth);
     let mut finished: Vec<Completion> = Vec::with_capacity(depth);

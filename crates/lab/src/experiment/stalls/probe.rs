@@ -11,7 +11,7 @@ use nofault_io::mapped::MappedFile;
 
 use super::ahead::{open, touch};
 use super::{measurement, number};
-use crate::contender;
+use crate::contender::{self, order_seed};
 use crate::error::{LabError, Result};
 use crate::experiment::Context;
 use crate::measure::{self, Work, Worker};
@@ -102,7 +102,7 @@ fn serve(
     wanted: &Wanted,
     arrivals: &mpsc::Receiver<Place>,
 ) -> Result<()> {
-    let mut order = Order::random(layout, spec.seed, 0);
+    let mut order = Order::random(layout, order_seed(spec), 0);
     let mut away = 0;
     worker.start();
     while worker.running() {

@@ -57,7 +57,14 @@ fn a_page_that_holds_something_else_is_counted() {
     place.write(3, &[0; frames::PAGE_WORDS]).unwrap();
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     let second = std::time::Duration::from_millis(20);
-    let plan = Measurement { duration: second, tick: second, watch: &watch, memory_bytes: None, cancel: &cancel };
+    let plan = Measurement {
+        duration: second,
+        tick: second,
+        watch: &watch,
+        memory_bytes: None,
+        fill_first: false,
+        cancel: &cancel,
+    };
     let works: Vec<Work<'_>> = vec![Box::new(|worker| tree.look_up(worker, &place, 5, 0))];
     let checks = measure::run(&plan, works, &mut |_| {}).unwrap().checks;
     assert!(checks.wrong > 0 && checks.wrong < checks.verified, "{checks:?}");

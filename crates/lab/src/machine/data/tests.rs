@@ -168,3 +168,20 @@ fn a_disk_that_fills_up_meanwhile_keeps_no_half_file() {
         _ => eprintln!("skipped: a small disk (tmpfs in a mount namespace) needs root"),
     }
 }
+
+#[test]
+fn a_file_is_read_once_to_its_last_whole_block_unless_it_is_stopped_or_not_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data");
+    fs::write(&path, vec![7; 9 * MIB as usize + 4096 + 100]).unwrap();
+    let most = AtomicU64::new(0);
+    let progress = |done, _| {
+        most.fetch_max(done, Ordering::Relaxed);
+    };
+    read_through(&path, &progress, &AtomicBool::new(false)).unwrap();
+    assert_eq!(most.into_inner(), 9 * MIB + 4096);
+    let stopped = read_through(&path, &|_, _| (), &AtomicBool::new(true)).unwrap_err();
+    assert!(stopped.kind() == LabErrorKind::Interrupted && stopped.to_string().contains("reading"), "{stopped}");
+    let missing = read_through(&folder.path().join("none"), &|_, _| (), &AtomicBool::new(false)).unwrap_err();
+    assert!(missing.to_string().contains("none"), "{missing}");
+}
