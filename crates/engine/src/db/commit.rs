@@ -138,6 +138,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut waits = Vec::new();
         let mut found_all = true;
         let most = self.admission.window();
+        // The newest commit when a value could not be listed.
+        let mut failed_at = None;
         loop {
             waits.clear();
             let mut long = self.commits.gather(ops, known, most, &mut waits);
@@ -156,12 +158,13 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             }
             found_all = false;
             if let Some(value) = long {
-                let before = self.commits.last().seq;
-                match self.pages_of(mode, value).await {
-                    Ok(pages) => drop(known.replaced.insert(value.root, pages)),
-                    // Replaced by somebody else while we looked: then its pages may be anything by now.
-                    Err(error) if others == Others::Wait || self.commits.is_quiet_since(before) => return Err(error),
-                    Err(_) => {}
+                let listed = self.list(mode, value).await;
+                let is_quiet = || failed_at.is_some_and(|seq| self.commits.is_quiet_since(seq));
+                match listed {
+                    Ok(listed) => drop(known.replaced.insert(value.root, listed)),
+                    Err(error) if others == Others::Wait || is_quiet() => return Err(error),
+                    // Perhaps replaced by somebody else since it was found: then its pages may be anything by now.
+                    Err(_) => failed_at = Some(self.commits.last().seq),
                 }
             } else {
                 load(&*self.store, &self.admission, mode, held, &waits).await?;

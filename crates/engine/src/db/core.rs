@@ -8,10 +8,10 @@ use super::wait::{Admission, Held, Mode, attempt, load};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::OverflowRef;
 use crate::format::{CommitSeq, PageId};
-use crate::pages::{Attempt, CommitLog, Missing, Pages, Snapshot, Store, Wait};
+use crate::pages::{Attempt, CommitLog, Missing, Pages, Snapshot, Store, Versions as _, Wait};
 use crate::tree::overflow::Reader;
 use crate::tree::{self, Found, Position, Tree};
-use crate::txn::{CATALOG, Commits, table_of};
+use crate::txn::{CATALOG, Commits, Listed, table_of};
 
 /// See the module.
 pub(crate) struct Core<S: Store, L: CommitLog> {
@@ -208,7 +208,15 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         (self.admission.window() * self.store.page_bytes()) as u64
     }
 
-    /// The pages of a long value that a commit will replace, as the newest pages have it.
+    /// A long value that a commit will replace, with its pages.
+    pub(super) async fn list(&self, mode: Mode, value: OverflowRef) -> Result<Listed> {
+        let look = || self.store.tip().written_in(value.root);
+        let written_in = attempt(&*self.store, &self.admission, mode, look).await?;
+        let pages = self.pages_of(mode, value).await?;
+        Ok(Listed { value, written_in, pages })
+    }
+
+    /// The pages of a long value that is being replaced or given up, as the newest pages have it.
     pub(super) async fn pages_of(&self, mode: Mode, value: OverflowRef) -> Result<Vec<PageId>> {
         let mut reader = Reader::listing(self.store.page_bytes(), value)?;
         let seq = self.commits.last().seq;
