@@ -1,7 +1,8 @@
 //! Everything the public types do, over any store and any log, for tasks and threads alike.
 
+use std::any::Any;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use super::tables::Tables;
 use super::wait::{Admission, Held, Mode, attempt, load};
@@ -22,6 +23,8 @@ pub(crate) struct Core<S: Store, L: CommitLog> {
     pub(super) tables: Tables,
     /// Makes room in the log, where no background thread does. Blocks.
     pub(super) make_room: OnceLock<MakeRoom>,
+    /// What keeps the database open, and others from opening it.
+    owner: OnceLock<Weak<dyn Any + Send + Sync>>,
     /// Pages of dropped tables that could not be read when they were to be freed.
     pub(super) damaged_in_dropped: AtomicU64,
 }
@@ -41,8 +44,20 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// Puts the parts together. The catalog exists.
     pub(crate) fn new(store: Arc<S>, log: Arc<L>, commits: Arc<Commits<S, L>>) -> Self {
         let admission = Admission::new(store.pins_max());
-        let (tables, make_room, damaged_in_dropped) = (Tables::default(), OnceLock::new(), AtomicU64::new(0));
-        Self { store, log, commits, admission, tables, make_room, damaged_in_dropped }
+        let (tables, damaged_in_dropped) = (Tables::default(), AtomicU64::new(0));
+        let (make_room, owner) = (OnceLock::new(), OnceLock::new());
+        Self { store, log, commits, admission, tables, make_room, owner, damaged_in_dropped }
+    }
+
+    /// From now on work that may outlive its caller keeps this alive.
+    pub(super) fn belongs_to(&self, owner: Weak<dyn Any + Send + Sync>) {
+        let set = self.owner.set(owner);
+        debug_assert!(set.is_ok(), "said once, when the database is opened");
+    }
+
+    /// For work that may outlive its caller: to be kept until it is over.
+    pub(super) fn owner(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.owner.get().and_then(Weak::upgrade)
     }
 
     /// From now on whoever finds the log full calls this.
