@@ -210,3 +210,39 @@ fn a_table_whose_root_is_damaged_cannot_be_dropped_and_does_no_harm_to_others() 
         kept.put("other", "value").unwrap();
     }
 }
+
+#[test]
+fn a_table_is_empty_for_what_began_before_it_was_created() {
+    let directory: Arc<dyn Directory> = SimWorld::new(11, SimOptions::calm()).directory();
+    let db = Db::create_in(&directory, &tiny()).unwrap();
+    let kept = db.create_table("kept").unwrap();
+    let before = db.snapshot();
+    let (mut reader, mut walker, mut other, mut writer) = (db.begin(), db.begin(), db.begin(), db.begin());
+    let late = db.create_table("late").unwrap();
+    late.put("k", "v").unwrap();
+
+    assert_eq!(before.table("late").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(before.get(&late, "k").unwrap(), None);
+    assert_eq!(before.get_many(&late, &["a", "k"]).unwrap(), [None, None]);
+    assert_eq!(before.range::<&[u8]>(&late, ..).unwrap().count(), 0);
+    assert_eq!(before.prefix(&late, "k").unwrap().rev().count(), 0);
+    assert_eq!(db.snapshot().get(&late, "k").unwrap(), Some(b"v".to_vec()));
+
+    // What was not there then and is now was missed: a conflict. Another key is none.
+    assert_eq!(reader.get(&late, "k").unwrap(), None);
+    assert_eq!(walker.range_rev::<&[u8]>(&late, ..).unwrap().count(), 0);
+    assert_eq!(other.get(&late, "another").unwrap(), None);
+    for (what, mut change, conflicts) in [("get", reader, true), ("range", walker, true), ("other", other, false)] {
+        change.put(&kept, what, "1").unwrap();
+        let committed = change.commit(Durability::Sync).map_err(|error| error.kind());
+        assert_eq!(committed.err(), conflicts.then_some(ErrorKind::Conflict), "{what}");
+    }
+    writer.put(&late, "own", "1").unwrap();
+    let own: Vec<_> = writer.range::<&[u8]>(&late, ..).unwrap().map(|entry| entry.unwrap().0).collect();
+    assert_eq!(own, [b"own".to_vec()]);
+    // It walked over all of the table.
+    assert_eq!(writer.commit(Durability::Sync).unwrap_err().kind(), ErrorKind::Conflict);
+
+    db.drop_table("late").unwrap();
+    assert_eq!(before.get(&late, "k").unwrap(), None, "nor is it there after it has gone");
+}

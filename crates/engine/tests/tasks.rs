@@ -449,3 +449,21 @@ fn a_database_is_locked_until_a_large_commit_that_nobody_waits_for_has_ended() {
     assert_eq!(found, COUNT, "it was on its way, and nothing has failed");
     assert!(db.verify().unwrap().is_clean());
 }
+
+#[test]
+fn a_table_created_later_is_empty_for_tasks_as_well() {
+    let folder = tempfile::tempdir().unwrap();
+    on_one_thread(async {
+        let db = Db::create(folder.path().join("db"), &small()).await.unwrap();
+        let (before, mut change) = (db.snapshot(), db.begin());
+        let late = db.create_table("late").await.unwrap();
+        late.put("k", "v").await.unwrap();
+        assert_eq!(before.get(&late, "k").await.unwrap(), None);
+        assert_eq!(before.get_many(&late, &["k", "l"]).await.unwrap(), [None, None]);
+        assert!(before.range::<&[u8]>(&late, ..).unwrap().next().await.unwrap().is_none());
+        assert_eq!(change.get(&late, "k").await.unwrap(), None);
+        assert!(change.range::<&[u8]>(&late, ..).unwrap().next_ref().await.unwrap().is_none());
+        change.put(&late, "k", "lost").unwrap();
+        assert_eq!(change.commit(Durability::Sync).await.unwrap_err().kind(), ErrorKind::Conflict);
+    });
+}

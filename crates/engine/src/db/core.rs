@@ -37,6 +37,12 @@ pub(crate) struct Reached {
     commit: CommitSeq,
 }
 
+/// Whether a table was created after this snapshot, which has nothing of it then, not even a root. A table's id is the number of the
+/// commit that created it.
+pub(super) fn is_younger(tree: Tree, snapshot: &impl Snapshot) -> bool {
+    tree.table.0 > snapshot.seq().0
+}
+
 /// Makes a checkpoint on this thread.
 pub(super) type MakeRoom = Box<dyn Fn() -> Result<()> + Send + Sync>;
 
@@ -187,6 +193,9 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         tree: Tree,
         key: &[u8],
     ) -> Result<Option<Vec<u8>>> {
+        if is_younger(tree, snapshot) {
+            return Ok(None);
+        }
         let mut position = tree.start();
         let look = || tree.get_from(&self.store.view(snapshot), key, &mut position, |held| held.map(Found::from));
         let found = attempt(&*self.store, &self.admission, mode, look).await;
