@@ -378,7 +378,7 @@ impl Section {
 enum Stage {
     /// Nothing happened yet.
     Untouched,
-    /// Part of the record is in the log: the number is used up, and recovery ignores the record.
+    /// Part of the record is in the log, which recovery ignores, or pages were published and freed again: the number is used up.
     Begun,
     /// The record is complete, or pages were published: giving up now would leave half a commit.
     Committed,
@@ -429,6 +429,24 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
         self.commits.store.publish(edits, self.seq);
         self.stage = Stage::Committed;
         Ok(result)
+    }
+
+    /// Makes edits that no record describes, as all of this commit, with an empty record: after a `Wait`, `LogFull` included, nothing
+    /// has happened.
+    pub(crate) fn edit_and_append(
+        &mut self,
+        change: impl FnOnce(&mut S::Edits<'_>) -> Attempt<()>,
+    ) -> Attempt<LogPosition> {
+        let log = self.commits.log.clone();
+        self.edit(|edits, seq| {
+            change(edits)?;
+            log.append(seq, &[], Some(Durability::Deferred))
+        })
+    }
+
+    /// Everything that was published has been freed again: this commit does not take place.
+    pub(crate) fn give_up(&mut self) {
+        self.stage = Stage::Begun;
     }
 
     /// Pages that no record describes are published completely and take effect. The section stays held. Transactions that
