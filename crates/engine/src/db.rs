@@ -62,7 +62,8 @@ pub use crate::wal::LogStats;
 type TheCore = Core<Pager, Log>;
 
 /// A database. Cloning gives another handle of the same; it is closed when the last handle, and everything obtained from
-/// it, is gone. Commits that were [`Durability::Deferred`] are written then; who must know that it worked calls [`Db::sync`].
+/// it, is gone, and a large commit whose future was dropped has come to its end. Commits that were [`Durability::Deferred`] are
+/// written then; who must know that it worked calls [`Db::sync`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

@@ -86,6 +86,13 @@ pub(crate) trait Pages {
     fn fetch(&self, _id: PageId, _bytes: Range<usize>) {}
 }
 
+/// Pages that say which commit wrote them.
+pub(crate) trait Versions: Pages {
+    /// The commit that wrote the page as it is published; private edits do not count. A page that was freed, and is used again, was
+    /// written by a later one: whoever finds the same commit again knows that the page was there all the while.
+    fn written_in(&self, id: PageId) -> Attempt<CommitSeq>;
+}
+
 /// The private edits of one commit (or of one chunk of a large one). As [`Pages`] it shows the newest published pages with
 /// its own edits on top. After any `Wait` the whole of it is dropped: callers need not undo.
 pub(crate) trait Edits: Pages {
@@ -128,11 +135,11 @@ pub(crate) trait Snapshot: Send + Sync + 'static {
 /// What keeps the pages of a database.
 pub(crate) trait Store: Send + Sync + 'static {
     /// See [`Store::view`].
-    type View<'a>: Pages
+    type View<'a>: Versions
     where
         Self: 'a;
     /// See [`Store::edits`].
-    type Edits<'a>: Edits
+    type Edits<'a>: Edits + Versions
     where
         Self: 'a;
     /// See [`Store::snapshot`].

@@ -15,13 +15,14 @@
 //! 2. Nothing is published that was not appended to the log first, except by replaying the log.
 //! 3. `recent` hears of a commit in the section in which it is published, so no transaction misses it.
 
+mod known;
 pub(crate) mod recent;
 mod records;
 pub(crate) mod visibility;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+pub(crate) use self::known::{Known, Listed};
 use self::recent::{ReadSet, Recent};
 pub(crate) use self::records::{decode, encode, for_each_piece, record_bytes};
 use self::visibility::Visibility;
@@ -31,7 +32,7 @@ use crate::format::node::{Cell, OverflowRef, inline_value_bytes_max};
 use crate::format::record::Change;
 use crate::format::{CommitSeq, PageId, TableId};
 use crate::gate::{Gate, Permit};
-use crate::pages::{Attempt, CommitLog, Durability, Edits, LogPosition, Snapshot, Store, Wait};
+use crate::pages::{Attempt, CommitLog, Durability, Edits, LogPosition, Snapshot, Store, Versions, Wait};
 use crate::tree::overflow::{Writer, data_bytes};
 use crate::tree::write::Replaced;
 use crate::tree::{Found, Held, Tree};
@@ -96,15 +97,6 @@ impl Op {
             _ => 2,
         }
     }
-}
-
-/// What is known of the pages that a commit touches before it does.
-#[derive(Debug, Default)]
-pub(crate) struct Known {
-    /// Pages of the long values that will be replaced, by the root of each value.
-    pub(crate) replaced: HashMap<PageId, Vec<PageId>>,
-    /// Pages that could not be read. A node is not joined with one of them.
-    pub(crate) unreadable: Vec<PageId>,
 }
 
 /// A commit on its way. `ops` are in order of table and key, each key once.
@@ -230,10 +222,15 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         for op in ops {
             let (tree, key) = op.target();
             let long = |held: Option<Held<'_>>| match held {
-                Some(Held::Overflow(value)) if !known.replaced.contains_key(&value.root) => Some(value),
+                Some(Held::Overflow(value)) => Some(value),
                 _ => None,
             };
-            match tree.get_with(&tip, key, long) {
+            let unknown = || -> Attempt<Option<OverflowRef>> {
+                let Some(value) = tree.get_with(&tip, key, long)? else { return Ok(None) };
+                let is_known = known.pages_of(&tip, &value)?.is_some();
+                Ok((!is_known).then_some(value))
+            };
+            match unknown() {
                 Ok(None) => {}
                 Ok(found) => return Ok(found),
                 Err(Wait::Failed(error)) => return Err(error),
@@ -381,7 +378,7 @@ impl Section {
 enum Stage {
     /// Nothing happened yet.
     Untouched,
-    /// Part of the record is in the log: the number is used up, and recovery ignores the record.
+    /// Part of the record is in the log, which recovery ignores, or pages were published and freed again: the number is used up.
     Begun,
     /// The record is complete, or pages were published: giving up now would leave half a commit.
     Committed,
@@ -432,6 +429,24 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
         self.commits.store.publish(edits, self.seq);
         self.stage = Stage::Committed;
         Ok(result)
+    }
+
+    /// Makes edits that no record describes, as all of this commit, with an empty record: after a `Wait`, `LogFull` included, nothing
+    /// has happened.
+    pub(crate) fn edit_and_append(
+        &mut self,
+        change: impl FnOnce(&mut S::Edits<'_>) -> Attempt<()>,
+    ) -> Attempt<LogPosition> {
+        let log = self.commits.log.clone();
+        self.edit(|edits, seq| {
+            change(edits)?;
+            log.append(seq, &[], Some(Durability::Deferred))
+        })
+    }
+
+    /// Everything that was published has been freed again: this commit does not take place.
+    pub(crate) fn give_up(&mut self) {
+        self.stage = Stage::Begun;
     }
 
     /// Pages that no record describes are published completely and take effect. The section stays held. Transactions that
@@ -485,7 +500,13 @@ pub(crate) fn no_such_table(table: TableId) -> Error {
 }
 
 /// Applies one op to private edits. `at` is where its value was written before, if it was.
-fn apply<E: Edits>(edits: &mut E, op: &Op, seq: CommitSeq, at: Option<OverflowRef>, known: &Known) -> Attempt<()> {
+fn apply<E: Edits + Versions>(
+    edits: &mut E,
+    op: &Op,
+    seq: CommitSeq,
+    at: Option<OverflowRef>,
+    known: &Known,
+) -> Attempt<()> {
     let old = match op {
         Op::Put { tree, key, value } => {
             let cell = match at {
@@ -521,10 +542,9 @@ fn apply<E: Edits>(edits: &mut E, op: &Op, seq: CommitSeq, at: Option<OverflowRe
         }
     };
     if let Some(Replaced::Long(value)) = old {
-        let Some(pages) = known.replaced.get(&value.root) else {
-            // Put there after `gather` looked: gather again.
-            return Err(Wait::Miss(crate::pages::Missing { page: value.root, at: seq }));
-        };
+        // Put there after `gather` looked: gather again.
+        let again = || Wait::Miss(crate::pages::Missing { page: value.root, at: seq });
+        let pages = known.pages_of(edits, &value)?.ok_or_else(again)?;
         pages.iter().for_each(|page| edits.free(*page));
     }
     Ok(())

@@ -16,7 +16,9 @@ use nofault::settings::Settings;
 use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
 use nofault_io::folder::{Backend, Folder};
-use nofault_io::sim::{SimOptions, SimWorld};
+use nofault_io::sim::{Call, Effect, Fault, SimOptions, SimWorld};
+
+const ENOSPC: i32 = 28;
 
 #[test]
 fn committers_never_meet_what_another_has_published_in_part() {
@@ -209,4 +211,112 @@ fn a_table_whose_root_is_damaged_cannot_be_dropped_and_does_no_harm_to_others() 
         assert_eq!(kept.get("k").unwrap(), Some(b"v".to_vec()));
         kept.put("other", "value").unwrap();
     }
+}
+
+#[test]
+fn a_table_is_empty_for_what_began_before_it_was_created() {
+    let directory: Arc<dyn Directory> = SimWorld::new(11, SimOptions::calm()).directory();
+    let db = Db::create_in(&directory, &tiny()).unwrap();
+    let kept = db.create_table("kept").unwrap();
+    let before = db.snapshot();
+    let (mut reader, mut walker, mut other, mut writer) = (db.begin(), db.begin(), db.begin(), db.begin());
+    let late = db.create_table("late").unwrap();
+    late.put("k", "v").unwrap();
+
+    assert_eq!(before.table("late").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(before.get(&late, "k").unwrap(), None);
+    assert_eq!(before.get_many(&late, &["a", "k"]).unwrap(), [None, None]);
+    assert_eq!(before.range::<&[u8]>(&late, ..).unwrap().count(), 0);
+    assert_eq!(before.prefix(&late, "k").unwrap().rev().count(), 0);
+    assert_eq!(db.snapshot().get(&late, "k").unwrap(), Some(b"v".to_vec()));
+
+    // What was not there then and is now was missed: a conflict. Another key is none.
+    assert_eq!(reader.get(&late, "k").unwrap(), None);
+    assert_eq!(walker.range_rev::<&[u8]>(&late, ..).unwrap().count(), 0);
+    assert_eq!(other.get(&late, "another").unwrap(), None);
+    for (what, mut change, conflicts) in [("get", reader, true), ("range", walker, true), ("other", other, false)] {
+        change.put(&kept, what, "1").unwrap();
+        let committed = change.commit(Durability::Sync).map_err(|error| error.kind());
+        assert_eq!(committed.err(), conflicts.then_some(ErrorKind::Conflict), "{what}");
+    }
+    writer.put(&late, "own", "1").unwrap();
+    let own: Vec<_> = writer.range::<&[u8]>(&late, ..).unwrap().map(|entry| entry.unwrap().0).collect();
+    assert_eq!(own, [b"own".to_vec()]);
+    // It walked over all of the table.
+    assert_eq!(writer.commit(Durability::Sync).unwrap_err().kind(), ErrorKind::Conflict);
+
+    db.drop_table("late").unwrap();
+    assert_eq!(before.get(&late, "k").unwrap(), None, "nor is it there after it has gone");
+}
+
+#[test]
+fn a_refused_load_needs_no_room_and_one_that_cannot_be_made_durable_stops_commits() {
+    let world = SimWorld::new(12, SimOptions::calm());
+    let directory: Arc<dyn Directory> = world.directory();
+    let db = Db::create_in(&directory, &tiny()).unwrap();
+    let (table, other) = (db.create_table("t").unwrap(), db.create_table("other").unwrap());
+    db.checkpoint().unwrap();
+    let blocks = db.stats().pool.blocks_used;
+    db.create_table("written first by the next checkpoint").unwrap();
+    let commit = db.stats().visible_commit;
+    let no_space = || world.inject(Fault::new(Call::Write, Effect::Errno(ENOSPC)).on("data"));
+    let long = vec![1; 3000];
+    let entries = [("b", &long), ("c", &long), ("a", &vec![2])];
+    // The disk is full from the entry on that does not belong there.
+    let entries = entries.into_iter().inspect(|(key, _)| {
+        if *key == "a" {
+            no_space()
+        }
+    });
+    let error = table.bulk_load(entries).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidCall, "{error}");
+    table.put("k", "v").unwrap();
+    assert!(db.stats().visible_commit > commit);
+    assert_eq!(db.checkpoint().unwrap_err().kind(), ErrorKind::NoSpace, "it is met here");
+    db.checkpoint().unwrap();
+    let found = db.verify().unwrap();
+    assert!(found.is_clean(), "{:?}", found.problems);
+    let used = db.stats().pool.blocks_used;
+    assert!(used < blocks + 12, "{used} blocks in use after {blocks}");
+
+    no_space();
+    assert_eq!(other.bulk_load([("a", &long)]).unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(table.put("k", "w").unwrap_err().kind(), ErrorKind::Poisoned);
+    drop((table, other, db));
+    let db = Db::open_in(&directory, &tiny()).unwrap();
+    assert_eq!(db.table("t").unwrap().range::<&[u8]>(..).map(Result::unwrap).count(), 1);
+    assert_eq!(db.table("t").unwrap().get("k").unwrap(), Some(b"v".to_vec()));
+    assert!(db.verify().unwrap().is_clean());
+}
+
+#[test]
+fn freeing_a_dropped_table_that_finds_the_log_full_is_tried_again_later() {
+    // Groups of the log are as large as blocks of it: the last one goes beyond what is allowed.
+    let settings = Settings { seed: Some(1), log_bytes: tiny().log_bytes + 2048, ..tiny() };
+    let world = SimWorld::new(13, SimOptions::calm());
+    let directory: Arc<dyn Directory> = world.directory();
+    let (db, blocks) = with_a_table_to_drop(&directory, &settings).unwrap();
+    let kept = db.table("kept").unwrap();
+    db.checkpoint().unwrap();
+    // There is room for the record of the drop, but for none after it; and no checkpoint makes more.
+    let live_bytes = || db.stats().log.live_bytes;
+    let before = live_bytes();
+    kept.put("k", "v").unwrap();
+    let group_bytes = live_bytes() - before;
+    while live_bytes() + group_bytes <= settings.log_bytes {
+        kept.put("k", "v").unwrap();
+    }
+    let errors = world.stats().error_count;
+    world.inject(Fault::new(Call::Write, Effect::Errno(ENOSPC)).on("data"));
+    db.drop_table("gone").unwrap();
+    assert!(world.stats().error_count > errors, "the log was not full, or a checkpoint did not fail");
+    kept.put("k", "w").unwrap_or_else(|error| panic!("nothing else has failed: {error}"));
+    db.create_table("next").unwrap();
+    db.drop_table("next").unwrap();
+    db.checkpoint().unwrap();
+    db.checkpoint().unwrap();
+    let used = db.stats().pool.blocks_used;
+    assert!(used <= blocks + 24, "{used} blocks in use after {blocks}");
+    assert!(db.verify().unwrap().is_clean());
+    assert_eq!(kept.get("k").unwrap(), Some(b"w".to_vec()));
 }

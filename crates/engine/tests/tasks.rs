@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use nofault::error::ErrorKind;
 use nofault::settings::Settings;
 use nofault::{Batch, Db, Durability};
 use nofault_io::mapped::{Advice, MappedFile, Protection};
@@ -409,4 +410,60 @@ fn of(ticks: &[Tick]) -> ([Duration; 3], Duration) {
     let late = sorted(|tick| tick.late);
     let own = sorted(|tick| tick.own)[ticks.len() / 2];
     ([late.len() / 2, late.len() * 99 / 100, late.len() - 1].map(|at| late[at]), own)
+}
+
+#[test]
+fn a_database_is_locked_until_a_large_commit_that_nobody_waits_for_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("db");
+    let settings = Settings { cache_bytes: 16 << 20, log_bytes: 64 << 20, ..Settings::default() };
+    const COUNT: u32 = 20_000;
+    let held = on_one_thread(async {
+        let db = Db::create(&path, &settings).await.unwrap();
+        let table = db.create_table("t").await.unwrap();
+        let mut batch = Batch::new();
+        for number in 0..COUNT {
+            batch.put(&table, number.to_be_bytes(), [number as u8; 500]);
+        }
+        let mut commit = Box::pin(db.write(batch, Durability::Sync));
+        assert!(commit.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "a thread commits it");
+        drop(commit);
+        drop((table, db));
+        nofault::blocking::Db::open(&path, &settings).err().map(|error| error.kind())
+    });
+    assert_eq!(held, Some(ErrorKind::Busy));
+    let began = Instant::now();
+    let db = loop {
+        match nofault::blocking::Db::open(&path, &settings) {
+            Ok(db) => break db,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Busy, "{error}"),
+        }
+        assert!(began.elapsed() < Duration::from_secs(120), "a commit that never ends");
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    let mut found = 0;
+    for (number, entry) in db.table("t").unwrap().range::<&[u8]>(..).enumerate() {
+        assert_eq!(entry.unwrap(), ((number as u32).to_be_bytes().to_vec(), vec![number as u8; 500]));
+        found += 1;
+    }
+    assert_eq!(found, COUNT, "it was on its way, and nothing has failed");
+    assert!(db.verify().unwrap().is_clean());
+}
+
+#[test]
+fn a_table_created_later_is_empty_for_tasks_as_well() {
+    let folder = tempfile::tempdir().unwrap();
+    on_one_thread(async {
+        let db = Db::create(folder.path().join("db"), &small()).await.unwrap();
+        let (before, mut change) = (db.snapshot(), db.begin());
+        let late = db.create_table("late").await.unwrap();
+        late.put("k", "v").await.unwrap();
+        assert_eq!(before.get(&late, "k").await.unwrap(), None);
+        assert_eq!(before.get_many(&late, &["k", "l"]).await.unwrap(), [None, None]);
+        assert!(before.range::<&[u8]>(&late, ..).unwrap().next().await.unwrap().is_none());
+        assert_eq!(change.get(&late, "k").await.unwrap(), None);
+        assert!(change.range::<&[u8]>(&late, ..).unwrap().next_ref().await.unwrap().is_none());
+        change.put(&late, "k", "lost").unwrap();
+        assert_eq!(change.commit(Durability::Sync).await.unwrap_err().kind(), ErrorKind::Conflict);
+    });
 }

@@ -48,8 +48,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// Fills `tree`, makes it visible, and calls `checkpoint` to make it durable. Answers the number of entries. Blocks.
     ///
     /// # Errors
-    /// `InvalidCall` for a table that is not empty, or keys that do not ascend: then the table stays empty. What writing
-    /// fails with.
+    /// `InvalidCall` for a table that is not empty, or keys that do not ascend; what writing fails with: then the table stays empty. What
+    /// `checkpoint` fails with: then nothing is committed any more, as the next commit in the log would be durable before this one.
     pub(crate) fn bulk_load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         self: &Arc<Self>,
         tree: Tree,
@@ -64,15 +64,17 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             self.wait_durable(Mode::Blocking, self.commits.last().position).await?;
             self.refuse_unless_empty(tree).await?;
             let mut load = Load { builder: Builder::new(tree, self.store.page_bytes()), long: Vec::new(), count: 0 };
-            let filled = self.fill(&mut section, tree, entries, &mut load).await;
-            if filled.is_err() {
+            if let Err(error) = self.fill(&mut section, tree, entries, &mut load).await {
                 self.take_back(&mut section, load.builder.pages(), &load.long).await?;
+                // Neither in the log nor in a checkpoint: there is nothing that could fail.
+                section.give_up();
+                return Err(error);
             }
             let position = self.append_nothing(&mut section).await?;
             section.settle(Durability::Deferred, position);
             self.wait_durable(Mode::Blocking, position).await?;
             checkpoint().inspect_err(|error| self.commits.poison(error))?;
-            filled.map(|()| load.count)
+            Ok(load.count)
         })
     }
 
@@ -166,7 +168,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         freed.map_err(|wait| Error::new(ErrorKind::Bug, format!("freeing pages met {wait:?}")))
     }
 
-    pub(super) async fn append_nothing(&self, section: &mut Exclusive<S, L>) -> Result<LogPosition> {
+    async fn append_nothing(&self, section: &mut Exclusive<S, L>) -> Result<LogPosition> {
         loop {
             match section.append(&[], Some(Durability::Deferred)) {
                 Ok(position) => return Ok(position),

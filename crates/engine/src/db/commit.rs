@@ -7,6 +7,7 @@ use super::wait::{Held, Mode, load, ready_sent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
 use crate::format::node::{OverflowRef, inline_value_bytes_max};
+use crate::gate::Permit;
 use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Pages as _, Store, Wait};
 use crate::tree::Tree;
 use crate::tree::overflow::Writer;
@@ -137,6 +138,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     ) -> Result<bool> {
         let mut waits = Vec::new();
         let mut found_all = true;
+        // The newest commit when a value could not be listed.
+        let mut failed_at = None;
         let most = self.admission.window();
         loop {
             waits.clear();
@@ -156,12 +159,13 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             }
             found_all = false;
             if let Some(value) = long {
-                let before = self.commits.last().seq;
-                match self.pages_of(mode, value).await {
-                    Ok(pages) => drop(known.replaced.insert(value.root, pages)),
-                    // Replaced by somebody else while we looked: then its pages may be anything by now.
-                    Err(error) if others == Others::Wait || self.commits.is_quiet_since(before) => return Err(error),
-                    Err(_) => {}
+                let listed = self.list(mode, value).await;
+                let is_quiet = || failed_at.is_some_and(|seq| self.commits.is_quiet_since(seq));
+                match listed {
+                    Ok(listed) => drop(known.replaced.insert(value.root, listed)),
+                    Err(error) if others == Others::Wait || is_quiet() => return Err(error),
+                    // Perhaps replaced by somebody else since it was found: then its pages may be anything by now.
+                    Err(_) => failed_at = Some(self.commits.last().seq),
                 }
             } else {
                 load(&*self.store, &self.admission, mode, held, &waits).await?;
@@ -172,21 +176,28 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// Commits with the section to itself. A task hands the work to a thread, which finishes it whoever goes away.
     async fn commit_large(self: &Arc<Self>, mode: Mode, commit: Commit) -> CommitResult<Committed> {
         let turn = self.commits.turn().acquire(1).await;
-        let (core, durability) = (self.clone(), commit.durability);
+        if mode == Mode::Blocking {
+            return self.commit_in_turn(turn, commit);
+        }
+        let (core, owner, durability) = (self.clone(), self.owner(), commit.durability);
         let run = move || {
-            let exclusive = core.commits.occupy(turn)?;
-            let committed = crate::gate::block_on(core.commit_exclusively(exclusive, commit))?;
-            if mode == Mode::Async && durability == Durability::Sync {
+            let committed = core.commit_in_turn(turn, commit);
+            if let (Ok(committed), Durability::Sync) = (&committed, durability) {
                 // The task may have gone, and then nobody comes to have it written: whoever gives up a ticket leaves that to
                 // the log.
                 drop(core.log.durable(committed.position));
             }
-            Ok(committed)
+            // The owner last: this may be all that is left of the database, and then it gives the lock back.
+            drop(core);
+            drop(owner);
+            committed
         };
-        match mode {
-            Mode::Blocking => run(),
-            Mode::Async => super::thread::run("nofault-commit", run).await?,
-        }
+        super::thread::run("nofault-commit", run).await?
+    }
+
+    fn commit_in_turn(self: &Arc<Self>, turn: Permit, commit: Commit) -> CommitResult<Committed> {
+        let section = self.commits.occupy(turn)?;
+        crate::gate::block_on(self.commit_exclusively(section, commit))
     }
 
     async fn commit_exclusively(&self, mut section: Exclusive<S, L>, commit: Commit) -> CommitResult<Committed> {

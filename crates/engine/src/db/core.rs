@@ -1,17 +1,18 @@
 //! Everything the public types do, over any store and any log, for tasks and threads alike.
 
+use std::any::Any;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use super::tables::Tables;
 use super::wait::{Admission, Held, Mode, attempt, load};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::OverflowRef;
 use crate::format::{CommitSeq, PageId};
-use crate::pages::{Attempt, CommitLog, Missing, Pages, Snapshot, Store, Wait};
+use crate::pages::{Attempt, CommitLog, Missing, Pages, Snapshot, Store, Versions as _, Wait};
 use crate::tree::overflow::Reader;
 use crate::tree::{self, Found, Position, Tree};
-use crate::txn::{CATALOG, Commits, table_of};
+use crate::txn::{CATALOG, Commits, Listed, table_of};
 
 /// See the module.
 pub(crate) struct Core<S: Store, L: CommitLog> {
@@ -22,6 +23,8 @@ pub(crate) struct Core<S: Store, L: CommitLog> {
     pub(super) tables: Tables,
     /// Makes room in the log, where no background thread does. Blocks.
     pub(super) make_room: OnceLock<MakeRoom>,
+    /// What keeps the database open, and others from opening it.
+    owner: OnceLock<Weak<dyn Any + Send + Sync>>,
     /// Pages of dropped tables that could not be read when they were to be freed.
     pub(super) damaged_in_dropped: AtomicU64,
 }
@@ -34,6 +37,12 @@ pub(crate) struct Reached {
     commit: CommitSeq,
 }
 
+/// Whether a table was created after this snapshot, which has nothing of it then, not even a root. A table's id is the number of the
+/// commit that created it.
+pub(super) fn is_younger(tree: Tree, snapshot: &impl Snapshot) -> bool {
+    tree.table.0 > snapshot.seq().0
+}
+
 /// Makes a checkpoint on this thread.
 pub(super) type MakeRoom = Box<dyn Fn() -> Result<()> + Send + Sync>;
 
@@ -41,8 +50,20 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// Puts the parts together. The catalog exists.
     pub(crate) fn new(store: Arc<S>, log: Arc<L>, commits: Arc<Commits<S, L>>) -> Self {
         let admission = Admission::new(store.pins_max());
-        let (tables, make_room, damaged_in_dropped) = (Tables::default(), OnceLock::new(), AtomicU64::new(0));
-        Self { store, log, commits, admission, tables, make_room, damaged_in_dropped }
+        let (tables, damaged_in_dropped) = (Tables::default(), AtomicU64::new(0));
+        let (make_room, owner) = (OnceLock::new(), OnceLock::new());
+        Self { store, log, commits, admission, tables, make_room, owner, damaged_in_dropped }
+    }
+
+    /// From now on work that may outlive its caller keeps this alive.
+    pub(super) fn belongs_to(&self, owner: Weak<dyn Any + Send + Sync>) {
+        let set = self.owner.set(owner);
+        debug_assert!(set.is_ok(), "said once, when the database is opened");
+    }
+
+    /// For work that may outlive its caller: to be kept until it is over.
+    pub(super) fn owner(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.owner.get().and_then(Weak::upgrade)
     }
 
     /// From now on whoever finds the log full calls this.
@@ -172,6 +193,9 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         tree: Tree,
         key: &[u8],
     ) -> Result<Option<Vec<u8>>> {
+        if is_younger(tree, snapshot) {
+            return Ok(None);
+        }
         let mut position = tree.start();
         let look = || tree.get_from(&self.store.view(snapshot), key, &mut position, |held| held.map(Found::from));
         let found = attempt(&*self.store, &self.admission, mode, look).await;
@@ -208,7 +232,15 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         (self.admission.window() * self.store.page_bytes()) as u64
     }
 
-    /// The pages of a long value that a commit will replace, as the newest pages have it.
+    /// A long value that a commit will replace, with its pages.
+    pub(super) async fn list(&self, mode: Mode, value: OverflowRef) -> Result<Listed> {
+        let look = || self.store.tip().written_in(value.root);
+        let written_in = attempt(&*self.store, &self.admission, mode, look).await?;
+        let pages = self.pages_of(mode, value).await?;
+        Ok(Listed { value, written_in, pages })
+    }
+
+    /// The pages of a long value that is being replaced or given up, as the newest pages have it.
     pub(super) async fn pages_of(&self, mode: Mode, value: OverflowRef) -> Result<Vec<PageId>> {
         let mut reader = Reader::listing(self.store.page_bytes(), value)?;
         let seq = self.commits.last().seq;

@@ -30,7 +30,7 @@ use crate::format::catalog::{first_to_be_freed, to_be_freed};
 use crate::format::node::{Cell, Node, OverflowRef};
 use crate::format::node_mut::{self, NodeSpec};
 use crate::gate::block_on;
-use crate::pages::{Attempt, CommitLog, Durability, Edits, Pages, Store};
+use crate::pages::{Attempt, CommitLog, Durability, Edits, Pages, Store, Wait};
 use crate::tree::{Direction, Found, KeyRange, Tree, packed};
 use crate::txn::{CATALOG, table_of};
 
@@ -111,15 +111,18 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         loop {
             let turn = self.commits.turn().acquire(1).await;
             let mut section = self.commits.occupy(turn)?;
-            match section.edit(|edits, _| step.apply(edits)) {
-                Ok(()) => {
-                    let position = self.append_nothing(&mut section).await?;
+            match section.edit_and_append(|edits| step.apply(edits)) {
+                Ok(position) => {
                     section.settle_unseen(Durability::Deferred, position);
                     drop(section);
                     // Visible then, so the next step sees what this one has left.
                     self.wait_durable(mode, position).await?;
                     self.damaged_in_dropped.fetch_add(step.damaged, Ordering::Relaxed);
                     return Ok(true);
+                }
+                Err(Wait::LogFull { len_bytes }) => {
+                    drop(section);
+                    self.wait_for_room(mode, len_bytes).await?;
                 }
                 Err(wait) => {
                     drop(section);

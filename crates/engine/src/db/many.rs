@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashSet;
 
-use super::core::Core;
+use super::core::{Core, is_younger};
 use super::wait::{Held, Mode, load, ready_sent};
 use crate::error::Result;
 use crate::gate::Permit;
@@ -79,6 +79,9 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         tree: Tree,
         keys: &[&[u8]],
     ) -> Result<Vec<Option<Vec<u8>>>> {
+        if is_younger(tree, snapshot) {
+            return Ok(vec![None; keys.len()]);
+        }
         let (positions, found) = (vec![tree.start(); keys.len()], vec![None; keys.len()]);
         let mut wanted = Wanted { snapshot, tree, keys, positions, found };
         let left = self.get_in_parts(mode, &mut wanted).await?;

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use nofault_io::disk::{Directory, Disk, DiskInfo};
 use nofault_io::folder::{Backend, Folder, FolderLock};
@@ -33,7 +33,8 @@ const LOCK: &str = "lock";
 const BACKUP_CACHE_BYTES: usize = 16 << 20;
 
 /// What a database holds besides its core: threads, the lock, the way to its files. Its threads end when it is dropped, before
-/// the lock is given back.
+/// the lock is given back. Kept by all that may still write: handles, and large commits that outlive theirs; by none of its own threads,
+/// which it waits for.
 pub(super) struct Owner {
     checkpointer: Arc<Checkpointer>,
     disk: Arc<dyn Disk>,
@@ -185,7 +186,10 @@ pub(super) fn open_in(directory: &Arc<dyn Directory>, settings: &Settings, lock:
     if without_threads {
         owner.free_dropped(&core);
     }
-    Ok(Db { core, owner: Arc::new(owner) })
+    let owner = Arc::new(owner);
+    let weak: Weak<Owner> = Arc::downgrade(&owner);
+    core.belongs_to(weak);
+    Ok(Db { core, owner })
 }
 
 impl<S: Store, L: crate::pages::CommitLog> Core<S, L> {

@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::core::Core;
+use super::core::{Core, is_younger};
 use super::wait::{Held as HeldPages, Mode, breathe, load};
 use crate::error::Result;
 use crate::format::PageId;
@@ -148,12 +148,13 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         direction: Direction,
     ) -> Self {
         let asked = Asked::new(ASKED_AT_ONCE_BYTES / core.store.page_bytes());
+        let rest = (!is_younger(tree, &*snapshot)).then_some(range);
         Self {
             core,
             snapshot,
             tree,
             direction,
-            rest: Some(range),
+            rest,
             chunk: Chunk::default(),
             usable: 0,
             given: 0,

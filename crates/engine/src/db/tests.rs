@@ -2,6 +2,7 @@
 
 mod dropped;
 mod old_formats;
+mod replaced;
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;

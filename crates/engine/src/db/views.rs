@@ -19,7 +19,7 @@ use crate::txn::{CATALOG, table_of};
 use crate::wal::Log;
 
 /// The database as it was at one moment. Cloning shares it. While one lives, old versions of changed pages are kept for it;
-/// see [`Db::readers`].
+/// see [`Db::readers`]. A table created later is empty in it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -220,7 +220,7 @@ impl Range {
 }
 
 /// A serializable transaction: it reads what was visible when it began and what it wrote itself, and commits only if nothing
-/// that it read was changed meanwhile. Dropping it undoes everything.
+/// that it read was changed meanwhile. A table created later is empty for it. Dropping it undoes everything.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

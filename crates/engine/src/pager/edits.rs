@@ -12,7 +12,7 @@ use super::registry::Superseded;
 use super::shard::{Place, Version};
 use super::table::{Entry, PAGES_MAX};
 use crate::error::{Error, ErrorKind};
-use crate::format::{CommitSeq, HEADER_BYTES, PageId, seal_page};
+use crate::format::{CommitSeq, HEADER_BYTES, PageId, page_commit, seal_page};
 use crate::pages::{self, Attempt, Missing, Pages, Wait};
 
 /// The private copies of one commit. Dropping it undoes everything.
@@ -98,6 +98,12 @@ impl Pages for Edits<'_> {
             Some(copy) => Ok(&copy.frame.buffer[HEADER_BYTES..]),
             None => newest(self.core, &self.guard, id).map(|(_, bytes)| &bytes[HEADER_BYTES..]),
         }
+    }
+}
+
+impl pages::Versions for Edits<'_> {
+    fn written_in(&self, id: PageId) -> Attempt<CommitSeq> {
+        newest(self.core, &self.guard, id).map(|(_, bytes)| page_commit(bytes))
     }
 }
 

@@ -12,7 +12,7 @@ use super::stats::HitTally;
 use super::table::Entry;
 use crate::error::{Error, ErrorKind};
 use crate::format::{CommitSeq, HEADER_BYTES, PageId, page_commit};
-use crate::pages::{Attempt, Missing, Pages, Wait};
+use crate::pages::{Attempt, Missing, Pages, Versions, Wait};
 
 /// Pages as of one commit, for as long as its epoch guard is held. Not `Send`; never kept across a wait.
 pub(crate) struct View<'a> {
@@ -36,12 +36,22 @@ impl<'a> View<'a> {
         self.at
     }
 
+    /// A page with its header, in the version that this view wants.
     #[inline]
-    fn bytes(&self, frame: u32) -> &[u8] {
-        &self.whole(frame)[HEADER_BYTES..]
+    fn shown(&self, id: PageId) -> Attempt<&[u8]> {
+        if let Entry::Resident(index) = Entry::from_word(self.core.table.load(id)) {
+            // Its header says the same as the frame does, and its line is needed anyway.
+            let page = self.whole(index);
+            if page_commit(page) <= self.at {
+                self.core.frames.touch(index);
+                self.hits.hit();
+                return Ok(page);
+            }
+        }
+        self.older(id)
     }
 
-    /// A page with its header.
+    /// A frame's page with its header.
     #[inline]
     fn whole(&self, frame: u32) -> &[u8] {
         let _protects = &self.guard;
@@ -63,7 +73,7 @@ impl<'a> View<'a> {
                 Place::Frame(frame) => {
                     self.core.frames.touch(frame);
                     self.hits.hit();
-                    Ok(self.bytes(frame))
+                    Ok(self.whole(frame))
                 }
                 Place::Disk(_) | Place::Loading(_) => missing,
             };
@@ -71,7 +81,7 @@ impl<'a> View<'a> {
         match Entry::from_word(self.core.table.load(id)) {
             Entry::Resident(frame) if self.core.frames.frame(frame).commit() <= self.at => {
                 self.hits.hit();
-                Ok(self.bytes(frame))
+                Ok(self.whole(frame))
             }
             Entry::OnDisk(_) | Entry::Loading(_) => missing,
             Entry::Resident(_) | Entry::Free => {
@@ -104,17 +114,9 @@ impl Pages for View<'_> {
 
     #[inline]
     fn page(&self, id: PageId) -> Attempt<&[u8]> {
-        if let Entry::Resident(index) = Entry::from_word(self.core.table.load(id)) {
-            // Its header says the same as the frame does, and its line is needed anyway.
-            let page = self.whole(index);
-            if page_commit(page) <= self.at {
-                self.core.frames.touch(index);
-                self.hits.hit();
-                return Ok(&page[HEADER_BYTES..]);
-            }
-        }
-        self.older(id)
+        self.shown(id).map(|page| &page[HEADER_BYTES..])
     }
+
     #[inline]
     fn expect(&self, id: PageId) {
         self.core.table.prefetch(id);
@@ -131,5 +133,11 @@ impl Pages for View<'_> {
             let end = (HEADER_BYTES + bytes.end).min(page.len());
             prefetch_bytes(page.get(HEADER_BYTES + bytes.start..end).unwrap_or_default());
         }
+    }
+}
+
+impl Versions for View<'_> {
+    fn written_in(&self, id: PageId) -> Attempt<CommitSeq> {
+        self.shown(id).map(page_commit)
     }
 }

@@ -123,9 +123,10 @@ impl MemoryStore {
 }
 
 impl State {
-    fn version(&self, id: PageId, at: CommitSeq) -> Option<Arc<[u8]>> {
+    fn version(&self, id: PageId, at: CommitSeq) -> Option<(CommitSeq, Arc<[u8]>)> {
         let versions = self.pages.get(&id)?;
-        versions.iter().rev().find(|(seq, _)| *seq <= at)?.1.clone()
+        let (seq, body) = versions.iter().rev().find(|(seq, _)| *seq <= at)?;
+        Some((*seq, body.clone()?))
     }
 
     fn resident(&mut self, id: PageId) -> bool {
@@ -146,7 +147,7 @@ impl State {
         hit
     }
 
-    fn look(&mut self, id: PageId, at: CommitSeq) -> Attempt<Arc<[u8]>> {
+    fn look(&mut self, id: PageId, at: CommitSeq) -> Attempt<(CommitSeq, Arc<[u8]>)> {
         if !self.resident(id) {
             return Err(Wait::Miss(Missing { page: id, at }));
         }
@@ -168,7 +169,13 @@ impl Pages for MemoryView {
     }
 
     fn page(&self, id: PageId) -> Attempt<Arc<[u8]>> {
-        self.store.lock().look(id, self.at)
+        self.store.lock().look(id, self.at).map(|(_, body)| body)
+    }
+}
+
+impl super::Versions for MemoryView {
+    fn written_in(&self, id: PageId) -> Attempt<CommitSeq> {
+        self.store.lock().look(id, self.at).map(|(seq, _)| seq)
     }
 }
 
@@ -201,7 +208,13 @@ impl Pages for MemoryEdits {
         }
         let mut state = self.store.lock();
         let tip = state.tip;
-        state.look(id, tip)
+        state.look(id, tip).map(|(_, body)| body)
+    }
+}
+
+impl super::Versions for MemoryEdits {
+    fn written_in(&self, id: PageId) -> Attempt<CommitSeq> {
+        super::Versions::written_in(&self.store.tip(), id)
     }
 }
 

@@ -35,6 +35,11 @@ const fn fanout(page_bytes: usize) -> usize {
     data_bytes(page_bytes) / CHILD_BYTES
 }
 
+/// Whether the root of a value is all there is of it.
+pub(crate) const fn is_one_page(page_bytes: usize, value: OverflowRef) -> bool {
+    value.len_bytes <= data_bytes(page_bytes) as u64
+}
+
 /// How many pages each level of a value of this length has, data first.
 fn level_counts(page_bytes: usize, len_bytes: u64) -> Vec<u64> {
     let mut counts = vec![len_bytes.div_ceil(data_bytes(page_bytes) as u64).max(1)];

@@ -35,7 +35,7 @@ fn polled<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
 }
 
 /// Nothing is held any more, every page belongs to somebody, and the database goes on. Answers what is in it.
-fn intact(core: &TestCore<MemoryStore>, tree: Tree, what: &str) -> Model {
+pub(super) fn intact(core: &TestCore<MemoryStore>, tree: Tree, what: &str) -> Model {
     // A large commit whose future went away is finished by its thread.
     drop(block_on(core.commits.turn().acquire(1)));
     // What was appended is visible once a later commit is durable.

@@ -1,0 +1,99 @@
+//! Long values that others replace while a commit that will replace them waits: their pages have become other values' by then.
+
+use super::dropped::intact;
+use super::*;
+use crate::format::node::OverflowRef;
+use crate::tree::Found;
+use crate::tree::overflow::is_one_page;
+use crate::txn::Listed;
+
+/// Bytes of a value in one page, and of one in two pages of data below an index.
+const ONE_PAGE: usize = 400;
+const THREE_PAGES: usize = 500;
+
+fn set(core: &TestCore<MemoryStore>, tree: Tree, key: &str, len: usize) {
+    put(core, tree, key, &key[..1].repeat(len));
+}
+
+/// Where the long value of `k` is.
+fn long_value(core: &TestCore<MemoryStore>, tree: Tree) -> OverflowRef {
+    match tree.get(&core.store.tip(), b"k").unwrap() {
+        Some(Found::Overflow(value)) => value,
+        other => panic!("{other:?} is no long value"),
+    }
+}
+
+/// A long value of three pages, and others.
+fn prepared() -> (TestCore<MemoryStore>, Tree) {
+    let core = new_core(easy());
+    let tree = new_table(&core, Mode::Blocking, "t");
+    for (key, len) in [("k", THREE_PAGES), ("x", ONE_PAGE), ("y", ONE_PAGE)] {
+        set(&core, tree, key, len);
+    }
+    (core, tree)
+}
+
+/// Replaces `k` by a short value, gives its three pages to others, and makes one of them the root of a new value of `k`, which is so long.
+fn replace_by_others(core: &TestCore<MemoryStore>, tree: Tree, len: usize) {
+    let before = long_value(core, tree);
+    set(core, tree, "k", 1);
+    for key in ["a", "b", "c"] {
+        set(core, tree, key, ONE_PAGE);
+    }
+    // The store gives pages away in the order first, last, last but one …: the old root comes when the data has its pages.
+    let short = if len == ONE_PAGE { vec!["a"] } else { vec!["x", "a", "y"] };
+    short.into_iter().for_each(|key| set(core, tree, key, 1));
+    set(core, tree, "k", len);
+    let after = long_value(core, tree);
+    assert_eq!((after.root, after.len_bytes), (before.root, len as u64), "the same page, now of another value");
+}
+
+/// What is in the table after `k` was set to `last`, as well as `filler` keys.
+fn content_after(len: usize) -> Model {
+    let rest = if len == ONE_PAGE { ONE_PAGE } else { 1 };
+    let lens = [("a", 1), ("b", ONE_PAGE), ("c", ONE_PAGE), ("x", rest), ("y", rest)];
+    let mut content: Model = lens.map(|(key, len)| (key.into(), key.repeat(len).into_bytes())).into();
+    content.insert(b"k".to_vec(), b"last".to_vec());
+    content
+}
+
+#[test]
+fn a_commit_that_waited_frees_no_pages_that_belong_to_others_by_then() {
+    for len in [ONE_PAGE, THREE_PAGES] {
+        let (core, tree) = prepared();
+        let turn = block_on(core.commits.turn().acquire(1));
+        let section = core.commits.occupy(turn).unwrap();
+        let ops = vec![Op::Put { tree, key: b"k".to_vec(), value: b"last".to_vec() }];
+        let waiting = Commit { ops, reads: None, durability: Durability::Sync, known: Known::default() };
+        let mut waiting = pin!(core.commit(Mode::Async, waiting));
+        // It knows by now which pages the old value has, and waits for the section.
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(section);
+        replace_by_others(&core, tree, len);
+        block_on(waiting).unwrap();
+        assert_eq!(intact(&core, tree, &format!("{len} bytes")), content_after(len));
+    }
+}
+
+#[test]
+fn a_large_commit_lists_the_pages_of_a_value_again_that_was_replaced_meanwhile() {
+    for len in [ONE_PAGE, THREE_PAGES] {
+        let (core, tree) = prepared();
+        let value = long_value(&core, tree);
+        assert!(!is_one_page(512, value));
+        let listed: Listed = block_on(core.list(Mode::Blocking, value)).unwrap();
+        assert_eq!(listed.pages.len(), 3);
+        let known = Known { replaced: HashMap::from([(value.root, listed)]), ..Known::default() };
+        replace_by_others(&core, tree, len);
+        let mut writes = WriteSet::default();
+        writes.set(tree, b"k".to_vec(), Some(b"last".to_vec()));
+        let mut content = content_after(len);
+        for number in 0..100 {
+            writes.set(tree, key_of(number), Some(vec![7; 20]));
+            content.insert(key_of(number), vec![7; 20]);
+        }
+        let commit = Commit { ops: writes.into_ops(), reads: None, durability: Durability::Sync, known };
+        block_on(core.commit(Mode::Blocking, commit)).unwrap();
+        assert_eq!(intact(&core, tree, &format!("{len} bytes")), content);
+    }
+}

@@ -1,0 +1,49 @@
+//! What a commit finds out about the pages it will touch, before it enters the section: outside of it, so others go on meanwhile.
+//!
+//! Kept true by: what was found out is only used where it still holds. A commit may wait long and come back often, and holds no snapshot
+//! that would keep pages from being freed: the pages of the value it will replace may be parts of other values when it comes back,
+//! and the root even that of the next value of the same key.
+
+use std::collections::HashMap;
+
+use crate::format::node::OverflowRef;
+use crate::format::{CommitSeq, PageId};
+use crate::pages::{Attempt, Versions};
+use crate::tree::overflow::is_one_page;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// The long values that will be replaced, by their roots.
+    pub(crate) replaced: HashMap<PageId, Listed>,
+    /// Pages that could not be read. A node is not joined with one of them.
+    pub(crate) unreadable: Vec<PageId>,
+}
+
+/// A long value and its pages.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    pub(crate) value: OverflowRef,
+    /// The commit that wrote its root, looked up before the pages were listed. Pages of a value are written once and freed together: as
+    /// long as the root is of this commit, the list is right.
+    pub(crate) written_in: CommitSeq,
+    pub(crate) pages: Vec<PageId>,
+}
+
+impl Known {
+    /// The pages of a long value that `pages` has now; `None` when they are to be listed, for the first time or once more.
+    pub(super) fn pages_of<'k, P: Versions>(
+        &'k self,
+        pages: &P,
+        value: &'k OverflowRef,
+    ) -> Attempt<Option<&'k [PageId]>> {
+        if is_one_page(pages.page_bytes(), *value) {
+            return Ok(Some(std::slice::from_ref(&value.root)));
+        }
+        let Some(listed) = self.replaced.get(&value.root).filter(|listed| listed.value == *value) else {
+            return Ok(None);
+        };
+        let is_same = pages.written_in(value.root)? == listed.written_in;
+        Ok(is_same.then_some(listed.pages.as_slice()))
+    }
+}
