@@ -148,13 +148,15 @@ struct Fragment {
     written: usize,
     first: bool,
     last: bool,
+    /// Of a record that will never end.
+    given_up: bool,
 }
 
 /// A group that was written or is being written.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     anchor: Anchor,
-    /// The youngest commit whose record starts in it.
+    /// The youngest commit whose record starts in it, or a later one; none that was given up.
     starts: Option<CommitSeq>,
 }
 
@@ -164,6 +166,8 @@ struct LogState {
     /// Bytes of pieces since the log was opened: appended. `LogPosition`s are on this scale.
     appended: u64,
     durable_commit: CommitSeq,
+    /// The last group of those that are durable with all before them.
+    durable_sequence: u64,
     /// The commit whose record has begun and has not ended: its pieces must not wait for a checkpoint.
     open_record: Option<CommitSeq>,
     poisoned: Option<Error>,
@@ -195,6 +199,7 @@ impl Log {
             pending_bytes: 0,
             appended: 0,
             durable_commit: recovered.commit,
+            durable_sequence: recovered.last.sequence,
             open_record: None,
             poisoned: None,
             position: recovered.position,
@@ -266,7 +271,9 @@ impl Log {
     pub(crate) fn anchor_after(&self, commit: CommitSeq) -> Anchor {
         let state = self.0.lock();
         let younger = |mark: &Mark| mark.starts.is_some_and(|youngest| youngest > commit);
-        let before = state.marks.iter().take_while(|mark| !younger(mark)).last();
+        // What was given up may be on its way still.
+        let durable = |mark: &Mark| mark.anchor.sequence <= state.durable_sequence;
+        let before = state.marks.iter().take_while(|mark| durable(mark) && !younger(mark)).last();
         before.map_or(state.anchor, |mark| mark.anchor)
     }
 
@@ -321,8 +328,9 @@ impl CommitLog for Log {
         if let Some(error) = &state.poisoned {
             return Err(Wait::Failed(error.clone()));
         }
-        // Another commit: the one before was given up, and its pieces will be ignored.
-        state.open_record = state.open_record.filter(|open| *open == seq);
+        if state.open_record.is_some_and(|open| open != seq) {
+            state.give_up_record();
+        }
         if !self.0.has_room(&state, len_bytes) {
             return Err(Wait::LogFull { len_bytes });
         }
@@ -330,7 +338,14 @@ impl CommitLog for Log {
         piece.iter().for_each(|part| bytes.extend_from_slice(part));
         let first = state.open_record.is_none();
         state.open_record = last.is_none().then_some(seq);
-        state.pending.push_back(Fragment { commit: seq, bytes, written: 0, first, last: last.is_some() });
+        state.pending.push_back(Fragment {
+            commit: seq,
+            bytes,
+            written: 0,
+            first,
+            last: last.is_some(),
+            given_up: false,
+        });
         state.pending_bytes += len_bytes;
         state.appended += len_bytes as u64;
         let position = LogPosition(state.appended);
@@ -353,6 +368,18 @@ impl CommitLog for Log {
 
     fn durable(&self, position: LogPosition) -> LogTicket {
         LogTicket::new(&self.0, Goal::Durable(position))
+    }
+}
+
+impl LogState {
+    /// The record that has begun will not end. Recovery ignores its pieces, so checkpoints need not stay before them: they may take
+    /// more of the log than there is room for, and whatever would be committed after them waits for that.
+    fn give_up_record(&mut self) {
+        let Some(given_up) = self.open_record.take() else { return };
+        let before = Some(CommitSeq(given_up.0.saturating_sub(1)));
+        self.marks.iter_mut().for_each(|mark| mark.starts = mark.starts.min(before));
+        let pieces = self.pending.iter_mut().filter(|fragment| fragment.commit == given_up);
+        pieces.for_each(|fragment| fragment.given_up = true);
     }
 }
 

@@ -29,7 +29,6 @@ pub(super) struct Writer {
     aside: Box<dyn Queue>,
     pub(super) segments: Segments,
     last: Anchor,
-    durable_sequence: u64,
     flying: VecDeque<Flight>,
     spare: Vec<IoBuf>,
     next_token: u64,
@@ -62,13 +61,11 @@ impl Writer {
         let memory = IoBuf::zeroed(group_bytes * GROUPS_IN_FLIGHT, PageKind::Huge)
             .map_err(|error| Error::from_io("take memory for log buffers", error))?;
         let spare = memory.pieces(group_bytes);
-        let durable_sequence = last.sequence;
         Ok(Self {
             queue,
             aside,
             segments,
             last,
-            durable_sequence,
             flying: VecDeque::new(),
             spare,
             next_token: 0,
@@ -104,7 +101,7 @@ impl Writer {
             buffer[at..at + part].copy_from_slice(&rest[..part]);
             at += part;
             taken += part;
-            if first {
+            if first && !fragment.given_up {
                 starts = Some(fragment.commit);
             }
             if last {
@@ -123,7 +120,7 @@ impl Writer {
         let header = GroupHeader {
             sequence: self.last.sequence + 1,
             position: state.position,
-            durable_sequence: self.durable_sequence,
+            durable_sequence: state.durable_sequence,
             previous: self.last.checksum,
             slots: self.segments.slot_count(),
             payload_bytes: (at - GROUP_HEADER_BYTES) as u32,
@@ -298,7 +295,7 @@ impl LogCore {
             if state.poisoned.is_some() {
                 continue;
             }
-            writer.durable_sequence = flight.anchor.sequence;
+            state.durable_sequence = flight.anchor.sequence;
             end = Some(flight.end);
             if let Some(commit) = flight.commit {
                 state.durable_commit = commit;

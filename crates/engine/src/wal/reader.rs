@@ -73,6 +73,9 @@ pub(crate) fn read_log(disk: &dyn Disk, options: &LogOptions, anchor: Anchor, af
         }
         marks.push(Mark { anchor: chain.last, starts });
     }
+    // Of the last record the end may be missing. It never comes, so checkpoints need not stay before its beginning.
+    let youngest = Some(records.commit);
+    marks.iter_mut().for_each(|mark: &mut Mark| mark.starts = mark.starts.min(youngest));
     if chain.at_anchor {
         let what = format!(
             "the log does not contain group {} at {}, after which the last checkpoint begins: it is damaged, or older than the data file",

@@ -1,3 +1,5 @@
+mod openings;
+
 use std::sync::Arc;
 
 use nofault_io::disk::Disk;

@@ -1,0 +1,82 @@
+//! The log is full, or the disk is: whoever commits gets on, or is told why not. Nobody waits for ever.
+
+#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
+mod common;
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use common::tiny;
+use nofault::blocking::{Db, Table};
+use nofault::error::{ErrorKind, Result};
+use nofault::settings::Settings;
+use nofault::{Batch, Durability};
+use nofault_io::disk::Directory;
+use nofault_io::sim::{SimOptions, SimWorld};
+
+const LOG_BYTES: u64 = 64 << 10;
+/// Of a commit that is larger than the log.
+const ROWS: u32 = 1500;
+
+fn small_log(background_threads: bool) -> Settings {
+    Settings { cache_bytes: 4 << 20, log_bytes: LOG_BYTES, background_threads, seed: Some(1), ..tiny() }
+}
+
+/// Does `work` on another thread, and fails when it takes too long.
+fn within_a_minute<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || drop(tell.send(work())));
+    told.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|error| panic!("{what}: it hangs, or failed: {error}"))
+}
+
+fn write_large(db: &Db, table: &Table) -> Result<()> {
+    let mut batch = Batch::new();
+    for row in 0..ROWS {
+        batch.put(table, row.to_be_bytes(), [row as u8; 100]);
+    }
+    db.write(batch, Durability::Sync)
+}
+
+/// Creates a database and makes a commit that is larger than its log, as far as the power allows.
+fn large_commit(world: &SimWorld) -> Result<()> {
+    let directory: Arc<dyn Directory> = world.directory();
+    let db = Db::create_in(&directory, &small_log(false))?;
+    write_large(&db, &db.create_table("t")?)
+}
+
+/// Opens what a power cut has left, if there is a table, and commits twice.
+fn goes_on(world: &SimWorld, settings: &Settings) {
+    let directory: Arc<dyn Directory> = world.directory();
+    let mut rows = None;
+    for key in ["a", "b"] {
+        let db = match Db::open_in(&directory, settings) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return,
+            opened => opened.unwrap(),
+        };
+        let Ok(table) = db.table("t") else { return };
+        let found = table.range::<&[u8]>(..).count() as u32;
+        assert!(rows.map_or(found == 0 || found == ROWS, |before| found == before), "{found} rows: {world}");
+        table.put(key, "v").unwrap();
+        // With the number of a record that was given up, perhaps.
+        rows = Some(found + 1);
+    }
+}
+
+/// The record without an end kept its room in the log for good: every commit waited for it, also after further reopens.
+#[test]
+fn a_power_cut_in_a_commit_larger_than_the_log_leaves_a_database_that_commits() {
+    let whole = SimWorld::new(3, SimOptions::default());
+    large_commit(&whole).unwrap();
+    let events = whole.events();
+    for event in 1..=events {
+        let world = SimWorld::new(3, SimOptions::default());
+        world.cut_after(event);
+        let _ = large_commit(&world);
+        for background_threads in [false, true] {
+            let (after, settings) = (world.restart(event), small_log(background_threads));
+            let what = format!("event {event} of {events}, threads: {background_threads}");
+            within_a_minute(&what, move || goes_on(&after, &settings));
+        }
+    }
+}
