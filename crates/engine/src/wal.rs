@@ -14,7 +14,9 @@
 //! 4. Everything that waits to be written has somebody who will drive for it: a thread that appended it and has not come to
 //!    wait yet, a thread that waits, or the keeper (`waiting::KeeperPart`). Whoever stops driving wakes one of the second kind, or
 //!    rings for the third. `driving` changes under the same lock as the list of who waits, so nobody goes to sleep in between.
-//! 5. A thread that waits is woken to drive, or because its commit is durable and visible, and for nothing else.
+//! 5. No two openings of a log write the same group: each has a number of its own (`number_of_opening`). Where a cut loses a group and
+//!    keeps the next, that one can only continue the very group that was lost, never the one that takes its place.
+//! 6. A thread that waits is woken to drive, or because its commit is durable and visible, and for nothing else.
 //!
 //! `reader` is the other direction; the bytes are in `format::log_group`.
 
@@ -28,6 +30,7 @@ mod waiting;
 mod tests;
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -72,6 +75,8 @@ pub(crate) struct LogOptions {
     pub(crate) log_bytes: u64,
     /// Bytes of appended pieces that may wait in memory.
     pub(crate) buffer_bytes: usize,
+    /// Instead of chance, for tests that repeat.
+    pub(crate) seed: Option<u64>,
 }
 
 /// A group as a checkpoint names it: recovery begins after it and insists on finding it.
@@ -182,6 +187,15 @@ struct LogState {
     keeper: KeeperPart,
 }
 
+/// A number that no other opening of a log has. `groups` is a hash of all groups in its file: with a seed it has to do alone, and does.
+/// What an earlier opening left behind was not there when that one chose its number.
+fn number_of_opening(seed: Option<u64>, groups: u64) -> u64 {
+    let chance = seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    let mut hasher = DefaultHasher::new();
+    (chance, groups).hash(&mut hasher);
+    hasher.finish()
+}
+
 impl Log {
     /// Goes on with a log that was read, or begins the one that `create` made.
     ///
@@ -193,7 +207,8 @@ impl Log {
         let queue = disk.queue(&small).map_err(failed)?;
         let aside = disk.queue(&small).map_err(failed)?;
         let segments = Segments::new(options.segment_bytes, recovered.slots);
-        let writer = Writer::new(queue, aside, segments, recovered.last, options)?;
+        let opening = number_of_opening(options.seed, recovered.groups);
+        let writer = Writer::new(queue, aside, segments, recovered.last, opening, options)?;
         let state = LogState {
             pending: VecDeque::new(),
             pending_bytes: 0,

@@ -29,6 +29,8 @@ pub(super) struct Writer {
     aside: Box<dyn Queue>,
     pub(super) segments: Segments,
     last: Anchor,
+    /// The number of this opening.
+    opening: u64,
     flying: VecDeque<Flight>,
     spare: Vec<IoBuf>,
     next_token: u64,
@@ -55,6 +57,7 @@ impl Writer {
         aside: Box<dyn Queue>,
         segments: Segments,
         last: Anchor,
+        opening: u64,
         options: LogOptions,
     ) -> Result<Self> {
         let group_bytes = GROUP_BYTES_MAX.min(options.segment_bytes as usize);
@@ -66,6 +69,7 @@ impl Writer {
             aside,
             segments,
             last,
+            opening,
             flying: VecDeque::new(),
             spare,
             next_token: 0,
@@ -123,6 +127,7 @@ impl Writer {
             durable_sequence: state.durable_sequence,
             previous: self.last.checksum,
             slots: self.segments.slot_count(),
+            opening: self.opening,
             payload_bytes: (at - GROUP_HEADER_BYTES) as u32,
             checksum: 0,
         };

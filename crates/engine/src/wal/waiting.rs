@@ -1,4 +1,4 @@
-//! Who waits for the log, who drives it next, and what is left to the keeper: rules 4 and 5 of the log.
+//! Who waits for the log, who drives it next, and what is left to the keeper: rules 4 and 6 of the log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
