@@ -268,6 +268,26 @@ impl Log {
         self.0.lock().poisoned.clone().map_or(Ok(()), Err)
     }
 
+    /// Makes room for a piece on this thread, with `checkpoint` where it must. False when there is none yet: commits that others have
+    /// appended and not published are no part of a checkpoint, or others took it. Blocks.
+    ///
+    /// # Errors
+    /// `Poisoned` after a failed write; what `checkpoint` fails with.
+    pub(crate) fn make_room(&self, len_bytes: usize, checkpoint: impl FnOnce() -> Result<CommitSeq>) -> Result<bool> {
+        let has_room = || self.0.has_room(&self.0.lock(), len_bytes);
+        if has_room() {
+            return Ok(true);
+        }
+        self.0.counts.room_waits.fetch_add(1, Ordering::Relaxed);
+        // A checkpoint is of what is visible, which is what is durable. And it takes no part of a record that has begun: all that can
+        // be in the way of one is memory.
+        self.flush()?;
+        if !has_room() {
+            checkpoint()?;
+        }
+        Ok(has_room())
+    }
+
     /// Makes everything appended so far durable. Blocks.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 mod common;
 
 use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use common::tiny;
@@ -79,4 +80,31 @@ fn a_power_cut_in_a_commit_larger_than_the_log_leaves_a_database_that_commits() 
             within_a_minute(&what, move || goes_on(&after, &settings));
         }
     }
+}
+
+/// Whoever met the full log made one checkpoint, of what was durable, and waited for the next one: nobody made it.
+#[test]
+fn who_meets_a_log_full_of_commits_that_nobody_has_written_yet_gets_on_without_threads() {
+    within_a_minute("without threads", || {
+        let world = SimWorld::new(5, SimOptions::default());
+        let directory: Arc<dyn Directory> = world.directory();
+        let db = Db::create_in(&directory, &small_log(false)).unwrap();
+        let table = db.create_table("t").unwrap();
+        let tasks: &nofault::Table = table.as_ref();
+        let mut context = Context::from_waker(Waker::noop());
+        let mut commits = Vec::new();
+        while db.stats().log.live_bytes + 2000 < LOG_BYTES {
+            let key = (commits.len() as u32).to_be_bytes();
+            let mut commit = Box::pin(tasks.put(key, [7; 1000]));
+            let before = db.stats().log.waiting_bytes;
+            assert!(commit.as_mut().poll(&mut context).is_pending());
+            assert!(db.stats().log.waiting_bytes > before, "it is in the log, and not written");
+            commits.push(commit);
+        }
+        table.put("k", [8; 2500]).unwrap();
+        for commit in &mut commits {
+            assert!(matches!(commit.as_mut().poll(&mut context), Poll::Ready(Ok(()))));
+        }
+        assert_eq!(table.range::<&[u8]>(..).count(), commits.len() + 1);
+    });
 }
