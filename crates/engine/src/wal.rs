@@ -16,7 +16,8 @@
 //!    rings for the third. `driving` changes under the same lock as the list of who waits, so nobody goes to sleep in between.
 //! 5. No two openings of a log write the same group: each has a number of its own (`number_of_opening`). Where a cut loses a group and
 //!    keeps the next, that one can only continue the very group that was lost, never the one that takes its place.
-//! 6. A thread that waits is woken to drive, or because its commit is durable and visible, and for nothing else.
+//! 6. A thread that waits is woken to drive, or because its commit is durable and visible, or there is room for it or will be none, and
+//!    for nothing else.
 //!
 //! `reader` is the other direction; the bytes are in `format::log_group`.
 
@@ -142,7 +143,7 @@ pub struct LogStats {
     pub file_bytes: u64,
     /// Bytes appended and not yet written.
     pub waiting_bytes: u64,
-    /// Times that a commit had to wait for room: for earlier ones to be written, or for a checkpoint.
+    /// Times that a commit found no room: it had to wait for earlier ones to be written, or for a checkpoint.
     pub room_waits: u64,
 }
 
@@ -176,6 +177,9 @@ struct LogState {
     /// The commit whose record has begun and has not ended: its pieces must not wait for a checkpoint.
     open_record: Option<CommitSeq>,
     poisoned: Option<Error>,
+    /// Checkpoints that failed, and how the last of them did.
+    failed_checkpoints: u64,
+    failure: Option<Error>,
     /// Where the next group goes.
     position: u64,
     /// The last group before what a recovery now would replay.
@@ -217,6 +221,8 @@ impl Log {
             durable_sequence: recovered.last.sequence,
             open_record: None,
             poisoned: None,
+            failed_checkpoints: 0,
+            failure: None,
             position: recovered.position,
             anchor: recovered.anchor,
             marks: recovered.marks.into(),
@@ -249,7 +255,7 @@ impl Log {
         debug_assert!(set.is_ok(), "the log has one call for afterwards");
     }
 
-    /// Rung whenever [`Log::wants_checkpoint`] may have become true.
+    /// Rung whenever [`Log::wants_checkpoint`] may have become true, or somebody has come to wait for a checkpoint.
     pub(crate) fn pressure(&self) -> Arc<Bell> {
         Arc::clone(&self.0.pressure)
     }
@@ -332,6 +338,12 @@ impl Log {
         state.poisoned.is_none() && self.0.live_bytes(&state, 0) * 2 > self.0.options.log_bytes
     }
 
+    /// A checkpoint has failed. Whoever waits for the room that it would have made is told so, once, and may ask again: what was in the
+    /// way need not stay.
+    pub(crate) fn checkpoint_failed(&self, error: &Error) {
+        self.0.refuse_room(error);
+    }
+
     /// What it did and holds.
     pub(crate) fn stats(&self) -> LogStats {
         let file_bytes = self.0.lock_writer().segments.file_bytes();
@@ -397,8 +409,18 @@ impl CommitLog for Log {
     }
 
     fn room(&self, len_bytes: usize) -> LogTicket {
-        self.0.counts.room_waits.fetch_add(1, Ordering::Relaxed);
-        LogTicket::new(&self.0, Goal::Room(len_bytes))
+        let state = self.0.lock();
+        let goal = Goal::Room { len_bytes, failures_before: state.failed_checkpoints };
+        let (has_room, has_log_room) = (self.0.has_room(&state, len_bytes), self.0.has_log_room(&state, len_bytes));
+        drop(state);
+        if !has_room {
+            self.0.counts.room_waits.fetch_add(1, Ordering::Relaxed);
+        }
+        if !has_log_room {
+            // After the count of failures was taken: this one answers the ticket, whatever becomes of it.
+            self.0.pressure.ring();
+        }
+        LogTicket::new(&self.0, goal)
     }
 
     fn durable(&self, position: LogPosition) -> LogTicket {
@@ -434,8 +456,12 @@ impl LogCore {
 
     fn has_room(&self, state: &LogState, len_bytes: usize) -> bool {
         let in_memory = state.pending_bytes == 0 || state.pending_bytes + len_bytes <= self.options.buffer_bytes;
+        in_memory && self.has_log_room(state, len_bytes)
+    }
+
+    /// The part of it that takes a checkpoint.
+    fn has_log_room(&self, state: &LogState, len_bytes: usize) -> bool {
         // A record that has begun goes on whatever the size of the log: no checkpoint can pass it.
-        let in_log = state.open_record.is_some() || self.live_bytes(state, len_bytes) <= self.options.log_bytes;
-        in_memory && in_log
+        state.open_record.is_some() || self.live_bytes(state, len_bytes) <= self.options.log_bytes
     }
 }

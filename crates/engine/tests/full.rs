@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use common::tiny;
 use nofault::blocking::{Db, Table};
-use nofault::error::{ErrorKind, Result};
+use nofault::error::{Error, ErrorKind, Result};
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
-use nofault_io::sim::{SimOptions, SimWorld};
+use nofault_io::sim::{Call, Effect, Fault, SimOptions, SimWorld};
 
+const ENOSPC: i32 = 28;
 const LOG_BYTES: u64 = 64 << 10;
 /// Of a commit that is larger than the log.
 const ROWS: u32 = 1500;
@@ -106,5 +107,68 @@ fn who_meets_a_log_full_of_commits_that_nobody_has_written_yet_gets_on_without_t
             assert!(matches!(commit.as_mut().poll(&mut context), Poll::Ready(Ok(()))));
         }
         assert_eq!(table.range::<&[u8]>(..).count(), commits.len() + 1);
+    });
+}
+
+/// A database with a table and a log that needs no more room on the disk, whatever is in it.
+fn with_a_long_log(world: &SimWorld) -> (Db, Table) {
+    let directory: Arc<dyn Directory> = world.directory();
+    let db = Db::create_in(&directory, &small_log(true)).unwrap();
+    let table = db.create_table("t").unwrap();
+    write_large(&db, &table).unwrap();
+    db.checkpoint().unwrap();
+    (db, table)
+}
+
+/// Puts until one is refused, with what it says then, and how many were not.
+fn put_until_refused(table: &Table) -> (Error, u32) {
+    let put = |number: u32| table.put(number.to_be_bytes(), [number as u8; 3000]);
+    let refused = |number| Some((put(number).err()?, number));
+    (0..20_000).find_map(refused).expect("the disk never fills up")
+}
+
+#[test]
+fn a_full_disk_refuses_what_finds_the_log_full_until_there_is_room_again() {
+    within_a_minute("on a full disk", || {
+        let world = SimWorld::new(6, SimOptions::default());
+        let (db, table) = with_a_long_log(&world);
+        world.set_capacity(Some(world.bytes_used()));
+        for _ in 0..2 {
+            let (error, kept) = put_until_refused(&table);
+            assert_eq!(error.kind(), ErrorKind::NoSpace, "after {kept} puts: {error}");
+        }
+        let rows = table.range::<&[u8]>(..).count();
+        world.set_capacity(None);
+        // A checkpoint that had begun may still fail.
+        let put = |_: &u32| table.put("k", "v").is_ok();
+        assert!((0..100).find(put).is_some(), "there is room again");
+        assert_eq!(table.range::<&[u8]>(..).count(), rows + 1);
+        db.checkpoint().unwrap();
+        assert!(db.verify().unwrap().is_clean());
+    });
+}
+
+/// The thread that frees pages waited for room in the log, with the section for itself, and closing waited for that thread.
+#[test]
+fn a_database_closes_although_there_is_no_room_to_free_a_dropped_table() {
+    within_a_minute("freeing a dropped table on a full disk", || {
+        let world = SimWorld::new(7, SimOptions::default());
+        let (db, table) = with_a_long_log(&world);
+        let dropped = db.create_table("dropped").unwrap();
+        dropped.bulk_load((0..20_000u32).map(|row| (row.to_be_bytes(), [1; 100]))).unwrap();
+        let waits = db.stats().log.room_waits;
+        world.inject(Fault::new(Call::Write, Effect::Errno(ENOSPC)).on("data").times(u64::MAX));
+        db.drop_table("dropped").unwrap();
+        while db.stats().log.room_waits == waits {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // Nothing was published for which there was no room: commits are refused, and not poisoned.
+        let (error, kept) = put_until_refused(&table);
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "after {kept} puts: {error}");
+        drop((table, dropped, db));
+        let directory: Arc<dyn Directory> = world.restart(1).directory();
+        let db = Db::open_in(&directory, &small_log(true)).unwrap();
+        assert_eq!(db.table_names().unwrap(), ["t"]);
+        assert!(db.verify().unwrap().is_clean());
     });
 }

@@ -111,6 +111,10 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         loop {
             let turn = self.commits.turn().acquire(1).await;
             let mut section = self.commits.occupy(turn)?;
+            // There must be room for the record before anything is published, which could not be taken back. With everything written, and
+            // nobody else in the section, the room stays.
+            self.wait_durable(mode, self.commits.last().position).await?;
+            self.wait_for_room(mode, 0).await?;
             match section.edit(|edits, _| step.apply(edits)) {
                 Ok(()) => {
                     let position = self.append_nothing(&mut section).await?;

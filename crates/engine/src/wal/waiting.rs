@@ -8,7 +8,7 @@ use std::thread::Thread;
 
 use super::{LogCore, LogState};
 use crate::bell::wake;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pages::{self, LogPosition};
 
 /// What a ticket waits for.
@@ -16,8 +16,8 @@ use crate::pages::{self, LogPosition};
 pub(super) enum Goal {
     /// All up to here is durable.
     Durable(LogPosition),
-    /// There is room for so many bytes.
-    Room(usize),
+    /// There is room for so many bytes; or a checkpoint, one more than before, has failed to make it.
+    Room { len_bytes: usize, failures_before: u64 },
 }
 
 /// Who is to be woken.
@@ -56,7 +56,7 @@ impl Sleepers {
         });
         match goal {
             Goal::Durable(position) => self.for_durable.insert((position, number), sleeper),
-            Goal::Room(len_bytes) => self.for_room.insert(number, (len_bytes, sleeper)).map(|(_, sleeper)| sleeper),
+            Goal::Room { len_bytes, .. } => self.for_room.insert(number, (len_bytes, sleeper)).map(|(_, sleeper)| sleeper),
         }
     }
 
@@ -65,7 +65,7 @@ impl Sleepers {
         let number = ticket.take()?;
         match goal {
             Goal::Durable(position) => self.for_durable.remove(&(position, number)),
-            Goal::Room(_) => self.for_room.remove(&number).map(|(_, sleeper)| sleeper),
+            Goal::Room { .. } => self.for_room.remove(&number).map(|(_, sleeper)| sleeper),
         }
     }
 
@@ -127,7 +127,12 @@ impl LogCore {
         match (goal, &state.poisoned) {
             (Goal::Durable(position), _) if self.is_durable(position) => Some(Ok(())),
             (_, Some(error)) => Some(Err(error.clone())),
-            (Goal::Room(len_bytes), None) if self.has_room(state, len_bytes) => Some(Ok(())),
+            (Goal::Room { len_bytes, .. }, None) if self.has_room(state, len_bytes) => Some(Ok(())),
+            (Goal::Room { len_bytes, failures_before }, None)
+                if failures_before < state.failed_checkpoints && !self.has_log_room(state, len_bytes) =>
+            {
+                state.failure.clone().map(Err)
+            }
             _ => None,
         }
     }
@@ -155,6 +160,19 @@ impl LogCore {
             wake.extend(found.map(|(_, (_, sleeper))| sleeper));
             state.sleepers.for_room = for_room;
         }
+    }
+
+    /// See [`super::Log::checkpoint_failed`].
+    pub(super) fn refuse_room(&self, error: &Error) {
+        let mut state = self.lock();
+        state.failed_checkpoints += 1;
+        state.failure = Some(error.clone());
+        let mut for_room = std::mem::take(&mut state.sleepers.for_room);
+        let refused = for_room.extract_if(.., |_, (len_bytes, _)| !self.has_log_room(&state, *len_bytes));
+        let wake: Vec<Sleeper> = refused.map(|(_, (_, sleeper))| sleeper).collect();
+        state.sleepers.for_room = for_room;
+        drop(state);
+        wake.into_iter().for_each(Sleeper::wake);
     }
 
     /// Begins to drive, unless somebody does already.
@@ -247,7 +265,7 @@ impl pages::Ticket for LogTicket {
         let before = state.sleepers.add(number, *goal, Sleeper::Task(waker.clone()));
         let until = match *goal {
             Goal::Durable(position) => position,
-            Goal::Room(_) => LogPosition(state.appended),
+            Goal::Room { .. } => LogPosition(state.appended),
         };
         let tell = state.leave_to_keeper(until);
         drop(state);
@@ -296,7 +314,7 @@ impl Drop for LogTicket {
         let tell = match self.goal {
             // Whoever made this commit has gone; it is to become durable, and visible, all the same.
             Goal::Durable(position) => state.leave_to_keeper(position),
-            Goal::Room(_) => false,
+            Goal::Room { .. } => false,
         };
         drop(state);
         drop(gone);
