@@ -285,7 +285,14 @@ impl pages::Ticket for LogTicket {
             let driving = {
                 let mut state = core.lock();
                 if let Some(outcome) = core.reached(&state, *goal) {
-                    state.sleepers.remove(number, *goal);
+                    let gone = state.sleepers.remove(number, *goal);
+                    // Perhaps it was woken to drive, and a checkpoint came first: what is pending need not be its own, so it is passed on.
+                    let to_pass_on = match goal {
+                        Goal::Room { .. } if !state.pending.is_empty() => core.try_driving(&mut state),
+                        _ => None,
+                    };
+                    drop(state);
+                    drop((gone, to_pass_on));
                     return outcome;
                 }
                 let driving = if state.pending.is_empty() { None } else { core.try_driving(&mut state) };
@@ -321,5 +328,52 @@ impl Drop for LogTicket {
         if tell {
             self.core.bell.ring();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use nofault_io::sim::{SimOptions, SimWorld};
+
+    use super::super::{Log, LogOptions, create_log};
+    use super::*;
+    use crate::format::CommitSeq;
+    use crate::pages::{CommitLog as _, Durability, Ticket as _};
+
+    const OPTIONS: LogOptions =
+        LogOptions { file_id: 5, segment_bytes: 32768, log_bytes: 1 << 17, buffer_bytes: 1 << 16, seed: Some(5) };
+
+    #[test]
+    fn who_was_woken_to_drive_and_finds_room_leaves_the_commits_of_tasks_to_the_keeper() {
+        let world = SimWorld::new(6, SimOptions::calm());
+        let disk = world.directory().create("log").unwrap();
+        let log = Log::open(&*disk, OPTIONS, create_log(&*disk, &OPTIONS).unwrap().1).unwrap();
+        // As if there were a keeper's thread.
+        log.0.bell.set_listened(true);
+        let append = |commit: u64, len_bytes: usize| {
+            log.append(CommitSeq(commit), &[&vec![1; len_bytes]], Some(Durability::Sync))
+        };
+        let mut commit = 1;
+        while log.stats().live_bytes + 10_000 <= OPTIONS.log_bytes {
+            log.durable(append(commit, 100).unwrap()).wait().unwrap();
+            commit += 1;
+        }
+        // This thread waits for room, as far as the log knows, ...
+        let mut room = log.room(10_000);
+        let thread = Sleeper::Thread(std::thread::current());
+        assert!(log.0.lock().sleepers.add(&mut room.number, room.goal, thread).is_none());
+        // ... and a task's small commit comes while somebody drives, who does not write it.
+        let driving = log.0.try_driving(&mut log.0.lock()).unwrap();
+        let mut task = log.durable(append(commit, 10).unwrap());
+        assert!(task.poll(Waker::noop()).is_pending());
+        drop(driving);
+        assert!(log.0.lock().sleepers.for_room.is_empty(), "the thread is to drive");
+        assert!(!log.0.bell.wait(None, Some(Duration::ZERO)));
+        // A checkpoint, before it does.
+        log.recycle(log.anchor_after(CommitSeq(commit - 1)));
+        room.wait().unwrap();
+        assert!(log.0.bell.wait(None, Some(Duration::ZERO)), "nobody writes it");
     }
 }
