@@ -155,3 +155,49 @@ pub(super) fn replay(
     data.sync()?;
     Ok((Log::open(&*disk, options, recovered)?, last, state))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Protocol, Store, WriteBack};
+    use super::*;
+    use crate::pages::CommitLog as _;
+
+    /// What a process leaves that is killed in the middle of a large commit.
+    fn begin_a_record_larger_than_the_log(path: &Path, settings: &Settings) {
+        let (folder, _held) = lock_folder(path).unwrap();
+        let meta = DataFile::open(&path.join(DATA)).unwrap().meta().unwrap();
+        let options = log_options(settings, meta.file_id, meta.segment_bytes);
+        let disk = folder.open(LOG).unwrap();
+        let recovered = read_log(&*disk, &options, meta.anchor, meta.commit).unwrap();
+        let commit = recovered.commit().next();
+        let log = Log::open(&*disk, options, recovered).unwrap();
+        while log.stats().live_bytes <= options.log_bytes {
+            log.append(commit, &[&[7; 10_000]], None).unwrap();
+            log.flush().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_record_larger_than_the_log_that_was_never_ended_keeps_no_room_in_it() {
+        for protocol in [Protocol::OsCow, Protocol::UserCow(WriteBack::Call), Protocol::MappedLog] {
+            let scratch = tempfile::tempdir().unwrap();
+            let path = scratch.path();
+            let settings = Settings {
+                page_bytes: 512,
+                map_bytes: 4 << 20,
+                log_bytes: 64 << 10,
+                background_thread: false,
+                ..Settings::new(protocol)
+            };
+            // SAFETY: nobody else knows the folder.
+            drop(unsafe { Store::create(path, &settings) }.unwrap());
+            begin_a_record_larger_than_the_log(path, &settings);
+            for key in ["a", "b"] {
+                // SAFETY: as above.
+                let store = unsafe { Store::open(path, &settings) }.unwrap();
+                store.put(key, "v").unwrap_or_else(|error| panic!("{protocol:?}, {key}: {error}"));
+                assert_eq!(store.get(b"a").unwrap(), Some(b"v".to_vec()), "{protocol:?}");
+            }
+        }
+    }
+}
