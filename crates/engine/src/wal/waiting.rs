@@ -56,7 +56,9 @@ impl Sleepers {
         });
         match goal {
             Goal::Durable(position) => self.for_durable.insert((position, number), sleeper),
-            Goal::Room { len_bytes, .. } => self.for_room.insert(number, (len_bytes, sleeper)).map(|(_, sleeper)| sleeper),
+            Goal::Room { len_bytes, .. } => {
+                self.for_room.insert(number, (len_bytes, sleeper)).map(|(_, sleeper)| sleeper)
+            }
         }
     }
 

@@ -141,7 +141,8 @@ fn each_opening_has_a_number_of_its_own_and_a_seed_repeats_them() {
     };
     let world = history();
     assert!(world.read_file("log").unwrap() == history().read_file("log").unwrap());
-    let openings: std::collections::BTreeSet<u64> = groups_in(&world).iter().map(|(header, _)| header.opening).collect();
+    let openings: std::collections::BTreeSet<u64> =
+        groups_in(&world).iter().map(|(header, _)| header.opening).collect();
     // The group that every log begins with is as earlier versions wrote all of them.
     assert!(openings.len() == 5 && openings.contains(&0), "{openings:?}");
 }
