@@ -91,6 +91,8 @@ fn who_meets_a_log_full_of_commits_that_nobody_has_written_yet_gets_on_without_t
         let directory: Arc<dyn Directory> = world.directory();
         let db = Db::create_in(&directory, &small_log(false)).unwrap();
         let table = db.create_table("t").unwrap();
+        // The next one has nothing to make room from but the commits that follow.
+        db.checkpoint().unwrap();
         let tasks: &nofault::Table = table.as_ref();
         let mut context = Context::from_waker(Waker::noop());
         let mut commits = Vec::new();
