@@ -279,10 +279,11 @@ impl Background {
             while !stopped.load(Ordering::SeqCst) {
                 heard.wait(None, Some(pause));
                 if !stopped.load(Ordering::SeqCst) && checkpointer.is_due() {
-                    // A failure is met again by whoever needs the room; trying again at once would only burn time.
-                    let failed = checkpointer.checkpoint().is_err();
-                    pause = Duration::from_secs(if failed { 5 } else { 1 });
-                    if failed {
+                    let outcome = checkpointer.checkpoint();
+                    pause = Duration::from_secs(if outcome.is_err() { 5 } else { 1 });
+                    if let Err(error) = outcome {
+                        // Whoever needs the room is told, and decides. Trying again at once would only burn time.
+                        checkpointer.log.checkpoint_failed(&error);
                         std::thread::sleep(Duration::from_millis(100));
                     }
                 }

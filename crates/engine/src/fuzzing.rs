@@ -74,6 +74,7 @@ pub fn log_group(bytes: &[u8]) {
             durable_sequence: 0,
             previous: 0,
             slots: 2,
+            opening: 0,
             payload_bytes,
             checksum: 0,
         })

@@ -211,7 +211,8 @@ fn log_buffer_bytes(cache_bytes: usize) -> usize {
 
 fn log_options(settings: &Settings, file_id: u64, segment_bytes: u64) -> LogOptions {
     let log_bytes = settings.log_bytes.max(4 * segment_bytes);
-    LogOptions { file_id, segment_bytes, log_bytes, buffer_bytes: log_buffer_bytes(settings.cache_bytes) }
+    let buffer_bytes = log_buffer_bytes(settings.cache_bytes);
+    LogOptions { file_id, segment_bytes, log_bytes, buffer_bytes, seed: settings.seed }
 }
 
 /// A sixteenth of the log, within reason.

@@ -14,7 +14,10 @@
 //! 4. Everything that waits to be written has somebody who will drive for it: a thread that appended it and has not come to
 //!    wait yet, a thread that waits, or the keeper (`waiting::KeeperPart`). Whoever stops driving wakes one of the second kind, or
 //!    rings for the third. `driving` changes under the same lock as the list of who waits, so nobody goes to sleep in between.
-//! 5. A thread that waits is woken to drive, or because its commit is durable and visible, and for nothing else.
+//! 5. No two openings of a log write the same group: each has a number of its own (`number_of_opening`). Where a cut loses a group and
+//!    keeps the next, that one can only continue the very group that was lost, never the one that takes its place.
+//! 6. A thread that waits is woken to drive, or because its commit is durable and visible, or there is room for it or will be none, and
+//!    for nothing else.
 //!
 //! `reader` is the other direction; the bytes are in `format::log_group`.
 
@@ -28,6 +31,7 @@ mod waiting;
 mod tests;
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -72,6 +76,8 @@ pub(crate) struct LogOptions {
     pub(crate) log_bytes: u64,
     /// Bytes of appended pieces that may wait in memory.
     pub(crate) buffer_bytes: usize,
+    /// Instead of chance, for tests that repeat.
+    pub(crate) seed: Option<u64>,
 }
 
 /// A group as a checkpoint names it: recovery begins after it and insists on finding it.
@@ -137,7 +143,7 @@ pub struct LogStats {
     pub file_bytes: u64,
     /// Bytes appended and not yet written.
     pub waiting_bytes: u64,
-    /// Times that a commit had to wait for room: for earlier ones to be written, or for a checkpoint.
+    /// Times that a commit found no room: it had to wait for earlier ones to be written, or for a checkpoint.
     pub room_waits: u64,
 }
 
@@ -148,13 +154,15 @@ struct Fragment {
     written: usize,
     first: bool,
     last: bool,
+    /// Of a record that will never end.
+    given_up: bool,
 }
 
 /// A group that was written or is being written.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     anchor: Anchor,
-    /// The youngest commit whose record starts in it.
+    /// The youngest commit whose record starts in it, or a later one; none that was given up.
     starts: Option<CommitSeq>,
 }
 
@@ -164,9 +172,14 @@ struct LogState {
     /// Bytes of pieces since the log was opened: appended. `LogPosition`s are on this scale.
     appended: u64,
     durable_commit: CommitSeq,
+    /// The last group of those that are durable with all before them.
+    durable_sequence: u64,
     /// The commit whose record has begun and has not ended: its pieces must not wait for a checkpoint.
     open_record: Option<CommitSeq>,
     poisoned: Option<Error>,
+    /// Checkpoints that failed, and how the last of them did.
+    failed_checkpoints: u64,
+    failure: Option<Error>,
     /// Where the next group goes.
     position: u64,
     /// The last group before what a recovery now would replay.
@@ -176,6 +189,15 @@ struct LogState {
     /// Somebody takes what is pending and writes it, until its `waiting::Driving` is dropped.
     driving: bool,
     keeper: KeeperPart,
+}
+
+/// A number that no other opening of a log has. `groups` is a hash of all groups in its file: with a seed it has to do alone, and does.
+/// What an earlier opening left behind was not there when that one chose its number.
+fn number_of_opening(seed: Option<u64>, groups: u64) -> u64 {
+    let chance = seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    let mut hasher = DefaultHasher::new();
+    (chance, groups).hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Log {
@@ -189,14 +211,18 @@ impl Log {
         let queue = disk.queue(&small).map_err(failed)?;
         let aside = disk.queue(&small).map_err(failed)?;
         let segments = Segments::new(options.segment_bytes, recovered.slots);
-        let writer = Writer::new(queue, aside, segments, recovered.last, options)?;
+        let opening = number_of_opening(options.seed, recovered.groups);
+        let writer = Writer::new(queue, aside, segments, recovered.last, opening, options)?;
         let state = LogState {
             pending: VecDeque::new(),
             pending_bytes: 0,
             appended: 0,
             durable_commit: recovered.commit,
+            durable_sequence: recovered.last.sequence,
             open_record: None,
             poisoned: None,
+            failed_checkpoints: 0,
+            failure: None,
             position: recovered.position,
             anchor: recovered.anchor,
             marks: recovered.marks.into(),
@@ -229,7 +255,7 @@ impl Log {
         debug_assert!(set.is_ok(), "the log has one call for afterwards");
     }
 
-    /// Rung whenever [`Log::wants_checkpoint`] may have become true.
+    /// Rung whenever [`Log::wants_checkpoint`] may have become true, or somebody has come to wait for a checkpoint.
     pub(crate) fn pressure(&self) -> Arc<Bell> {
         Arc::clone(&self.0.pressure)
     }
@@ -246,6 +272,26 @@ impl Log {
     /// `Poisoned`, with the cause, after a failure.
     pub(crate) fn check(&self) -> Result<()> {
         self.0.lock().poisoned.clone().map_or(Ok(()), Err)
+    }
+
+    /// Makes room for a piece on this thread, with `checkpoint` where it must. False when there is none yet: commits that others have
+    /// appended and not published are no part of a checkpoint, or others took it. Blocks.
+    ///
+    /// # Errors
+    /// `Poisoned` after a failed write; what `checkpoint` fails with.
+    pub(crate) fn make_room(&self, len_bytes: usize, checkpoint: impl FnOnce() -> Result<CommitSeq>) -> Result<bool> {
+        let has_room = || self.0.has_room(&self.0.lock(), len_bytes);
+        if has_room() {
+            return Ok(true);
+        }
+        self.0.counts.room_waits.fetch_add(1, Ordering::Relaxed);
+        // A checkpoint is of what is visible, which is what is durable. And it takes no part of a record that has begun: all that can
+        // be in the way of one is memory.
+        self.flush()?;
+        if !has_room() {
+            checkpoint()?;
+        }
+        Ok(has_room())
     }
 
     /// Makes everything appended so far durable. Blocks.
@@ -266,7 +312,9 @@ impl Log {
     pub(crate) fn anchor_after(&self, commit: CommitSeq) -> Anchor {
         let state = self.0.lock();
         let younger = |mark: &Mark| mark.starts.is_some_and(|youngest| youngest > commit);
-        let before = state.marks.iter().take_while(|mark| !younger(mark)).last();
+        // What was given up may be on its way still.
+        let durable = |mark: &Mark| mark.anchor.sequence <= state.durable_sequence;
+        let before = state.marks.iter().take_while(|mark| durable(mark) && !younger(mark)).last();
         before.map_or(state.anchor, |mark| mark.anchor)
     }
 
@@ -288,6 +336,12 @@ impl Log {
     pub(crate) fn wants_checkpoint(&self) -> bool {
         let state = self.0.lock();
         state.poisoned.is_none() && self.0.live_bytes(&state, 0) * 2 > self.0.options.log_bytes
+    }
+
+    /// A checkpoint has failed. Whoever waits for the room that it would have made is told so, once, and may ask again: what was in the
+    /// way need not stay.
+    pub(crate) fn checkpoint_failed(&self, error: &Error) {
+        self.0.refuse_room(error);
     }
 
     /// What it did and holds.
@@ -321,8 +375,9 @@ impl CommitLog for Log {
         if let Some(error) = &state.poisoned {
             return Err(Wait::Failed(error.clone()));
         }
-        // Another commit: the one before was given up, and its pieces will be ignored.
-        state.open_record = state.open_record.filter(|open| *open == seq);
+        if state.open_record.is_some_and(|open| open != seq) {
+            state.give_up_record();
+        }
         if !self.0.has_room(&state, len_bytes) {
             return Err(Wait::LogFull { len_bytes });
         }
@@ -330,7 +385,14 @@ impl CommitLog for Log {
         piece.iter().for_each(|part| bytes.extend_from_slice(part));
         let first = state.open_record.is_none();
         state.open_record = last.is_none().then_some(seq);
-        state.pending.push_back(Fragment { commit: seq, bytes, written: 0, first, last: last.is_some() });
+        state.pending.push_back(Fragment {
+            commit: seq,
+            bytes,
+            written: 0,
+            first,
+            last: last.is_some(),
+            given_up: false,
+        });
         state.pending_bytes += len_bytes;
         state.appended += len_bytes as u64;
         let position = LogPosition(state.appended);
@@ -347,12 +409,34 @@ impl CommitLog for Log {
     }
 
     fn room(&self, len_bytes: usize) -> LogTicket {
-        self.0.counts.room_waits.fetch_add(1, Ordering::Relaxed);
-        LogTicket::new(&self.0, Goal::Room(len_bytes))
+        let state = self.0.lock();
+        let goal = Goal::Room { len_bytes, failures_before: state.failed_checkpoints };
+        let (has_room, has_log_room) = (self.0.has_room(&state, len_bytes), self.0.has_log_room(&state, len_bytes));
+        drop(state);
+        if !has_room {
+            self.0.counts.room_waits.fetch_add(1, Ordering::Relaxed);
+        }
+        if !has_log_room {
+            // After the count of failures was taken: this one answers the ticket, whatever becomes of it.
+            self.0.pressure.ring();
+        }
+        LogTicket::new(&self.0, goal)
     }
 
     fn durable(&self, position: LogPosition) -> LogTicket {
         LogTicket::new(&self.0, Goal::Durable(position))
+    }
+}
+
+impl LogState {
+    /// The record that has begun will not end. Recovery ignores its pieces, so checkpoints need not stay before them: they may take
+    /// more of the log than there is room for, and whatever would be committed after them waits for that.
+    fn give_up_record(&mut self) {
+        let Some(given_up) = self.open_record.take() else { return };
+        let before = Some(CommitSeq(given_up.0.saturating_sub(1)));
+        self.marks.iter_mut().for_each(|mark| mark.starts = mark.starts.min(before));
+        let pieces = self.pending.iter_mut().filter(|fragment| fragment.commit == given_up);
+        pieces.for_each(|fragment| fragment.given_up = true);
     }
 }
 
@@ -372,8 +456,12 @@ impl LogCore {
 
     fn has_room(&self, state: &LogState, len_bytes: usize) -> bool {
         let in_memory = state.pending_bytes == 0 || state.pending_bytes + len_bytes <= self.options.buffer_bytes;
+        in_memory && self.has_log_room(state, len_bytes)
+    }
+
+    /// The part of it that takes a checkpoint.
+    fn has_log_room(&self, state: &LogState, len_bytes: usize) -> bool {
         // A record that has begun goes on whatever the size of the log: no checkpoint can pass it.
-        let in_log = state.open_record.is_some() || self.live_bytes(state, len_bytes) <= self.options.log_bytes;
-        in_memory && in_log
+        state.open_record.is_some() || self.live_bytes(state, len_bytes) <= self.options.log_bytes
     }
 }

@@ -62,6 +62,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             self.tables.refusal(tree).map_or(Ok(()), Err)?;
             // What is visible next must follow everything before it.
             self.wait_durable(Mode::Blocking, self.commits.last().position).await?;
+            // Before there are pages that only a record can make part of the database.
+            self.wait_for_room(Mode::Blocking, 0).await?;
             self.refuse_unless_empty(tree).await?;
             let mut load = Load { builder: Builder::new(tree, self.store.page_bytes()), long: Vec::new(), count: 0 };
             if let Err(error) = self.fill(&mut section, tree, entries, &mut load).await {

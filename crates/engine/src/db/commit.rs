@@ -1,6 +1,7 @@
 //! Takes a commit through: gather, section, log, visibility. See `txn` for what each step promises.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::core::Core;
 use super::wait::{Held, Mode, load, ready_sent};
@@ -16,6 +17,8 @@ use crate::txn::{
     CATALOG, Commit, Committed, Exclusive, Known, Op, Refused, encode, for_each_piece, record_bytes, table_of,
 };
 
+/// What it takes others, mostly, to publish what they have appended.
+const OTHERS_PUBLISH_WITHIN: Duration = Duration::from_millis(1);
 /// Attempts of an ordinary commit before it takes the section for itself.
 const ATTEMPTS_BEFORE_EXCLUSIVE: usize = 8;
 
@@ -94,10 +97,15 @@ impl<S: Store, L: CommitLog> Core<S, L> {
 
     /// Waits until the log has room. Where no thread makes checkpoints, this one does.
     pub(super) async fn wait_for_room(&self, mode: Mode, len_bytes: usize) -> Result<()> {
-        if let Some(make_room) = self.make_room.get() {
-            make_room()?;
+        let Some(make_room) = self.make_room.get() else {
+            return ready_sent(mode, &mut self.log.room(len_bytes)).await;
+        };
+        // Not left to the log: who waits there is woken by a checkpoint, and there may be nobody else to make the next one.
+        while !make_room(len_bytes)? {
+            self.commits.check_poison()?;
+            std::thread::sleep(OTHERS_PUBLISH_WITHIN);
         }
-        ready_sent(mode, &mut self.log.room(len_bytes)).await
+        Ok(())
     }
 
     async fn commit_small(self: &Arc<Self>, mode: Mode, mut commit: Commit) -> CommitResult<Committed> {

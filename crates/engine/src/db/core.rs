@@ -43,8 +43,8 @@ pub(super) fn is_younger(tree: Tree, snapshot: &impl Snapshot) -> bool {
     tree.table.0 > snapshot.seq().0
 }
 
-/// Makes a checkpoint on this thread.
-pub(super) type MakeRoom = Box<dyn Fn() -> Result<()> + Send + Sync>;
+/// Makes room for so many bytes on this thread, with a checkpoint if need be. False when it is worth another try.
+pub(super) type MakeRoom = Box<dyn Fn(usize) -> Result<bool> + Send + Sync>;
 
 impl<S: Store, L: CommitLog> Core<S, L> {
     /// Puts the parts together. The catalog exists.

@@ -175,9 +175,7 @@ pub(super) fn open_in(directory: &Arc<dyn Directory>, settings: &Settings, lock:
         Some(Threads { freer: Freer::start(core.clone())?, _checkpoints, _log, _pool })
     } else {
         let (checkpointer, log) = (checkpointer.clone(), core.log.clone());
-        core.make_checkpoints(Box::new(move || {
-            if log.wants_checkpoint() { checkpointer.checkpoint().map(drop) } else { Ok(()) }
-        }));
+        core.make_checkpoints(Box::new(move |len_bytes| log.make_room(len_bytes, || checkpointer.checkpoint())));
         None
     };
     let without_threads = threads.is_none();

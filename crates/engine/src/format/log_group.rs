@@ -2,7 +2,8 @@
 //!
 //! A group is a whole number of blocks: a header, pieces of records, zeroes. Its header names the group before it by
 //! checksum, so groups form a chain that stale bytes of a recycled segment cannot continue; and it says up to which group
-//! everything was known to be durable when it was written, which is how recovery tells a torn tail from damage.
+//! everything was known to be durable when it was written, which is how recovery tells a torn tail from damage. All groups of one
+//! opening have a number of its own, so that none of them is ever written a second time by a later one.
 
 use super::CommitSeq;
 use super::checksum::placed_checksum;
@@ -33,6 +34,8 @@ pub(crate) struct GroupHeader {
     pub(crate) previous: u64,
     /// Segments that the log file had room for when this was written.
     pub(crate) slots: u64,
+    /// Which opening of the log wrote it: a number like no other one's. 0 in what versions wrote that had none.
+    pub(crate) opening: u64,
     /// Bytes of pieces after the header.
     pub(crate) payload_bytes: u32,
     /// Its own checksum, over header and pieces.
@@ -81,7 +84,8 @@ pub(crate) fn encode_group(file_id: u64, header: &GroupHeader, block: &mut [u8])
     out.u64(header.durable_sequence);
     out.u64(header.previous);
     out.u64(header.slots);
-    out.put(&[0; GROUP_HEADER_BYTES - 56]);
+    out.u64(header.opening);
+    out.put(&[0; GROUP_HEADER_BYTES - 64]);
     let end = GROUP_HEADER_BYTES + header.payload_bytes as usize;
     let sum = placed_checksum(file_id, header.position, &block[8..end]);
     block[..8].copy_from_slice(&sum.to_le_bytes());
@@ -106,6 +110,7 @@ pub(crate) fn peek_group(block: &[u8], segment_bytes: u64) -> Option<GroupHeader
         durable_sequence: from.u64(),
         previous: from.u64(),
         slots: from.u64(),
+        opening: from.u64(),
         payload_bytes,
         checksum,
     };
@@ -180,6 +185,7 @@ mod tests {
             durable_sequence: 1,
             previous: 77,
             slots: 2,
+            opening: 9,
             payload_bytes,
             checksum: 0,
         };

@@ -431,7 +431,8 @@ impl Logged {
         let (commit, snapshot) = {
             let one = lock(&self.applying);
             let commit = self.apply_in(&one)?;
-            if commit <= meta.commit {
+            // Without a later commit the log may have more to give back all the same: a record that was given up.
+            if commit < meta.commit || commit == meta.commit && self.log.anchor_after(commit) == meta.anchor {
                 return Ok(());
             }
             // Before anybody places a page of a later commit.

@@ -117,7 +117,7 @@ pub(super) fn file_bytes(kind: Kind, page_bytes: usize, map_bytes: u64) -> u64 {
 
 fn log_options(settings: &Settings, file_id: u64, segment_bytes: u64) -> LogOptions {
     let log_bytes = settings.log_bytes.max(4 * segment_bytes);
-    LogOptions { file_id, segment_bytes, log_bytes, buffer_bytes: LOG_BUFFER_BYTES }
+    LogOptions { file_id, segment_bytes, log_bytes, buffer_bytes: LOG_BUFFER_BYTES, seed: None }
 }
 
 /// Brings the records since the last checkpoint to the file. Answers the log, ready to go on, and what the last record left.
@@ -154,4 +154,50 @@ pub(super) fn replay(
     placed.map_or(Ok(()), |placed| placed.retag(data, &changed))?;
     data.sync()?;
     Ok((Log::open(&*disk, options, recovered)?, last, state))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Protocol, Store, WriteBack};
+    use super::*;
+    use crate::pages::CommitLog as _;
+
+    /// What a process leaves that is killed in the middle of a large commit.
+    fn begin_a_record_larger_than_the_log(path: &Path, settings: &Settings) {
+        let (folder, _held) = lock_folder(path).unwrap();
+        let meta = DataFile::open(&path.join(DATA)).unwrap().meta().unwrap();
+        let options = log_options(settings, meta.file_id, meta.segment_bytes);
+        let disk = folder.open(LOG).unwrap();
+        let recovered = read_log(&*disk, &options, meta.anchor, meta.commit).unwrap();
+        let commit = recovered.commit().next();
+        let log = Log::open(&*disk, options, recovered).unwrap();
+        while log.stats().live_bytes <= options.log_bytes {
+            log.append(commit, &[&[7; 10_000]], None).unwrap();
+            log.flush().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_record_larger_than_the_log_that_was_never_ended_keeps_no_room_in_it() {
+        for protocol in [Protocol::OsCow, Protocol::UserCow(WriteBack::Call), Protocol::MappedLog] {
+            let scratch = tempfile::tempdir().unwrap();
+            let path = scratch.path();
+            let settings = Settings {
+                page_bytes: 512,
+                map_bytes: 4 << 20,
+                log_bytes: 64 << 10,
+                background_thread: false,
+                ..Settings::new(protocol)
+            };
+            // SAFETY: nobody else knows the folder.
+            drop(unsafe { Store::create(path, &settings) }.unwrap());
+            begin_a_record_larger_than_the_log(path, &settings);
+            for key in ["a", "b"] {
+                // SAFETY: as above.
+                let store = unsafe { Store::open(path, &settings) }.unwrap();
+                store.put(key, "v").unwrap_or_else(|error| panic!("{protocol:?}, {key}: {error}"));
+                assert_eq!(store.get(b"a").unwrap(), Some(b"v".to_vec()), "{protocol:?}");
+            }
+        }
+    }
 }

@@ -29,7 +29,8 @@ pub(super) struct Writer {
     aside: Box<dyn Queue>,
     pub(super) segments: Segments,
     last: Anchor,
-    durable_sequence: u64,
+    /// The number of this opening.
+    opening: u64,
     flying: VecDeque<Flight>,
     spare: Vec<IoBuf>,
     next_token: u64,
@@ -56,24 +57,14 @@ impl Writer {
         aside: Box<dyn Queue>,
         segments: Segments,
         last: Anchor,
+        opening: u64,
         options: LogOptions,
     ) -> Result<Self> {
         let group_bytes = GROUP_BYTES_MAX.min(options.segment_bytes as usize);
         let memory = IoBuf::zeroed(group_bytes * GROUPS_IN_FLIGHT, PageKind::Huge)
             .map_err(|error| Error::from_io("take memory for log buffers", error))?;
         let spare = memory.pieces(group_bytes);
-        let durable_sequence = last.sequence;
-        Ok(Self {
-            queue,
-            aside,
-            segments,
-            last,
-            durable_sequence,
-            flying: VecDeque::new(),
-            spare,
-            next_token: 0,
-            options,
-        })
+        Ok(Self { queue, aside, segments, last, opening, flying: VecDeque::new(), spare, next_token: 0, options })
     }
 
     /// Prepares one more segment: reserves it, writes zeroes, syncs. Takes a while; blocks.
@@ -104,7 +95,7 @@ impl Writer {
             buffer[at..at + part].copy_from_slice(&rest[..part]);
             at += part;
             taken += part;
-            if first {
+            if first && !fragment.given_up {
                 starts = Some(fragment.commit);
             }
             if last {
@@ -123,9 +114,10 @@ impl Writer {
         let header = GroupHeader {
             sequence: self.last.sequence + 1,
             position: state.position,
-            durable_sequence: self.durable_sequence,
+            durable_sequence: state.durable_sequence,
             previous: self.last.checksum,
             slots: self.segments.slot_count(),
+            opening: self.opening,
             payload_bytes: (at - GROUP_HEADER_BYTES) as u32,
             checksum: 0,
         };
@@ -298,7 +290,7 @@ impl LogCore {
             if state.poisoned.is_some() {
                 continue;
             }
-            writer.durable_sequence = flight.anchor.sequence;
+            state.durable_sequence = flight.anchor.sequence;
             end = Some(flight.end);
             if let Some(commit) = flight.commit {
                 state.durable_commit = commit;

@@ -9,6 +9,7 @@
 //! flight do later, when there are any, so reading the log needs no memory of its own.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hasher};
 use std::ops::Range;
 
 use nofault_io::aligned::{IoBuf, PageKind};
@@ -41,6 +42,8 @@ pub(crate) struct Recovered {
     pub(super) marks: Vec<Mark>,
     /// The last commit whose record is complete, or that of the checkpoint.
     pub(super) commit: CommitSeq,
+    /// A hash of all groups that are in the file, those behind the end of the log included.
+    pub(super) groups: u64,
 }
 
 impl Recovered {
@@ -73,6 +76,9 @@ pub(crate) fn read_log(disk: &dyn Disk, options: &LogOptions, anchor: Anchor, af
         }
         marks.push(Mark { anchor: chain.last, starts });
     }
+    // Of the last record the end may be missing. It never comes, so checkpoints need not stay before its beginning.
+    let youngest = Some(records.commit);
+    marks.iter_mut().for_each(|mark: &mut Mark| mark.starts = mark.starts.min(youngest));
     if chain.at_anchor {
         let what = format!(
             "the log does not contain group {} at {}, after which the last checkpoint begins: it is damaged, or older than the data file",
@@ -88,8 +94,8 @@ pub(crate) fn read_log(disk: &dyn Disk, options: &LogOptions, anchor: Anchor, af
         );
         return Err(Error::new(ErrorKind::Corrupt, what));
     }
-    reader.refuse_damage(last.sequence + 1, position)?;
-    Ok(Recovered { slots, last, position, anchor, marks, commit: records.commit })
+    let groups = reader.refuse_damage(last.sequence + 1, position)?;
+    Ok(Recovered { slots, last, position, anchor, marks, commit: records.commit, groups })
 }
 
 /// The complete records after a checkpoint, in order, read as they are asked for. Memory: the window.
@@ -407,12 +413,14 @@ impl Reader {
         Ok(candidates)
     }
 
-    /// Looks for a group that says that group `missing` was durable.
-    fn refuse_damage(&mut self, missing: u64, position: u64) -> Result<()> {
+    /// Looks for a group that says that group `missing` was durable. Answers a hash of all that it looked at.
+    fn refuse_damage(&mut self, missing: u64, position: u64) -> Result<u64> {
         let segment_bytes = self.segment_bytes;
+        let mut groups = DefaultHasher::new();
         for slot in 0..self.slot_count() {
             for at in (0..segment_bytes).step_by(LOG_BLOCK_BYTES) {
                 let says_so = |header: &GroupHeader| {
+                    groups.write_u64(header.checksum);
                     header.position % segment_bytes == at
                         && header.sequence > missing
                         && header.durable_sequence >= missing
@@ -426,7 +434,7 @@ impl Reader {
                 }
             }
         }
-        Ok(())
+        Ok(groups.finish())
     }
 }
 
@@ -447,6 +455,7 @@ pub(crate) fn create_log(disk: &dyn Disk, options: &LogOptions) -> Result<(Ancho
         durable_sequence: 0,
         previous: 0,
         slots: 2,
+        opening: 0,
         payload_bytes: 0,
         checksum: 0,
     };
@@ -465,6 +474,7 @@ pub(crate) fn create_log(disk: &dyn Disk, options: &LogOptions) -> Result<(Ancho
         anchor,
         marks: Vec::new(),
         commit: CommitSeq(0),
+        groups: 0,
     };
     Ok((anchor, recovered))
 }

@@ -1,3 +1,5 @@
+mod openings;
+
 use std::sync::Arc;
 
 use nofault_io::disk::Disk;
@@ -7,7 +9,8 @@ use super::*;
 use crate::error::ErrorKind;
 use crate::pages::Ticket as _;
 
-const OPTIONS: LogOptions = LogOptions { file_id: 5, segment_bytes: 32768, log_bytes: 1 << 20, buffer_bytes: 1 << 16 };
+const OPTIONS: LogOptions =
+    LogOptions { file_id: 5, segment_bytes: 32768, log_bytes: 1 << 20, buffer_bytes: 1 << 16, seed: Some(5) };
 
 type Seen = Vec<(CommitSeq, Vec<u8>)>;
 

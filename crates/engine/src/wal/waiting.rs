@@ -1,4 +1,4 @@
-//! Who waits for the log, who drives it next, and what is left to the keeper: rules 4 and 5 of the log.
+//! Who waits for the log, who drives it next, and what is left to the keeper: rules 4 and 6 of the log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::thread::Thread;
 
 use super::{LogCore, LogState};
 use crate::bell::wake;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pages::{self, LogPosition};
 
 /// What a ticket waits for.
@@ -16,8 +16,8 @@ use crate::pages::{self, LogPosition};
 pub(super) enum Goal {
     /// All up to here is durable.
     Durable(LogPosition),
-    /// There is room for so many bytes.
-    Room(usize),
+    /// There is room for so many bytes; or a checkpoint, one more than before, has failed to make it.
+    Room { len_bytes: usize, failures_before: u64 },
 }
 
 /// Who is to be woken.
@@ -56,7 +56,9 @@ impl Sleepers {
         });
         match goal {
             Goal::Durable(position) => self.for_durable.insert((position, number), sleeper),
-            Goal::Room(len_bytes) => self.for_room.insert(number, (len_bytes, sleeper)).map(|(_, sleeper)| sleeper),
+            Goal::Room { len_bytes, .. } => {
+                self.for_room.insert(number, (len_bytes, sleeper)).map(|(_, sleeper)| sleeper)
+            }
         }
     }
 
@@ -65,7 +67,7 @@ impl Sleepers {
         let number = ticket.take()?;
         match goal {
             Goal::Durable(position) => self.for_durable.remove(&(position, number)),
-            Goal::Room(_) => self.for_room.remove(&number).map(|(_, sleeper)| sleeper),
+            Goal::Room { .. } => self.for_room.remove(&number).map(|(_, sleeper)| sleeper),
         }
     }
 
@@ -127,7 +129,12 @@ impl LogCore {
         match (goal, &state.poisoned) {
             (Goal::Durable(position), _) if self.is_durable(position) => Some(Ok(())),
             (_, Some(error)) => Some(Err(error.clone())),
-            (Goal::Room(len_bytes), None) if self.has_room(state, len_bytes) => Some(Ok(())),
+            (Goal::Room { len_bytes, .. }, None) if self.has_room(state, len_bytes) => Some(Ok(())),
+            (Goal::Room { len_bytes, failures_before }, None)
+                if failures_before < state.failed_checkpoints && !self.has_log_room(state, len_bytes) =>
+            {
+                state.failure.clone().map(Err)
+            }
             _ => None,
         }
     }
@@ -155,6 +162,19 @@ impl LogCore {
             wake.extend(found.map(|(_, (_, sleeper))| sleeper));
             state.sleepers.for_room = for_room;
         }
+    }
+
+    /// See [`super::Log::checkpoint_failed`].
+    pub(super) fn refuse_room(&self, error: &Error) {
+        let mut state = self.lock();
+        state.failed_checkpoints += 1;
+        state.failure = Some(error.clone());
+        let mut for_room = std::mem::take(&mut state.sleepers.for_room);
+        let refused = for_room.extract_if(.., |_, (len_bytes, _)| !self.has_log_room(&state, *len_bytes));
+        let wake: Vec<Sleeper> = refused.map(|(_, (_, sleeper))| sleeper).collect();
+        state.sleepers.for_room = for_room;
+        drop(state);
+        wake.into_iter().for_each(Sleeper::wake);
     }
 
     /// Begins to drive, unless somebody does already.
@@ -247,7 +267,7 @@ impl pages::Ticket for LogTicket {
         let before = state.sleepers.add(number, *goal, Sleeper::Task(waker.clone()));
         let until = match *goal {
             Goal::Durable(position) => position,
-            Goal::Room(_) => LogPosition(state.appended),
+            Goal::Room { .. } => LogPosition(state.appended),
         };
         let tell = state.leave_to_keeper(until);
         drop(state);
@@ -267,7 +287,14 @@ impl pages::Ticket for LogTicket {
             let driving = {
                 let mut state = core.lock();
                 if let Some(outcome) = core.reached(&state, *goal) {
-                    state.sleepers.remove(number, *goal);
+                    let gone = state.sleepers.remove(number, *goal);
+                    // Perhaps it was woken to drive, and a checkpoint came first: what is pending need not be its own, so it is passed on.
+                    let to_pass_on = match goal {
+                        Goal::Room { .. } if !state.pending.is_empty() => core.try_driving(&mut state),
+                        _ => None,
+                    };
+                    drop(state);
+                    drop((gone, to_pass_on));
                     return outcome;
                 }
                 let driving = if state.pending.is_empty() { None } else { core.try_driving(&mut state) };
@@ -296,12 +323,59 @@ impl Drop for LogTicket {
         let tell = match self.goal {
             // Whoever made this commit has gone; it is to become durable, and visible, all the same.
             Goal::Durable(position) => state.leave_to_keeper(position),
-            Goal::Room(_) => false,
+            Goal::Room { .. } => false,
         };
         drop(state);
         drop(gone);
         if tell {
             self.core.bell.ring();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use nofault_io::sim::{SimOptions, SimWorld};
+
+    use super::super::{Log, LogOptions, create_log};
+    use super::*;
+    use crate::format::CommitSeq;
+    use crate::pages::{CommitLog as _, Durability, Ticket as _};
+
+    const OPTIONS: LogOptions =
+        LogOptions { file_id: 5, segment_bytes: 32768, log_bytes: 1 << 17, buffer_bytes: 1 << 16, seed: Some(5) };
+
+    #[test]
+    fn who_was_woken_to_drive_and_finds_room_leaves_the_commits_of_tasks_to_the_keeper() {
+        let world = SimWorld::new(6, SimOptions::calm());
+        let disk = world.directory().create("log").unwrap();
+        let log = Log::open(&*disk, OPTIONS, create_log(&*disk, &OPTIONS).unwrap().1).unwrap();
+        // As if there were a keeper's thread.
+        log.0.bell.set_listened(true);
+        let append = |commit: u64, len_bytes: usize| {
+            log.append(CommitSeq(commit), &[&vec![1; len_bytes]], Some(Durability::Sync))
+        };
+        let mut commit = 1;
+        while log.stats().live_bytes + 10_000 <= OPTIONS.log_bytes {
+            log.durable(append(commit, 100).unwrap()).wait().unwrap();
+            commit += 1;
+        }
+        // This thread waits for room, as far as the log knows, ...
+        let mut room = log.room(10_000);
+        let thread = Sleeper::Thread(std::thread::current());
+        assert!(log.0.lock().sleepers.add(&mut room.number, room.goal, thread).is_none());
+        // ... and a task's small commit comes while somebody drives, who does not write it.
+        let driving = log.0.try_driving(&mut log.0.lock()).unwrap();
+        let mut task = log.durable(append(commit, 10).unwrap());
+        assert!(task.poll(Waker::noop()).is_pending());
+        drop(driving);
+        assert!(log.0.lock().sleepers.for_room.is_empty(), "the thread is to drive");
+        assert!(!log.0.bell.wait(None, Some(Duration::ZERO)));
+        // A checkpoint, before it does.
+        log.recycle(log.anchor_after(CommitSeq(commit - 1)));
+        room.wait().unwrap();
+        assert!(log.0.bell.wait(None, Some(Duration::ZERO)), "nobody writes it");
     }
 }

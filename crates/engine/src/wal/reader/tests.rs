@@ -9,7 +9,7 @@ use crate::pages::{CommitLog as _, Durability, Ticket as _};
 
 /// Segments of the size that ordinary databases have.
 const OPTIONS: LogOptions =
-    LogOptions { file_id: 5, segment_bytes: 4 << 20, log_bytes: 64 << 20, buffer_bytes: 1 << 20 };
+    LogOptions { file_id: 5, segment_bytes: 4 << 20, log_bytes: 64 << 20, buffer_bytes: 1 << 20, seed: None };
 
 fn create(seed: u64) -> (SimWorld, Log, Anchor) {
     let world = SimWorld::new(seed, SimOptions::calm());
@@ -71,6 +71,7 @@ fn a_group_longer_than_the_window_is_read_whole() {
         durable_sequence: 1,
         previous: anchor.checksum,
         slots: 2,
+        opening: 0,
         payload_bytes: (PIECE_HEADER_BYTES + content.len()) as u32,
         checksum: 0,
     };

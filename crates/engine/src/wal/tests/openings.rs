@@ -1,0 +1,148 @@
+//! Logs that were left in the middle of something, and what the next opening makes of it.
+
+use super::*;
+use crate::format::{GROUP_HEADER_BYTES, GroupHeader, PIECE_HEADER_BYTES, decode_group, payload_of, take_piece};
+
+/// A record that has more bytes than the log may hold, and no end.
+fn append_without_an_end(log: &Log, commit: u64) {
+    while log.stats().live_bytes <= OPTIONS.log_bytes {
+        match log.append(CommitSeq(commit), &[&[2; 16_000]], None) {
+            Ok(_) => {}
+            Err(Wait::LogFull { len_bytes }) => log.room(len_bytes).wait().unwrap(),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+/// No checkpoint passed its beginning, so nobody ever found room in the log again.
+#[test]
+fn a_record_that_was_given_up_keeps_no_room_in_the_log() {
+    for reopened in [false, true] {
+        let world = SimWorld::new(4, SimOptions::calm());
+        let (mut log, anchor) = create(&world).unwrap();
+        append(&log, 1, b"whole").unwrap();
+        append_without_an_end(&log, 2);
+        let mut next = CommitSeq(3);
+        if reopened {
+            log.flush().unwrap();
+            drop(log);
+            let seen;
+            (log, seen) = reopen(&world, anchor, 0).unwrap();
+            assert_eq!(seen, [(CommitSeq(1), b"whole".to_vec())]);
+            // Nobody knows that this number was taken.
+            next = CommitSeq(2);
+        }
+        let attempt = || log.append(next, &[b"next"], Some(Durability::Sync));
+        assert!(matches!(attempt(), Err(Wait::LogFull { .. })), "{reopened}");
+        // Only what is durable can be what recovery begins with.
+        let early = log.anchor_after(CommitSeq(1));
+        assert!(reopen(&world.restart(1), early, 1).unwrap().1.is_empty(), "{reopened}");
+        // What a checkpoint does.
+        log.flush().unwrap();
+        let anchor = log.anchor_after(CommitSeq(1));
+        log.recycle(anchor);
+        let position = attempt().unwrap();
+        log.durable(position).wait().unwrap();
+        drop(log);
+        let (_, seen) = reopen(&world, anchor, 1).unwrap();
+        assert_eq!(seen, [(next, b"next".to_vec())], "{reopened}");
+    }
+}
+
+/// A log whose file has free segments, so that it does not grow with the next groups, and its anchor. Commit 1 is in it.
+fn with_free_segments(world: &SimWorld) -> Result<(Log, Anchor)> {
+    let (log, _) = create(world)?;
+    let position = append(&log, 1, &[1; 100_000])?;
+    log.durable(position).wait()?;
+    let anchor = log.anchor_after(CommitSeq(1));
+    log.recycle(anchor);
+    Ok((log, anchor))
+}
+
+fn append_whole(log: &Log, commit: u64, len_bytes: usize) -> Result<LogPosition> {
+    match log.append(CommitSeq(commit), &[&vec![commit as u8; len_bytes]], Some(Durability::Sync)) {
+        Ok(position) => Ok(position),
+        Err(Wait::Failed(error)) => Err(error),
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+/// Appends commit 2, which fills a segment to its end: what comes next begins a group of its own.
+fn append_a_group(log: &Log) -> Result<LogPosition> {
+    let left = OPTIONS.segment_bytes - log.0.lock().position % OPTIONS.segment_bytes;
+    append_whole(log, 2, left as usize - GROUP_HEADER_BYTES - PIECE_HEADER_BYTES)
+}
+
+/// Makes commits 2 and 3, in two groups that are in flight together.
+fn two_groups(log: &Log) -> Result<()> {
+    append_a_group(log)?;
+    let position = append_whole(log, 3, 20_000)?;
+    log.durable(position).wait()
+}
+
+/// Each whole group in the file, and the commits that it has pieces of.
+fn groups_in(world: &SimWorld) -> Vec<(GroupHeader, Vec<u64>)> {
+    let bytes = world.read_file("log").unwrap();
+    let group_at = |at: usize| {
+        let header = decode_group(OPTIONS.file_id, OPTIONS.segment_bytes, &bytes[at..])?;
+        let mut rest = payload_of(&header, &bytes[at..]).unwrap();
+        let pieces = std::iter::from_fn(|| take_piece(&header, &mut rest).unwrap());
+        Some((header, pieces.map(|(head, _)| head.commit.0).collect()))
+    };
+    (0..bytes.len()).step_by(LOG_BLOCK_BYTES).filter_map(group_at).collect()
+}
+
+/// The next opening wrote the very group that had been lost, and recovery went on into the old one behind it.
+#[test]
+fn a_commit_that_was_seen_to_be_lost_does_not_come_back_when_the_one_before_is_repeated() {
+    let mut cases = 0;
+    for seed in 0..20 {
+        let whole = SimWorld::new(seed, SimOptions::default());
+        let (log, anchor) = with_free_segments(&whole).unwrap();
+        let start = whole.events();
+        two_groups(&log).unwrap();
+        for event in start..=whole.events() {
+            let world = SimWorld::new(seed, SimOptions::default());
+            world.cut_after(event);
+            let Ok((log, _)) = with_free_segments(&world) else { continue };
+            let _ = two_groups(&log);
+            drop(log);
+            let after = world.restart(event);
+            let (log, seen) = reopen(&after, anchor, 1).unwrap_or_else(|error| panic!("{error}: {after}"));
+            let is_kept = groups_in(&after).iter().any(|(_, commits)| commits.contains(&3));
+            if !seen.is_empty() || !is_kept {
+                continue;
+            }
+            cases += 1;
+            let position = append_a_group(&log).unwrap();
+            log.durable(position).wait().unwrap();
+            drop(log);
+            let last = after.restart(event);
+            let (_, seen) = reopen(&last, anchor, 1).unwrap_or_else(|error| panic!("{error}: {last}"));
+            let commits: Vec<u64> = seen.iter().map(|(commit, _)| commit.0).collect();
+            assert_eq!(commits, [2], "{last}");
+        }
+    }
+    assert!(cases > 5, "only {cases} cuts lost the first of two groups and kept the second");
+}
+
+#[test]
+fn each_opening_has_a_number_of_its_own_and_a_seed_repeats_them() {
+    let history = || {
+        let world = SimWorld::new(8, SimOptions::calm());
+        let (mut log, anchor) = create(&world).unwrap();
+        for commit in 1..=4 {
+            let position = append(&log, commit, b"one of its opening").unwrap();
+            log.durable(position).wait().unwrap();
+            drop(log);
+            (log, _) = reopen(&world, anchor, 0).unwrap();
+        }
+        world
+    };
+    let world = history();
+    assert!(world.read_file("log").unwrap() == history().read_file("log").unwrap());
+    let openings: std::collections::BTreeSet<u64> =
+        groups_in(&world).iter().map(|(header, _)| header.opening).collect();
+    // The group that every log begins with is as earlier versions wrote all of them.
+    assert!(openings.len() == 5 && openings.contains(&0), "{openings:?}");
+}

@@ -1,0 +1,180 @@
+//! The log is full, or the disk is: whoever commits gets on, or is told why not. Nobody waits for ever.
+
+#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
+mod common;
+
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use common::tiny;
+use nofault::blocking::{Db, Table};
+use nofault::error::{Error, ErrorKind, Result};
+use nofault::settings::Settings;
+use nofault::{Batch, Durability};
+use nofault_io::disk::Directory;
+use nofault_io::sim::{Call, Effect, Fault, SimOptions, SimWorld};
+
+const ENOSPC: i32 = 28;
+const LOG_BYTES: u64 = 64 << 10;
+/// Of a commit that is larger than the log.
+const ROWS: u32 = 1500;
+
+fn small_log(background_threads: bool) -> Settings {
+    Settings { cache_bytes: 4 << 20, log_bytes: LOG_BYTES, background_threads, seed: Some(1), ..tiny() }
+}
+
+/// Does `work` on another thread, and fails when it takes too long.
+fn within_a_minute<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || drop(tell.send(work())));
+    told.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|error| panic!("{what}: it hangs, or failed: {error}"))
+}
+
+fn write_large(db: &Db, table: &Table) -> Result<()> {
+    let mut batch = Batch::new();
+    for row in 0..ROWS {
+        batch.put(table, row.to_be_bytes(), [row as u8; 100]);
+    }
+    db.write(batch, Durability::Sync)
+}
+
+/// Creates a database and makes a commit that is larger than its log, as far as the power allows.
+fn large_commit(world: &SimWorld) -> Result<()> {
+    let directory: Arc<dyn Directory> = world.directory();
+    let db = Db::create_in(&directory, &small_log(false))?;
+    write_large(&db, &db.create_table("t")?)
+}
+
+/// Opens what a power cut has left, if there is a table, and commits twice.
+fn goes_on(world: &SimWorld, settings: &Settings) {
+    let directory: Arc<dyn Directory> = world.directory();
+    let mut rows = None;
+    for key in ["a", "b"] {
+        let db = match Db::open_in(&directory, settings) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return,
+            opened => opened.unwrap(),
+        };
+        let Ok(table) = db.table("t") else { return };
+        let found = table.range::<&[u8]>(..).count() as u32;
+        assert!(rows.map_or(found == 0 || found == ROWS, |before| found == before), "{found} rows: {world}");
+        table.put(key, "v").unwrap();
+        // With the number of a record that was given up, perhaps.
+        rows = Some(found + 1);
+    }
+}
+
+/// The record without an end kept its room in the log for good: every commit waited for it, also after further reopens.
+#[test]
+fn a_power_cut_in_a_commit_larger_than_the_log_leaves_a_database_that_commits() {
+    let whole = SimWorld::new(3, SimOptions::default());
+    large_commit(&whole).unwrap();
+    let events = whole.events();
+    for event in 1..=events {
+        let world = SimWorld::new(3, SimOptions::default());
+        world.cut_after(event);
+        let _ = large_commit(&world);
+        for background_threads in [false, true] {
+            let (after, settings) = (world.restart(event), small_log(background_threads));
+            let what = format!("event {event} of {events}, threads: {background_threads}");
+            within_a_minute(&what, move || goes_on(&after, &settings));
+        }
+    }
+}
+
+/// Whoever met the full log made one checkpoint, of what was durable, and waited for the next one: nobody made it.
+#[test]
+fn who_meets_a_log_full_of_commits_that_nobody_has_written_yet_gets_on_without_threads() {
+    within_a_minute("without threads", || {
+        let world = SimWorld::new(5, SimOptions::default());
+        let directory: Arc<dyn Directory> = world.directory();
+        let db = Db::create_in(&directory, &small_log(false)).unwrap();
+        let table = db.create_table("t").unwrap();
+        // The next one has nothing to make room from but the commits that follow.
+        db.checkpoint().unwrap();
+        let tasks: &nofault::Table = table.as_ref();
+        let mut context = Context::from_waker(Waker::noop());
+        let mut commits = Vec::new();
+        while db.stats().log.live_bytes + 2000 < LOG_BYTES {
+            let key = (commits.len() as u32).to_be_bytes();
+            let mut commit = Box::pin(tasks.put(key, [7; 1000]));
+            let before = db.stats().log.waiting_bytes;
+            assert!(commit.as_mut().poll(&mut context).is_pending());
+            assert!(db.stats().log.waiting_bytes > before, "it is in the log, and not written");
+            commits.push(commit);
+        }
+        table.put("k", [8; 2500]).unwrap();
+        for commit in &mut commits {
+            assert!(matches!(commit.as_mut().poll(&mut context), Poll::Ready(Ok(()))));
+        }
+        assert_eq!(table.range::<&[u8]>(..).count(), commits.len() + 1);
+    });
+}
+
+/// A database with a table and a log that needs no more room on the disk, whatever is in it.
+fn with_a_long_log(world: &SimWorld) -> (Db, Table) {
+    let directory: Arc<dyn Directory> = world.directory();
+    let db = Db::create_in(&directory, &small_log(true)).unwrap();
+    let table = db.create_table("t").unwrap();
+    write_large(&db, &table).unwrap();
+    db.checkpoint().unwrap();
+    (db, table)
+}
+
+/// Puts until one is refused, with what it says then, and how many were not.
+fn put_until_refused(table: &Table) -> (Error, u32) {
+    let put = |number: u32| table.put(number.to_be_bytes(), [number as u8; 3000]);
+    let refused = |number| Some((put(number).err()?, number));
+    (0..20_000).find_map(refused).expect("the disk never fills up")
+}
+
+#[test]
+fn a_full_disk_refuses_what_finds_the_log_full_until_there_is_room_again() {
+    within_a_minute("on a full disk", || {
+        let world = SimWorld::new(6, SimOptions::default());
+        let (db, table) = with_a_long_log(&world);
+        world.set_capacity(Some(world.bytes_used()));
+        for _ in 0..2 {
+            let (error, kept) = put_until_refused(&table);
+            assert_eq!(error.kind(), ErrorKind::NoSpace, "after {kept} puts: {error}");
+        }
+        let rows = table.range::<&[u8]>(..).count();
+        world.set_capacity(None);
+        // A checkpoint that had begun may still fail.
+        let put = |_: &u32| table.put("k", "v").is_ok();
+        assert!((0..100).find(put).is_some(), "there is room again");
+        assert_eq!(table.range::<&[u8]>(..).count(), rows + 1);
+        db.checkpoint().unwrap();
+        assert!(db.verify().unwrap().is_clean());
+    });
+}
+
+/// The thread that frees pages waited for room in the log, with the section for itself, and closing waited for that thread.
+#[test]
+fn a_database_closes_although_there_is_no_room_to_free_a_dropped_table() {
+    within_a_minute("freeing a dropped table on a full disk", || {
+        let world = SimWorld::new(7, SimOptions::default());
+        let (db, table) = with_a_long_log(&world);
+        let dropped = db.create_table("dropped").unwrap();
+        dropped.bulk_load((0..20_000u32).map(|row| (row.to_be_bytes(), [1; 100]))).unwrap();
+        let waits = db.stats().log.room_waits;
+        world.inject(Fault::new(Call::Write, Effect::Errno(ENOSPC)).on("data").times(u64::MAX));
+        // The drop finds room, and a few steps of freeing.
+        while db.stats().log.live_bytes + (20 << 10) < LOG_BYTES {
+            table.put("k", "v").unwrap();
+        }
+        db.drop_table("dropped").unwrap();
+        while db.stats().log.room_waits == waits {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // Nothing was published for which there was no room: commits are refused, and not poisoned.
+        let (error, kept) = put_until_refused(&table);
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "after {kept} puts: {error}");
+        drop((table, dropped, db));
+        let directory: Arc<dyn Directory> = world.restart(1).directory();
+        let db = Db::open_in(&directory, &small_log(true)).unwrap();
+        assert_eq!(db.table_names().unwrap(), ["t"]);
+        assert!(db.verify().unwrap().is_clean());
+    });
+}
