@@ -165,7 +165,11 @@ fn a_database_closes_although_there_is_no_room_to_free_a_dropped_table() {
             table.put("k", "v").unwrap();
         }
         db.drop_table("dropped").unwrap();
-        while db.stats().log.room_waits == waits {
+        // Its records are empty: it goes on for as long as they find room, which may be to the end.
+        for _ in 0..200 {
+            if db.stats().log.room_waits > waits {
+                break;
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
         // Nothing was published for which there was no room: commits are refused, and not poisoned.
