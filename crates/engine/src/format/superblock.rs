@@ -81,12 +81,9 @@ impl Superblock {
     /// # Errors
     /// `Unsupported` for another version or checksum, `Corrupt` for anything that is not a whole superblock.
     pub(crate) fn decode(slot: usize, sector: &[u8]) -> Result<Self> {
-        let broken = |what: &str| {
-            let name = ["A", "B"][slot & 1];
-            Error::new(ErrorKind::Corrupt, format!("superblock {name} at {}: {what}", SUPERBLOCK_OFFSETS[slot & 1]))
-        };
+        let broken = |what: &str| Self::broken(slot, what);
         if sector.len() < SUPERBLOCK_BYTES {
-            return Err(broken("the file ends before it does"));
+            return Err(Self::cut_off(slot));
         }
         let mut from = Reader { bytes: sector, at: 0 };
         if from.take(8) != MAGIC {
@@ -137,6 +134,16 @@ impl Superblock {
             log_anchor_sequence,
             log_anchor_checksum,
         })
+    }
+
+    /// What is wrong with slot `slot` of a file that ends before the slot does.
+    pub(crate) fn cut_off(slot: usize) -> Error {
+        Self::broken(slot, "the file ends before it does")
+    }
+
+    fn broken(slot: usize, what: &str) -> Error {
+        let name = ["A", "B"][slot & 1];
+        Error::new(ErrorKind::Corrupt, format!("superblock {name} at {}: {what}", SUPERBLOCK_OFFSETS[slot & 1]))
     }
 }
 

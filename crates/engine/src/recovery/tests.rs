@@ -12,6 +12,8 @@ use crate::pages::{
 };
 use crate::verify::verify_blocks;
 
+mod superblocks;
+
 const PAGE: usize = 512;
 /// Pages that a history changes: many more than fit in memory.
 const KEYS: u64 = 90;
