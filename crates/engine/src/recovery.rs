@@ -17,7 +17,7 @@ use crate::checkpoint::Checkpointer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     CommitSeq, Location, NodeId, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS,
-    Superblock, Tag, decode_node, entries_per_node, node_location,
+    Superblock, Tag, decode_node, entries_per_node, node_location, nodes_on_level,
 };
 use crate::pager::{Map, PAGES_MAX, Pager, PagerOptions};
 use crate::settings::Settings;
@@ -299,10 +299,12 @@ impl DataReader {
         }
     }
 
-    /// Loads the page table a superblock names, and marks every block it uses.
+    /// Loads the page table a superblock names, and marks every block it uses. Memory: what a table of as many pages takes,
+    /// whatever its nodes say.
     ///
     /// # Errors
-    /// `Corrupt` when a node is damaged, or names a block outside the file or one that something else uses.
+    /// `Corrupt` when a node is damaged, or names a page or a node that a table of this size does not have, a block outside the
+    /// file, or one that something else uses.
     fn page_table(&mut self, superblock: &Superblock, space: &mut Space) -> Result<Map> {
         let page_bytes = superblock.page_bytes as usize;
         let mut map = Map::new(page_bytes);
@@ -331,6 +333,11 @@ impl DataReader {
         }
         while let Some((NodeId { level, .. }, _)) = nodes.first().copied() {
             let mut below = Vec::new();
+            // How many a node of this level may name in all: nodes of the level below, or pages.
+            let named = match level.checked_sub(1) {
+                Some(level) => nodes_on_level(superblock.page_count, level, page_bytes),
+                None => superblock.page_count,
+            };
             for window in nodes.chunks(NODES_AT_A_TIME) {
                 for (node, at) in window {
                     claim(&format_args!("page-table node {} of level {level}", node.index), *at)?;
@@ -341,14 +348,16 @@ impl DataReader {
                     let entries = decode_node(superblock.file_id, *node, *at, &block)?;
                     for (index, word) in (node.index * per_node..).zip(entries) {
                         let Some(at) = Location::from_word(word) else { continue };
+                        if index >= named {
+                            let kind = if level > 0 { "node" } else { "page" };
+                            let what = format!("a page-table node of level {level} names {kind} {index} of {named}");
+                            return Err(Error::new(ErrorKind::Corrupt, what));
+                        }
                         if level > 0 {
                             below.push((NodeId { level: level - 1, index }, at));
-                        } else if index < superblock.page_count {
+                        } else {
                             claim(&format_args!("page {index}"), at)?;
                             map.load_entry(PageId(index), at);
-                        } else {
-                            let what = format!("the page table names page {index} of {}", superblock.page_count);
-                            return Err(Error::new(ErrorKind::Corrupt, what));
                         }
                     }
                 }

@@ -5,7 +5,7 @@
 
 use super::checksum::{ALGORITHM_CRC64_NVME, placed_checksum};
 use super::location::BLOCK_LIMIT;
-use super::{BlockId, CommitSeq, PAGE_BYTES_MAX, PAGE_BYTES_MIN};
+use super::{BlockId, CommitSeq, PAGE_BYTES_MAX, PAGE_BYTES_MIN, levels_for};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Bytes a superblock takes on disk: the largest sector in use.
@@ -110,10 +110,9 @@ impl Superblock {
         if !page_bytes.is_power_of_two() || !(PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&(page_bytes as usize)) {
             return Err(broken(&format!("pages of {page_bytes} bytes")));
         }
-        if table_levels > 8
+        if page_count > 1 << 48
+            || table_levels != levels_for(page_count, page_bytes as usize)
             || table_root >= BLOCK_LIMIT
-            || page_count > 1 << 48
-            || (table_levels == 0) != (page_count == 0)
         {
             return Err(broken("a page table of impossible size or place"));
         }

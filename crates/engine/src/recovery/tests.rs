@@ -12,6 +12,7 @@ use crate::pages::{
 };
 use crate::verify::verify_blocks;
 
+mod page_table;
 mod superblocks;
 
 const PAGE: usize = 512;
