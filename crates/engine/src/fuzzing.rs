@@ -12,7 +12,7 @@
 //! | [`metadata`] | superblock, page-table node, catalog entry |
 //! | [`stripes`] | the list of folders of a striped database |
 //! | [`mapped`] (feature `mmap`) | the meta page and a record of a mapped store |
-//! | [`open`] | both files, arbitrary or as they were with changes here and there |
+//! | [`open`] | both files, arbitrary, as they were with changes here and there, or forged: with checksums that are right |
 //! | [`operations`] | what to do with a database, beside a map that does the same |
 
 mod database;

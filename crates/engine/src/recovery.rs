@@ -3,9 +3,13 @@
 //! A database is a folder with two files: `data` (superblocks, pages, page table) and `log`. Creating works under the name
 //! `data.new`; the rename is what makes it a database, after everything in it, and its log, is durable. So a power cut
 //! leaves a database or none, never one that cannot be opened. Opening never creates: an empty file is an error.
+//!
+//! What is read at opening may be in a cache only, its write having failed or been cut short by the end of the process. So before
+//! anything that an older superblock names is overwritten, the one in force is made durable ([`InForce::make_durable`]).
 
 use std::sync::Arc;
 
+use nofault_io::aligned::IoBuf;
 use nofault_io::disk::{Directory, Disk};
 
 use crate::blocks::BlockReader;
@@ -13,7 +17,7 @@ use crate::checkpoint::Checkpointer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     CommitSeq, Location, NodeId, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS,
-    Superblock, Tag, decode_node, entries_per_node, node_location,
+    Superblock, Tag, decode_node, entries_per_node, node_location, nodes_on_level,
 };
 use crate::pager::{Map, PAGES_MAX, Pager, PagerOptions};
 use crate::settings::Settings;
@@ -125,13 +129,15 @@ pub(crate) fn refuse_existing(directory: &dyn Directory) -> Result<()> {
 ///
 /// # Errors
 /// `NotFound` when there is none, `Corrupt` when a file is damaged, emptied, foreign, or older than the other (the message
-/// says which and where), `Unsupported` for another version, `InvalidCall` for a cache too small for it.
+/// says which and where), `Unsupported` for another version, `InvalidCall` for a cache too small for it, what the disk says. Of
+/// a database that was refused no byte has changed.
 pub(crate) fn open(directory: &Arc<dyn Directory>, settings: &Settings) -> Result<Opened> {
     let open_file =
         |name: &str| directory.open(name).map_err(|error| Error::from_io(format!("open the file «{name}»"), error));
     let disk = open_file(DATA)?;
     let mut reader = DataReader { blocks: BlockReader::open(&*disk)? };
-    let superblock = reader.superblock()?;
+    let in_force = reader.superblock()?;
+    let superblock = in_force.superblock;
     let mut space = Pager::new_space(superblock.page_bytes as usize, FILE_BYTES_MAX);
     let map = reader.page_table(&superblock, &mut space)?;
     drop(reader);
@@ -149,6 +155,7 @@ pub(crate) fn open(directory: &Arc<dyn Directory>, settings: &Settings) -> Resul
     let records = RecordIter::open(&*log_disk, &options, anchor, superblock.commit, recovered.commit())?;
     let log = Log::open(&*log_disk, options, recovered)?;
     let checkpointer = Arc::new(Checkpointer::new(pager.clone(), log.clone(), superblock));
+    in_force.make_durable(&pager)?;
     Ok(Opened { pager, log, base: superblock.commit, records, checkpointer, disk })
 }
 
@@ -220,6 +227,32 @@ fn segment_bytes_for(log_bytes: u64) -> u64 {
     (log_bytes / 16).next_power_of_two().clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
 }
 
+/// The superblock that opening starts from, as it was found.
+struct InForce {
+    superblock: Superblock,
+    slot: usize,
+    sector: IoBuf,
+}
+
+impl InForce {
+    /// Writes it once more, durably: the same bytes into the same slot, in the format version that they have.
+    ///
+    /// It may have been read from a cache and be nowhere else: its write failed, or its process ended before the flush. Then the
+    /// older superblock is the durable one; the blocks and segments that only that one names count as free from here on, and
+    /// after a power cut it would name what was written over them. A sync would not do: after one that failed, the next covers
+    /// nothing of what that one did.
+    ///
+    /// In place, because both cases must survive a power cut in this very write. When this superblock is not durable yet, the
+    /// other slot holds the only one that is, and all that it names is still there. When it is durable already, its slot is the
+    /// only one that leads anywhere, and a torn write of the bytes that are there leaves these bytes (`docs/assumptions.md`).
+    ///
+    /// # Errors
+    /// What the disk says: then nothing may be written to this database.
+    fn make_durable(self, pager: &Pager) -> Result<()> {
+        pager.core().write_superblock(SUPERBLOCK_OFFSETS[self.slot], self.sector)
+    }
+}
+
 /// Reads what recovery starts from.
 struct DataReader {
     blocks: BlockReader,
@@ -230,16 +263,16 @@ impl DataReader {
     ///
     /// # Errors
     /// When neither is valid: what is wrong with the first, unless the second says more.
-    fn superblock(&mut self) -> Result<Superblock> {
+    fn superblock(&mut self) -> Result<InForce> {
         let mut read = |slot: usize| {
             let offset = SUPERBLOCK_OFFSETS[slot];
             if self.blocks.file_bytes() < offset + SUPERBLOCK_BYTES as u64 {
-                return Superblock::decode(slot, &[]);
+                return Err(Superblock::cut_off(slot));
             }
             let sector = self.blocks.read(SUPERBLOCK_BYTES, &[offset])?.remove(0);
-            Superblock::decode(slot, &sector)
+            Superblock::decode(slot, &sector).map(|superblock| InForce { superblock, slot, sector })
         };
-        let unreadable = |slot: &Result<Superblock>| {
+        let unreadable = |slot: &Result<InForce>| {
             let error = slot.as_ref().err()?;
             (!matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)).then(|| error.clone())
         };
@@ -249,10 +282,10 @@ impl DataReader {
             return Err(error);
         }
         match (a, b) {
-            (Ok(a), Ok(b)) if a.file_id != b.file_id => {
+            (Ok(a), Ok(b)) if a.superblock.file_id != b.superblock.file_id => {
                 Err(Error::new(ErrorKind::Corrupt, "the superblocks A and B belong to two databases"))
             }
-            (Ok(a), Ok(b)) => Ok(if a.sequence > b.sequence { a } else { b }),
+            (Ok(a), Ok(b)) => Ok(if a.superblock.sequence > b.superblock.sequence { a } else { b }),
             (Ok(one), Err(_)) | (Err(_), Ok(one)) => Ok(one),
             (Err(a), Err(b)) => {
                 if self.blocks.file_bytes() == 0 {
@@ -267,10 +300,12 @@ impl DataReader {
         }
     }
 
-    /// Loads the page table a superblock names, and marks every block it uses.
+    /// Loads the page table a superblock names, and marks every block it uses. Memory: what a table of as many pages takes,
+    /// whatever its nodes say.
     ///
     /// # Errors
-    /// `Corrupt` when a node is damaged, or names a block outside the file or one that something else uses.
+    /// `Corrupt` when a node is damaged, or names a page or a node that a table of this size does not have, a block outside the
+    /// file, or one that something else uses.
     fn page_table(&mut self, superblock: &Superblock, space: &mut Space) -> Result<Map> {
         let page_bytes = superblock.page_bytes as usize;
         let mut map = Map::new(page_bytes);
@@ -299,6 +334,11 @@ impl DataReader {
         }
         while let Some((NodeId { level, .. }, _)) = nodes.first().copied() {
             let mut below = Vec::new();
+            // How many a node of this level may name in all: nodes of the level below, or pages.
+            let named = match level.checked_sub(1) {
+                Some(level) => nodes_on_level(superblock.page_count, level, page_bytes),
+                None => superblock.page_count,
+            };
             for window in nodes.chunks(NODES_AT_A_TIME) {
                 for (node, at) in window {
                     claim(&format_args!("page-table node {} of level {level}", node.index), *at)?;
@@ -309,14 +349,16 @@ impl DataReader {
                     let entries = decode_node(superblock.file_id, *node, *at, &block)?;
                     for (index, word) in (node.index * per_node..).zip(entries) {
                         let Some(at) = Location::from_word(word) else { continue };
+                        if index >= named {
+                            let kind = if level > 0 { "node" } else { "page" };
+                            let what = format!("a page-table node of level {level} names {kind} {index} of {named}");
+                            return Err(Error::new(ErrorKind::Corrupt, what));
+                        }
                         if level > 0 {
                             below.push((NodeId { level: level - 1, index }, at));
-                        } else if index < superblock.page_count {
+                        } else {
                             claim(&format_args!("page {index}"), at)?;
                             map.load_entry(PageId(index), at);
-                        } else {
-                            let what = format!("the page table names page {index} of {}", superblock.page_count);
-                            return Err(Error::new(ErrorKind::Corrupt, what));
                         }
                     }
                 }

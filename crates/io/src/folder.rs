@@ -47,6 +47,32 @@ pub fn open_disk(path: &Path, options: &FileOptions, backend: Backend) -> Result
     }
 }
 
+/// Makes a folder, unless it is there, and its name durable: until the folder above it is synced, a power cut takes it with
+/// everything in it, however durable that is. One that is there may have been made by somebody whom something kept from the
+/// second step, so its name is made durable as well, where the folder above it may be read.
+///
+/// # Errors
+/// `NotFound` when there is no folder above it, `NoPermission`, `NoSpace`, what the system says of the sync.
+pub fn make_folder(path: &Path) -> Result<()> {
+    make_folder_with(path, |above| File::open(above)?.sync_all())
+}
+
+fn make_folder_with(path: &Path, sync: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<()> {
+    let failed = |action: &'static str| move |error: std::io::Error| Error::from_io(action, &error).at(path);
+    let is_new = match std::fs::create_dir(path) {
+        Ok(()) => true,
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => false,
+        Err(error) => return Err(failed("mkdir")(error)),
+    };
+    let whole = path.canonicalize().map_err(failed("find the folder"))?;
+    // Nothing is above the root, which needs no name.
+    let Some(above) = whole.parent() else { return Ok(()) };
+    match sync(above) {
+        Err(error) if !is_new && error.kind() == std::io::ErrorKind::PermissionDenied => Ok(()),
+        synced => synced.map_err(failed("sync the folder above")),
+    }
+}
+
 /// A folder of real disks.
 #[derive(Debug)]
 pub struct Folder {
@@ -219,6 +245,33 @@ mod tests {
         folder.remove("b").unwrap();
         assert_eq!(folder.remove("b").unwrap_err().kind(), ErrorKind::NotFound);
         assert_eq!(folder.open("folder").unwrap_err().kind(), ErrorKind::InvalidCall);
+    }
+
+    #[test]
+    fn a_folder_is_made_only_where_its_name_is_durable_afterwards() {
+        let scratch = tempfile::tempdir().unwrap();
+        let scratch = scratch.path().canonicalize().unwrap();
+        let path = scratch.join("new");
+        let make = |sync_error: Option<i32>| {
+            let mut synced = Vec::new();
+            let made = make_folder_with(&path, |above| {
+                assert!(path.is_dir(), "synced too early");
+                synced.push(above.to_path_buf());
+                sync_error.map_or(Ok(()), |errno| Err(std::io::Error::from_raw_os_error(errno)))
+            });
+            assert_eq!(synced, [scratch.as_path()]);
+            made.map_err(|error| error.kind())
+        };
+        assert_eq!(make(Some(libc::EACCES)), Err(ErrorKind::NoPermission));
+        // Left by the failure: the name is still to be made durable.
+        assert_eq!(make(Some(libc::EIO)), Err(ErrorKind::Device));
+        assert_eq!(make(None), Ok(()));
+        // Somebody else's, in a folder that is none of our business.
+        assert_eq!(make(Some(libc::EACCES)), Ok(()));
+        make_folder(&path).unwrap();
+        make_folder(&path.join("inner")).unwrap();
+        assert_eq!(make_folder(&scratch.join("missing/inner")).unwrap_err().kind(), ErrorKind::NotFound);
+        make_folder(Path::new("/")).unwrap();
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use nofault_io::disk::{Directory, Disk, DiskInfo};
-use nofault_io::folder::{Backend, Folder, FolderLock};
+use nofault_io::folder::{Backend, Folder, FolderLock, make_folder};
 use rustc_hash::FxHashMap;
 
 use super::Db;
@@ -101,15 +101,7 @@ impl Drop for Owner {
 
 /// Creates a database in a folder of this machine and opens it. Blocks.
 pub(crate) fn create(path: &Path, settings: &Settings) -> Result<Db> {
-    match std::fs::create_dir(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            return Err(Error::from_io(
-                "create the folder",
-                nofault_io::error::Error::from_io("mkdir", &error).at(path),
-            ));
-        }
-        _ => {}
-    }
+    make_folder(path).map_err(|error| Error::from_io("create the folder", error))?;
     let (folder, lock) = folder(path)?;
     recovery::refuse_existing(&folder)?;
     let directory = super::stripes::create(folder, &settings.stripe_folders, random())?;

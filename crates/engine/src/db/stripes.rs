@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nofault_io::disk::Directory;
-use nofault_io::folder::{Backend, Folder};
+use nofault_io::folder::{Backend, Folder, make_folder};
 use nofault_io::striped::StripedDirectory;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -42,16 +42,11 @@ pub(super) fn create(main: Folder, folders: &[PathBuf], id: u64) -> Result<Arc<d
     }
     let mut text = format!("{TITLE}\n{id:016x}\n{STRIPE_BYTES}\n");
     for folder in folders {
-        let failed = |error: &std::io::Error| {
-            let error = nofault_io::error::Error::from_io("create", error).at(folder);
-            Error::from_io("stripe a database over a folder", error)
-        };
-        if let Err(error) = std::fs::create_dir(folder)
-            && error.kind() != std::io::ErrorKind::AlreadyExists
-        {
-            return Err(failed(&error));
-        }
-        let path = folder.canonicalize().map_err(|error| failed(&error))?;
+        let failed = |error| Error::from_io("stripe a database over a folder", error);
+        make_folder(folder).map_err(failed)?;
+        let path = folder
+            .canonicalize()
+            .map_err(|error| failed(nofault_io::error::Error::from_io("find", &error).at(folder)))?;
         let name = path.to_str().filter(|name| !name.contains('\n')).ok_or_else(|| {
             Error::new(ErrorKind::InvalidCall, format!("stripe over {}: the path is no line of text", path.display()))
         })?;

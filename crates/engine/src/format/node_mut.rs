@@ -35,7 +35,7 @@ impl NodeSpec<'_> {
     }
 }
 
-/// Makes `body` an empty node. The fences must fit, which they do when they are at most `key_bytes_max` long.
+/// Makes `body` an empty node. The fences must fit, as none do, and those of which [`Cells::fit`] says so.
 pub(crate) fn init(body: &mut [u8], spec: &NodeSpec<'_>) {
     let upper = spec.upper.unwrap_or_default();
     let lower_at = body.len() - spec.lower.len();
@@ -261,10 +261,16 @@ impl Cells {
         self.ends.partition_point(|(_, end)| *end < half)
     }
 
-    /// Whether cells `range` fit into one node of this kind in a body of `body_bytes`.
+    /// Whether cells `range` fit into one node of this kind in a body of `body_bytes`. Never those of a hostile node that has
+    /// keys shorter than what its fences share.
     pub(crate) fn fit(&self, range: std::ops::Range<usize>, spec: &NodeSpec<'_>, body_bytes: usize) -> bool {
-        let bytes = (self.start(range.end) - self.start(range.start)) + range.len() * SLOT_BYTES;
+        let bytes = self.start(range.end) - self.start(range.start);
         let prefix_len = spec.prefix_len();
+        // Such a key has no prefix that could be cut from it, and makes no room for others.
+        let is_short = |index| self.key(index).len() < prefix_len;
+        if self.key_bytes_min < prefix_len && range.clone().any(is_short) {
+            return false;
+        }
         // What the slots hold of the keys' rests is not in the cells.
         let in_slot = |key_bytes: usize| key_bytes.saturating_sub(prefix_len).min(HEAD_BYTES);
         let in_slots = if in_slot(self.key_bytes_min) == in_slot(self.key_bytes_max) {
@@ -273,7 +279,8 @@ impl Cells {
         } else {
             range.clone().map(|index| in_slot(self.key(index).len())).sum()
         };
-        bytes + spec.overhead_bytes() <= body_bytes + range.len() * prefix_len + in_slots
+        let cells = bytes - range.len() * prefix_len - in_slots;
+        spec.overhead_bytes() + range.len() * SLOT_BYTES + cells <= body_bytes
     }
 
     fn note_key(&mut self, key_bytes: usize) {
@@ -305,6 +312,7 @@ impl Cells {
             };
             let payload = self.payload(index);
             let tail = &rest[rest.len().min(HEAD_BYTES)..];
+            // Each key begins with the prefix, and so far they take what `fit` has counted: there is room.
             heap -= tail.len() + payload.len();
             body[heap..heap + tail.len()].copy_from_slice(tail);
             body[heap + tail.len()..heap + tail.len() + payload.len()].copy_from_slice(payload);
@@ -341,4 +349,63 @@ pub(crate) fn separator<'a>(below: &[u8], at: &'a [u8]) -> &'a [u8] {
 fn put_u16(body: &mut [u8], at: usize, value: usize) {
     // Positions and lengths in a body are below 65536: bodies are.
     body[at..at + 2].copy_from_slice(&(value as u16).to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    const PAGE: PageId = PageId(9);
+
+    fn spec<'a>(lower: &'a [u8], upper: &'a [u8]) -> NodeSpec<'a> {
+        NodeSpec { level: 0, table: TableId(1), lower, upper: Some(upper), first_child: None }
+    }
+
+    /// Writes leaf cells with these keys between these fences.
+    fn write(keys: &[&[u8]], lower: &[u8], upper: &[u8]) -> (bool, Result<()>) {
+        let mut cells = Cells::default();
+        keys.iter().for_each(|key| cells.push(&[key], &[4, 0, 1, 2, 3, 4]));
+        let mut body = vec![0; 4056];
+        let fit = cells.fit(0..cells.len(), &spec(lower, upper), body.len());
+        let written = cells.write(0..cells.len(), &spec(lower, upper), PAGE, &mut body);
+        if written.is_ok() {
+            let node = Node::open(PAGE, &body).unwrap();
+            node.check().unwrap();
+            assert!((0..keys.len()).all(|index| node.key(index).unwrap() == keys[index]));
+        }
+        (fit, written)
+    }
+
+    fn refused(written: Result<()>) -> bool {
+        written.is_err_and(|error| error.kind() == ErrorKind::Corrupt && error.page() == Some(PAGE))
+    }
+
+    #[test]
+    fn keys_shorter_than_what_the_fences_share_make_no_room() {
+        let shared = [b'p'; 900];
+        let (lower, upper) = ([&shared[..], b"a"].concat(), [&shared[..], b"z"].concat());
+        let key = |end: &[u8]| [&shared[..], end].concat();
+        let sound: Vec<Vec<u8>> = (b'b'..b'z').map(|byte| key(&[byte; 20])).collect();
+        let keys: Vec<&[u8]> = sound.iter().map(Vec::as_slice).collect();
+        assert!(matches!(write(&keys, &lower, &upper), (true, Ok(()))));
+        // Among a few that fit, and behind more than fit.
+        for (times, short) in [(1, 1), (1, 40), (4, 1), (4, 40)] {
+            let keys = [keys.repeat(times), vec![b"k"; short]].concat();
+            let (fit, written) = write(&keys, &lower, &upper);
+            assert!(!fit && refused(written), "{short} short keys behind {} others", keys.len() - short);
+        }
+        // As long as the prefix, and another one.
+        let other = [b'q'; 901];
+        assert!(refused(write(&[&other], &lower, &upper).1));
+    }
+
+    #[test]
+    fn fences_that_are_longer_than_a_node_together_are_damage() {
+        let (lower, upper) = ([b'p'; 3000], [[b'p'; 2999].as_slice(), b"z"].concat());
+        for count in 0..20 {
+            let (fit, written) = write(&vec![b"k".as_slice(); count], &lower, &upper);
+            assert!(!fit && refused(written), "{count} keys");
+        }
+    }
 }

@@ -5,7 +5,7 @@
 
 use super::checksum::{ALGORITHM_CRC64_NVME, placed_checksum};
 use super::location::BLOCK_LIMIT;
-use super::{BlockId, CommitSeq, PAGE_BYTES_MAX, PAGE_BYTES_MIN};
+use super::{BlockId, CommitSeq, PAGE_BYTES_MAX, PAGE_BYTES_MIN, levels_for};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Bytes a superblock takes on disk: the largest sector in use.
@@ -81,12 +81,9 @@ impl Superblock {
     /// # Errors
     /// `Unsupported` for another version or checksum, `Corrupt` for anything that is not a whole superblock.
     pub(crate) fn decode(slot: usize, sector: &[u8]) -> Result<Self> {
-        let broken = |what: &str| {
-            let name = ["A", "B"][slot & 1];
-            Error::new(ErrorKind::Corrupt, format!("superblock {name} at {}: {what}", SUPERBLOCK_OFFSETS[slot & 1]))
-        };
+        let broken = |what: &str| Self::broken(slot, what);
         if sector.len() < SUPERBLOCK_BYTES {
-            return Err(broken("the file ends before it does"));
+            return Err(Self::cut_off(slot));
         }
         let mut from = Reader { bytes: sector, at: 0 };
         if from.take(8) != MAGIC {
@@ -113,10 +110,9 @@ impl Superblock {
         if !page_bytes.is_power_of_two() || !(PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&(page_bytes as usize)) {
             return Err(broken(&format!("pages of {page_bytes} bytes")));
         }
-        if table_levels > 8
+        if page_count > 1 << 48
+            || table_levels != levels_for(page_count, page_bytes as usize)
             || table_root >= BLOCK_LIMIT
-            || page_count > 1 << 48
-            || (table_levels == 0) != (page_count == 0)
         {
             return Err(broken("a page table of impossible size or place"));
         }
@@ -137,6 +133,16 @@ impl Superblock {
             log_anchor_sequence,
             log_anchor_checksum,
         })
+    }
+
+    /// What is wrong with slot `slot` of a file that ends before the slot does.
+    pub(crate) fn cut_off(slot: usize) -> Error {
+        Self::broken(slot, "the file ends before it does")
+    }
+
+    fn broken(slot: usize, what: &str) -> Error {
+        let name = ["A", "B"][slot & 1];
+        Error::new(ErrorKind::Corrupt, format!("superblock {name} at {}: {what}", SUPERBLOCK_OFFSETS[slot & 1]))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whole databases on a simulated disk: damaged in any way, or used in any order.
+//! Whole databases on a simulated disk: damaged in any way, forged, or used in any order.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -9,10 +9,17 @@ use nofault_io::sim::{SimOptions, SimWorld};
 use super::{FILE_ID, Input};
 use crate::blocking::{Db, Snapshot, Table};
 use crate::error::{Error, ErrorKind};
+use crate::format::{
+    BlockId, CommitSeq, Location, NodeId, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, Tag, encode_node,
+    entries_per_node, page_commit, seal_page,
+};
 use crate::settings::Settings;
 use crate::{Batch, Durability};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Of a database that is damaged or forged: the smallest, for the most of a tree in few bytes.
+const PAGE_BYTES: usize = 512;
 
 fn settings(page_bytes: usize) -> Settings {
     Settings {
@@ -25,13 +32,17 @@ fn settings(page_bytes: usize) -> Settings {
     }
 }
 
-/// Both files of a database with whatever changes the bytes describe, or nothing but the bytes: it opens or says why not, and
-/// everything that can be asked of it is answered or refused.
+/// Both files of a database with whatever changes the bytes describe, with or without the checksums of before, or nothing but the
+/// bytes: it opens or says why not, and everything that can be asked of it is answered or refused.
 pub fn open(bytes: &[u8]) {
     let mut input = Input(bytes);
-    let world = if input.u8() == 0 { arbitrary(&mut input) } else { changed(&mut input) };
+    let world = match input.u8() {
+        0 => arbitrary(&mut input),
+        2 => forged(&mut input),
+        _ => changed(&mut input),
+    };
     let directory = world.directory();
-    let Ok(db) = Db::open_in(&directory, &settings(512)) else { return };
+    let Ok(db) = Db::open_in(&directory, &settings(PAGE_BYTES)) else { return };
     let _ = db.verify();
     for name in db.table_names().unwrap_or_default() {
         let Ok(table) = db.table(&name) else { continue };
@@ -62,7 +73,7 @@ fn sound() -> &'static SimWorld {
     SOUND.get_or_init(|| {
         let world = SimWorld::new(1, SimOptions::calm());
         let directory: Arc<dyn Directory> = world.directory();
-        let db = Db::create_in(&directory, &settings(512)).expect("a new database");
+        let db = Db::create_in(&directory, &settings(PAGE_BYTES)).expect("a new database");
         let table = db.create_table("t").expect("a new table");
         for round in 0..3u8 {
             for number in 0..60u8 {
@@ -95,6 +106,108 @@ fn changed(input: &mut Input<'_>) -> SimWorld {
         };
     }
     world
+}
+
+/// The same with changes of superblock, page table and pages, and then all checksums put right, so that nothing keeps them out but
+/// the checks behind.
+fn forged(input: &mut Input<'_>) -> SimWorld {
+    let world = sound().restart(1);
+    let data = world.read_file("data").expect("a file that exists");
+    let place_of = |slot: usize| {
+        let start = SUPERBLOCK_OFFSETS[slot] as usize;
+        start..start + SUPERBLOCK_BYTES
+    };
+    let both = [0, 1].map(|slot| Superblock::decode(slot, &data[place_of(slot)]).expect("a sound superblock"));
+    let slot = usize::from(both[1].sequence > both[0].sequence);
+    let mut superblock = both[slot];
+    let mut forger = Forger { data, commit_max: superblock.commit, met: Vec::new() };
+    forger.seal(&mut superblock);
+    let blocks = std::mem::take(&mut forger.met);
+    let end = blocks.iter().max().map_or(0, |block| block.0 as usize + 1) * PAGE_BYTES;
+    forger.data.truncate(end);
+    while !input.is_empty() {
+        let kind = input.u8();
+        let block = blocks[usize::from(input.u8()) % blocks.len()];
+        let body = &mut forger.data[block.0 as usize * PAGE_BYTES..][..PAGE_BYTES];
+        match kind % 8 {
+            0 => superblock.table_levels = u32::from(input.u8() % 10),
+            // Not so many that the table's memory is all there is to see.
+            1 => superblock.page_count = u64::from(input.u16()) << (input.u8() % 7),
+            2 => superblock.table_root = block,
+            3 => {
+                let words = entries_per_node(PAGE_BYTES) as usize;
+                let [from, to] = [input.u8(), input.u8()].map(|word| PAGE_BYTES - 8 * (1 + usize::from(word) % words));
+                (0..8).for_each(|byte| body.swap(from + byte, to + byte));
+            }
+            _ => {
+                let at = usize::from(input.u16()) % PAGE_BYTES;
+                let given = input.bytes((1 + usize::from(kind >> 3) % 8).min(PAGE_BYTES - at));
+                body[at..at + given.len()].copy_from_slice(given);
+            }
+        }
+    }
+    forger.seal(&mut superblock);
+    superblock.encode(slot, &mut forger.data[place_of(slot)]);
+    // Without the other one, which leads to a sound table.
+    forger.data[place_of(1 - slot)].fill(0);
+    world.overwrite("data", 0, &forger.data).expect("a file that is longer");
+    world
+}
+
+/// Puts right what tells a page table and its pages from damaged ones.
+struct Forger {
+    data: Vec<u8>,
+    /// No page says that a later commit has changed it.
+    commit_max: CommitSeq,
+    /// The blocks that it has sealed.
+    met: Vec<BlockId>,
+}
+
+impl Forger {
+    /// Seals what a superblock leads to, and makes it name that.
+    fn seal(&mut self, superblock: &mut Superblock) {
+        if let Some(level) = superblock.table_levels.checked_sub(1)
+            && let Some(checksum) = self.node(NodeId { level, index: 0 }, superblock.table_root)
+        {
+            superblock.table_checksum = checksum;
+        }
+    }
+
+    /// Seals a node after everything below it. Answers its checksum.
+    fn node(&mut self, node: NodeId, block: BlockId) -> Option<u64> {
+        let start = self.meet(block)?;
+        let entries = entries_per_node(PAGE_BYTES);
+        let first = start + PAGE_BYTES - 8 * entries as usize;
+        let words: Vec<u64> = (0..entries)
+            .map(|at| {
+                let (words, _) = self.data[first..start + PAGE_BYTES].as_chunks::<8>();
+                let word = u64::from_le_bytes(words[at as usize]);
+                self.entry(node.level, node.index * entries + at, word).unwrap_or(word)
+            })
+            .collect();
+        Some(encode_node(FILE_ID, node, words.into_iter(), &mut self.data[start..start + PAGE_BYTES]))
+    }
+
+    /// The entry that names what an entry names, once that is sealed.
+    fn entry(&mut self, level: u32, index: u64, word: u64) -> Option<u64> {
+        let at = Location::from_word(word)?;
+        let tag = match level.checked_sub(1) {
+            Some(level) => Tag::of(self.node(NodeId { level, index }, at.block)?),
+            None => {
+                let start = self.meet(at.block)?;
+                let page = &mut self.data[start..start + PAGE_BYTES];
+                seal_page(FILE_ID, PageId(index), page_commit(page).min(self.commit_max), page)
+            }
+        };
+        Some(Location { tag, ..at }.to_word())
+    }
+
+    /// Where a block begins; `None` outside the file, and when there have been so many that they must go round in a circle.
+    fn meet(&mut self, block: BlockId) -> Option<usize> {
+        let start = usize::try_from(block.0).ok()?.checked_mul(PAGE_BYTES)?;
+        self.met.push(block);
+        (self.met.len() < 2000 && start + PAGE_BYTES <= self.data.len()).then_some(start)
+    }
 }
 
 /// Writes, reads, snapshots, checkpoints and restarts as the bytes say, beside a map that does the same.

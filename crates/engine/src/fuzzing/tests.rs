@@ -97,6 +97,11 @@ fn files_with_a_few_changes() {
 }
 
 #[test]
+fn forged_files_with_the_right_checksums() {
+    run("forged_files_with_the_right_checksums", 600, 60, |input| open(&[&[2], input].concat()));
+}
+
+#[test]
 fn operations_in_any_order() {
     run("operations_in_any_order", 150, 700, operations);
 }

@@ -12,6 +12,9 @@ use crate::pages::{
 };
 use crate::verify::verify_blocks;
 
+mod page_table;
+mod superblocks;
+
 const PAGE: usize = 512;
 /// Pages that a history changes: many more than fit in memory.
 const KEYS: u64 = 90;

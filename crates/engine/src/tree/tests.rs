@@ -15,6 +15,8 @@ use crate::format::{CommitSeq, HEADER_BYTES};
 use crate::pages::memory::{MemoryEdits, MemoryStore, MemoryView, Residency};
 use crate::pages::{Store, Ticket};
 
+mod hostile;
+
 /// Tries until nothing is missing, keeping what was loaded: as the drivers do.
 fn drive<R>(store: &MemoryStore, mut attempt: impl FnMut() -> Attempt<R>) -> Result<R> {
     let mut tickets = Vec::new();

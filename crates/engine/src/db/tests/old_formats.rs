@@ -82,6 +82,8 @@ fn a_database_of_format_1_is_opened_and_becomes_format_2_with_its_checkpoints() 
         let db = Db::open_in(&directory, &settings()).unwrap();
         assert!(content(&db).unwrap() == before);
         assert!(db.verify().unwrap().is_clean());
+        // Opening writes the superblock once more, as it was.
+        assert_eq!(versions(&world), [1, 1]);
     }
     use_it(&world, &before).unwrap();
     assert_eq!(versions(&world), [2, 2]);
