@@ -191,7 +191,11 @@ impl Core {
         let mut shard = self.shard(page);
         let (place, from) = match Entry::from_word(self.table.load(page)) {
             Entry::Free => {
-                self.table.store(page, new.to_word());
+                // What is freed may never have been: a damaged page can name any number, even one beyond the table, and the commit
+                // is in the log by now.
+                if new != Entry::Free {
+                    self.table.store(page, new.to_word());
+                }
                 return None;
             }
             Entry::Resident(frame) => (Place::Frame(frame), self.frames.frame(frame).commit()),

@@ -1,5 +1,6 @@
 mod portions;
 mod reads;
+mod trouble;
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
