@@ -355,7 +355,7 @@ mod tests {
         let pages: Vec<PageId> = (0..3).map(|_| edits.allocate(PageId(0)).ok().unwrap().0).collect();
         pool.publish(edits, CommitSeq(1));
         let core = pool.core();
-        let dirty = |page: &PageId| match core.checkpoint_place(*page, NEWEST, false) {
+        let dirty = |page: &PageId| match core.checkpoint_place(*page, NEWEST) {
             CheckpointPlace::Dirty(item) => item,
             other => panic!("{other:?}"),
         };
