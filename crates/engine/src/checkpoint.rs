@@ -135,7 +135,7 @@ impl Checkpointer {
             lot.extend(todo.drain(todo.len().saturating_sub(room)..).rev());
             let mut dirty = Vec::new();
             // What must be written first stays, and is on disk when it is looked at again.
-            lot.retain(|(page, last)| match core.checkpoint_place(*page, commit, *last > commit) {
+            lot.retain(|(page, _)| match core.checkpoint_place(*page, commit) {
                 CheckpointPlace::Dirty(item) => {
                     dirty.push(item);
                     true

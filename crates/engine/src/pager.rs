@@ -145,7 +145,9 @@ pub(crate) struct Core {
 pub(crate) struct Books {
     pub(crate) space: Space,
     pub(crate) map: Map,
-    /// Pages changed since the last checkpoint took them over, with their last change.
+    /// Pages changed since the last checkpoint took them over, with their last change. A page that is new, or whose id is used again,
+    /// is noted before the table shows it: else it could be on disk before it is known that no checkpoint under way may name it. Any
+    /// other after: until then the commit before is the one that is found there.
     pub(crate) changed: FxHashMap<PageId, CommitSeq>,
     ids: page_ids::PageIds,
 }
@@ -449,6 +451,19 @@ impl Core {
                 frame.disk().map(|at| at.block.0).or_else(|| frame.near())
             }
             Entry::Free => None,
+        }
+    }
+
+    /// The last change of a page since a checkpoint took it over; zero without any. May be called under the page's shard lock.
+    fn last_change(&self, page: PageId) -> CommitSeq {
+        self.books().changed.get(&page).copied().unwrap_or_default()
+    }
+
+    /// Before a publication: which pages there are only from now on.
+    fn note_new(&self, seq: CommitSeq, pages: impl Iterator<Item = PageId>) {
+        let mut pages = pages.peekable();
+        if pages.peek().is_some() {
+            self.books().changed.extend(pages.map(|page| (page, seq)));
         }
     }
 

@@ -8,11 +8,12 @@
 //! What is used is not stored on disk: the page table names every block in use, so opening rebuilds this map from it.
 //!
 //! Kept true by: [`Space::release`] only defers. A deferred block is free once a later checkpoint is durable
-//! ([`Space::checkpoint_durable`]) and nobody holds it ([`Space::hold`]: snapshots, backups).
+//! ([`Space::checkpoint_durable`]) and nobody holds it ([`Space::hold`]: snapshots, backups). Only what was never stored needs
+//! no checkpoint ([`Space::give_back`], [`Space::set_aside`]): a disk that takes no writes takes none of a checkpoint either.
 
 #[cfg(test)]
 use std::collections::BTreeMap;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 
 use rustc_hash::FxHashSet;
@@ -36,6 +37,8 @@ const ROOMY_BLOCKS: u32 = 128;
 pub(crate) const ROW_BLOCKS_MAX: u64 = GROUP_BLOCKS - SPARE_BLOCKS as u64;
 /// Groups that are looked through for a row of free blocks, the roomiest first.
 const GROUPS_LOOKED_AT: usize = 64;
+/// Most blocks that are set aside at a time: 4 MiB with pages of 4 KiB.
+const SET_ASIDE_MAX: usize = 1024;
 /// Room classes: a group moves between them only when its free count crosses a multiple of this.
 const CLASS_BLOCKS: u32 = 32;
 
@@ -53,6 +56,8 @@ pub(crate) struct Space {
     released: Vec<BlockId>,
     /// Blocks that the last durable checkpoint still names; free when the one in progress is durable.
     expiring: Vec<BlockId>,
+    /// Blocks that a write failed in, oldest first: not given out for a while.
+    set_aside: VecDeque<BlockId>,
     /// Blocks that snapshots and backups read, with the number of holders.
     held: HashMap<BlockId, u32>,
     /// Held blocks that are otherwise free.
@@ -158,6 +163,7 @@ impl Space {
             open_group: None,
             released: Vec::new(),
             expiring: Vec::new(),
+            set_aside: VecDeque::new(),
             held: HashMap::new(),
             waiting: BTreeSet::new(),
             first_block,
@@ -330,18 +336,39 @@ impl Space {
         self.released.push(block);
     }
 
+    /// Takes a block back in which nothing was stored, for want of room or of anybody who tried: it is free at once.
+    pub(crate) fn give_back(&mut self, block: BlockId) {
+        debug_assert!(self.is_used(block), "gave back a free block {block:?}");
+        self.free(block);
+    }
+
+    /// Takes a block back in which the device stored nothing, or something wrong. No checkpoint ever named it, but it may be the
+    /// block's fault, so others are tried first: it is free when many more have failed, or when a checkpoint is durable.
+    pub(crate) fn set_aside(&mut self, block: BlockId) {
+        debug_assert!(self.is_used(block), "set aside a free block {block:?}");
+        self.set_aside.push_back(block);
+        if self.set_aside.len() > SET_ASIDE_MAX
+            && let Some(oldest) = self.set_aside.pop_front()
+        {
+            self.free(oldest);
+        }
+    }
+
     /// A checkpoint begins: what was released until now is not named by it.
     pub(crate) fn checkpoint_begins(&mut self) {
         self.expiring.append(&mut self.released);
     }
 
-    /// The checkpoint that began last is durable: the blocks only its predecessor named are free. Returns how many.
+    /// The checkpoint that began last is durable: the blocks only its predecessor named are free, and those set aside. Returns
+    /// how many.
     pub(crate) fn checkpoint_durable(&mut self) -> usize {
         let expired = std::mem::take(&mut self.expiring);
         for block in &expired {
             self.free_unless_held(*block);
         }
-        expired.len()
+        let set_aside = std::mem::take(&mut self.set_aside);
+        set_aside.iter().for_each(|block| self.free(*block));
+        expired.len() + set_aside.len()
     }
 
     /// Keeps a block as it is until as many [`Space::let_go`].
@@ -376,7 +403,7 @@ impl Space {
 
     /// Blocks given up and not yet free.
     pub(crate) fn deferred_blocks(&self) -> u64 {
-        (self.released.len() + self.expiring.len() + self.waiting.len()) as u64
+        (self.released.len() + self.expiring.len() + self.set_aside.len() + self.waiting.len()) as u64
     }
 
     /// Where pages went.
@@ -386,7 +413,7 @@ impl Space {
 
     /// Bytes of memory it uses, roughly.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let lists = self.released.capacity() + self.expiring.capacity();
+        let lists = self.released.capacity() + self.expiring.capacity() + self.set_aside.capacity();
         (self.groups.capacity() * size_of::<Group>() + lists * 8 + self.held.len() * 24 + self.by_room.len() * 24)
             as u64
     }

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::Core;
 use super::frames::{FrameFacts, OwnedFrame};
 use super::registry::Superseded;
-use super::shard::{Place, Version};
+use super::shard::{Place, Shard, Version};
 use super::table::{Entry, PAGES_MAX};
 use crate::error::{Error, ErrorKind};
 use crate::format::{CommitSeq, HEADER_BYTES, PageId, page_commit, seal_page};
@@ -50,7 +50,9 @@ impl<'a> Edits<'a> {
         let core = self.core;
         let mut superseded = Vec::new();
         let mut changed: Vec<PageId> = Vec::with_capacity(self.copies.len() + self.freed.len());
-        for (page, mut copy) in self.take_copies() {
+        let copies = self.take_copies();
+        core.note_new(seq, copies.iter().filter(|(_, copy)| copy.base.is_none()).map(|(page, _)| *page));
+        for (page, mut copy) in copies {
             seal_page(core.file_id, page, seq, &mut copy.frame.buffer);
             let facts = FrameFacts { page, commit: seq, disk: None, near: copy.near, pins: 0, hot: true };
             let frame = core.frames.publish(copy.frame, facts);
@@ -197,18 +199,29 @@ impl Core {
         let mut shard = self.shard(page);
         let (place, from) = match Entry::from_word(self.table.load(page)) {
             Entry::Free => {
-                self.table.store(page, new.to_word());
+                // What is freed may never have been: a damaged page can name any number, even one beyond the table, and the commit
+                // is in the log by now.
+                if new != Entry::Free {
+                    self.table.store(page, new.to_word());
+                }
                 return None;
             }
             Entry::Resident(frame) => (Place::Frame(frame), self.frames.frame(frame).commit()),
             // Evicted since it was copied, so its commit is the one the copy was made of. Of a page freed without having been
-            // edited only the block is known: it may be as old as the end of the version before it.
-            Entry::OnDisk(at) => (Place::Disk(at), base.unwrap_or_else(|| shard.last_until(page))),
-            Entry::Loading(at) => (Place::Loading(at), base.unwrap_or_else(|| shard.last_until(page))),
+            // edited only the block is known: it is of its last change, if that was after the last checkpoint, and else it may be
+            // as old as the end of the version before it.
+            Entry::OnDisk(at) => (Place::Disk(at), base.unwrap_or_else(|| self.began_at_most(page, &shard))),
+            Entry::Loading(at) => (Place::Loading(at), base.unwrap_or_else(|| self.began_at_most(page, &shard))),
         };
         // The old version can be found before the new one hides it, so no view ever misses both.
         shard.add_version(page, Version { from, until: seq, place, frees_id: new == Entry::Free });
         self.table.store(page, new.to_word());
         Some(Superseded { page, from, until: seq })
+    }
+
+    /// A commit as of which the newest version of a page, which is on disk, can be looked for: the one it is of, or one before that
+    /// nobody will ask about.
+    fn began_at_most(&self, page: PageId, shard: &Shard) -> CommitSeq {
+        shard.last_until(page).max(self.last_change(page))
     }
 }

@@ -240,9 +240,8 @@ impl Core {
         Ok(())
     }
 
-    /// Pins the frame of a page version as of `at` if it must still be written, or says where it is. `at` is registered;
-    /// `changed_since` says that the page's last change is younger.
-    pub(crate) fn checkpoint_place(&self, page: PageId, at: CommitSeq, changed_since: bool) -> CheckpointPlace {
+    /// Pins the frame of a page version as of `at` if it must still be written, or says where it is. `at` is registered.
+    pub(crate) fn checkpoint_place(&self, page: PageId, at: CommitSeq) -> CheckpointPlace {
         let place_of = |index: u32, frame: &Frame| match frame.disk() {
             Some(at) => CheckpointPlace::OnDisk(at),
             None => {
@@ -258,11 +257,12 @@ impl Core {
             };
         }
         match Entry::from_word(self.table.load(page)) {
-            // Not among the versions: then it did not exist yet.
-            _ if changed_since => CheckpointPlace::Absent,
             Entry::Resident(index) if self.frames.frame(index).commit() <= at => {
                 place_of(index, self.frames.frame(index))
             }
+            // Changed since, and not among the versions: then it did not exist as of `at`, even if its id had a page before. Looked up
+            // here and now, because the id may have been used again since anybody looked.
+            Entry::OnDisk(_) | Entry::Loading(_) if self.last_change(page) > at => CheckpointPlace::Absent,
             Entry::OnDisk(at) | Entry::Loading(at) => CheckpointPlace::OnDisk(at),
             Entry::Free | Entry::Resident(_) => CheckpointPlace::Absent,
         }

@@ -191,7 +191,7 @@ impl Core {
         // Each once: what is written together is looked at before any of it is.
         pages.sort_unstable();
         pages.dedup();
-        let dirty_of = |page: &PageId| match self.checkpoint_place(*page, NEWEST, false) {
+        let dirty_of = |page: &PageId| match self.checkpoint_place(*page, NEWEST) {
             CheckpointPlace::Dirty(item) => Some(item),
             CheckpointPlace::OnDisk(_) | CheckpointPlace::Absent => None,
         };

@@ -188,7 +188,7 @@ impl Mover {
         }
         let copied = self.read(&places).and_then(|pages| self.core.write_blocks(MOVE, to.iter().copied().zip(pages)));
         if let Err(error) = copied {
-            self.core.release_all(to.into_iter());
+            self.core.take_back(to.into_iter(), &error);
             return Err(error);
         }
         let moved = self.replace_places(to.into_iter(), &mut places);
@@ -218,7 +218,7 @@ impl Mover {
         let copied =
             self.copy(pages).and_then(|bytes| self.core.write_blocks(MOVE, [(BlockId(row.start), bytes)].into_iter()));
         if let Err(error) = copied {
-            self.core.release_all(row.map(BlockId));
+            self.core.take_back(row.map(BlockId), &error);
             return Err(error);
         }
         self.tidy.insert(group_of(BlockId(row.start)));

@@ -5,6 +5,7 @@
 //! 2. A version that any view can ask for is here until no view can (`registry` decides, an epoch delays).
 //! 3. A read that somebody waits for is in `loads` exactly while its page's word, or one of its versions, says *loading*, or has been
 //!    dropped since. One that nobody waits for need not be.
+//! 4. A page's versions stand in the order in which they were superseded.
 
 use std::sync::Arc;
 
@@ -84,11 +85,13 @@ impl Shard {
         self.versions.entry(page).or_default().push(version);
     }
 
-    /// Takes out the version that began at `from` and ended at `until`.
+    /// Takes out the version that began at `from` and ended at `until`: the one superseded first, where a commit published several.
+    /// That is the right one in whatever order they are dropped: when so many may go, the first so many may, each of them having
+    /// been superseded no later than one whose epoch is over.
     pub(crate) fn remove_version(&mut self, page: PageId, from: CommitSeq, until: CommitSeq) -> Option<Version> {
         let versions = self.versions.get_mut(&page)?;
         let at = versions.iter().position(|version| version.from == from && version.until == until)?;
-        let version = versions.swap_remove(at);
+        let version = versions.remove(at);
         if versions.is_empty() {
             self.versions.remove(&page);
         }

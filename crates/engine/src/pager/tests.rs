@@ -1,4 +1,6 @@
+mod portions;
 mod reads;
+mod trouble;
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -22,16 +24,29 @@ fn pool(world: &SimWorld, frames: usize) -> Pager {
 }
 
 fn pool_on(disk: &Arc<dyn Disk>, frames: usize, reads_in_flight_max: usize) -> Pager {
-    let options = PagerOptions {
+    pool_with(disk, &PagerOptions { reads_in_flight_max, ..options(frames) })
+}
+
+/// A pool whose epochs nothing holds up but what the test does.
+fn pool_apart(world: &SimWorld, frames: usize) -> Pager {
+    let disk: Arc<dyn Disk> = world.directory().create("data").unwrap();
+    pool_with(&disk, &PagerOptions { own_epochs: true, ..options(frames) })
+}
+
+fn options(frames: usize) -> PagerOptions {
+    PagerOptions {
         cache_bytes: frames as u64 * frame_memory_bytes(PAGE),
         spent_bytes: 0,
         page_bytes: PAGE,
         file_id: 77,
         snapshot_bytes_max: u64::MAX,
         own_epochs: false,
-        reads_in_flight_max,
-    };
-    Pager::new(disk, &options, Map::new(PAGE), Pager::new_space(PAGE, 1 << 30), CommitSeq(0)).unwrap()
+        reads_in_flight_max: 128,
+    }
+}
+
+fn pool_with(disk: &Arc<dyn Disk>, options: &PagerOptions) -> Pager {
+    Pager::new(disk, options, Map::new(PAGE), Pager::new_space(PAGE, 1 << 30), CommitSeq(0)).unwrap()
 }
 
 /// Runs an attempt until it is done, waiting on this thread as a blocking driver does.

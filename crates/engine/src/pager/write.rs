@@ -20,7 +20,8 @@ use crate::format::{BlockId, Location, PageId, Tag};
 const WRITE_BYTES_MAX: usize = 1 << 20;
 /// The file grows by at least this much at a time …
 const GROW_BYTES: u64 = 8 << 20;
-/// … and by this share of what it is, up to so much: the file system does nothing else for it meanwhile.
+/// … and by this share of what it is, up to so much: the file system does nothing else for it meanwhile, and what it takes before
+/// it is full stays taken.
 const GROW_SHARE: u64 = 16;
 const GROW_BYTES_MAX: u64 = 64 << 20;
 
@@ -56,6 +57,12 @@ impl WriteLane {
         let mut waiting: VecDeque<Op> =
             ops.into_iter().enumerate().map(|(index, (offset, kind))| Op::new(index as u64, offset, kind)).collect();
         let mut done = Vec::new();
+        // After a failed wait some may be left: what they write must not come after what is written in the same place now, and
+        // their tokens are those of other operations.
+        while self.queue.in_flight() > 0 {
+            self.queue.reap(1, &mut done).map_err(|error| Error::from_io("wait for earlier writes", error))?;
+            done.clear();
+        }
         while !waiting.is_empty() || self.queue.in_flight() > 0 {
             while let Some(op) = waiting.pop_front() {
                 let Err(refused) = self.queue.push(op) else { continue };
@@ -77,20 +84,19 @@ impl WriteLane {
 
     /// Makes the file reach `end_bytes`, in large steps. A file system that cannot preallocate grows by writing.
     fn grow_to(&mut self, end_bytes: u64) -> Result<()> {
-        if end_bytes <= self.file_bytes || !self.may_preallocate {
-            return Ok(());
-        }
-        let step = (self.file_bytes / GROW_SHARE).clamp(GROW_BYTES, GROW_BYTES_MAX) / GROW_BYTES * GROW_BYTES;
-        let len_bytes = (end_bytes - self.file_bytes).next_multiple_of(step);
-        let offset = self.file_bytes;
-        match self.run(vec![(offset, OpKind::Allocate { len_bytes })])?.remove(0) {
-            Ok(()) => self.file_bytes = offset + len_bytes,
-            Err(error) if matches!(error.kind(), IoKind::Unsupported | IoKind::InvalidCall) => {
-                self.may_preallocate = false
+        while end_bytes > self.file_bytes && self.may_preallocate {
+            let step = (self.file_bytes / GROW_SHARE).clamp(GROW_BYTES, GROW_BYTES_MAX) / GROW_BYTES * GROW_BYTES;
+            let len_bytes = (end_bytes - self.file_bytes).next_multiple_of(step).min(GROW_BYTES_MAX);
+            let offset = self.file_bytes;
+            match self.run(vec![(offset, OpKind::Allocate { len_bytes })])?.remove(0) {
+                Ok(()) => self.file_bytes = offset + len_bytes,
+                Err(error) if matches!(error.kind(), IoKind::Unsupported | IoKind::InvalidCall) => {
+                    self.may_preallocate = false;
+                }
+                // A smaller step may still fit; the writes themselves will tell.
+                Err(error) if error.kind() == IoKind::NoSpace => break,
+                Err(error) => return Err(Error::from_io("grow the data file", error)),
             }
-            // A smaller step may still fit; the writes themselves will tell.
-            Err(error) if error.kind() == IoKind::NoSpace => {}
-            Err(error) => return Err(Error::from_io("grow the data file", error)),
         }
         Ok(())
     }
@@ -208,8 +214,9 @@ impl Core {
                 Ok(()) => run.into_iter().for_each(|(block, part)| self.note_written(block, &part)),
                 Err(error) => {
                     let action = format!("write {} pages at block {}", run.len(), run[0].0);
-                    failure.get_or_insert(Error::from_io(action, error));
-                    self.release_all(run.iter().map(|(block, _)| *block));
+                    let error = Error::from_io(action, error);
+                    self.take_back(run.iter().map(|(block, _)| *block), &error);
+                    failure.get_or_insert(error);
                 }
             }
             // Not only when all of them are written: who waits to write more goes on beside the rest.
@@ -217,7 +224,9 @@ impl Core {
         };
         let broken = grown.and_then(|()| lane.run_each(ops, ended)).err();
         // Without a result the whole lane failed.
-        runs.into_iter().flatten().for_each(|run| self.release_all(run.iter().map(|(block, _)| *block)));
+        if let Some(error) = &broken {
+            runs.into_iter().flatten().for_each(|run| self.take_back(run.iter().map(|(block, _)| *block), error));
+        }
         broken.or(failure).map_or(Ok(()), Err)
     }
 
@@ -250,9 +259,16 @@ impl Core {
         failed.map_or(Ok(()), |error| Err(Error::from_io(action, error)))
     }
 
-    pub(super) fn release_all(&self, blocks: impl Iterator<Item = BlockId>) {
+    /// Blocks that were taken for something and do not hold it, because of `error`. Nothing ever named them, so they do not wait for
+    /// a checkpoint, which could not write either: else each try would cost blocks, and there are many while a disk is full.
+    pub(super) fn take_back(&self, blocks: impl Iterator<Item = BlockId>, error: &Error) {
         let mut books = self.books();
-        blocks.for_each(|block| books.space.release(block));
+        for block in blocks {
+            match error.kind() {
+                ErrorKind::NoSpace => books.space.give_back(block),
+                _ => books.space.set_aside(block),
+            }
+        }
     }
 
     fn no_room(&self) -> Error {
@@ -275,7 +291,7 @@ impl Core {
                 match block {
                     Ok(block) => blocks.push(block),
                     Err(_) => {
-                        blocks.into_iter().for_each(|block| books.space.release(block));
+                        blocks.into_iter().for_each(|block| books.space.give_back(block));
                         drop(books);
                         return Err(self.no_room());
                     }
@@ -286,7 +302,7 @@ impl Core {
         match self.write_blocks("write nodes of the page table", blocks.iter().copied().zip(buffers)) {
             Ok(()) => Ok(blocks),
             Err(error) => {
-                self.release_all(blocks.into_iter());
+                self.take_back(blocks.into_iter(), &error);
                 Err(error)
             }
         }
@@ -339,7 +355,7 @@ mod tests {
         let pages: Vec<PageId> = (0..3).map(|_| edits.allocate(PageId(0)).ok().unwrap().0).collect();
         pool.publish(edits, CommitSeq(1));
         let core = pool.core();
-        let dirty = |page: &PageId| match core.checkpoint_place(*page, NEWEST, false) {
+        let dirty = |page: &PageId| match core.checkpoint_place(*page, NEWEST) {
             CheckpointPlace::Dirty(item) => item,
             other => panic!("{other:?}"),
         };

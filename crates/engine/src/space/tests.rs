@@ -45,6 +45,23 @@ fn a_released_block_is_free_only_after_a_checkpoint_that_began_later() {
 }
 
 #[test]
+fn what_was_never_stored_is_free_at_once_and_where_the_device_failed_after_a_while() {
+    let mut space = Space::new(0, 2 * SET_ASIDE_MAX as u64);
+    let block = space.allocate().unwrap();
+    space.give_back(block);
+    assert_eq!((space.used_blocks(), space.allocate()), (0, Ok(block)));
+    space.set_aside(block);
+    for _ in 0..3 * SET_ASIDE_MAX {
+        let other = space.allocate().unwrap();
+        assert_ne!(Some(&other), space.set_aside.back(), "others come first");
+        space.set_aside(other);
+        assert!(space.deferred_blocks() <= SET_ASIDE_MAX as u64);
+    }
+    assert_eq!(space.used_blocks(), SET_ASIDE_MAX as u64);
+    assert_eq!((space.checkpoint_durable(), space.used_blocks()), (SET_ASIDE_MAX, 0));
+}
+
+#[test]
 fn a_held_block_outlives_its_checkpoints_until_the_last_holder_lets_go() {
     let mut space = filled(1);
     space.hold(BlockId(3));

@@ -1,5 +1,6 @@
 //! Files that are no database, or one with anything in it: an error or an answer, never a panic or a hang.
 
+use crc_fast::{CrcAlgorithm, Digest};
 use fastrand::Rng;
 use nofault::blocking::Db;
 use nofault_io::sim::{SimOptions, SimWorld};
@@ -70,4 +71,85 @@ fn a_database_with_many_wounds_never_panics() {
         }
         use_it(&world);
     });
+}
+
+/// The sum of a page as of these bytes 8.. of it.
+fn page_sum(file_id: u64, page: u64, content: &[u8]) -> u64 {
+    let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
+    digest.update(&[file_id.to_le_bytes(), page.to_le_bytes()].concat());
+    digest.update(content);
+    digest.finalize()
+}
+
+/// Changes a page and then its last eight bytes so that its checksum stays what it was: damage that only its meaning tells.
+fn forge(file_id: u64, bytes: &mut [u8], change: impl FnOnce(&mut [u8])) {
+    let number = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let (wanted, page, end) = (number(bytes, 0), number(bytes, 8), bytes.len() - 8);
+    assert_eq!(page_sum(file_id, page, &bytes[8..]), wanted, "a whole page");
+    change(bytes);
+    let mut sum_with = |last: u64| {
+        bytes[end..].copy_from_slice(&last.to_le_bytes());
+        page_sum(file_id, page, &bytes[8..])
+    };
+    let plain = sum_with(0);
+    // Each bit of the eight bytes turns certain bits of the sum, whatever the others are: a linear system, one column a bit.
+    let mut basis: Vec<(u64, u64)> = Vec::new();
+    for bit in 0..64 {
+        let (mut turns, mut by) = (sum_with(1 << bit) ^ plain, 1_u64 << bit);
+        for (other, other_by) in &basis {
+            if turns ^ other < turns {
+                (turns, by) = (turns ^ other, by ^ other_by);
+            }
+        }
+        assert_ne!(turns, 0, "the bits are independent");
+        basis.push((turns, by));
+        basis.sort_unstable_by_key(|(turns, _)| std::cmp::Reverse(*turns));
+    }
+    let (mut left, mut last) = (wanted ^ plain, 0);
+    for (turns, by) in basis {
+        if left ^ turns < left {
+            (left, last) = (left ^ turns, last ^ by);
+        }
+    }
+    assert_eq!(sum_with(last), wanted);
+}
+
+#[test]
+fn a_long_value_whose_index_names_no_page_can_be_deleted_and_overwritten() {
+    for named in [1_u64 << 47, (1 << 48) - 1, 1 << 32, 1 << 31, 900] {
+        let world = SimWorld::new(1, SimOptions::calm());
+        let directory = world.directory();
+        let db = Db::create_in(&directory, &tiny()).unwrap();
+        let table = db.create_table("t").unwrap();
+        for key in ["deleted", "kept", "overwritten"] {
+            table.put(key, vec![7; 1500]).unwrap();
+        }
+        db.checkpoint().unwrap();
+        drop((table, db));
+        let mut data = world.read_file("data").unwrap();
+        let file_id = u64::from_le_bytes(data[16..24].try_into().unwrap());
+        let mut forged = 0;
+        for at in (131_072..data.len()).step_by(512) {
+            let page = u64::from_le_bytes(data[at + 8..at + 16].try_into().unwrap());
+            // An index of a long value, which has room at its end. Nodes of the page table have letters where pages have their number.
+            if page < 1 << 20 && (data[at + 40], data[at + 41]) == (2, 1) {
+                forge(file_id, &mut data[at..at + 512], |page| page[48..54].copy_from_slice(&named.to_le_bytes()[..6]));
+                world.overwrite("data", at as u64, &data[at..at + 512]).unwrap();
+                forged += 1;
+            }
+        }
+        assert_eq!(forged, 3, "one for each value");
+        for again in 0..3_u8 {
+            let db = Db::open_in(&directory, &tiny()).unwrap();
+            let table = db.table("t").unwrap();
+            table.get("kept").unwrap_err();
+            table.delete("deleted").unwrap();
+            table.put("overwritten", [again]).unwrap();
+            assert_eq!(table.get("deleted").unwrap(), None);
+            assert_eq!(table.get("overwritten").unwrap().as_deref(), Some(&[again][..]));
+            if again == 1 {
+                db.checkpoint().unwrap();
+            }
+        }
+    }
 }

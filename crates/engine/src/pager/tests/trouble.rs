@@ -1,0 +1,159 @@
+//! What a damaged page or a disk in trouble can do to the pool.
+
+use nofault_io::error::{Error as IoError, ErrorKind as IoKind, Result as IoResult};
+use nofault_io::sim::Rates;
+
+use super::*;
+
+#[test]
+fn freeing_what_does_not_exist_changes_nothing() {
+    let world = SimWorld::new(1, SimOptions::calm());
+    let pool = pool(&world, 64);
+    let page = commit(&pool, 1, &[], &[1], &[]).unwrap()[0];
+    commit(&pool, 2, &[(page, 2)], &[], &[PageId(77), PageId(1 << 32), PageId(1 << 47), PageId((1 << 48) - 1)])
+        .unwrap();
+    pool.set_visible(CommitSeq(2));
+    assert_eq!(pool.latest().page(page).map(value).ok(), Some(2));
+    assert_eq!(commit(&pool, 3, &[], &[3], &[]).unwrap(), [PageId(1)], "no id was given back that nobody had");
+}
+
+fn all_are_there(pool: &Pager, pages: &[PageId], values: &[u64]) {
+    for (page, wanted) in pages.iter().zip(values) {
+        assert_eq!(run(pool, || pool.tip().page(*page).map(value)).unwrap(), *wanted, "page {page}");
+    }
+}
+
+#[test]
+fn a_full_disk_takes_no_blocks_however_often_pages_are_written_in_vain() {
+    let world = SimWorld::new(1, SimOptions::calm());
+    let pool = pool_apart(&world, 128);
+    let values: Vec<u64> = (0..30).collect();
+    let pages = commit(&pool, 1, &[], &values, &[]).unwrap();
+    let before = pool.stats().blocks_used;
+    world.set_capacity(Some(world.bytes_used()));
+    for _ in 0..100 {
+        pool.core().make_room(64);
+    }
+    let stats = pool.stats();
+    assert_eq!((stats.pages_dirty, stats.blocks_used, stats.blocks_deferred), (30, before, 0));
+    world.set_capacity(None);
+    for _ in 0..3 {
+        pool.core().make_room(64);
+    }
+    let stats = pool.stats();
+    assert_eq!((stats.pages_dirty, stats.blocks_used), (0, before + 30));
+    all_are_there(&pool, &pages, &values);
+}
+
+#[test]
+fn a_failing_disk_takes_a_bounded_number_of_blocks_and_gives_them_back() {
+    let world = SimWorld::new(1, SimOptions::calm());
+    let pool = pool_apart(&world, 128);
+    let values: Vec<u64> = (0..30).collect();
+    let pages = commit(&pool, 1, &[], &values, &[]).unwrap();
+    let before = pool.stats().blocks_used;
+    world.set_rates(Rates { write_error: 1.0, ..Rates::default() });
+    for round in 1..=100 {
+        pool.core().make_room(64);
+        let stats = pool.stats();
+        let expected = (30 * round).min(1024);
+        assert_eq!((stats.pages_dirty, stats.blocks_deferred), (30, expected), "round {round}");
+        assert_eq!(stats.blocks_used, before + expected, "round {round}");
+    }
+    world.set_rates(Rates::default());
+    for _ in 0..3 {
+        pool.core().make_room(64);
+    }
+    assert_eq!(pool.stats().pages_dirty, 0);
+    {
+        let mut books = pool.core().books();
+        books.space.checkpoint_begins();
+        books.space.checkpoint_durable();
+    }
+    let stats = pool.stats();
+    assert_eq!((stats.blocks_used, stats.blocks_deferred), (before + 30, 0));
+    all_are_there(&pool, &pages, &values);
+}
+
+/// A disk whose queues cannot wait now and then: what was pushed stays in flight.
+#[derive(Debug)]
+struct Deaf {
+    disk: Arc<dyn Disk>,
+    deaf: Arc<AtomicBool>,
+}
+
+struct DeafQueue {
+    queue: Box<dyn Queue>,
+    deaf: Arc<AtomicBool>,
+}
+
+impl Disk for Deaf {
+    fn info(&self) -> DiskInfo {
+        self.disk.info()
+    }
+
+    fn len_bytes(&self) -> IoResult<u64> {
+        self.disk.len_bytes()
+    }
+
+    fn queue(&self, options: &QueueOptions) -> IoResult<Box<dyn Queue>> {
+        Ok(Box::new(DeafQueue { queue: self.disk.queue(options)?, deaf: Arc::clone(&self.deaf) }))
+    }
+}
+
+impl Queue for DeafQueue {
+    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+        self.queue.push(op)
+    }
+
+    fn submit(&mut self) -> IoResult<()> {
+        self.queue.submit()
+    }
+
+    fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> IoResult<()> {
+        if self.deaf.load(Ordering::Relaxed) {
+            return Err(IoError::new(IoKind::Other, "wait for completions", "nothing is heard"));
+        }
+        self.queue.reap(wait_for, into)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.queue.ready_fd()
+    }
+}
+
+#[test]
+fn a_write_that_nobody_could_wait_for_is_not_taken_for_the_next_one() {
+    let world = SimWorld::new(1, SimOptions::calm());
+    let deaf = Arc::new(AtomicBool::new(false));
+    let disk = world.directory().create("data").unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(Deaf { disk, deaf: Arc::clone(&deaf) });
+    let pool = pool_with(&disk, &PagerOptions { own_epochs: true, ..options(64) });
+    let mut values = vec![10, 11, 12, 13, 14];
+    let mut pages = commit(&pool, 1, &[], &values, &[]).unwrap();
+    pool.core().make_room(64);
+    assert_eq!(pool.stats().pages_dirty, 0, "the file has grown");
+    let mut commit_five = |seq: u64| {
+        let new: Vec<u64> = (0..5).map(|at| seq * 100 + at).collect();
+        pages.extend(commit(&pool, seq, &[], &new, &[]).unwrap());
+        values.extend(new);
+    };
+    commit_five(2);
+    deaf.store(true, Ordering::Relaxed);
+    pool.core().make_room(64);
+    deaf.store(false, Ordering::Relaxed);
+    commit_five(3);
+    world.set_rates(Rates { write_error: 1.0, ..Rates::default() });
+    pool.core().make_room(64);
+    assert_eq!(pool.stats().pages_dirty, 10, "none of them was written");
+    world.set_rates(Rates::default());
+    for _ in 0..3 {
+        pool.core().make_room(64);
+    }
+    assert_eq!(pool.stats().pages_dirty, 0);
+    all_are_there(&pool, &pages, &values);
+}
