@@ -10,7 +10,7 @@ use super::{FILE_ID, Input};
 use crate::blocking::{Db, Snapshot, Table};
 use crate::error::{Error, ErrorKind};
 use crate::format::{
-    BlockId, CommitSeq, Location, NodeId, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, Tag, encode_node,
+    BlockId, Location, NodeId, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, Tag, encode_node,
     entries_per_node, page_commit, seal_page,
 };
 use crate::settings::Settings;
@@ -120,7 +120,7 @@ fn forged(input: &mut Input<'_>) -> SimWorld {
     let both = [0, 1].map(|slot| Superblock::decode(slot, &data[place_of(slot)]).expect("a sound superblock"));
     let slot = usize::from(both[1].sequence > both[0].sequence);
     let mut superblock = both[slot];
-    let mut forger = Forger { data, commit_max: superblock.commit, met: Vec::new() };
+    let mut forger = Forger { data, met: Vec::new() };
     forger.seal(&mut superblock);
     let blocks = std::mem::take(&mut forger.met);
     let end = blocks.iter().max().map_or(0, |block| block.0 as usize + 1) * PAGE_BYTES;
@@ -157,8 +157,6 @@ fn forged(input: &mut Input<'_>) -> SimWorld {
 /// Puts right what tells a page table and its pages from damaged ones.
 struct Forger {
     data: Vec<u8>,
-    /// No page says that a later commit has changed it.
-    commit_max: CommitSeq,
     /// The blocks that it has sealed.
     met: Vec<BlockId>,
 }
@@ -196,7 +194,7 @@ impl Forger {
             None => {
                 let start = self.meet(at.block)?;
                 let page = &mut self.data[start..start + PAGE_BYTES];
-                seal_page(FILE_ID, PageId(index), page_commit(page).min(self.commit_max), page)
+                seal_page(FILE_ID, PageId(index), page_commit(page), page)
             }
         };
         Some(Location { tag, ..at }.to_word())

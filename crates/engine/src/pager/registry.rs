@@ -142,7 +142,9 @@ impl Registry {
     }
 
     fn keep_or_drop(&mut self, version: Superseded, unneeded: &mut Vec<Superseded>) {
-        match self.snapshots.range_mut(version.from..version.until).next_back() {
+        // A forged page may name a later commit than the one that has just replaced it: then nobody can have seen it.
+        let until = version.until.max(version.from);
+        match self.snapshots.range_mut(version.from..until).next_back() {
             Some((_, group)) => {
                 group.kept.push(version);
                 self.kept_count += 1;
@@ -197,6 +199,15 @@ mod tests {
         assert!(registry.unregister(new, &new_flag, false).is_empty());
         assert_eq!(registry.kept_count(), 1);
         assert_eq!(registry.unregister(old, &old_flag, false), [version(1, 5)]);
+    }
+
+    #[test]
+    fn a_version_that_claims_to_be_younger_than_its_successor_goes_at_once() {
+        let mut registry = Registry::new(CommitSeq(1));
+        let (at, flag) = registry.register(false);
+        registry.supersede([version(9, 2)]);
+        assert_eq!(registry.advance(CommitSeq(2)), [version(9, 2)]);
+        assert!(registry.unregister(at, &flag, false).is_empty());
     }
 
     #[test]
