@@ -64,17 +64,7 @@ impl Writer {
         let memory = IoBuf::zeroed(group_bytes * GROUPS_IN_FLIGHT, PageKind::Huge)
             .map_err(|error| Error::from_io("take memory for log buffers", error))?;
         let spare = memory.pieces(group_bytes);
-        Ok(Self {
-            queue,
-            aside,
-            segments,
-            last,
-            opening,
-            flying: VecDeque::new(),
-            spare,
-            next_token: 0,
-            options,
-        })
+        Ok(Self { queue, aside, segments, last, opening, flying: VecDeque::new(), spare, next_token: 0, options })
     }
 
     /// Prepares one more segment: reserves it, writes zeroes, syncs. Takes a while; blocks.
@@ -114,6 +104,7 @@ impl Writer {
             }
             fragment.written += part;
             if ends {
+                taken += PIECE_HEADER_BYTES;
                 state.pending.pop_front();
             }
         }
