@@ -44,7 +44,7 @@ use self::segments::Segments;
 use self::waiting::{Goal, KeeperPart, LogTicket, Sleepers};
 use crate::bell::Bell;
 use crate::error::{Error, Result};
-use crate::format::{CommitSeq, LOG_BLOCK_BYTES};
+use crate::format::{CommitSeq, LOG_BLOCK_BYTES, PIECE_HEADER_BYTES};
 use crate::pages::{self, Attempt, CommitLog, Durability, LogPosition, Wait};
 
 /// Most bytes of one group. Up to about this size a durable write takes hardly longer than a small one.
@@ -100,7 +100,7 @@ struct LogCore {
     bell: Bell,
     hook: OnceLock<DurableHook>,
     afterwards: OnceLock<Afterwards>,
-    /// Bytes of pieces since the log was opened that are durable: changes under the lock of `state`, when the hook has been
+    /// Bytes of pieces with their headers since the log was opened that are durable: changes under the lock of `state`, when the hook has been
     /// called and all who waited for it are off the list.
     durable: AtomicU64,
     /// Rung when it is time for a checkpoint.
@@ -169,7 +169,7 @@ struct Mark {
 struct LogState {
     pending: VecDeque<Fragment>,
     pending_bytes: usize,
-    /// Bytes of pieces since the log was opened: appended. `LogPosition`s are on this scale.
+    /// Bytes of pieces with their headers since the log was opened: appended. `LogPosition`s are on this scale.
     appended: u64,
     durable_commit: CommitSeq,
     /// The last group of those that are durable with all before them.
@@ -393,8 +393,9 @@ impl CommitLog for Log {
             last: last.is_some(),
             given_up: false,
         });
-        state.pending_bytes += len_bytes;
-        state.appended += len_bytes as u64;
+        // With its header: a record that is empty must be waited for as well.
+        state.pending_bytes += PIECE_HEADER_BYTES + len_bytes;
+        state.appended += (PIECE_HEADER_BYTES + len_bytes) as u64;
         let position = LogPosition(state.appended);
         let pressed = self.0.live_bytes(&state, 0) * 2 > self.0.options.log_bytes;
         let tell = last == Some(Durability::Deferred) && state.keeper.defer(position);

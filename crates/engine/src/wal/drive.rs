@@ -104,6 +104,7 @@ impl Writer {
             }
             fragment.written += part;
             if ends {
+                taken += PIECE_HEADER_BYTES;
                 state.pending.pop_front();
             }
         }

@@ -245,6 +245,21 @@ fn a_log_that_is_damaged_at_its_anchor_or_not_the_right_one_is_refused() {
 }
 
 #[test]
+fn an_empty_record_is_waited_for_like_any_other() {
+    let world = SimWorld::new(1, SimOptions::calm());
+    let (log, _) = create(&world).unwrap();
+    for commit in 1..=2 {
+        let position = log.append(CommitSeq(commit), &[], Some(Durability::Deferred)).unwrap();
+        if commit == 1 {
+            log.durable(position).wait().unwrap()
+        } else {
+            log.flush().unwrap()
+        }
+        assert_eq!((log.durable_commit(), log.stats().waiting_bytes), (CommitSeq(commit), 0));
+    }
+}
+
+#[test]
 fn a_failed_write_poisons_the_log_for_good() {
     let world = SimWorld::new(1, SimOptions::calm());
     let (log, _) = create(&world).unwrap();

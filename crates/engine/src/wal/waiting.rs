@@ -196,13 +196,12 @@ impl LogState {
         if self.driving || self.pending.is_empty() || self.poisoned.is_some() {
             return false;
         }
-        // Equal as well: an empty record ends where it begins.
         let begins = Some(LogPosition(self.appended - self.pending_bytes as u64));
         let keeper = &mut self.keeper;
-        if keeper.soon_until >= begins {
+        if keeper.soon_until > begins {
             return !std::mem::replace(&mut keeper.told_soon, true);
         }
-        keeper.deferred_until >= begins && !std::mem::replace(&mut keeper.told_deferred, true)
+        keeper.deferred_until > begins && !std::mem::replace(&mut keeper.told_deferred, true)
     }
 }
 
