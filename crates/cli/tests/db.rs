@@ -195,6 +195,16 @@ fn a_reader_that_goes_is_no_error_and_a_second_process_is_told_who_has_it() {
 }
 
 #[test]
+fn a_load_that_fails_says_how_much_of_it_is_in_the_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows: String = (0..25).map(|row| format!("{{\"key\":\"{row:02}\",\"value\":\"v\"}}\n")).collect();
+    let input = rows + "nonsense\n";
+    let told = said(&db_with(folder.path(), &["load", "d", "--create", "--batch", "10"], input.as_bytes()), 2);
+    assert!(told.contains("loaded: 20 entries") && told.contains("line 26"), "{told}");
+    assert_eq!(said(&db(folder.path(), &["scan", "d"]), 0).lines().count(), 20);
+}
+
+#[test]
 fn an_interrupted_load_ends_with_its_code_and_leaves_a_sound_database() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_nofault"))

@@ -16,12 +16,14 @@ pub(crate) struct Meter {
     /// Entries so far.
     pub(crate) entries: u64,
     bytes: u64,
+    /// Entries and bytes that nothing can take back.
+    settled: (u64, u64),
 }
 
 impl Meter {
     pub(crate) fn new(what: &'static str, things: &'static str, quiet: bool) -> Self {
         let (now, terminal) = (Instant::now(), std::io::stderr().is_terminal());
-        Self { what, things, quiet, terminal, started: now, shown: now, entries: 0, bytes: 0 }
+        Self { what, things, quiet, terminal, started: now, shown: now, entries: 0, bytes: 0, settled: (0, 0) }
     }
 
     /// So many things of so many bytes were done until now.
@@ -38,6 +40,16 @@ impl Meter {
         if self.entries.is_multiple_of(1024) {
             self.tick();
         }
+    }
+
+    /// What was done until now stays, whatever becomes of the rest.
+    pub(crate) fn settle(&mut self) {
+        self.settled = (self.entries, self.bytes);
+    }
+
+    /// It failed: only what is settled was done.
+    pub(crate) fn fall_back(&mut self) {
+        (self.entries, self.bytes) = self.settled;
     }
 
     fn tick(&mut self) {

@@ -98,6 +98,9 @@ impl Load<'_> {
         } else {
             self.load_batches(db, &mut input, &mut meter)
         };
+        if result.is_err() {
+            meter.fall_back();
+        }
         meter.finish();
         result.map(|()| ExitCode::SUCCESS)
     }
@@ -120,6 +123,7 @@ impl Load<'_> {
             table = Some(into);
             if count >= self.batch || bytes >= BATCH_BYTES {
                 commit(&mut batch)?;
+                meter.settle();
                 (bytes, count) = (0, 0);
             }
         }
@@ -154,6 +158,7 @@ fn load_sorted(db: &Db, input: &mut Input<'_>, meter: &mut Meter) -> Result<()> 
         let loaded = table.bulk_load(entries);
         loaded
             .with_context(|| format!("table {name}: --sorted wants entries in ascending order for an empty table"))?;
+        meter.settle();
         if let Some(error) = failed {
             return Err(error);
         }
