@@ -38,15 +38,23 @@ pub struct Measurement<'a> {
 }
 
 impl Measurement<'_> {
+    /// How long it takes at most.
+    fn duration_max(&self) -> Duration {
+        if self.fill_first && self.memory_bytes.is_some() { self.duration * 2 } else { self.duration }
+    }
+
     /// How long it takes, given when memory was full.
     fn duration_with(&self, full_at_s: Option<f64>) -> Duration {
-        if !self.fill_first || self.memory_bytes.is_none() {
-            return self.duration;
+        let most = self.duration_max();
+        if most == self.duration {
+            return most;
         }
-        let most = self.duration * 2;
         full_at_s.map_or(most, |full| self.duration.max(Duration::from_secs_f64(full) + self.duration / 2).min(most))
     }
 }
+
+/// How much longer a run may take than its time, before it is ended by who does nothing else.
+const END_GRACE: Duration = Duration::from_millis(500);
 
 /// A worker's side: whether to go on, and where to write down what was done.
 pub struct Worker<'a> {
@@ -168,7 +176,9 @@ pub fn run(plan: &Measurement<'_>, works: Vec<Work<'_>>, on_tick: &mut dyn FnMut
     run_then(plan, works, on_tick, &|| {})
 }
 
-/// As [`run`]; calls `at_end` when the time is over, while workers may still be at their last operations.
+/// As [`run`]; calls `at_end` when the time is over, while workers may still be at their last operations. It is called in time also
+/// where this thread is not: under a limit that its workers hold at its end, reading a counter or telling of a tick needs memory
+/// from the kernel, and may wait for as long as they go on.
 ///
 /// # Errors
 /// As [`run`].
@@ -176,11 +186,12 @@ pub fn run_then(
     plan: &Measurement<'_>,
     works: Vec<Work<'_>>,
     on_tick: &mut dyn FnMut(&Tick),
-    at_end: &dyn Fn(),
+    at_end: &(dyn Fn() + Sync),
 ) -> Result<Outcome> {
     let slots: Vec<Slot> = works.iter().map(|_| Slot::default()).collect();
     let stop = AtomicBool::new(false);
     let barrier = Barrier::new(works.len() + 1);
+    let begun = Barrier::new(2);
     let merged = Mutex::new(Merged::default());
     let (ended, workers_ended) = mpsc::channel::<()>();
     let mut outcome = Outcome { started_unix_ms: unix_ms(), ..Outcome::default() };
@@ -213,10 +224,16 @@ pub fn run_then(
         }
         drop(ended);
         barrier.wait();
+        // Made before there is a shortage of anything, and in need of nothing from then on.
+        scope.spawn(|| {
+            begun.wait();
+            wait_for_end(&stop, plan.duration_max());
+            at_end();
+        });
         let first = (Snapshot::take(plan.watch), Instant::now());
+        begun.wait();
         barrier.wait();
         watch_until_done(plan, first, &slots, &stop, &workers_ended, &mut outcome, on_tick);
-        at_end();
     });
 
     let merged = merged.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -304,6 +321,19 @@ fn watch_until_done(
     outcome.elapsed_s = (last.1 - started).as_secs_f64();
     (outcome.ops, outcome.bytes) = (last.2, last.3);
     outcome.counters = named(&last.0.since(&first));
+}
+
+/// Waits until the run has ended, and ends it when its time is over. Only sleeps: whoever wants memory from the kernel may not get it.
+fn wait_for_end(stop: &AtomicBool, most: Duration) {
+    let end = Instant::now() + most + END_GRACE;
+    while !stop.load(Ordering::Relaxed) {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            stop.store(true, Ordering::Relaxed);
+            return;
+        }
+        std::thread::sleep(left.min(Duration::from_millis(20)));
+    }
 }
 
 /// Sleeps until `until`; true when the run is to end now.
@@ -435,6 +465,29 @@ mod tests {
         let let_go = || ended.store(true, Ordering::Relaxed);
         let outcome = run_then(&plan(&watch, &cancel, 20), vec![work], &mut |_| {}, &let_go).unwrap();
         assert!(outcome.elapsed_s >= 0.02);
+    }
+
+    #[test]
+    fn a_run_ends_in_time_although_nobody_can_read_the_counters_before_it_has() {
+        let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+        let ended = AtomicBool::new(false);
+        let work: Work<'_> = Box::new(|worker| {
+            worker.start();
+            while worker.running() {
+                std::thread::yield_now();
+            }
+            Ok(())
+        });
+        // As under a memory limit that workers hold at its end: this thread gets nowhere until they are let go.
+        let mut stuck = |_: &Tick| {
+            let tried = Instant::now();
+            while !ended.load(Ordering::Relaxed) && tried.elapsed() < Duration::from_secs(60) {
+                std::thread::yield_now();
+            }
+        };
+        let let_go = || ended.store(true, Ordering::Relaxed);
+        let outcome = run_then(&plan(&watch, &cancel, 2_000), vec![work], &mut stuck, &let_go).unwrap();
+        assert!(outcome.elapsed_s < 60.0, "it ended {} s after it began", outcome.elapsed_s);
     }
 
     #[test]
