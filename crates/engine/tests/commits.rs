@@ -2,10 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
+mod common;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
+use common::tiny;
 use nofault::blocking::Db;
+use nofault::error::ErrorKind;
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
@@ -137,4 +141,28 @@ fn what_each_of_many_threads_leaves_behind_is_cleared_away_while_they_live() {
         all_may_go.wait();
         assert!(dirty < 500, "{dirty} versions of one page");
     });
+}
+
+#[test]
+fn a_transaction_that_read_what_a_load_or_a_drop_changed_conflicts_also_when_older_commits_are_forgotten_after_it() {
+    for is_load in [true, false] {
+        let db = Db::create_in(&in_memory(8), &tiny()).unwrap();
+        let [table, other] = ["table", "other"].map(|name| db.create_table(name).unwrap());
+        let oldest = db.begin();
+        other.put("x", "1").unwrap();
+        let mut late = db.begin();
+        assert_eq!(late.get(&table, "k").unwrap(), None);
+        if is_load {
+            table.bulk_load([("k", "loaded")]).unwrap();
+        } else {
+            db.drop_table("table").unwrap();
+        }
+        drop(oldest);
+        // Nobody can ask for the first commit any more; for the second `late` can.
+        other.put("y", "2").unwrap();
+        late.put(&other, "k", "mine").unwrap();
+        let error = late.commit(Durability::Sync).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict, "load: {is_load}: {error}");
+        assert_eq!(other.get("k").unwrap(), None);
+    }
 }
