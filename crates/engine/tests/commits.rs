@@ -166,3 +166,29 @@ fn a_transaction_that_read_what_a_load_or_a_drop_changed_conflicts_also_when_old
         assert_eq!(other.get("k").unwrap(), None);
     }
 }
+
+#[test]
+fn what_changes_while_a_database_is_verified_is_not_taken_for_damage() {
+    let db = Db::create_in(&in_memory(9), &Settings { snapshot_bytes_max: 20 * 512, ..tiny() }).unwrap();
+    let table = db.create_table("t").unwrap();
+    let put_all = |round: u8| (0..400_u32).try_for_each(|number| table.put(number.to_be_bytes(), [round; 60]));
+    put_all(0).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut rounds = (1..=u8::MAX).cycle();
+            while !done.load(Ordering::Relaxed) {
+                rounds.next().map_or(Ok(()), put_all)?;
+            }
+            nofault::error::Result::Ok(())
+        });
+        let found: Vec<_> = (0..30).map(|_| db.verify()).collect();
+        done.store(true, Ordering::Relaxed);
+        for found in found {
+            let found = found.unwrap();
+            assert!(found.is_clean(), "{:?}", found.problems);
+        }
+        writer.join().unwrap().unwrap();
+    });
+    assert!(db.stats().pool.snapshot_bytes <= 20 * 512, "{:?}", db.stats().pool);
+}
