@@ -267,7 +267,8 @@ impl Db {
     }
 
     /// Reads every block of the data file and walks every table, and reports everything that is broken instead of stopping
-    /// at the first. What is being written meanwhile does not matter. Takes a bit of memory for each page beside the cache.
+    /// at the first. What is being written meanwhile does not matter: old versions of the pages are kept for it, however many. Takes a bit
+    /// of memory for each page beside the cache.
     ///
     /// # Errors
     /// Only what makes it impossible to go on at all.
@@ -277,7 +278,8 @@ impl Db {
     }
 
     /// Writes a copy of what is visible now as a new database in `folder`, while this one is used on. The copy is made table by table
-    /// in key order, so it is compact, and as new as the moment of the call. Takes 16 MiB of memory beside the cache meanwhile.
+    /// in key order, so it is compact, and as new as the moment of the call. Takes 16 MiB of memory beside the cache meanwhile. Old
+    /// versions of the pages that change meanwhile are kept for it, however many.
     ///
     /// # Errors
     /// `AlreadyExists` when there is a database; what reading here or writing there fails with.
@@ -341,7 +343,9 @@ impl Db {
 
     pub(crate) fn verify_blocking(&self) -> Result<Verification> {
         let blocks = self.owner.verify_blocks()?;
-        let mut found = crate::gate::block_on(self.core.verify(Mode::Blocking))?;
+        // Never given up: a page that is gone because it changed is not broken.
+        let snapshot = self.core.store.essential_snapshot();
+        let mut found = crate::gate::block_on(self.core.verify(Mode::Blocking, &snapshot))?;
         found.blocks = blocks.pages_checked + blocks.nodes_checked;
         found.problems.extend(blocks.problems.into_iter().map(|error| Problem { table: None, error }));
         Ok(found)

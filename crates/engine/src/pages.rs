@@ -276,6 +276,12 @@ pub(crate) trait CommitLog: Send + Sync + 'static {
     /// Ready when a piece of this many bytes has room.
     fn room(&self, len_bytes: usize) -> Self::Ticket;
 
+    /// Nothing more will be appended, and so why: whoever waits for room, or comes to wait for it, is told that. What was appended
+    /// becomes durable all the same.
+    fn refuse(&self, why: &Error) {
+        let _ = why;
+    }
+
     /// Ready when everything up to `position` is durable; starts the write that makes it so. A ticket that is given up before leaves
     /// that to the log, which then does it by itself, if it has a thread.
     fn durable(&self, position: LogPosition) -> Self::Ticket;

@@ -22,7 +22,8 @@ pub struct Settings {
     pub cache_bytes: usize,
     /// Bytes of old page versions that snapshots, ranges and transactions may keep readable, in memory or in the data file. Past it
     /// the oldest are given up, and answer `SnapshotTooOld`. Zero for four times `cache_bytes`: listing that many versions
-    /// takes up to an eighth of the cache.
+    /// takes up to an eighth of the cache. What a checkpoint, a backup or a verification keeps comes on top, for as long as it is under
+    /// way: at most one old version of each page.
     pub snapshot_bytes_max: u64,
     /// How much log may pile up before a checkpoint is made. Bounds the time that opening takes after a crash, and the log's
     /// space on disk, unless a single commit is larger.

@@ -20,6 +20,9 @@ pub(crate) mod recent;
 mod records;
 pub(crate) mod visibility;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 pub(crate) use self::known::{Known, Listed};
@@ -323,7 +326,9 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
     pub(crate) fn poison(&self, why: &Error) {
         let message = format!("commits are refused since an earlier failure; reopen the database: {why}");
         // The first reason is the one to tell.
-        let _ = self.poisoned.set(Error::new(ErrorKind::Poisoned, message));
+        let error = self.poisoned.get_or_init(|| Error::new(ErrorKind::Poisoned, message));
+        // No checkpoint can pass a commit that is never visible, so nobody else would tell those who wait for one.
+        self.log.refuse(error);
     }
 
     /// Whether anything can still be committed.
@@ -335,9 +340,11 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
     }
 
     fn enter(&self) -> std::result::Result<MutexGuard<'_, Section>, Refused> {
+        let section = self.lock();
+        // Only now: what failed while this thread waited for the section has left half a commit in it.
         match self.poisoned.get() {
             Some(error) => Err(Refused::Wait(Wait::Failed(error.clone()))),
-            None => Ok(self.lock()),
+            None => Ok(section),
         }
     }
 
@@ -484,6 +491,7 @@ impl<S: Store, L: CommitLog> Drop for Exclusive<S, L> {
     fn drop(&mut self) {
         if self.stage == Stage::Committed {
             let why = format!("commit {} was applied only in part", self.seq);
+            // Before anybody else can enter.
             self.commits.poison(&Error::new(ErrorKind::Poisoned, why));
         }
         let mut section = self.commits.lock();

@@ -177,6 +177,8 @@ struct LogState {
     /// The commit whose record has begun and has not ended: its pieces must not wait for a checkpoint.
     open_record: Option<CommitSeq>,
     poisoned: Option<Error>,
+    /// Why nothing more will be appended, while what was appended still becomes durable.
+    refused: Option<Error>,
     /// Checkpoints that failed, and how the last of them did.
     failed_checkpoints: u64,
     failure: Option<Error>,
@@ -221,6 +223,7 @@ impl Log {
             durable_sequence: recovered.last.sequence,
             open_record: None,
             poisoned: None,
+            refused: None,
             failed_checkpoints: 0,
             failure: None,
             position: recovered.position,
@@ -422,6 +425,10 @@ impl CommitLog for Log {
             self.0.pressure.ring();
         }
         LogTicket::new(&self.0, goal)
+    }
+
+    fn refuse(&self, why: &Error) {
+        self.0.refuse_for_good(why);
     }
 
     fn durable(&self, position: LogPosition) -> LogTicket {

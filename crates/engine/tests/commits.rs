@@ -2,10 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
+mod common;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
+use common::tiny;
 use nofault::blocking::Db;
+use nofault::error::ErrorKind;
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
@@ -137,4 +141,54 @@ fn what_each_of_many_threads_leaves_behind_is_cleared_away_while_they_live() {
         all_may_go.wait();
         assert!(dirty < 500, "{dirty} versions of one page");
     });
+}
+
+#[test]
+fn a_transaction_that_read_what_a_load_or_a_drop_changed_conflicts_also_when_older_commits_are_forgotten_after_it() {
+    for is_load in [true, false] {
+        let db = Db::create_in(&in_memory(8), &tiny()).unwrap();
+        let [table, other] = ["table", "other"].map(|name| db.create_table(name).unwrap());
+        let oldest = db.begin();
+        other.put("x", "1").unwrap();
+        let mut late = db.begin();
+        assert_eq!(late.get(&table, "k").unwrap(), None);
+        if is_load {
+            table.bulk_load([("k", "loaded")]).unwrap();
+        } else {
+            db.drop_table("table").unwrap();
+        }
+        drop(oldest);
+        // Nobody can ask for the first commit any more; for the second `late` can.
+        other.put("y", "2").unwrap();
+        late.put(&other, "k", "mine").unwrap();
+        let error = late.commit(Durability::Sync).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict, "load: {is_load}: {error}");
+        assert_eq!(other.get("k").unwrap(), None);
+    }
+}
+
+#[test]
+fn what_changes_while_a_database_is_verified_is_not_taken_for_damage() {
+    let db = Db::create_in(&in_memory(9), &Settings { snapshot_bytes_max: 20 * 512, ..tiny() }).unwrap();
+    let table = db.create_table("t").unwrap();
+    let put_all = |round: u8| (0..400_u32).try_for_each(|number| table.put(number.to_be_bytes(), [round; 60]));
+    put_all(0).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut rounds = (1..=u8::MAX).cycle();
+            while !done.load(Ordering::Relaxed) {
+                rounds.next().map_or(Ok(()), put_all)?;
+            }
+            nofault::error::Result::Ok(())
+        });
+        let found: Vec<_> = (0..30).map(|_| db.verify()).collect();
+        done.store(true, Ordering::Relaxed);
+        for found in found {
+            let found = found.unwrap();
+            assert!(found.is_clean(), "{:?}", found.problems);
+        }
+        writer.join().unwrap().unwrap();
+    });
+    assert!(db.stats().pool.snapshot_bytes <= 20 * 512, "{:?}", db.stats().pool);
 }

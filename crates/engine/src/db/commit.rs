@@ -19,7 +19,7 @@ use crate::txn::{
 
 /// What it takes others, mostly, to publish what they have appended.
 const OTHERS_PUBLISH_WITHIN: Duration = Duration::from_millis(1);
-/// Attempts of an ordinary commit before it takes the section for itself.
+/// Attempts of an ordinary commit, and attempts to list the pages of long values, before it takes the section for itself.
 const ATTEMPTS_BEFORE_EXCLUSIVE: usize = 8;
 
 /// What others do while a commit looks for its pages.
@@ -29,6 +29,17 @@ enum Others {
     MayCommit,
     /// They wait: this commit has the section.
     Wait,
+}
+
+/// How looking for the pages of a commit has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gathered {
+    /// All had been there before.
+    WasThere,
+    /// What was missing is there now, or was a moment ago.
+    Loaded,
+    /// A long value cannot be listed, and while others commit nobody can say whether it is damaged or was replaced.
+    Unclear,
 }
 
 /// A commit that was refused because of what others committed.
@@ -113,7 +124,10 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut held = Held::default();
         let mut turn = None;
         for _ in 0..ATTEMPTS_BEFORE_EXCLUSIVE {
-            self.gather(mode, &commit.ops, &mut commit.known, &mut held, Others::MayCommit).await?;
+            let gathered = self.gather(mode, &commit.ops, &mut commit.known, &mut held, Others::MayCommit).await?;
+            if gathered == Gathered::Unclear {
+                break;
+            }
             match self.commits.commit(&commit, &record) {
                 Ok(committed) => return Ok(committed),
                 Err(Refused::Conflict(position)) => return Err(CommitError::Conflict(position)),
@@ -135,7 +149,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 
     /// Loads the leaves that `ops` will touch, as far as the window of pins goes, and lists the pages of long values that
-    /// will be replaced. Answers whether there was anything to do.
+    /// will be replaced.
     async fn gather(
         &self,
         mode: Mode,
@@ -143,11 +157,11 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         known: &mut Known,
         held: &mut Held<S::Ticket>,
         others: Others,
-    ) -> Result<bool> {
+    ) -> Result<Gathered> {
         let mut waits = Vec::new();
-        let mut found_all = true;
-        // The newest commit when a value could not be listed.
-        let mut failed_at = None;
+        let mut gathered = Gathered::WasThere;
+        // How often a value could not be listed, and the newest commit when that happened last.
+        let (mut failures, mut failed_at) = (0, None);
         let most = self.admission.window();
         loop {
             waits.clear();
@@ -163,9 +177,9 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             }
             let long = long.map_err(|error| self.explain(ops, error))?;
             if long.is_none() && waits.is_empty() {
-                return Ok(!found_all);
+                return Ok(gathered);
             }
-            found_all = false;
+            gathered = Gathered::Loaded;
             if let Some(value) = long {
                 let listed = self.list(mode, value).await;
                 let is_quiet = || failed_at.is_some_and(|seq| self.commits.is_quiet_since(seq));
@@ -173,7 +187,10 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                     Ok(listed) => drop(known.replaced.insert(value.root, listed)),
                     Err(error) if others == Others::Wait || is_quiet() => return Err(error),
                     // Perhaps replaced by somebody else since it was found: then its pages may be anything by now.
-                    Err(_) => failed_at = Some(self.commits.last().seq),
+                    Err(_) if failures + 1 < ATTEMPTS_BEFORE_EXCLUSIVE => {
+                        (failures, failed_at) = (failures + 1, Some(self.commits.last().seq));
+                    }
+                    Err(_) => return Ok(Gathered::Unclear),
                 }
             } else {
                 load(&*self.store, &self.admission, mode, held, &waits).await?;
@@ -311,7 +328,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             let now = &rest[..run.max(1)];
             let looked = look_first;
             if looked {
-                look_first = self.gather(mode, now, known, &mut held, Others::Wait).await?;
+                look_first = self.gather(mode, now, known, &mut held, Others::Wait).await? == Gathered::Loaded;
             }
             match section.apply(now, at, known) {
                 Ok(()) => {

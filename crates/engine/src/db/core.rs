@@ -14,6 +14,9 @@ use crate::tree::overflow::Reader;
 use crate::tree::{self, Found, Position, Tree};
 use crate::txn::{CATALOG, Commits, Listed, table_of};
 
+/// Snapshots that one read takes before it says that they are given up faster than it reads.
+const SNAPSHOTS_MAX: usize = 8;
+
 /// See the module.
 pub(crate) struct Core<S: Store, L: CommitLog> {
     pub(super) store: Arc<S>,
@@ -41,6 +44,12 @@ pub(crate) struct Reached {
 /// commit that created it.
 pub(super) fn is_younger(tree: Tree, snapshot: &impl Snapshot) -> bool {
     tree.table.0 > snapshot.seq().0
+}
+
+/// Whether a read in a snapshot of its own takes another one: that was given up, and whoever asked holds none that could be too old.
+pub(super) fn takes_another(error: &Error, taken: &mut usize) -> bool {
+    *taken += 1;
+    error.kind() == ErrorKind::SnapshotTooOld && *taken < SNAPSHOTS_MAX
 }
 
 /// Makes room for so many bytes on this thread, with a checkpoint if need be. False when it is worth another try.
@@ -158,7 +167,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         if let Some(shown) = shown.map_err(|error| self.tables.explain(tree, error))? {
             return Ok(shown);
         }
-        let value = self.get_at(mode, &self.store.snapshot(), tree, key).await?;
+        let value = self.get_in_steps(mode, tree, key).await?;
         match look {
             Some(look) => Ok(look(value.as_deref())),
             None => Err(Error::new(ErrorKind::Bug, "a value was shown and its answer lost")),
@@ -180,8 +189,18 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         match found.map_err(|error| self.tables.explain(tree, error))? {
             None => Ok(None),
             Some(Found::Inline(value)) => Ok(Some(value)),
-            // A long value takes several steps, which must all see one commit.
-            Some(Found::Overflow(_)) => self.get_at(mode, &self.store.snapshot(), tree, key).await,
+            Some(Found::Overflow(_)) => self.get_in_steps(mode, tree, key).await,
+        }
+    }
+
+    /// The newest visible value of a key, where that takes several steps, which must all see one commit.
+    async fn get_in_steps(&self, mode: Mode, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut taken = 0;
+        loop {
+            match self.get_at(mode, &self.store.snapshot(), tree, key).await {
+                Err(error) if takes_another(&error, &mut taken) => {}
+                result => return result,
+            }
         }
     }
 

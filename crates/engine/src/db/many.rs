@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashSet;
 
-use super::core::{Core, is_younger};
+use super::core::{Core, is_younger, takes_another};
 use super::wait::{Held, Mode, load, ready_sent};
 use crate::error::Result;
 use crate::gate::Permit;
@@ -46,9 +46,15 @@ struct Wanted<'a, S> {
 impl<S: Store, L: CommitLog> Core<S, L> {
     /// The values of many keys at one moment, in the order asked.
     pub(crate) async fn get_many(&self, mode: Mode, tree: Tree, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
-        match self.look_at_all(tree, keys) {
-            Some(values) => Ok(values),
-            None => self.get_many_at(mode, &self.store.snapshot(), tree, keys).await,
+        if let Some(values) = self.look_at_all(tree, keys) {
+            return Ok(values);
+        }
+        let mut taken = 0;
+        loop {
+            match self.get_many_at(mode, &self.store.snapshot(), tree, keys).await {
+                Err(error) if takes_another(&error, &mut taken) => {}
+                result => return result,
+            }
         }
     }
 

@@ -5,7 +5,7 @@
 
 use super::core::Core;
 use super::wait::{Mode, attempt};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::PageId;
 use crate::format::catalog::is_name;
 use crate::format::node::{Cell, Node, OverflowRef, PackedRef};
@@ -45,6 +45,15 @@ impl Verification {
     /// Whether nothing is broken.
     pub fn is_clean(&self) -> bool {
         self.problems.is_empty()
+    }
+
+    /// Notes what is broken in a table. A snapshot that was given up says nothing of that: then there is nothing left to look at.
+    fn note(&mut self, table: &str, error: Error) -> Result<()> {
+        if error.kind() == ErrorKind::SnapshotTooOld {
+            return Err(error);
+        }
+        self.problems.push(Problem { table: Some(table.into()), error });
+        Ok(())
     }
 }
 
@@ -97,13 +106,12 @@ struct Expected {
 }
 
 impl<S: Store, L: CommitLog> Core<S, L> {
-    /// See [`crate::db::Db::verify`].
-    pub(crate) async fn verify(&self, mode: Mode) -> Result<Verification> {
-        let snapshot = self.store.snapshot();
+    /// See [`crate::db::Db::verify`]. Walks what `snapshot` shows.
+    pub(crate) async fn verify(&self, mode: Mode, snapshot: &S::Snapshot) -> Result<Verification> {
         let mut found = Verification::default();
         let mut met = Met::default();
         let mut tables = Vec::new();
-        self.verify_tree(mode, &snapshot, "the catalog", CATALOG, &mut met, &mut found, |name, value| {
+        self.verify_tree(mode, snapshot, "the catalog", CATALOG, &mut met, &mut found, |name, value| {
             // What is being freed is no tree of a whole table any more.
             if is_name(&name) {
                 tables.push((String::from_utf8_lossy(&name).into_owned(), table_of(&name, &value)));
@@ -112,8 +120,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         .await?;
         for (name, tree) in tables {
             match tree {
-                Ok(tree) => self.verify_tree(mode, &snapshot, &name, tree, &mut met, &mut found, |_, _| {}).await?,
-                Err(error) => found.problems.push(Problem { table: Some(name), error }),
+                Ok(tree) => self.verify_tree(mode, snapshot, &name, tree, &mut met, &mut found, |_, _| {}).await?,
+                Err(error) => found.note(&name, error)?,
             }
         }
         Ok(found)
@@ -136,23 +144,22 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut todo = vec![Expected { page: tree.root, level: None, lower: Vec::new(), upper: None }];
         while let Some(expected) = todo.pop() {
             let page = expected.page;
-            let mut problem = |error| found.problems.push(Problem { table: Some(name.into()), error });
             let read = || Ok(self.store.view(snapshot).page(page)?.to_vec());
             let body = match attempt(&*self.store, &self.admission, mode, read).await {
                 Ok(body) if met.insert(page) => body,
                 Ok(_) => {
-                    problem(Error::corrupt_page(page, "is part of more than one node or value"));
+                    found.note(name, Error::corrupt_page(page, "is part of more than one node or value"))?;
                     continue;
                 }
                 Err(error) => {
-                    problem(error);
+                    found.note(name, error)?;
                     continue;
                 }
             };
             let (mut entries, mut long) = (Vec::new(), Vec::new());
             match look(tree, &expected, &body, &mut todo, &mut entries) {
                 Ok(()) => found.pages += 1,
-                Err(error) => problem(error),
+                Err(error) => found.note(name, error)?,
             }
             found.entries += entries.len() as u64;
             for (key, value) in entries {
@@ -161,7 +168,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                         Some((page, parts)) if *page == at.page => parts.push((at.offset, at.len_bytes)),
                         _ => {
                             let whole = values.replace((at.page, vec![(at.offset, at.len_bytes)]));
-                            self.verify_values(mode, snapshot, name, whole, met, found).await;
+                            self.verify_values(mode, snapshot, name, whole, met, found).await?;
                         }
                     },
                     Value::Elsewhere(value) => long.push(value),
@@ -169,11 +176,10 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 }
             }
             for value in long {
-                self.verify_long(mode, snapshot, name, value, met, found).await;
+                self.verify_long(mode, snapshot, name, value, met, found).await?;
             }
         }
-        self.verify_values(mode, snapshot, name, values, met, found).await;
-        Ok(())
+        self.verify_values(mode, snapshot, name, values, met, found).await
     }
 
     async fn verify_values(
@@ -184,8 +190,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         values: Option<(PageId, Vec<(u16, u16)>)>,
         met: &mut Met,
         found: &mut Verification,
-    ) {
-        let Some((page, parts)) = values else { return };
+    ) -> Result<()> {
+        let Some((page, parts)) = values else { return Ok(()) };
         let read = || Ok(self.store.view(snapshot).page(page)?.to_vec());
         let checked = match attempt(&*self.store, &self.admission, mode, read).await {
             Ok(_) if !met.insert(page) => Err(Error::corrupt_page(page, "is part of more than one node or value")),
@@ -194,8 +200,9 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         };
         match checked {
             Ok(()) => found.pages += 1,
-            Err(error) => found.problems.push(Problem { table: Some(name.into()), error }),
+            Err(error) => found.note(name, error)?,
         }
+        Ok(())
     }
 
     async fn verify_long(
@@ -206,20 +213,19 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         value: OverflowRef,
         met: &mut Met,
         found: &mut Verification,
-    ) {
-        let mut problem = |error| found.problems.push(Problem { table: Some(name.into()), error });
+    ) -> Result<()> {
         if let Err(error) = self.value(mode, snapshot, Found::Overflow(value)).await {
-            problem(error);
-            return;
+            return found.note(name, error);
         }
         match self.pages_of_at(mode, snapshot, value).await {
             Ok(pages) => {
                 found.pages += pages.len() as u64;
                 for page in pages.into_iter().filter(|page| !met.insert(*page)) {
-                    problem(Error::corrupt_page(page, "is part of more than one node or value"));
+                    found.note(name, Error::corrupt_page(page, "is part of more than one node or value"))?;
                 }
+                Ok(())
             }
-            Err(error) => problem(error),
+            Err(error) => found.note(name, error),
         }
     }
 }

@@ -51,7 +51,7 @@ struct Group {
     since: Instant,
     too_old: Arc<AtomicBool>,
     kept: Vec<Superseded>,
-    /// A checkpoint or backup: never given up.
+    /// Checkpoints, backups and verifications: never given up.
     essential: usize,
 }
 
@@ -62,6 +62,8 @@ pub(crate) struct Registry {
     /// In order of `until`: superseded, and perhaps still visible.
     fresh: VecDeque<Superseded>,
     kept_count: usize,
+    /// How many of these are kept for groups that are never given up: at most one of each page there was, a group.
+    kept_essential: usize,
 }
 
 impl Registry {
@@ -101,6 +103,7 @@ impl Registry {
             kept: Vec::new(),
             essential: 0,
         });
+        debug_assert!(group.kept.is_empty(), "a version that is still visible was taken for an old one");
         group.holders += 1;
         group.essential += usize::from(essential);
         (self.visible, Arc::clone(&group.too_old))
@@ -113,16 +116,20 @@ impl Registry {
         };
         group.holders -= 1;
         group.essential -= usize::from(essential);
+        if essential && group.essential == 0 {
+            self.kept_essential -= group.kept.len();
+        }
         if group.holders > 0 {
             return Vec::new();
         }
         self.end(commit)
     }
 
-    /// Gives up the oldest snapshots until no more than `kept_max` versions are kept. Their holders meet `SnapshotTooOld`.
+    /// Gives up the oldest snapshots until no more than `kept_max` versions are kept, besides what is kept for those that are never given
+    /// up: giving up others would not make that less. Their holders meet `SnapshotTooOld`.
     pub(crate) fn limit(&mut self, kept_max: usize) -> Vec<Superseded> {
         let mut unneeded = Vec::new();
-        while self.kept_count > kept_max {
+        while self.kept_count - self.kept_essential > kept_max {
             let oldest = self.snapshots.iter().find(|(_, group)| group.essential == 0 && !group.kept.is_empty());
             let Some((&commit, group)) = oldest else { break };
             group.too_old.store(true, Ordering::Release);
@@ -148,6 +155,7 @@ impl Registry {
             Some((_, group)) => {
                 group.kept.push(version);
                 self.kept_count += 1;
+                self.kept_essential += usize::from(group.essential > 0);
             }
             None => unneeded.push(version),
         }
@@ -223,5 +231,39 @@ mod tests {
         assert!(flag.load(Ordering::Relaxed) && !checkpoint_flag.load(Ordering::Relaxed));
         assert!(registry.unregister(at, &flag, false).is_empty(), "it is gone already");
         assert_eq!(registry.unregister(checkpoint, &checkpoint_flag, true), [version(1, 2)]);
+    }
+    #[test]
+    fn what_a_backup_keeps_is_not_laid_at_the_door_of_other_snapshots() {
+        let mut registry = Registry::new(CommitSeq(1));
+        let (backup, backup_flag) = registry.register(true);
+        registry.register(true);
+        registry.supersede([version(1, 2), version(1, 2), version(1, 2)]);
+        registry.advance(CommitSeq(2));
+        let (at, flag) = registry.register(false);
+        registry.supersede([version(2, 3)]);
+        registry.advance(CommitSeq(3));
+        assert!(registry.limit(2).is_empty());
+        assert!(!flag.load(Ordering::Relaxed));
+        // One of two backups ends: the other keeps all of it.
+        assert!(registry.unregister(backup, &backup_flag, true).is_empty());
+        assert!(registry.limit(1).is_empty());
+        assert_eq!(registry.limit(0), [version(2, 3)]);
+        assert!(registry.unregister(at, &flag, false).is_empty());
+        assert_eq!(registry.kept_count(), 3);
+    }
+
+    #[test]
+    fn what_a_backup_kept_counts_for_an_older_snapshot_once_it_has_ended() {
+        let mut registry = Registry::new(CommitSeq(1));
+        let (_, old_flag) = registry.register(false);
+        registry.advance(CommitSeq(2));
+        let (backup, backup_flag) = registry.register(true);
+        registry.supersede([version(1, 3), version(1, 3)]);
+        registry.advance(CommitSeq(3));
+        assert!(registry.limit(0).is_empty());
+        assert!(registry.unregister(backup, &backup_flag, true).is_empty(), "the older one needs them");
+        assert!(registry.limit(2).is_empty());
+        assert_eq!(registry.limit(1), [version(1, 3), version(1, 3)]);
+        assert!(old_flag.load(Ordering::Relaxed));
     }
 }

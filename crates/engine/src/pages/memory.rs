@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
 use super::{Attempt, CommitLog, Durability, Edits, LogPosition, Missing, Pages, Snapshot, Store, Ticket, Wait};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, HEADER_BYTES, PageId};
 
 /// Which pages are in memory.
@@ -46,6 +46,8 @@ struct State {
     editing: bool,
     pins: HashMap<PageId, usize>,
     snapshots: BTreeMap<CommitSeq, usize>,
+    /// Snapshots still to be given up as soon as they are taken.
+    give_up: usize,
     residency: Residency,
     random: u64,
     misses: u64,
@@ -72,6 +74,7 @@ impl MemoryStore {
             editing: false,
             pins: HashMap::new(),
             snapshots: BTreeMap::new(),
+            give_up: 0,
             residency,
             random,
             misses: 0,
@@ -113,12 +116,17 @@ impl MemoryStore {
         last.1 = Some(body.into());
     }
 
+    /// Gives up the next snapshots, so many, as soon as they are taken.
+    pub(crate) fn give_up_snapshots(&self, count: usize) {
+        self.lock().give_up = count;
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().expect("the memory store's lock")
     }
 
     fn view_at(&self, at: CommitSeq) -> MemoryView {
-        MemoryView { store: self.clone(), at }
+        MemoryView { store: self.clone(), at, too_old: false }
     }
 }
 
@@ -151,7 +159,7 @@ impl State {
         if !self.resident(id) {
             return Err(Wait::Miss(Missing { page: id, at }));
         }
-        self.version(id, at).ok_or_else(|| crate::error::Error::corrupt_page(id, "is not allocated").into())
+        self.version(id, at).ok_or_else(|| Error::corrupt_page(id, "is not allocated").into())
     }
 }
 
@@ -159,6 +167,7 @@ impl State {
 pub(crate) struct MemoryView {
     store: MemoryStore,
     at: CommitSeq,
+    too_old: bool,
 }
 
 impl Pages for MemoryView {
@@ -169,6 +178,9 @@ impl Pages for MemoryView {
     }
 
     fn page(&self, id: PageId) -> Attempt<Arc<[u8]>> {
+        if self.too_old {
+            return Err(Error::new(ErrorKind::SnapshotTooOld, "the snapshot was given up").into());
+        }
         self.store.lock().look(id, self.at).map(|(_, body)| body)
     }
 }
@@ -309,6 +321,7 @@ impl Drop for MemoryTicket {
 pub(crate) struct MemorySnapshot {
     store: MemoryStore,
     seq: CommitSeq,
+    too_old: bool,
 }
 
 impl Snapshot for MemorySnapshot {
@@ -355,11 +368,13 @@ impl Store for MemoryStore {
         let mut state = self.lock();
         let seq = self.visible();
         *state.snapshots.entry(seq).or_default() += 1;
-        MemorySnapshot { store: self.clone(), seq }
+        let too_old = state.give_up > 0;
+        state.give_up -= usize::from(too_old);
+        MemorySnapshot { store: self.clone(), seq, too_old }
     }
 
     fn view(&self, snapshot: &MemorySnapshot) -> MemoryView {
-        self.view_at(snapshot.seq)
+        MemoryView { too_old: snapshot.too_old, ..self.view_at(snapshot.seq) }
     }
 
     fn edit_frames_max(&self) -> usize {
@@ -552,7 +567,7 @@ impl CommitLog for MemoryLog {
         let len_bytes = piece.iter().map(|part| part.len()).sum();
         assert!(len_bytes <= self.0.piece_bytes_max, "a piece of {len_bytes} bytes");
         if state.broken {
-            return Err(crate::error::Error::new(crate::error::ErrorKind::Poisoned, "the log failed").into());
+            return Err(Error::new(ErrorKind::Poisoned, "the log failed").into());
         }
         state.refused = state.stingy && !state.refused;
         if state.refused {

@@ -29,7 +29,7 @@ pub(crate) struct Recent {
     bytes_max: usize,
     /// Open transactions by what they see.
     open: BTreeMap<CommitSeq, usize>,
-    /// Commits up to this one are forgotten.
+    /// Commits up to this one are forgotten. Never decreases: what is remembered of later ones may be less than all.
     floor: CommitSeq,
 }
 
@@ -94,7 +94,7 @@ impl Recent {
 
     /// Commit `seq` changed what cannot be listed: whoever saw less conflicts.
     pub(crate) fn forget_before(&mut self, seq: CommitSeq) {
-        self.floor = seq;
+        self.floor = self.floor.max(seq);
     }
 
     /// Whether anything in `reads` was changed after `seen`.
@@ -120,7 +120,8 @@ impl Recent {
 
     fn forget_oldest(&mut self) -> bool {
         let Some((seq, keys)) = self.commits.pop_front() else { return false };
-        self.floor = seq;
+        // It may lie before a commit whose keys could not be listed.
+        self.floor = self.floor.max(seq);
         self.bytes -= bytes_of(&keys);
         for (table, key) in keys {
             if let Some(of_table) = self.keys.get_mut(&table)
@@ -191,6 +192,27 @@ mod tests {
         assert!(recent.conflicts(CommitSeq(0), &reads(&["never written"], None)), "it may have missed anything");
         assert!(!recent.conflicts(CommitSeq(19), &reads(&["19"], None)));
         assert!(recent.conflicts(CommitSeq(19), &reads(&["20"], None)));
+    }
+
+    #[test]
+    fn whoever_saw_less_than_what_could_not_be_listed_conflicts_also_when_older_commits_are_forgotten_after_it() {
+        let mut recent = Recent::new(1 << 20);
+        recent.open(CommitSeq(4));
+        add(&mut recent, 5, "a");
+        recent.open(CommitSeq(5));
+        recent.add(CommitSeq(6), std::iter::empty());
+        recent.forget_before(CommitSeq(6));
+        recent.close(CommitSeq(4));
+        recent.prune(CommitSeq(6));
+        assert!(recent.conflicts(CommitSeq(5), &reads(&["z"], None)));
+        // Nor when they are forgotten for want of memory.
+        let mut recent = Recent::new(1000);
+        recent.open(CommitSeq(4));
+        (5..=9).for_each(|seq| add(&mut recent, seq, "a"));
+        recent.forget_before(CommitSeq(9));
+        add(&mut recent, 10, &"b".repeat(800));
+        assert!(recent.conflicts(CommitSeq(8), &reads(&["z"], None)));
+        assert!(!recent.conflicts(CommitSeq(9), &reads(&["z"], None)));
     }
 
     #[test]

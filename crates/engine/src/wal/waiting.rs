@@ -129,6 +129,7 @@ impl LogCore {
         match (goal, &state.poisoned) {
             (Goal::Durable(position), _) if self.is_durable(position) => Some(Ok(())),
             (_, Some(error)) => Some(Err(error.clone())),
+            (Goal::Room { .. }, None) if state.refused.is_some() => state.refused.clone().map(Err),
             (Goal::Room { len_bytes, .. }, None) if self.has_room(state, len_bytes) => Some(Ok(())),
             (Goal::Room { len_bytes, failures_before }, None)
                 if failures_before < state.failed_checkpoints && !self.has_log_room(state, len_bytes) =>
@@ -175,6 +176,15 @@ impl LogCore {
         state.sleepers.for_room = for_room;
         drop(state);
         wake.into_iter().for_each(Sleeper::wake);
+    }
+
+    /// See [`crate::pages::CommitLog::refuse`].
+    pub(super) fn refuse_for_good(&self, why: &Error) {
+        let mut state = self.lock();
+        state.refused.get_or_insert_with(|| why.clone());
+        let for_room = std::mem::take(&mut state.sleepers.for_room);
+        drop(state);
+        for_room.into_values().for_each(|(_, sleeper)| sleeper.wake());
     }
 
     /// Begins to drive, unless somebody does already.

@@ -1,7 +1,11 @@
 //! Long values that others replace while a commit that will replace them waits: their pages have become other values' by then.
 
+use std::time::{Duration, Instant};
+
 use super::dropped::intact;
 use super::*;
+use crate::db::wait::attempt;
+use crate::error::Error;
 use crate::format::node::OverflowRef;
 use crate::tree::Found;
 use crate::tree::overflow::is_one_page;
@@ -17,7 +21,8 @@ fn set(core: &TestCore<MemoryStore>, tree: Tree, key: &str, len: usize) {
 
 /// Where the long value of `k` is.
 fn long_value(core: &TestCore<MemoryStore>, tree: Tree) -> OverflowRef {
-    match tree.get(&core.store.tip(), b"k").unwrap() {
+    let look = || tree.get(&core.store.tip(), b"k");
+    match block_on(attempt(&*core.store, &core.admission, Mode::Blocking, look)).unwrap() {
         Some(Found::Overflow(value)) => value,
         other => panic!("{other:?} is no long value"),
     }
@@ -96,4 +101,28 @@ fn a_large_commit_lists_the_pages_of_a_value_again_that_was_replaced_meanwhile()
         block_on(core.commit(Mode::Blocking, commit)).unwrap();
         assert_eq!(intact(&core, tree, &format!("{len} bytes")), content);
     }
+}
+
+#[test]
+fn a_damaged_value_that_is_to_go_is_reported_however_often_others_commit() {
+    let core = new_core(Hardship { residency: Residency::Requested, ..easy() });
+    let tree = new_table(&core, Mode::Blocking, "t");
+    set(&core, tree, "k", THREE_PAGES);
+    // No index of a long value any more.
+    core.store.damage(long_value(&core, tree).root, |body| body[0] = 0);
+    let ops = vec![Op::Delete { tree, key: b"k".to_vec() }];
+    let delete = Commit { ops, reads: None, durability: Durability::Sync, known: Known::default() };
+    let mut delete = pin!(core.commit(Mode::Async, delete));
+    let begun = Instant::now();
+    let outcome = loop {
+        if let Poll::Ready(outcome) = delete.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            break outcome;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "it never ends");
+        // Each time that it waits for a page.
+        set(&core, tree, "x", 1);
+    };
+    let error = Error::from(outcome.unwrap_err());
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    set(&core, tree, "x", 2);
 }

@@ -1,0 +1,51 @@
+//! Snapshots that are given up while somebody reads: whose they are decides who is told.
+
+use super::*;
+
+const LONG: usize = 3000;
+
+fn prepared() -> (TestCore<MemoryStore>, Tree) {
+    let core = new_core(easy());
+    let tree = new_table(&core, Mode::Blocking, "t");
+    put(&core, tree, "k", &"v".repeat(LONG));
+    (core, tree)
+}
+
+#[test]
+fn a_read_whose_own_snapshot_is_given_up_reads_in_another() {
+    let (core, tree) = prepared();
+    let value = "v".repeat(LONG).into_bytes();
+    for mode in [Mode::Async, Mode::Blocking] {
+        for given_up in [1, 3, 7] {
+            core.store.give_up_snapshots(given_up);
+            assert_eq!(block_on(core.get(mode, tree, b"k")).unwrap().as_ref(), Some(&value));
+            core.store.give_up_snapshots(given_up);
+            let found = block_on(core.get_many(mode, tree, &[b"k", b"none"])).unwrap();
+            assert_eq!(found, [Some(value.clone()), None]);
+            core.store.give_up_snapshots(given_up);
+            let (mut look, mut reached) = (Some(|value: Option<&[u8]>| value.map(<[u8]>::len)), None);
+            let shown = core.show(tree, b"k", &mut reached, &mut look);
+            assert_eq!(block_on(core.show_after(mode, tree, b"k", look, shown, reached)).unwrap(), Some(LONG));
+        }
+    }
+    // Faster than it can read: it ends all the same.
+    core.store.give_up_snapshots(usize::MAX);
+    assert_eq!(block_on(core.get(Mode::Blocking, tree, b"k")).unwrap_err().kind(), ErrorKind::SnapshotTooOld);
+}
+
+#[test]
+fn whoever_holds_the_snapshot_that_is_given_up_is_told() {
+    let (core, tree) = prepared();
+    core.store.give_up_snapshots(1);
+    let held = core.store.snapshot();
+    let error = block_on(core.get_at(Mode::Blocking, &held, tree, b"k")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::SnapshotTooOld);
+}
+
+#[test]
+fn a_snapshot_that_was_given_up_is_not_taken_for_damage() {
+    let (core, _) = prepared();
+    core.store.give_up_snapshots(1);
+    let found = block_on(core.verify(Mode::Blocking, &core.store.snapshot()));
+    assert_eq!(found.unwrap_err().kind(), ErrorKind::SnapshotTooOld);
+}

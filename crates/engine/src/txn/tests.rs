@@ -1,0 +1,97 @@
+//! What a failure inside the section means to those who wait: for the section, and for room in the log.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::task::{Poll, Wake, Waker};
+use std::time::Duration;
+
+use nofault_io::sim::{SimOptions, SimWorld};
+
+use super::*;
+use crate::pages::Ticket as _;
+use crate::pages::memory::{MemoryLog, MemoryStore, Residency};
+use crate::wal::{Log, LogOptions, create_log};
+
+/// Long enough for a thread to go to sleep where it has to wait. One that is slower meets what it is told later.
+const TO_SLEEP: Duration = Duration::from_millis(50);
+
+fn new_commits<L: CommitLog>(log: impl FnOnce(Arc<Visibility<MemoryStore>>) -> L) -> Arc<Commits<MemoryStore, L>> {
+    let store = Arc::new(MemoryStore::new(512, 1000, Residency::Everything));
+    create_catalog(&*store).unwrap();
+    let visibility = Arc::new(Visibility::new(store.clone(), CommitSeq(0)));
+    let log = Arc::new(log(visibility.clone()));
+    Arc::new(Commits::new(store, log, visibility, CommitSeq(0), 1 << 20))
+}
+
+fn failure() -> Error {
+    Error::new(ErrorKind::Io, "a commit was applied only in part")
+}
+
+#[test]
+fn who_waited_for_the_section_while_a_commit_failed_in_it_is_refused() {
+    let commits = new_commits(|visible| MemoryLog::new(700, false, Box::new(move |seq| visible.durable(seq))));
+    let (tell, told) = mpsc::channel();
+    let section = commits.lock();
+    let other = commits.clone();
+    let waiting = std::thread::spawn(move || {
+        let ops = vec![Op::CreateTable { name: b"t".to_vec() }];
+        let record = encode(&ops);
+        tell.send(()).unwrap();
+        other.commit(&Commit { ops, reads: None, durability: Durability::Sync, known: Known::default() }, &record)
+    });
+    told.recv().unwrap();
+    std::thread::sleep(TO_SLEEP);
+    commits.poison(&failure());
+    drop(section);
+    match waiting.join().unwrap() {
+        Err(Refused::Wait(Wait::Failed(error))) => assert_eq!(error.kind(), ErrorKind::Poisoned, "{error}"),
+        other => panic!("on top of half a commit: {other:?}"),
+    }
+    assert_eq!(commits.last().seq, CommitSeq(0));
+}
+
+/// Whether a task was woken.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn who_waits_for_room_is_told_when_nothing_is_committed_any_more_and_what_was_appended_becomes_durable() {
+    const OPTIONS: LogOptions =
+        LogOptions { file_id: 5, segment_bytes: 32768, log_bytes: 1 << 17, buffer_bytes: 1 << 16, seed: Some(5) };
+    let world = SimWorld::new(6, SimOptions::calm());
+    let disk = world.directory().create("log").unwrap();
+    let log = Log::open(&*disk, OPTIONS, create_log(&*disk, &OPTIONS).unwrap().1).unwrap();
+    let commits = new_commits(|_| log.clone());
+    let append = |commit: u64, len_bytes: usize| {
+        log.append(CommitSeq(commit), &[&vec![1; len_bytes]], Some(Durability::Sync)).unwrap()
+    };
+    let mut commit = 1;
+    while log.stats().live_bytes + 10_000 <= OPTIONS.log_bytes {
+        log.durable(append(commit, 100)).wait().unwrap();
+        commit += 1;
+    }
+    let (tell, told) = mpsc::channel();
+    let mut thread = log.room(10_000);
+    std::thread::spawn(move || tell.send(thread.wait()).unwrap());
+    let (mut task, woken) = (log.room(10_000), Arc::<Woken>::default());
+    assert!(task.poll(&Waker::from(woken.clone())).is_pending());
+    std::thread::sleep(TO_SLEEP);
+    let appended = append(commit, 10);
+    commits.poison(&failure());
+    let refused = |outcome: Result<()>| assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Poisoned);
+    refused(told.recv_timeout(Duration::from_secs(60)).expect("a thread waits for room for ever"));
+    assert!(woken.0.load(Ordering::SeqCst), "a task waits for room for ever");
+    match task.poll(Waker::noop()) {
+        Poll::Ready(outcome) => refused(outcome),
+        Poll::Pending => panic!("a task that was woken waits on"),
+    }
+    refused(log.room(10_000).wait());
+    log.durable(appended).wait().unwrap();
+    assert_eq!(log.durable_commit(), CommitSeq(commit));
+}
