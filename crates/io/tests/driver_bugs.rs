@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{PATIENCE, keeps_the_contract, push, random_buffer, read, reap_all, run, zeroed};
+use common::{PATIENCE, keeps_the_contract, push, random_buffer, read, readable_soon, reap_all, run, zeroed};
 use nofault_io::aligned::{IoBuf, StableBytes};
 use nofault_io::completion::{OpKind, WriteData};
 use nofault_io::disk::{DirectIo, Disk, FileOptions, Queue, QueueOptions};
@@ -174,6 +174,32 @@ fn a_queue_dropped_where_it_cannot_wait_leaks_rather_than_frees() {
     queue.submit().expect("submit");
     on_another_thread(move || drop(queue));
     assert_eq!(Arc::strong_count(&bytes), 2, "the kernel may still read it");
+}
+
+/// Whoever looks at what its descriptor tells of, and only then, must be told of everything: also of what completes
+/// while a look sends something else. With DEFER_TASKRUN the kernel tells once for all that waits to be brought out.
+#[test]
+fn a_consumer_that_looks_only_when_told_gets_everything() {
+    let folder = scratch();
+    let Some(disk) = ring_disk(folder.path()) else { return };
+    let Some(mut queue) = bound_queue(&disk) else { return };
+    assert!(queue.ready_fd().is_some());
+    queue.reap(0, &mut Vec::new()).expect("reap");
+    let mut buffers: Vec<IoBuf> = (0..100).map(|_| zeroed(64 << 10)).collect();
+    for round in 0..300 {
+        push(&mut queue, 100, 0, OpKind::Sync);
+        for (token, buffer) in buffers.drain(..).enumerate() {
+            push(&mut queue, token as u64, (token as u64 % 64) * (64 << 10), OpKind::Read(buffer));
+        }
+        let mut done = Vec::new();
+        queue.reap(0, &mut done).expect("reap");
+        while queue.in_flight() > 0 {
+            assert!(readable_soon(&queue), "round {round}: {} of {} are not told of", queue.in_flight(), 101);
+            queue.reap(0, &mut done).expect("reap");
+        }
+        buffers.extend(done.into_iter().filter_map(|done| done.into_buffer()));
+        assert_eq!(buffers.len(), 100);
+    }
 }
 
 #[test]

@@ -466,3 +466,17 @@ fn queues_do_not_see_each_others_completions(disk: &dyn Disk, options: &QueueOpt
         assert_eq!(done, [vec![1000 + round], vec![round]]);
     }
 }
+
+/// Lets a filter answer for the kernel, on this thread and those it starts from now on. Answers what `seccomp` does: a
+/// descriptor, where `flags` ask for one.
+pub(crate) fn filter_calls(filter: &mut [libc::sock_filter], flags: libc::c_ulong) -> std::io::Result<libc::c_int> {
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the program and its filter live until the calls return; the kernel copies them.
+    let answer = unsafe {
+        match libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) {
+            0 => libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program),
+            refused => refused.into(),
+        }
+    };
+    if answer < 0 { Err(std::io::Error::last_os_error()) } else { Ok(answer as libc::c_int) }
+}
