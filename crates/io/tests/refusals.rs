@@ -13,6 +13,7 @@ use nofault_io::aligned::StableBytes;
 use nofault_io::completion::{OpKind, WriteData};
 use nofault_io::disk::{DirectIo, Disk, FileOptions, QueueOptions};
 use nofault_io::error::ErrorKind;
+use nofault_io::striped::StripedDisk;
 use nofault_io::uring::UringDisk;
 
 const PAGE: usize = 4096;
@@ -182,4 +183,24 @@ fn whoever_waits_hears_nothing_of_a_refusal_that_passes() {
             assert_eq!(Arc::strong_count(&bytes), 1, "the kernel has ended it, or never had it");
         });
     }
+}
+
+#[test]
+fn whoever_waits_for_several_disks_waits_for_none_whose_kernel_has_nothing() {
+    on_a_thread(|| {
+        let folder = scratch();
+        let disks = ["one", "other"].map(|name| ring_disk(folder.path(), name));
+        let [Some(one), Some(other)] = disks else { return };
+        let striped = StripedDisk::new(vec![Arc::new(one), Arc::new(other)], PAGE as u64).expect("a disk");
+        let mut queue = striped.queue(&QueueOptions::default()).expect("a queue");
+        let Some(refusals) = refuse_some_entries(libc::EAGAIN) else { return };
+        for round in 1..=40 {
+            refusals.store(round, Ordering::SeqCst);
+            push(&mut *queue, 0, 0, OpKind::Read(zeroed(2 * PAGE)));
+            push(&mut *queue, 1, 0, OpKind::Sync);
+            let mut done = Vec::new();
+            queue.reap(2, &mut done).expect("it has passed");
+            assert_eq!(done.iter().map(|done| done.result.is_ok()).collect::<Vec<_>>(), [true, true]);
+        }
+    });
 }
