@@ -240,17 +240,17 @@ pub trait Directory: Send + Sync + fmt::Debug {
     fn sync(&self) -> Result<()>;
 }
 
-/// Checks what every disk asks of an operation before it is accepted: bytes to move, and alignment.
+/// Checks what every disk asks of an operation before it is accepted: bytes to move, alignment, and an end that is a position.
 ///
 /// # Errors
 /// `InvalidCall`, saying which rule was broken.
-pub fn check_op(op: &Op, info: &DiskInfo) -> Result<()> {
+pub fn check_op(op: &Op, align_bytes: usize) -> Result<()> {
     use crate::completion::OpKind;
-    let align = info.align_bytes as u64;
+    let align = align_bytes as u64;
     let invalid = |why: String| Error::new(ErrorKind::InvalidCall, describe_op(op), why);
     let check_part = |part: &[u8]| {
         let misaligned =
-            !(part.as_ptr() as usize).is_multiple_of(info.align_bytes) || !part.len().is_multiple_of(info.align_bytes);
+            !(part.as_ptr() as usize).is_multiple_of(align_bytes) || !part.len().is_multiple_of(align_bytes);
         if misaligned { Err(invalid(format!("direct I/O wants memory in multiples of {align} bytes"))) } else { Ok(()) }
     };
     match &op.kind {

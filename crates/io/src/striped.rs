@@ -45,6 +45,8 @@ const PARTS_MAX: usize = 512;
 pub struct StripedDisk {
     children: Arc<[Arc<dyn Disk>]>,
     layout: Layout,
+    /// The most that one of them asks for.
+    align_bytes: usize,
 }
 
 impl StripedDisk {
@@ -58,12 +60,13 @@ impl StripedDisk {
         if children.is_empty() {
             return Err(invalid("there are none".into()));
         }
-        let align = align_of(&children) as u64;
+        let align_bytes = children.iter().map(|child| child.info().align_bytes).max().unwrap_or(1);
+        let align = align_bytes as u64;
         if stripe_bytes == 0 || !stripe_bytes.is_multiple_of(align) || usize::try_from(stripe_bytes).is_err() {
             return Err(invalid(format!("stripes of {stripe_bytes} bytes; they must be multiples of {align}")));
         }
         let layout = Layout { stripe: stripe_bytes, count: children.len() as u64 };
-        Ok(Self { children: children.into(), layout })
+        Ok(Self { children: children.into(), layout, align_bytes })
     }
 }
 
@@ -80,7 +83,7 @@ impl Disk for StripedDisk {
             kind: "striped",
             path: None,
             direct: infos.iter().all(|info| info.direct),
-            align_bytes: align_of(&self.children),
+            align_bytes: self.align_bytes,
             notes,
         }
     }
@@ -127,6 +130,10 @@ impl Disk for StripedDisk {
 
     /// Within one stripe as the disk under it does; over several, on a queue.
     fn perform(&self, op: Op) -> Result<Completion> {
+        // First: where its bytes lie can be said of what ends at a position only.
+        if let Err(error) = check_op(&op, self.align_bytes) {
+            return Ok(Completion { op, result: Err(error) });
+        }
         let Op { token, offset_bytes, kind } = op;
         let mut pieces = self.layout.pieces(offset_bytes, kind.len_bytes());
         let (Some(Piece { child, offset, .. }), None) = (pieces.next(), pieces.next()) else {
@@ -142,10 +149,6 @@ impl fmt::Debug for StripedDisk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "StripedDisk({} bytes a stripe, {:?})", self.layout.stripe, self.children)
     }
-}
-
-fn align_of(children: &[Arc<dyn Disk>]) -> usize {
-    children.iter().map(|child| child.info().align_bytes).max().unwrap_or(1)
 }
 
 fn name_child(error: Error, index: usize, action: &str) -> Error {
@@ -432,7 +435,7 @@ impl StripedQueue {
 
 impl Queue for StripedQueue {
     fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
-        if let Err(error) = check_op(&op, &self.info) {
+        if let Err(error) = check_op(&op, self.info.align_bytes) {
             return Err(Refused { op, error });
         }
         if self.in_flight >= self.depth_max {

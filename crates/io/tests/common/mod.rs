@@ -258,6 +258,7 @@ fn wrong_operations_come_back_untouched(disk: &dyn Disk, options: &QueueOptions,
         ("reserving nothing", 0, OpKind::Allocate { len_bytes: 0 }),
         ("beyond the largest position", far, OpKind::Read(zeroed(units(disk, 8192)))),
         ("beyond all numbers", u64::MAX - u64::MAX % 4096, OpKind::Allocate { len_bytes: u64::MAX }),
+        ("that begins near the last number", u64::MAX - u64::MAX % 4096, OpKind::Read(zeroed(64 << 10))),
     ];
     if align > 1 {
         let (_, odd_start) = zeroed(2 * align).split_at(1);
