@@ -64,6 +64,8 @@ pub(super) struct Lane {
     pub(super) walks: Walks,
     /// An outsider was told of completions and found the queue taken: who has it looks again when it has left it.
     missed: AtomicBool,
+    /// Reads are in the queue that could not be sent: no completion need lead to the next attempt.
+    stuck: AtomicBool,
 }
 
 /// A page to be read.
@@ -116,6 +118,7 @@ impl Lane {
             outside: AtomicUsize::new(0),
             walks: Walks::default(),
             missed: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
         })
     }
 
@@ -182,7 +185,12 @@ impl Lane {
 
     /// Whether there are reads that are not at the device yet.
     pub(super) fn has_unsent(&self) -> bool {
-        self.in_line.load(Ordering::Relaxed) > 0 || !self.staged().is_empty()
+        self.in_line.load(Ordering::Relaxed) > 0 || self.stuck.load(Ordering::Relaxed) || !self.staged().is_empty()
+    }
+
+    /// Notes whether reads in the queue could not be sent. Under its lock.
+    pub(super) fn set_stuck(&self, stuck: bool) {
+        self.stuck.store(stuck, Ordering::Relaxed);
     }
 
     fn followers(&self) -> MutexGuard<'_, Vec<Arc<Waiter>>> {
@@ -503,6 +511,7 @@ impl Core {
         let wait_for = if over.is_empty() && queue.queue.in_flight() > 0 { wait_for.min(most) } else { 0 };
         let (count, reaped) = queue.reap(wait_for, &mut over, &mut landed);
         self.lane.leave_device(count);
+        self.lane.set_stuck(reaped.is_err() && queue.queue.in_flight() > 0);
         drop(queue);
         let runs = landed.len();
         let progress = started + over.len() + runs;
