@@ -63,7 +63,7 @@ pub(super) struct Lane {
     outside: AtomicUsize,
     pub(super) walks: Walks,
     /// An outsider was told of completions and found the queue taken: who has it looks again when it has left it.
-    missed: AtomicBool,
+    pub(super) missed: AtomicBool,
     /// Reads are in the queue that could not be sent: no completion need lead to the next attempt.
     stuck: AtomicBool,
 }
@@ -347,6 +347,10 @@ impl Core {
             return Ok(true);
         };
         if waiter.is_ready() {
+            drop(queue);
+            // Others found the queue taken meanwhile.
+            self.look_again();
+            self.submit_reads();
             return Ok(true);
         }
         // It is woken once for several of the pages it needs. Others who need this thread, or the queue, may not have to wait so long.
@@ -502,6 +506,13 @@ impl Core {
         self.submit_reads();
     }
 
+    /// Takes completions for an outsider that found the queue taken, if there is one.
+    fn look_again(self: &Arc<Self>) {
+        if self.lane.missed.load(Ordering::SeqCst) && self.lane.missed.swap(false, Ordering::SeqCst) {
+            self.take_reads();
+        }
+    }
+
     /// Starts staged reads, reaps, and installs what has arrived. Answers the reads started and finished.
     fn work_reads(self: &Arc<Self>, mut queue: MutexGuard<'_, ReadQueue>, wait_for: usize) -> Result<usize> {
         let (mut over, mut landed) = (Vec::new(), Vec::new());
@@ -526,9 +537,7 @@ impl Core {
                 self.keep_device_busy();
             }
         }
-        if self.lane.missed.load(Ordering::SeqCst) && self.lane.missed.swap(false, Ordering::SeqCst) {
-            self.take_reads();
-        }
+        self.look_again();
         reaped.map_err(|error| Error::from_io("wait for reads", error))?;
         Ok(progress)
     }
