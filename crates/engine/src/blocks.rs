@@ -40,13 +40,18 @@ impl BlockReader {
     pub(crate) fn try_read(&mut self, len_bytes: usize, offsets: &[u64]) -> Result<Vec<Result<IoBuf>>> {
         let failed = |error| Error::from_io("read the data file", error);
         let mut answers: Vec<Option<Result<IoBuf>>> = offsets.iter().map(|_| None).collect();
+        let mut done = Vec::new();
+        // After a call that failed some may be left: their tokens are those of these reads.
+        while self.queue.in_flight() > 0 {
+            self.queue.reap(1, &mut done).map_err(failed)?;
+            done.clear();
+        }
         for (token, offset) in offsets.iter().enumerate() {
             let spare = self.spare.pop().filter(|buffer| buffer.len() == len_bytes);
             let buffer = spare.map_or_else(|| IoBuf::zeroed(len_bytes, PageKind::Small), Ok).map_err(failed)?;
             let op = Op::new(token as u64, *offset, OpKind::Read(buffer));
             self.queue.push(op).map_err(|refused| failed(refused.error))?;
         }
-        let mut done = Vec::new();
         while self.queue.in_flight() > 0 {
             self.queue.reap(1, &mut done).map_err(failed)?;
         }
@@ -80,4 +85,37 @@ impl BlockReader {
 
 fn into_buffer(completion: Completion) -> Result<IoBuf> {
     completion.into_buffer().ok_or_else(|| Error::new(ErrorKind::Bug, "a read came back without its buffer"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use nofault_io::sim::{SimOptions, SimWorld};
+
+    use super::*;
+    use crate::pager::tests::trouble::Deaf;
+
+    const LEN: usize = 512;
+
+    #[test]
+    fn a_call_that_failed_leaves_nothing_behind_for_the_next() {
+        let world = SimWorld::new(1, SimOptions::calm());
+        let disk = world.directory().create("data").unwrap();
+        let deaf = Arc::new(AtomicBool::new(false));
+        let disk = Deaf { disk, deaf: Arc::clone(&deaf) };
+        let mut all = IoBuf::zeroed(2 * BLOCKS_AT_A_TIME * LEN, PageKind::Small).unwrap();
+        all.chunks_mut(LEN).enumerate().for_each(|(at, block)| block.fill(at as u8));
+        disk.perform(Op::new(0, 0, OpKind::write(all, false))).unwrap().result.unwrap();
+        let mut reader = BlockReader::open(&disk).unwrap();
+        let offsets: Vec<u64> = (0..2 * BLOCKS_AT_A_TIME as u64).map(|at| at * LEN as u64).collect();
+        let (first, second) = offsets.split_at(BLOCKS_AT_A_TIME);
+        deaf.store(true, Ordering::Relaxed);
+        reader.try_read(LEN, first).unwrap_err();
+        deaf.store(false, Ordering::Relaxed);
+        for (at, block) in reader.read(LEN, second).unwrap().iter().enumerate() {
+            assert!(block.iter().all(|byte| *byte == (BLOCKS_AT_A_TIME + at) as u8), "block {at}");
+        }
+    }
 }

@@ -6,6 +6,9 @@
 //!
 //! Huge pages matter: direct reads of 256 KiB and more into scattered 4 KiB pages are split by the block layer
 //! (a request has a limited number of segments) and cost a multiple in CPU.
+//!
+//! A forked child does not have this memory, as it does not have the rings: it must not touch a buffer (nor drop one), only
+//! `exec` something or exit.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -109,6 +112,13 @@ impl IoBuf {
             .filter(|len| *len <= isize::MAX as usize / 2)
             .ok_or_else(|| Error::new(ErrorKind::InvalidCall, "allocate a buffer", format!("{len_bytes} bytes")))?;
         let base = map_aligned(rounded, unit)?;
+        // A device may be writing here at the moment of a fork. Were the pages shared with the child, the next one of the
+        // two to write to them would be given a copy, and this process might go on with that one while the device fills
+        // the other. Best effort: a kernel that does not know the advice shares them.
+        // SAFETY: the range was mapped just above and is ours alone; this process keeps it.
+        unsafe {
+            let _ = rustix::mm::madvise(base.as_ptr().cast(), rounded, rustix::mm::Advice::LinuxDontFork);
+        }
         if pages == PageKind::Huge {
             // Advice only: where transparent huge pages are off, ordinary ones serve.
             // SAFETY: the range was mapped just above and is ours alone.
@@ -271,6 +281,24 @@ mod tests {
     fn a_buffer_of_no_bytes_or_of_too_many_is_refused() {
         assert_eq!(IoBuf::zeroed(0, PageKind::Small).unwrap_err().kind(), ErrorKind::InvalidCall);
         assert_eq!(IoBuf::zeroed(usize::MAX, PageKind::Huge).unwrap_err().kind(), ErrorKind::InvalidCall);
+    }
+
+    #[test]
+    fn a_forked_child_does_not_share_pages_that_a_device_may_be_filling() {
+        for pages in [PageKind::Small, PageKind::Huge] {
+            let buffer = IoBuf::zeroed(8192, pages).unwrap();
+            let address = buffer.address() as usize;
+            let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let number = |hex: &str| usize::from_str_radix(hex, 16).ok();
+            let range = |line: &str| {
+                let (start, end) = line.split(' ').next()?.split_once('-')?;
+                Some(number(start)?..number(end)?)
+            };
+            let mut lines = smaps.lines();
+            lines.find(|line| range(line).is_some_and(|range| range.contains(&address))).unwrap();
+            let flags = lines.find_map(|line| line.strip_prefix("VmFlags:")).unwrap();
+            assert!(flags.split(' ').any(|flag| flag == "dc"), "copied on a fork: {flags}");
+        }
     }
 
     #[test]

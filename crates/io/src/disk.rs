@@ -14,10 +14,16 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::aligned::Region;
 use crate::completion::{Completion, Op};
 use crate::error::{Error, ErrorKind, Result};
+
+/// How long a `reap` that waits leaves a kernel alone that takes no operations for want of memory …
+pub(crate) const REFUSED_PAUSE: Duration = Duration::from_millis(1);
+/// … and how often in a row, before it gives up.
+pub(crate) const REFUSALS_MAX: u32 = 1000;
 
 /// A file, a block device, a stripe set or a simulation of one: an array of bytes with durable writes.
 pub trait Disk: Send + Sync + fmt::Debug {
@@ -89,7 +95,10 @@ pub trait Queue: Send {
     /// With zero it only looks. Waits for fewer when fewer are in flight.
     ///
     /// # Errors
-    /// When the kernel refuses to wait. Failures of single operations are in their completions.
+    /// When the kernel refuses to wait. `Busy` or `NoSpace`: nothing is under way and nothing could be sent, so no
+    /// descriptor will tell of anything; look again later. Whoever waits is told so only when the kernel has refused for a
+    /// second or more. What had completed before an error is in `into`. Failures of single operations are in their
+    /// completions.
     fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> Result<()>;
 
     /// Carries out one operation and waits for it: its completion is appended to `into`, and perhaps others that ended
@@ -231,17 +240,17 @@ pub trait Directory: Send + Sync + fmt::Debug {
     fn sync(&self) -> Result<()>;
 }
 
-/// Checks what every disk asks of an operation before it is accepted: bytes to move, and alignment.
+/// Checks what every disk asks of an operation before it is accepted: bytes to move, alignment, and an end that is a position.
 ///
 /// # Errors
 /// `InvalidCall`, saying which rule was broken.
-pub fn check_op(op: &Op, info: &DiskInfo) -> Result<()> {
+pub fn check_op(op: &Op, align_bytes: usize) -> Result<()> {
     use crate::completion::OpKind;
-    let align = info.align_bytes as u64;
+    let align = align_bytes as u64;
     let invalid = |why: String| Error::new(ErrorKind::InvalidCall, describe_op(op), why);
     let check_part = |part: &[u8]| {
         let misaligned =
-            !(part.as_ptr() as usize).is_multiple_of(info.align_bytes) || !part.len().is_multiple_of(info.align_bytes);
+            !(part.as_ptr() as usize).is_multiple_of(align_bytes) || !part.len().is_multiple_of(align_bytes);
         if misaligned { Err(invalid(format!("direct I/O wants memory in multiples of {align} bytes"))) } else { Ok(()) }
     };
     match &op.kind {

@@ -107,6 +107,11 @@ impl Error {
         self.0.errno
     }
 
+    /// Whether it may pass by itself: the same call, made again a little later, may well succeed.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Busy | ErrorKind::NoSpace)
+    }
+
     /// The file or device, where one is known.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()

@@ -97,7 +97,7 @@ impl DiskFile {
     /// `InvalidCall`, `NoPermission` for changes to what was opened for reading, `NoSpace` for reserving bytes behind
     /// the end of a device.
     pub(crate) fn accept(&self, op: &Op) -> Result<()> {
-        check_op(op, &self.info).map_err(|error| self.at_path(error))?;
+        check_op(op, self.info.align_bytes).map_err(|error| self.at_path(error))?;
         let changes = matches!(op.kind, OpKind::Write { .. } | OpKind::Allocate { .. });
         if changes && !self.writable {
             let error = Error::new(ErrorKind::NoPermission, describe_op(op), "opened for reading only");

@@ -181,7 +181,10 @@ impl PoolShared {
                 drop(work);
                 // `finish` calls the kernel, and drops the caller's memory when its queue is gone: a `Drop` of theirs
                 // that panics must not take the worker along, or whoever waits for the jobs behind it waits for ever.
-                let _ = std::panic::catch_unwind(AssertUnwindSafe(|| self.finish(job)));
+                if let Err(payload) = std::panic::catch_unwind(AssertUnwindSafe(|| self.finish(job))) {
+                    // What was thrown may panic again when it is dropped.
+                    std::mem::forget(payload);
+                }
                 work = lock(&self.work);
             } else if work.closed {
                 return;

@@ -15,6 +15,7 @@
 //!    something to wait for.
 
 mod directory;
+mod layout;
 #[cfg(test)]
 mod tests;
 
@@ -24,13 +25,17 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
-use rustix::event::{PollFd, PollFlags, epoll, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use crate::aligned::{IoBuf, StableBytes};
 use crate::completion::{Completion, Op, OpKind, WriteData};
-use crate::disk::{Disk, DiskInfo, Queue, QueueOptions, Refused, check_op, describe_op, perform_on_a_queue};
+use crate::disk::{
+    Disk, DiskInfo, Queue, QueueOptions, REFUSALS_MAX, REFUSED_PAUSE, Refused, check_op, describe_op,
+    perform_on_a_queue,
+};
 use crate::error::{Error, ErrorKind, Result};
 pub use directory::StripedDirectory;
+use layout::{Layout, Piece};
 
 /// Most pieces of memory in one gathered write. The kernel takes 1024.
 const PARTS_MAX: usize = 512;
@@ -40,6 +45,8 @@ const PARTS_MAX: usize = 512;
 pub struct StripedDisk {
     children: Arc<[Arc<dyn Disk>]>,
     layout: Layout,
+    /// The most that one of them asks for.
+    align_bytes: usize,
 }
 
 impl StripedDisk {
@@ -53,12 +60,13 @@ impl StripedDisk {
         if children.is_empty() {
             return Err(invalid("there are none".into()));
         }
-        let align = align_of(&children) as u64;
+        let align_bytes = children.iter().map(|child| child.info().align_bytes).max().unwrap_or(1);
+        let align = align_bytes as u64;
         if stripe_bytes == 0 || !stripe_bytes.is_multiple_of(align) || usize::try_from(stripe_bytes).is_err() {
             return Err(invalid(format!("stripes of {stripe_bytes} bytes; they must be multiples of {align}")));
         }
         let layout = Layout { stripe: stripe_bytes, count: children.len() as u64 };
-        Ok(Self { children: children.into(), layout })
+        Ok(Self { children: children.into(), layout, align_bytes })
     }
 }
 
@@ -75,7 +83,7 @@ impl Disk for StripedDisk {
             kind: "striped",
             path: None,
             direct: infos.iter().all(|info| info.direct),
-            align_bytes: align_of(&self.children),
+            align_bytes: self.align_bytes,
             notes,
         }
     }
@@ -122,6 +130,10 @@ impl Disk for StripedDisk {
 
     /// Within one stripe as the disk under it does; over several, on a queue.
     fn perform(&self, op: Op) -> Result<Completion> {
+        // First: where its bytes lie can be said of what ends at a position only.
+        if let Err(error) = check_op(&op, self.align_bytes) {
+            return Ok(Completion { op, result: Err(error) });
+        }
         let Op { token, offset_bytes, kind } = op;
         let mut pieces = self.layout.pieces(offset_bytes, kind.len_bytes());
         let (Some(Piece { child, offset, .. }), None) = (pieces.next(), pieces.next()) else {
@@ -139,61 +151,8 @@ impl fmt::Debug for StripedDisk {
     }
 }
 
-fn align_of(children: &[Arc<dyn Disk>]) -> usize {
-    children.iter().map(|child| child.info().align_bytes).max().unwrap_or(1)
-}
-
 fn name_child(error: Error, index: usize, action: &str) -> Error {
     error.within(format!("{action} of a striped disk: disk {index}"))
-}
-
-/// Where bytes lie.
-#[derive(Clone, Copy, Debug)]
-struct Layout {
-    stripe: u64,
-    count: u64,
-}
-
-/// The part of a request that lies in one stripe.
-struct Piece {
-    child: usize,
-    offset: u64,
-    /// Bytes of the request.
-    part: Range<usize>,
-}
-
-impl Layout {
-    fn place(self, offset: u64) -> (usize, u64) {
-        let stripe = offset / self.stripe;
-        ((stripe % self.count) as usize, stripe / self.count * self.stripe + offset % self.stripe)
-    }
-
-    fn pieces(self, offset: u64, len: usize) -> impl Iterator<Item = Piece> {
-        let mut done = 0;
-        std::iter::from_fn(move || {
-            (done < len).then(|| {
-                let at = offset + done as u64;
-                let (child, child_offset) = self.place(at);
-                let count = usize::try_from(self.stripe - at % self.stripe).unwrap_or(usize::MAX).min(len - done);
-                let part = done..done + count;
-                done += count;
-                Piece { child, offset: child_offset, part }
-            })
-        })
-    }
-
-    /// Bytes of the first `end` that lie on a child: how long it must be to hold them.
-    fn child_len(self, child: u64, end: u64) -> u64 {
-        let row = self.stripe.saturating_mul(self.count);
-        let rest = (end % row).saturating_sub(child * self.stripe).min(self.stripe);
-        end / row * self.stripe + rest
-    }
-
-    /// The first byte of the whole that a child of this length lacks.
-    fn first_missing(self, child: u64, len: u64) -> u64 {
-        let stripe = (len / self.stripe).saturating_mul(self.count).saturating_add(child);
-        stripe.saturating_mul(self.stripe).saturating_add(len % self.stripe)
-    }
 }
 
 struct Child {
@@ -402,9 +361,10 @@ impl StripedQueue {
         }
     }
 
-    /// Takes what the children have finished, and gives them what waited for room.
+    /// Takes what the children have finished, and gives them what waited for room. Looks at all of them, whatever
+    /// becomes of one, and answers the first error.
     fn collect(&mut self) -> Result<()> {
-        let mut finished = Vec::new();
+        let (mut finished, mut outcome) = (Vec::new(), Ok(()));
         for index in 0..self.children.len() {
             let child = &mut self.children[index];
             // One with nothing in flight may have a backlog: `wait` has just taken its last operation.
@@ -417,9 +377,9 @@ impl StripedQueue {
             for completion in finished.drain(..) {
                 self.finish_part(index, completion);
             }
-            reaped.and(refilled)?;
+            outcome = outcome.and(reaped).and(refilled);
         }
-        Ok(())
+        outcome
     }
 
     /// Moves a child's backlog into its queue as far as there is room. What it refuses has failed.
@@ -439,8 +399,8 @@ impl StripedQueue {
         if moved { submit(child, index) } else { Ok(()) }
     }
 
-    /// Parks until a child has something.
-    fn wait(&mut self) -> Result<()> {
+    /// Parks until a child has something, or for `most`.
+    fn wait(&mut self, most: Option<&Timespec>) -> Result<()> {
         let mut busy: Vec<usize> = Vec::new();
         busy.extend((0..self.children.len()).filter(|index| self.children[*index].queue.in_flight() > 0));
         let without_fd = busy.iter().find(|index| self.children[**index].queue.ready_fd().is_none());
@@ -457,7 +417,7 @@ impl StripedQueue {
         if fds.is_empty() {
             return Err(Error::new(ErrorKind::Other, "wait on a striped disk", "no disk has anything in flight"));
         }
-        match poll(&mut fds, None) {
+        match poll(&mut fds, most) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(Error::from_rustix("wait on a striped disk", error)),
         }
@@ -475,7 +435,7 @@ impl StripedQueue {
 
 impl Queue for StripedQueue {
     fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
-        if let Err(error) = check_op(&op, &self.info) {
+        if let Err(error) = check_op(&op, self.info.align_bytes) {
             return Err(Refused { op, error });
         }
         if self.in_flight >= self.depth_max {
@@ -520,15 +480,32 @@ impl Queue for StripedQueue {
     }
 
     fn submit(&mut self) -> Result<()> {
-        self.children.iter_mut().enumerate().try_for_each(|(index, child)| submit(child, index))
+        let mut outcome = Ok(());
+        // All of them, whatever becomes of one.
+        for (index, child) in self.children.iter_mut().enumerate() {
+            outcome = outcome.and(submit(child, index));
+        }
+        outcome
     }
 
     fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> Result<()> {
         let wait_for = wait_for.min(self.in_flight);
-        let mut outcome = self.collect();
-        while outcome.is_ok() && self.done.len() < wait_for {
-            outcome = self.wait().and_then(|()| self.collect());
-        }
+        let soon = Timespec { tv_sec: 0, tv_nsec: i64::from(REFUSED_PAUSE.subsec_nanos()) };
+        let mut refusals = 0;
+        let outcome = loop {
+            let collected = self.collect();
+            let most = match &collected {
+                Ok(()) if self.done.len() >= wait_for => break collected,
+                Ok(()) => None,
+                // Nothing of that child is under way: its descriptor may never tell.
+                Err(refused) if wait_for > 0 && refused.may_pass() && refusals < REFUSALS_MAX => Some(&soon),
+                Err(_) => break collected,
+            };
+            refusals = if most.is_some() { refusals + 1 } else { 0 };
+            if let Err(error) = self.wait(most) {
+                break Err(error);
+            }
+        };
         self.in_flight -= self.done.len();
         into.append(&mut self.done);
         outcome

@@ -4,9 +4,10 @@ mod common;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{PATIENCE, keeps_the_contract, push, random_buffer, read, reap_all, run, zeroed};
+use common::{PATIENCE, keeps_the_contract, push, random_buffer, read, readable_soon, reap_all, run, zeroed};
 use nofault_io::aligned::{IoBuf, StableBytes};
 use nofault_io::completion::{OpKind, WriteData};
 use nofault_io::disk::{DirectIo, Disk, FileOptions, Queue, QueueOptions};
@@ -176,6 +177,32 @@ fn a_queue_dropped_where_it_cannot_wait_leaks_rather_than_frees() {
     assert_eq!(Arc::strong_count(&bytes), 2, "the kernel may still read it");
 }
 
+/// Whoever looks at what its descriptor tells of, and only then, must be told of everything: also of what completes
+/// while a look sends something else. With DEFER_TASKRUN the kernel tells once for all that waits to be brought out.
+#[test]
+fn a_consumer_that_looks_only_when_told_gets_everything() {
+    let folder = scratch();
+    let Some(disk) = ring_disk(folder.path()) else { return };
+    let Some(mut queue) = bound_queue(&disk) else { return };
+    assert!(queue.ready_fd().is_some());
+    queue.reap(0, &mut Vec::new()).expect("reap");
+    let mut buffers: Vec<IoBuf> = (0..100).map(|_| zeroed(64 << 10)).collect();
+    for round in 0..300 {
+        push(&mut queue, 100, 0, OpKind::Sync);
+        for (token, buffer) in buffers.drain(..).enumerate() {
+            push(&mut queue, token as u64, (token as u64 % 64) * (64 << 10), OpKind::Read(buffer));
+        }
+        let mut done = Vec::new();
+        queue.reap(0, &mut done).expect("reap");
+        while queue.in_flight() > 0 {
+            assert!(readable_soon(&queue), "round {round}: {} of {} are not told of", queue.in_flight(), 101);
+            queue.reap(0, &mut done).expect("reap");
+        }
+        buffers.extend(done.into_iter().filter_map(|done| done.into_buffer()));
+        assert_eq!(buffers.len(), 100);
+    }
+}
+
 #[test]
 fn no_completion_is_lost_when_the_completion_ring_overflows() {
     let folder = scratch();
@@ -238,6 +265,55 @@ fn a_consumer_that_panics_loses_nobody_elses_completions() {
             run(&mut *other, 0, OpKind::Sync);
         }
     }
+}
+
+/// A worker that frees what was lent for a write meets whatever its `Drop` throws, and what that throws in turn.
+#[test]
+fn a_worker_survives_what_panics_when_it_is_freed_and_again_when_the_panic_is() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("a panic that this test wants");
+        }
+    }
+    struct Explosive(IoBuf, Arc<AtomicBool>);
+    // SAFETY: the bytes are an `IoBuf`'s, which is `StableBytes` itself.
+    unsafe impl StableBytes for Explosive {
+        fn bytes(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    impl Drop for Explosive {
+        fn drop(&mut self) {
+            self.1.fetch_or(std::thread::current().name() == Some("nofault-io"), Ordering::SeqCst);
+            std::panic::panic_any(Bomb);
+        }
+    }
+    let folder = scratch();
+    let options = FileOptions { create: true, ..FileOptions::default() };
+    let disk = PsyncDisk::open(&folder.path().join("pool"), &options, 1).expect("a disk");
+    let worker_met_it = Arc::new(AtomicBool::new(false));
+    // The queue must be dropped while the worker writes.
+    for _ in 0..1000 {
+        let mut queue = disk.queue(&QueueOptions::default()).expect("a queue");
+        let bytes: Arc<dyn StableBytes> = Arc::new(Explosive(zeroed(1 << 20), Arc::clone(&worker_met_it)));
+        push(&mut *queue, 1, 0, OpKind::Write { data: WriteData::Gather(vec![bytes]), durable: true });
+        queue.submit().expect("submit");
+        std::thread::sleep(Duration::from_micros(300));
+        let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(queue)));
+        dropped.unwrap_or_else(std::mem::forget);
+        if worker_met_it.load(Ordering::SeqCst) {
+            break;
+        }
+    }
+    let (done, finished) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut queue = disk.queue(&QueueOptions::default()).expect("a queue");
+        run(&mut *queue, 0, OpKind::Sync);
+        let _ = done.send(());
+    });
+    finished.recv_timeout(PATIENCE).expect("the worker still works");
+    assert!(worker_met_it.load(Ordering::SeqCst));
 }
 
 /// With COOP_TASKRUN the completion of an operation waits for the thread that submitted it. Where one thread submits and

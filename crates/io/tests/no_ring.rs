@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::keeps_the_contract;
+use common::{filter_calls, keeps_the_contract};
 use nofault_io::disk::{FileOptions, QueueOptions};
 use nofault_io::error::ErrorKind;
 use nofault_io::folder::{Backend, open_disk};
@@ -17,13 +17,7 @@ fn forbid_rings() -> std::io::Result<()> {
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
     ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the program and its filter live until the calls return; the kernel copies them.
-    let refused = unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
-            || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program, 0, 0) != 0
-    };
-    if refused { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+    filter_calls(&mut filter, 0).map(drop)
 }
 
 #[test]

@@ -331,8 +331,8 @@ impl Core {
         let Some(mut queue) = self.lane.try_queue() else { return };
         let mut over = Vec::new();
         self.start_staged(&mut queue, &mut over);
-        // Should the kernel refuse, nothing is lost: the next one to take completions submits again or says why not.
-        let _ = queue.queue.submit();
+        // Should the kernel refuse, nothing is lost: whoever looks for unsent reads next submits again or says why not.
+        self.lane.set_stuck(queue.queue.submit().is_err());
         drop(queue);
         self.finish_reads(over);
     }

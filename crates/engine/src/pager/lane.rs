@@ -63,7 +63,9 @@ pub(super) struct Lane {
     outside: AtomicUsize,
     pub(super) walks: Walks,
     /// An outsider was told of completions and found the queue taken: who has it looks again when it has left it.
-    missed: AtomicBool,
+    pub(super) missed: AtomicBool,
+    /// Reads are in the queue that could not be sent: no completion need lead to the next attempt.
+    stuck: AtomicBool,
 }
 
 /// A page to be read.
@@ -116,6 +118,7 @@ impl Lane {
             outside: AtomicUsize::new(0),
             walks: Walks::default(),
             missed: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
         })
     }
 
@@ -182,7 +185,12 @@ impl Lane {
 
     /// Whether there are reads that are not at the device yet.
     pub(super) fn has_unsent(&self) -> bool {
-        self.in_line.load(Ordering::Relaxed) > 0 || !self.staged().is_empty()
+        self.in_line.load(Ordering::Relaxed) > 0 || self.stuck.load(Ordering::Relaxed) || !self.staged().is_empty()
+    }
+
+    /// Notes whether reads in the queue could not be sent. Under its lock.
+    pub(super) fn set_stuck(&self, stuck: bool) {
+        self.stuck.store(stuck, Ordering::Relaxed);
     }
 
     fn followers(&self) -> MutexGuard<'_, Vec<Arc<Waiter>>> {
@@ -339,6 +347,10 @@ impl Core {
             return Ok(true);
         };
         if waiter.is_ready() {
+            drop(queue);
+            // Others found the queue taken meanwhile.
+            self.look_again();
+            self.submit_reads();
             return Ok(true);
         }
         // It is woken once for several of the pages it needs. Others who need this thread, or the queue, may not have to wait so long.
@@ -494,6 +506,13 @@ impl Core {
         self.submit_reads();
     }
 
+    /// Takes completions for an outsider that found the queue taken, if there is one.
+    fn look_again(self: &Arc<Self>) {
+        if self.lane.missed.load(Ordering::SeqCst) && self.lane.missed.swap(false, Ordering::SeqCst) {
+            self.take_reads();
+        }
+    }
+
     /// Starts staged reads, reaps, and installs what has arrived. Answers the reads started and finished.
     fn work_reads(self: &Arc<Self>, mut queue: MutexGuard<'_, ReadQueue>, wait_for: usize) -> Result<usize> {
         let (mut over, mut landed) = (Vec::new(), Vec::new());
@@ -503,6 +522,7 @@ impl Core {
         let wait_for = if over.is_empty() && queue.queue.in_flight() > 0 { wait_for.min(most) } else { 0 };
         let (count, reaped) = queue.reap(wait_for, &mut over, &mut landed);
         self.lane.leave_device(count);
+        self.lane.set_stuck(reaped.is_err() && queue.queue.in_flight() > 0);
         drop(queue);
         let runs = landed.len();
         let progress = started + over.len() + runs;
@@ -517,9 +537,7 @@ impl Core {
                 self.keep_device_busy();
             }
         }
-        if self.lane.missed.load(Ordering::SeqCst) && self.lane.missed.swap(false, Ordering::SeqCst) {
-            self.take_reads();
-        }
+        self.look_again();
         reaped.map_err(|error| Error::from_io("wait for reads", error))?;
         Ok(progress)
     }

@@ -1,6 +1,6 @@
 mod portions;
 mod reads;
-mod trouble;
+pub(crate) mod trouble;
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;

@@ -195,7 +195,7 @@ impl SimQueue {
 impl Queue for SimQueue {
     fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
         let name = Path::new(&self.handle.name);
-        if let Err(error) = check_op(&op, &self.info) {
+        if let Err(error) = check_op(&op, self.info.align_bytes) {
             return Err(Refused { op, error: error.at(name) });
         }
         if self.in_flight >= self.depth_max {

@@ -24,7 +24,7 @@ use rustix::event::EventfdFlags;
 use super::UringOptions;
 use crate::aligned::Region;
 use crate::completion::{Completion, Op};
-use crate::disk::{Queue, QueueOptions, Refused, describe_op};
+use crate::disk::{Queue, QueueOptions, REFUSALS_MAX, REFUSED_PAUSE, Refused, describe_op};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::DiskFile;
 use crate::transfer::{Piece, Step, Transfer, perform};
@@ -211,6 +211,11 @@ impl UringQueue {
         !self.backlog.is_empty() || !polled && !self.ring.submission().is_empty()
     }
 
+    /// Whether there are entries that the kernel has and whose completions have not been taken.
+    fn kernel_has_some(&mut self) -> bool {
+        self.held > self.ring.submission().len()
+    }
+
     /// Sends what there is room for, and waits for `wait_for` completion entries (with zero for none). May do less of
     /// both, so that callers look and repeat.
     fn enter(&mut self, wait_for: usize) -> Result<()> {
@@ -229,8 +234,8 @@ impl UringQueue {
             Some(libc::EINTR) => Ok(()),
             // Short of memory, or too many completions are waiting to be taken: one of those with the kernel must end
             // first, and sending goes on then.
-            Some(libc::EAGAIN | libc::EBUSY) if wait_for > 0 && self.held > self.ring.submission().len() => {
-                match self.wait_only() {
+            Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) if wait_for > 0 && self.kernel_has_some() => {
+                match self.bring_out(1) {
                     Err(error) if error.raw_os_error() != Some(libc::EINTR) => Err(explain_enter(&error)),
                     _ => Ok(()),
                 }
@@ -239,10 +244,10 @@ impl UringQueue {
         }
     }
 
-    /// Waits for one completion entry and sends nothing.
-    fn wait_only(&self) -> std::io::Result<usize> {
+    /// Sends nothing: has the kernel bring out what only an enter brings out, and waits for so many completion entries.
+    fn bring_out(&self, wait_for: u32) -> std::io::Result<usize> {
         // SAFETY: no argument is passed, nothing is submitted.
-        unsafe { self.ring.submitter().enter::<libc::sigset_t>(0, 1, ENTER_GETEVENTS, None) }
+        unsafe { self.ring.submitter().enter::<libc::sigset_t>(0, wait_for, ENTER_GETEVENTS, None) }
     }
 
     /// Takes every completion entry that is there. Finished operations go to `finished`, with their results; those with
@@ -276,12 +281,12 @@ impl UringQueue {
         Some(event)
     }
 
-    /// Before completions are taken: whatever comes after that makes the descriptor readable again.
-    fn silence_event(&self) {
-        if let Some(Some(event)) = self.event.get() {
-            // Fails only when the counter is zero, and then there is nothing to silence.
-            let _ = rustix::io::read(event, &mut [0_u8; 8]);
-        }
+    /// Before completions are taken: whatever comes after that makes the descriptor readable again. Says whether it had
+    /// rung.
+    fn silence_event(&self) -> bool {
+        // Fails only when the counter is zero, and then there is nothing to silence.
+        let silence = |event| rustix::io::read(event, &mut [0_u8; 8]).is_ok();
+        self.event.get().and_then(Option::as_ref).is_some_and(silence)
     }
 
     /// Whether the kernel keeps completions that only an enter brings out: task work of this thread, or entries that
@@ -330,26 +335,44 @@ impl Queue for UringQueue {
 
     fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> Result<()> {
         let wanted = into.len() + wait_for.min(self.in_flight);
-        let mut taken_before = None;
+        let (mut taken_before, mut refusals) = (None, 0);
         loop {
-            self.silence_event();
+            let rang = self.silence_event();
             self.take_completions(|completion| into.push(completion));
             let missing = wanted.saturating_sub(into.len());
             // The kernel sets its "there is task work" flag after queueing the work: a thread that ran the work in
-            // between sees a flag that stays. So one enter that brings nothing is the last.
-            let fruitless = taken_before == Some(into.len());
+            // between sees a flag that stays. So one enter that brings nothing is the last, unless the descriptor has
+            // rung since the last look: that was for work which may still be there, and it rings once for it.
+            let fruitless = !rang && taken_before == Some(into.len());
             if missing == 0 && !self.unsent() && (fruitless || !self.kernel_keeps_completions()) {
                 return Ok(());
             }
             taken_before = Some(into.len());
-            match self.enter(missing.min(self.ring.params().cq_entries() as usize)) {
-                // Nobody has to wait: what could not be sent is sent by the next call.
-                Err(error) if missing == 0 && !matches!(error.kind(), ErrorKind::Busy | ErrorKind::NoSpace) => {
-                    return Err(error);
-                }
-                Err(_) if missing == 0 => return Ok(()),
-                sent => sent?,
+            let Err(refused) = self.enter(missing.min(self.ring.params().cq_entries() as usize)) else {
+                refusals = 0;
+                continue;
+            };
+            if !refused.may_pass() {
+                return Err(refused);
             }
+            if missing == 0 {
+                // Where the kernel takes no entries it has not brought out anything either.
+                let looked = self.bring_out(0).is_ok();
+                self.take_completions(|completion| into.push(completion));
+                // What could not be sent is sent by the next call, and a completion leads to that one. Where none is
+                // to come the caller must know.
+                if looked && (self.kernel_has_some() || !self.unsent()) {
+                    return Ok(());
+                }
+                if wait_for == 0 {
+                    return Err(refused);
+                }
+            }
+            refusals += 1;
+            if refusals > REFUSALS_MAX {
+                return Err(refused);
+            }
+            std::thread::sleep(REFUSED_PAUSE);
         }
     }
 
@@ -378,15 +401,20 @@ impl Drop for UringQueue {
     fn drop(&mut self) {
         self.backlog.clear();
         let cancel = opcode::AsyncCancel2::new(CancelBuilder::any().all()).build().user_data(NO_SLOT);
-        let mut cancel_unsent = true;
+        let (mut cancel_unsent, mut refusals) = (true, 0);
         while self.held > 0 {
             if cancel_unsent {
                 // SAFETY: the entry points to no memory.
                 cancel_unsent = unsafe { self.ring.submission().push(&cancel) }.is_err();
             }
-            if self.enter(1).is_err() {
+            match self.enter(1) {
+                Ok(()) => refusals = 0,
+                Err(refused) if refused.may_pass() && refusals < REFUSALS_MAX => {
+                    refusals += 1;
+                    std::thread::sleep(REFUSED_PAUSE);
+                }
                 // The kernel lets us neither send nor wait: the queue has `single_thread`, and another thread drops it.
-                return;
+                Err(_) => return,
             }
             self.take_completions(drop);
             // The rest of a short transfer: nobody wants it any more.

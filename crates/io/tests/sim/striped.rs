@@ -1,12 +1,14 @@
 //! A striped disk over simulated ones, against an array of bytes.
 
 use std::collections::BTreeSet;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nofault_io::aligned::StableBytes;
 use nofault_io::completion::{Completion, Op, OpKind, WriteData};
-use nofault_io::disk::{Disk, Queue, QueueOptions};
-use nofault_io::error::ErrorKind;
+use nofault_io::disk::{Disk, DiskInfo, Queue, QueueOptions, Refused};
+use nofault_io::error::{Error, ErrorKind, Result};
 use nofault_io::sim::{Call, Effect, Fault, Rates, SimOptions, SimWorld};
 use nofault_io::striped::StripedDisk;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -272,4 +274,114 @@ fn a_striped_disk_needs_disks_and_stripes_that_fit_them() {
     let mut queue: Box<dyn Queue> = disk.queue(&QueueOptions::default()).unwrap();
     let refused = queue.push(Op::new(1, 3, OpKind::Read(buffer(512, 0)))).unwrap_err();
     assert_eq!(refused.error.kind(), ErrorKind::InvalidCall);
+}
+
+/// A disk whose queues are refused what they send, so often. When they are asked to wait they try a hundred times.
+#[derive(Debug)]
+struct Refusing {
+    disk: Arc<dyn Disk>,
+    times: Arc<AtomicUsize>,
+}
+
+struct RefusingQueue {
+    queue: Box<dyn Queue>,
+    unsent: Vec<Op>,
+    times: Arc<AtomicUsize>,
+}
+
+impl Disk for Refusing {
+    fn info(&self) -> DiskInfo {
+        self.disk.info()
+    }
+
+    fn len_bytes(&self) -> Result<u64> {
+        self.disk.len_bytes()
+    }
+
+    fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>> {
+        let (queue, times) = (self.disk.queue(options)?, Arc::clone(&self.times));
+        Ok(Box::new(RefusingQueue { queue, unsent: Vec::new(), times }))
+    }
+}
+
+impl Queue for RefusingQueue {
+    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+        self.unsent.push(op);
+        Ok(())
+    }
+
+    fn submit(&mut self) -> Result<()> {
+        let less = |times: usize| times.checked_sub(1);
+        if !self.unsent.is_empty() && self.times.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
+            return Err(Error::new(ErrorKind::Busy, "submit", "not now"));
+        }
+        for op in self.unsent.drain(..) {
+            self.queue.push(op).map_err(|refused| refused.error)?;
+        }
+        self.queue.submit()
+    }
+
+    fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> Result<()> {
+        let mut sent = self.submit();
+        let mut tries = if wait_for == 0 { 0 } else { 100 };
+        while sent.is_err() && tries > 0 {
+            tries -= 1;
+            sent = self.submit();
+        }
+        sent?;
+        self.queue.reap(wait_for, into)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.unsent.len() + self.queue.in_flight()
+    }
+
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.queue.ready_fd()
+    }
+}
+
+#[test]
+fn a_disk_that_takes_nothing_for_a_while_keeps_nobody_from_the_others() {
+    let world = SimWorld::new(1, SimOptions::calm());
+    let times = Arc::new(AtomicUsize::new(0));
+    let child = |name: &str| world.directory().create(name).unwrap();
+    let first: Arc<dyn Disk> = Arc::new(Refusing { disk: child("a"), times: Arc::clone(&times) });
+    let disk = StripedDisk::new(vec![first, child("b"), child("c")], 512).unwrap();
+    let mut queue = disk.queue(&QueueOptions::default()).unwrap();
+    write(&mut *queue, 0, 1, 3 * 512).unwrap();
+    let push_three = |queue: &mut dyn Queue| {
+        for token in 0..3 {
+            queue.push(Op::new(token, token * 512, OpKind::Read(buffer(512, 0)))).unwrap();
+        }
+    };
+    let tokens = |done: &[Completion]| done.iter().map(|done| done.op.token).collect::<BTreeSet<_>>();
+    // A look brings what the others have, and says that one of them took nothing.
+    times.store(usize::MAX, Ordering::SeqCst);
+    push_three(&mut *queue);
+    let mut done = Vec::new();
+    for _ in 0..100 {
+        assert_eq!(queue.reap(0, &mut done).unwrap_err().kind(), ErrorKind::Busy);
+    }
+    assert_eq!(tokens(&done), BTreeSet::from([1, 2]));
+    times.store(0, Ordering::SeqCst);
+    queue.reap(1, &mut done).unwrap();
+    assert_eq!(tokens(&done), BTreeSet::from([0, 1, 2]));
+    // Whoever waits does not hear of it.
+    for refusals in 0..30 {
+        push_three(&mut *queue);
+        times.store(refusals, Ordering::SeqCst);
+        done.clear();
+        queue.reap(3, &mut done).unwrap();
+        assert_eq!(tokens(&done), BTreeSet::from([0, 1, 2]));
+    }
+    // One that takes nothing any more is waited for, but not for ever.
+    times.store(usize::MAX, Ordering::SeqCst);
+    push_three(&mut *queue);
+    done.clear();
+    assert_eq!(queue.reap(2, &mut done).unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!((tokens(&done), queue.in_flight()), (BTreeSet::from([1, 2]), 1));
+    times.store(0, Ordering::SeqCst);
+    queue.reap(1, &mut done).unwrap();
+    assert_eq!(queue.in_flight(), 0);
 }

@@ -192,6 +192,30 @@ fn a_thread_reads_the_page_it_misses_by_itself_and_nobody_reads_it_twice() {
     assert_eq!(value(pool.tip().page(ids[2]).ok().unwrap()), 30);
 }
 
+#[test]
+fn a_waiter_that_has_what_it_wants_leaves_no_completion_to_nobody() {
+    let world = SimWorld::new(7, SimOptions::default());
+    let pool = pool(&world, 64);
+    let ids = commit(&pool, 1, &[], &[10; 20], &[]).unwrap();
+    for _ in 0..20 {
+        pool.core().make_room(64);
+    }
+    let mut tickets = Vec::new();
+    let is_under_way = |page: &PageId| {
+        tickets.push(pool.request(&[Wait::Miss(Missing { page: *page, at: NEWEST })]));
+        pool.submit();
+        pool.stats().reads_in_flight == 1
+    };
+    let page = ids.iter().copied().find(is_under_way).unwrap();
+    // An outsider was told of it while this thread had the queue, and has gone away again.
+    let core = pool.core();
+    core.lane.missed.store(true, Ordering::SeqCst);
+    assert!(core.drive(&super::super::ticket::Waiter::new()).unwrap());
+    assert!(!core.lane.missed.load(Ordering::SeqCst));
+    assert_eq!(pool.stats().reads_in_flight, 0);
+    assert_eq!(value(pool.tip().page(page).ok().unwrap()), 10);
+}
+
 mod threads {
     //! Many threads on a real file: publication, eviction, shared reads and reclamation against each other.
 

@@ -1,5 +1,8 @@
 //! What a damaged page or a disk in trouble can do to the pool.
 
+use std::task::Waker;
+use std::time::Duration;
+
 use nofault_io::error::{Error as IoError, ErrorKind as IoKind, Result as IoResult};
 use nofault_io::sim::Rates;
 
@@ -77,9 +80,9 @@ fn a_failing_disk_takes_a_bounded_number_of_blocks_and_gives_them_back() {
 
 /// A disk whose queues cannot wait now and then: what was pushed stays in flight.
 #[derive(Debug)]
-struct Deaf {
-    disk: Arc<dyn Disk>,
-    deaf: Arc<AtomicBool>,
+pub(crate) struct Deaf {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) deaf: Arc<AtomicBool>,
 }
 
 struct DeafQueue {
@@ -156,4 +159,33 @@ fn a_write_that_nobody_could_wait_for_is_not_taken_for_the_next_one() {
     }
     assert_eq!(pool.stats().pages_dirty, 0);
     all_are_there(&pool, &pages, &values);
+}
+
+#[test]
+fn reads_that_could_not_be_sent_are_sent_later_though_nobody_asks_again() {
+    let world = SimWorld::new(1, SimOptions::calm());
+    let deaf = Arc::new(AtomicBool::new(false));
+    let disk = world.directory().create("data").unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(Deaf { disk, deaf: Arc::clone(&deaf) });
+    let pool = pool_with(&disk, &options(64));
+    let pages = commit(&pool, 1, &[], &[10, 20], &[]).unwrap();
+    for _ in 0..20 {
+        pool.core().make_room(64);
+    }
+    let _keeper = pool.start_keeper().unwrap();
+    let comes = |page: PageId, is_deaf: bool| {
+        let mut ticket = pool.request(&[Wait::Miss(Missing { page, at: NEWEST })]);
+        assert!(ticket.poll(Waker::noop()).is_pending(), "it is not in memory");
+        deaf.store(is_deaf, Ordering::Relaxed);
+        pool.submit();
+        deaf.store(false, Ordering::Relaxed);
+        (0..10_000).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            ticket.poll(Waker::noop()).is_ready()
+        })
+    };
+    // From now on a thread takes completions, whenever the descriptor tells of some.
+    assert!(comes(pages[0], false));
+    assert!(comes(pages[1], true), "no descriptor tells of what was never sent: {:?}", pool.stats());
+    all_are_there(&pool, &pages, &[10, 20]);
 }
