@@ -17,6 +17,8 @@
 //!    Records are replayed from there as byte runs, which makes torn pages whole (`record`); where pages move they are whole anyway.
 //! 3. The private map drops its copies only while commits wait, and after every committed page was applied: what it shows
 //!    afterwards is what the file has.
+//! 4. A commit's versions and state are there before the log has all of its record: whoever waits for the log writes whatever is
+//!    in it, and from then on the commit is visible, and a checkpoint may be at it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,6 +39,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, PageId, seal_page};
 use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Pages, Ticket, Wait};
 use crate::wal::Log;
+
+#[cfg(test)]
+mod tests;
 
 /// Pages that may wait beside the map before a committer brings them to the file itself.
 const WAITING_PAGES_MAX: usize = 4096;
@@ -110,6 +115,13 @@ struct Writer {
 struct Prepared {
     record: Vec<u8>,
     pages: Vec<(PageId, Arc<[u8]>)>,
+    state: State,
+    changes: RecordChanges,
+}
+
+/// A commit whose record is in the log.
+struct Published {
+    position: LogPosition,
     state: State,
     changes: RecordChanges,
 }
@@ -232,38 +244,26 @@ impl Logged {
         let mut writer = lock(&self.writer);
         let commit = writer.commit.next();
         let mut stored = BTreeSet::new();
-        let (prepared, position) = match &self.private {
-            None => {
-                let prepared = guarded(&self.shared, || self.prepare(batch, commit, &writer, None, &mut stored))?;
-                let Some(position) = self.append(commit, &prepared.record)? else { return Ok(None) };
-                (prepared, position)
-            }
+        let published = match &self.private {
+            None => guarded(&self.shared, || self.prepare(batch, commit, &writer, None, &mut stored))
+                .and_then(|prepared| self.publish(commit, prepared)),
             Some(private) => {
                 // Readers wait for the changes to the map, not for the log.
                 let map = private.write().unwrap_or_else(PoisonError::into_inner);
                 let outcome = guarded(&map, || {
                     Ok(guarded(&self.shared, || self.prepare(batch, commit, &writer, Some(&map), &mut stored)))
                 });
-                let logged = outcome.and_then(|prepared| {
-                    let prepared = prepared?;
-                    Ok(self.append(commit, &prepared.record)?.map(|position| (prepared, position)))
-                });
-                match logged {
-                    Ok(Some(done)) => done,
-                    outcome => {
-                        self.restore(&map, &stored)?;
-                        writer.copied.extend(stored);
-                        return outcome.map(|_| None);
-                    }
+                let published = outcome.and_then(|prepared| self.publish(commit, prepared?));
+                if !matches!(published, Ok(Some(_))) {
+                    self.restore(&map, &stored)?;
                 }
+                published
             }
         };
-        let Prepared { pages, state, changes, .. } = prepared;
-        self.versions.add(commit, pages);
-        lock(&self.states).push_back((commit, state));
+        writer.copied.extend(stored);
+        let Some(Published { position, state, changes }) = published? else { return Ok(None) };
         changes.apply(&mut writer.records);
         (writer.commit, writer.state) = (commit, state);
-        writer.copied.extend(stored);
         self.counts.private_pages.store(writer.copied.len() as u64, Ordering::Relaxed);
         Ok(Some(position))
     }
@@ -320,6 +320,21 @@ impl Logged {
                 Ok(())
             }))
         })?
+    }
+
+    /// Makes a commit known and appends its record, in this order (rule 4); `None`, with nothing changed, when the log has no room.
+    fn publish(&self, commit: CommitSeq, prepared: Prepared) -> Result<Option<Published>> {
+        let Prepared { record, pages, state, changes } = prepared;
+        let ids: Vec<PageId> = pages.iter().map(|(id, _)| *id).collect();
+        self.versions.add(commit, pages);
+        lock(&self.states).push_back((commit, state));
+        let appended = self.append(commit, &record);
+        if !matches!(appended, Ok(Some(_))) {
+            // Without all of its record it cannot become visible, so nobody looked at these.
+            lock(&self.states).pop_back();
+            self.versions.take_back(commit, &ids);
+        }
+        Ok(appended?.map(|position| Published { position, state, changes }))
     }
 
     /// `None` when there is no room, and nothing was appended.
