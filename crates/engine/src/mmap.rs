@@ -292,6 +292,9 @@ impl Store {
         // protocols order.
         let map = |protection| unsafe { data.map(protection, len_bytes, settings.random) };
         let shared = map(if protocol.through_map() { Protection::Shared } else { Protection::ReadOnly })?;
+        // It may be in the page cache only: its write failed, or its process was killed in it. Then the one before is the durable one,
+        // and what that one needs counts as unused from here on. In its place, and not by a sync: see `recovery`.
+        data.write_meta(&meta)?;
         if meta.kind == Kind::Shadow {
             let shadow = Shadow::open(shape, data, shared, meta, protocol.through_map())?;
             return Ok(Self { _background: None, kept: Kept::Shadow(Box::new(shadow)), _lock: held });
