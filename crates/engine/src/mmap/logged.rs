@@ -34,7 +34,7 @@ use super::meta::{Meta, State};
 use super::placed::Placed;
 use super::versions::{NEWEST, Versions};
 use super::workspace::{Shape, View, Workspace};
-use super::{Batch, apply_batch, guarded, lock, record};
+use super::{Batch, READS_GO_ON, apply_batch, guarded, lock, reads_after_failure, record};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, PageId, seal_page};
 use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Pages, Ticket, Wait};
@@ -229,10 +229,14 @@ impl Logged {
 
     /// Makes a batch durable.
     pub(super) fn commit(&self, batch: &Batch) -> Result<()> {
+        // First: what a map that has failed says of this batch is no help.
+        self.log.check()?;
         for _ in 0..ATTEMPTS {
             if let Some(position) = self.try_commit(batch)? {
                 self.log.durable(position).wait()?;
-                return self.tidy_up();
+                // It is committed, whatever becomes of its pages from here on: the next commit is told.
+                self.tidy_up().unwrap_or_else(|error| self.poison(&error));
+                return Ok(());
             }
             self.make_room()?;
         }
@@ -407,6 +411,14 @@ impl Logged {
         if self.wants_shrinking() { self.shrink() } else { Ok(()) }
     }
 
+    /// Nothing is committed any more: what was committed could not be brought to the file.
+    fn poison(&self, error: &Error) {
+        // The readers of a private map do not look at the one that pages are stored into.
+        let reads = if self.private.is_some() { READS_GO_ON } else { reads_after_failure(&self.shared) };
+        let what = format!("committed pages could not be brought to the mapped file ({error}); {reads}");
+        self.log.poison(&Error::new(ErrorKind::Poisoned, what));
+    }
+
     /// Brings versions of durable commits to the file. Answers the commit up to which it has everything.
     fn apply(&self) -> Result<CommitSeq> {
         self.apply_in(&lock(&self.applying))
@@ -420,7 +432,7 @@ impl Logged {
         };
         let pages = self.versions.up_to(limit);
         if let Some(placed) = &self.placed {
-            placed.write(&self.data, &pages).inspect_err(|error| self.log.poison(error))?;
+            placed.write(&self.data, &pages).inspect_err(|error| self.poison(error))?;
         }
         for (id, _, page) in pages.iter().filter(|_| self.placed.is_none()) {
             let at = id.0 * self.shape.page_bytes as u64;
@@ -433,7 +445,7 @@ impl Logged {
             } else {
                 self.data.write_at(page, at)
             };
-            stored.inspect_err(|error| self.log.poison(error))?;
+            stored.inspect_err(|error| self.poison(error))?;
         }
         self.versions.applied(&pages);
         Ok(limit)
@@ -452,7 +464,7 @@ impl Logged {
             }
             // Before anybody places a page of a later commit.
             let snapshot = self.placed.as_ref().map(|placed| placed.snapshot(&self.data)).transpose();
-            (commit, snapshot.inspect_err(|error| self.log.poison(error))?)
+            (commit, snapshot.inspect_err(|error| self.poison(error))?)
         };
         let state = lock(&self.states).iter().take_while(|(at, _)| *at <= commit).last().map(|(_, state)| *state);
         let next = Meta {
@@ -470,7 +482,7 @@ impl Logged {
         } else {
             self.data.sync()
         };
-        synced.and_then(|()| self.data.write_meta(&next)).inspect_err(|error| self.log.poison(error))?;
+        synced.and_then(|()| self.data.write_meta(&next)).inspect_err(|error| self.poison(error))?;
         *meta = next;
         if let Some((placed, snapshot)) = self.placed.as_ref().zip(snapshot) {
             placed.made_durable(snapshot);
@@ -542,8 +554,8 @@ impl Background {
                 if !told {
                     continue;
                 }
-                // A failure has poisoned the log: whoever commits next is told.
-                let _ = store.apply().and_then(|_| store.maintain());
+                // Whoever commits next is told.
+                store.apply().and_then(|_| store.maintain()).unwrap_or_else(|error| store.poison(&error));
             }
         };
         let thread = std::thread::Builder::new()

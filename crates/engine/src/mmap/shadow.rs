@@ -22,7 +22,7 @@ use super::file::DataFile;
 use super::free::{self, FREE, FreePages, Records};
 use super::meta::{Meta, State};
 use super::workspace::{Shape, View, Workspace};
-use super::{Batch, TABLE, apply_batch, guarded, lock};
+use super::{Batch, TABLE, apply_batch, guarded, lock, reads_after_failure};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::{LEVEL_MAX, Node};
 use crate::format::node_mut::set_child;
@@ -113,7 +113,8 @@ impl Shadow {
         })?;
         let meta = Meta { sequence: writer.meta.sequence + 1, commit, state, ..writer.meta };
         if let Err(error) = self.write(copies, &meta) {
-            let what = format!("a commit failed on its way to the disk ({error}); reads go on, reopen to write again");
+            let reads = reads_after_failure(&self.map);
+            let what = format!("a commit failed on its way to the disk ({error}); {reads}");
             let error = Error::new(ErrorKind::Poisoned, what);
             writer.failed = Some(error.clone());
             return Err(error);
