@@ -292,6 +292,9 @@ impl Store {
         // protocols order.
         let map = |protection| unsafe { data.map(protection, len_bytes, settings.random) };
         let shared = map(if protocol.through_map() { Protection::Shared } else { Protection::ReadOnly })?;
+        // It may be in the page cache only: its write failed, or its process was killed in it. Then the one before is the durable one,
+        // and what that one needs counts as unused from here on. In its place, and not by a sync: see `recovery`.
+        data.write_meta(&meta)?;
         if meta.kind == Kind::Shadow {
             let shadow = Shadow::open(shape, data, shared, meta, protocol.through_map())?;
             return Ok(Self { _background: None, kept: Kept::Shadow(Box::new(shadow)), _lock: held });
@@ -340,8 +343,9 @@ impl Store {
     /// Commits a batch: durable when it returns. Writers take turns; with a log, those that wait for it share its writes.
     ///
     /// # Errors
-    /// `InvalidCall` for a key that is too long; `NoSpace` when the map or the log is full. Nothing has changed then. `Poisoned`
-    /// after a failed write or sync: open the store again.
+    /// `InvalidCall` for a key that is too long; `NoSpace` when the map, the log or the disk is full. Nothing has changed then.
+    /// `Poisoned` after a failed write or sync: open the store again, and see whether the batch is there. What fails once it is durable
+    /// fails the next call instead.
     pub fn write(&self, batch: &Batch) -> Result<()> {
         if batch.changes.is_empty() {
             return Ok(());
@@ -567,6 +571,13 @@ fn guarded<R>(map: &MappedFile, access: impl FnOnce() -> Attempt<R>) -> Result<R
         Err(Wait::Failed(error)) => Err(error),
         Err(wait) => Err(Error::new(ErrorKind::Bug, format!("a map answered {wait:?}"))),
     }
+}
+
+const READS_GO_ON: &str = "reads go on, open the store again to write";
+
+/// What readers of `map` have to expect when no more is committed. See [`MappedFile::watched`].
+fn reads_after_failure(map: &MappedFile) -> &'static str {
+    if map.watched(|| ()).is_ok() { READS_GO_ON } else { "reads fail from now on as well: open the store again" }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -17,6 +17,8 @@
 //!    Records are replayed from there as byte runs, which makes torn pages whole (`record`); where pages move they are whole anyway.
 //! 3. The private map drops its copies only while commits wait, and after every committed page was applied: what it shows
 //!    afterwards is what the file has.
+//! 4. A commit's versions and state are there before the log has all of its record: whoever waits for the log writes whatever is
+//!    in it, and from then on the commit is visible, and a checkpoint may be at it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,11 +34,14 @@ use super::meta::{Meta, State};
 use super::placed::Placed;
 use super::versions::{NEWEST, Versions};
 use super::workspace::{Shape, View, Workspace};
-use super::{Batch, apply_batch, guarded, lock, record};
+use super::{Batch, READS_GO_ON, apply_batch, guarded, lock, reads_after_failure, record};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, PageId, seal_page};
 use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Pages, Ticket, Wait};
 use crate::wal::Log;
+
+#[cfg(test)]
+mod tests;
 
 /// Pages that may wait beside the map before a committer brings them to the file itself.
 const WAITING_PAGES_MAX: usize = 4096;
@@ -110,6 +115,13 @@ struct Writer {
 struct Prepared {
     record: Vec<u8>,
     pages: Vec<(PageId, Arc<[u8]>)>,
+    state: State,
+    changes: RecordChanges,
+}
+
+/// A commit whose record is in the log.
+struct Published {
+    position: LogPosition,
     state: State,
     changes: RecordChanges,
 }
@@ -217,10 +229,14 @@ impl Logged {
 
     /// Makes a batch durable.
     pub(super) fn commit(&self, batch: &Batch) -> Result<()> {
+        // First: what a map that has failed says of this batch is no help.
+        self.log.check()?;
         for _ in 0..ATTEMPTS {
             if let Some(position) = self.try_commit(batch)? {
                 self.log.durable(position).wait()?;
-                return self.tidy_up();
+                // It is committed, whatever becomes of its pages from here on: the next commit is told.
+                self.tidy_up().unwrap_or_else(|error| self.poison(&error));
+                return Ok(());
             }
             self.make_room()?;
         }
@@ -232,38 +248,26 @@ impl Logged {
         let mut writer = lock(&self.writer);
         let commit = writer.commit.next();
         let mut stored = BTreeSet::new();
-        let (prepared, position) = match &self.private {
-            None => {
-                let prepared = guarded(&self.shared, || self.prepare(batch, commit, &writer, None, &mut stored))?;
-                let Some(position) = self.append(commit, &prepared.record)? else { return Ok(None) };
-                (prepared, position)
-            }
+        let published = match &self.private {
+            None => guarded(&self.shared, || self.prepare(batch, commit, &writer, None, &mut stored))
+                .and_then(|prepared| self.publish(commit, prepared)),
             Some(private) => {
                 // Readers wait for the changes to the map, not for the log.
                 let map = private.write().unwrap_or_else(PoisonError::into_inner);
                 let outcome = guarded(&map, || {
                     Ok(guarded(&self.shared, || self.prepare(batch, commit, &writer, Some(&map), &mut stored)))
                 });
-                let logged = outcome.and_then(|prepared| {
-                    let prepared = prepared?;
-                    Ok(self.append(commit, &prepared.record)?.map(|position| (prepared, position)))
-                });
-                match logged {
-                    Ok(Some(done)) => done,
-                    outcome => {
-                        self.restore(&map, &stored)?;
-                        writer.copied.extend(stored);
-                        return outcome.map(|_| None);
-                    }
+                let published = outcome.and_then(|prepared| self.publish(commit, prepared?));
+                if !matches!(published, Ok(Some(_))) {
+                    self.restore(&map, &stored)?;
                 }
+                published
             }
         };
-        let Prepared { pages, state, changes, .. } = prepared;
-        self.versions.add(commit, pages);
-        lock(&self.states).push_back((commit, state));
+        writer.copied.extend(stored);
+        let Some(Published { position, state, changes }) = published? else { return Ok(None) };
         changes.apply(&mut writer.records);
         (writer.commit, writer.state) = (commit, state);
-        writer.copied.extend(stored);
         self.counts.private_pages.store(writer.copied.len() as u64, Ordering::Relaxed);
         Ok(Some(position))
     }
@@ -320,6 +324,21 @@ impl Logged {
                 Ok(())
             }))
         })?
+    }
+
+    /// Makes a commit known and appends its record, in this order (rule 4); `None`, with nothing changed, when the log has no room.
+    fn publish(&self, commit: CommitSeq, prepared: Prepared) -> Result<Option<Published>> {
+        let Prepared { record, pages, state, changes } = prepared;
+        let ids: Vec<PageId> = pages.iter().map(|(id, _)| *id).collect();
+        self.versions.add(commit, pages);
+        lock(&self.states).push_back((commit, state));
+        let appended = self.append(commit, &record);
+        if !matches!(appended, Ok(Some(_))) {
+            // Without all of its record it cannot become visible, so nobody looked at these.
+            lock(&self.states).pop_back();
+            self.versions.take_back(commit, &ids);
+        }
+        Ok(appended?.map(|position| Published { position, state, changes }))
     }
 
     /// `None` when there is no room, and nothing was appended.
@@ -392,6 +411,14 @@ impl Logged {
         if self.wants_shrinking() { self.shrink() } else { Ok(()) }
     }
 
+    /// Nothing is committed any more: what was committed could not be brought to the file.
+    fn poison(&self, error: &Error) {
+        // The readers of a private map do not look at the one that pages are stored into.
+        let reads = if self.private.is_some() { READS_GO_ON } else { reads_after_failure(&self.shared) };
+        let what = format!("committed pages could not be brought to the mapped file ({error}); {reads}");
+        self.log.poison(&Error::new(ErrorKind::Poisoned, what));
+    }
+
     /// Brings versions of durable commits to the file. Answers the commit up to which it has everything.
     fn apply(&self) -> Result<CommitSeq> {
         self.apply_in(&lock(&self.applying))
@@ -405,7 +432,7 @@ impl Logged {
         };
         let pages = self.versions.up_to(limit);
         if let Some(placed) = &self.placed {
-            placed.write(&self.data, &pages).inspect_err(|error| self.log.poison(error))?;
+            placed.write(&self.data, &pages).inspect_err(|error| self.poison(error))?;
         }
         for (id, _, page) in pages.iter().filter(|_| self.placed.is_none()) {
             let at = id.0 * self.shape.page_bytes as u64;
@@ -418,7 +445,7 @@ impl Logged {
             } else {
                 self.data.write_at(page, at)
             };
-            stored.inspect_err(|error| self.log.poison(error))?;
+            stored.inspect_err(|error| self.poison(error))?;
         }
         self.versions.applied(&pages);
         Ok(limit)
@@ -437,7 +464,7 @@ impl Logged {
             }
             // Before anybody places a page of a later commit.
             let snapshot = self.placed.as_ref().map(|placed| placed.snapshot(&self.data)).transpose();
-            (commit, snapshot.inspect_err(|error| self.log.poison(error))?)
+            (commit, snapshot.inspect_err(|error| self.poison(error))?)
         };
         let state = lock(&self.states).iter().take_while(|(at, _)| *at <= commit).last().map(|(_, state)| *state);
         let next = Meta {
@@ -455,7 +482,7 @@ impl Logged {
         } else {
             self.data.sync()
         };
-        synced.and_then(|()| self.data.write_meta(&next)).inspect_err(|error| self.log.poison(error))?;
+        synced.and_then(|()| self.data.write_meta(&next)).inspect_err(|error| self.poison(error))?;
         *meta = next;
         if let Some((placed, snapshot)) = self.placed.as_ref().zip(snapshot) {
             placed.made_durable(snapshot);
@@ -527,8 +554,8 @@ impl Background {
                 if !told {
                     continue;
                 }
-                // A failure has poisoned the log: whoever commits next is told.
-                let _ = store.apply().and_then(|_| store.maintain());
+                // Whoever commits next is told.
+                store.apply().and_then(|_| store.maintain()).unwrap_or_else(|error| store.poison(&error));
             }
         };
         let thread = std::thread::Builder::new()

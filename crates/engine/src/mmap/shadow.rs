@@ -6,6 +6,8 @@
 //!    commits only, and only when no reader sees a state before it.
 //! 2. The pages are durable before the meta page that leads to them is written; that is durable before the commit is visible.
 //! 3. The meta page is written over the older of the two: torn, it leaves the state before.
+//! 4. The meta page that opening goes on from is durable before anything is written: found in the page cache it need not be, and
+//!    the pages of the one before it count as unused from there on.
 //!
 //! A writable map changes how the copies get to the file: by stores into the map and `msync` instead of `pwrite` and `fdatasync`.
 //! The copies themselves are made in user memory in both forms, so that an abandoned commit leaves no trace.
@@ -20,7 +22,7 @@ use super::file::DataFile;
 use super::free::{self, FREE, FreePages, Records};
 use super::meta::{Meta, State};
 use super::workspace::{Shape, View, Workspace};
-use super::{Batch, TABLE, apply_batch, guarded, lock};
+use super::{Batch, TABLE, apply_batch, guarded, lock, reads_after_failure};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::{LEVEL_MAX, Node};
 use crate::format::node_mut::set_child;
@@ -111,7 +113,8 @@ impl Shadow {
         })?;
         let meta = Meta { sequence: writer.meta.sequence + 1, commit, state, ..writer.meta };
         if let Err(error) = self.write(copies, &meta) {
-            let what = format!("a commit failed on its way to the disk ({error}); reads go on, reopen to write again");
+            let reads = reads_after_failure(&self.map);
+            let what = format!("a commit failed on its way to the disk ({error}); {reads}");
             let error = Error::new(ErrorKind::Poisoned, what);
             writer.failed = Some(error.clone());
             return Err(error);

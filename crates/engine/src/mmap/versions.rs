@@ -45,6 +45,20 @@ impl Versions {
         self.pages.store(all.len(), Ordering::SeqCst);
     }
 
+    /// Takes back the pages of the youngest commit: it has failed, and nobody saw them.
+    pub(super) fn take_back(&self, commit: CommitSeq, pages: &[PageId]) {
+        let mut all = self.write();
+        for id in pages {
+            if let Some(versions) = all.get_mut(id) {
+                versions.retain(|(at, _)| *at != commit);
+                if versions.is_empty() {
+                    all.remove(id);
+                }
+            }
+        }
+        self.pages.store(all.len(), Ordering::SeqCst);
+    }
+
     /// The newest version up to `commit` of each page that has one, in order of page.
     pub(super) fn up_to(&self, commit: CommitSeq) -> Vec<(PageId, CommitSeq, Arc<[u8]>)> {
         let mut found: Vec<_> = {

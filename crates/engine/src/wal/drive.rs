@@ -317,8 +317,14 @@ impl LogCore {
     pub(super) fn poison(&self, cause: &Error) {
         let mut state = self.lock();
         if state.poisoned.is_none() {
-            let what = format!("the log failed ({cause}); reads go on, reopen the database to write again");
-            state.poisoned = Some(Error::new(ErrorKind::Poisoned, what));
+            state.poisoned = Some(match cause.kind() {
+                // It says itself what goes on: through a map that has failed reads do not.
+                ErrorKind::Poisoned => cause.clone(),
+                _ => {
+                    let what = format!("the log failed ({cause}); reads go on, reopen the database to write again");
+                    Error::new(ErrorKind::Poisoned, what)
+                }
+            });
         }
     }
 }

@@ -244,3 +244,56 @@ fn with_any_unsynced_sectors_lost_the_older_meta_page_leads_to_the_state_before(
         }
     }
 }
+
+#[test]
+fn a_meta_page_that_only_the_page_cache_had_is_durable_before_what_the_older_one_needs_is_overwritten() {
+    for protocol in PROTOCOLS.into_iter().filter(|protocol| matches!(protocol, Protocol::Shadow(_))) {
+        for page_bytes in [512, 4096] {
+            let (life, image) = (folder(), folder());
+            let settings = Settings { page_bytes, ..settings(protocol) };
+            let mut store = create(life.path(), &settings).unwrap();
+            let (mut model, mut rng) = (Model::new(), fastrand::Rng::with_seed(page_bytes as u64));
+            let data = |folder: &tempfile::TempDir| folder.path().join("data");
+            let metas = 0..2 * page_bytes;
+            for commit in (1..40).step_by(2) {
+                let older = std::fs::read(data(&life)).unwrap();
+                store.write(&batch_of(commit)).unwrap();
+                follow(&mut model, commit);
+                drop(store);
+                // As if it had been killed while it wrote its meta page: all but that was synced before.
+                let mut durable = std::fs::read(data(&life)).unwrap();
+                durable[metas.clone()].copy_from_slice(&older[metas.clone()]);
+                store = open(life.path(), &settings).unwrap();
+                assert!(content(&store) == model, "{protocol:?}, commit {commit}");
+                if store.stats().data_syncs > 0 {
+                    durable = std::fs::read(data(&life)).unwrap();
+                }
+                // The power fails before the next commit has synced anything.
+                store.write(&batch_of(commit + 1)).unwrap();
+                let after = std::fs::read(data(&life)).unwrap();
+                std::fs::write(data(&image), mixed(&durable, &after, metas.clone(), &mut rng)).unwrap();
+                let reopened = open(image.path(), &settings).unwrap();
+                reopened.verify().unwrap_or_else(|error| panic!("{protocol:?}, commit {commit}: {error}"));
+                assert!(content(&reopened) == model, "{protocol:?}, commit {commit}");
+                follow(&mut model, commit + 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn opening_writes_the_meta_page_in_force_once_more() {
+    for protocol in PROTOCOLS {
+        let folder = folder();
+        let store = create(folder.path(), &settings(protocol)).unwrap();
+        store.put("key", "value").unwrap();
+        store.checkpoint().unwrap();
+        drop(store);
+        let before = std::fs::read(folder.path().join("data")).unwrap();
+        // There is nothing to replay.
+        let stats = open(folder.path(), &settings(protocol)).unwrap().stats();
+        assert!(stats.data_syncs > 0, "{protocol:?}: {stats:?}");
+        assert_eq!(stats.data_bytes_written, 512, "{protocol:?}: {stats:?}");
+        assert!(before == std::fs::read(folder.path().join("data")).unwrap(), "{protocol:?}: in its own place");
+    }
+}

@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 
 use nofault::error::ErrorKind;
-use nofault::mmap::Settings;
+use nofault::mmap::{Protocol, Settings, WriteBack};
 
 use crate::{PROTOCOLS, create, folder, open, tiny};
 
@@ -29,6 +29,52 @@ fn a_file_truncated_under_the_map_is_an_error_and_no_signal() {
         drop(store);
         assert_eq!(open(folder.path(), &settings).err().unwrap().kind(), ErrorKind::Corrupt, "{protocol:?}");
     }
+}
+
+#[test]
+fn a_durable_commit_is_acknowledged_whatever_its_pages_meet_afterwards() {
+    let folder = folder();
+    // The one whose pages reach the file by stores, and wait beside the map before.
+    let settings = Settings { page_bytes: 4096, ..tiny(Protocol::UserCow(WriteBack::Map)) };
+    let store = create(folder.path(), &settings).unwrap();
+    let data = folder.path().join("data");
+    let whole = std::fs::read(&data).unwrap();
+    store.put("key", 0u64.to_le_bytes()).unwrap();
+    // From here on the page is beside the map only, and cannot be stored into it.
+    OpenOptions::new().write(true).open(&data).unwrap().set_len(8192).unwrap();
+    let mut last = 0u64;
+    let error = loop {
+        match store.put("key", (last + 1).to_le_bytes()) {
+            Ok(()) => last += 1,
+            Err(error) => break error,
+        }
+        assert!(last < 10_000, "nothing ever reaches the file");
+    };
+    assert_eq!(error.kind(), ErrorKind::Poisoned, "{error}");
+    assert!(error.to_string().contains("truncated"), "{error}");
+    store.get(b"key").unwrap_err();
+    assert!(!error.to_string().contains("reads go on"), "they do not: {error}");
+    drop(store);
+    std::fs::write(&data, whole).unwrap();
+    let store = open(folder.path(), &settings).unwrap();
+    assert_eq!(store.get(b"key").unwrap(), Some(last.to_le_bytes().to_vec()));
+}
+
+#[test]
+fn a_failed_commit_says_whether_reads_go_on() {
+    let folder = folder();
+    let settings = Settings { page_bytes: 4096, ..tiny(Protocol::Shadow(WriteBack::Map)) };
+    let store = create(folder.path(), &settings).unwrap();
+    store.put("key", "value").unwrap();
+    let found = store.verify().unwrap();
+    let data = OpenOptions::new().write(true).open(folder.path().join("data")).unwrap();
+    // All that is there stays, and there is no room for more.
+    data.set_len((found.pages_used + found.pages_free) * 4096).unwrap();
+    assert_eq!(store.get(b"key").unwrap(), Some(b"value".to_vec()));
+    let error = store.put("long", vec![1; 100_000]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Poisoned, "{error}");
+    store.get(b"key").unwrap_err();
+    assert!(!error.to_string().contains("reads go on"), "they do not: {error}");
 }
 
 #[test]
