@@ -23,6 +23,7 @@ use std::time::Duration;
 use super::core::Core;
 use super::scan::Scan;
 use super::wait::{Held, Mode, attempt, load};
+use crate::background;
 use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::PageId;
@@ -265,10 +266,7 @@ impl Freer {
                 }
             }
         };
-        let thread = std::thread::Builder::new()
-            .name("nofault-free".into())
-            .spawn(work)
-            .map_err(|error| Error::new(ErrorKind::NoSpace, format!("start a background thread: {error}")))?;
+        let thread = background::start("nofault-free", work)?;
         Ok(Self { bell, stop, thread: Some(thread) })
     }
 
