@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use nofault_io::aligned::{IoBuf, PageKind};
 
+use crate::background;
 use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
@@ -289,10 +290,7 @@ impl Background {
                 }
             }
         };
-        let thread = std::thread::Builder::new()
-            .name("nofault-checkpoint".into())
-            .spawn(work)
-            .map_err(|error| Error::new(ErrorKind::NoSpace, format!("start a background thread: {error}")))?;
+        let thread = background::start("nofault-checkpoint", work)?;
         Ok(Self { bell, stop, thread: Some(thread) })
     }
 }

@@ -63,7 +63,8 @@ type TheCore = Core<Pager, Log>;
 
 /// A database. Cloning gives another handle of the same; it is closed when the last handle, and everything obtained from
 /// it, is gone, and a large commit whose future was dropped has come to its end. Commits that were [`Durability::Deferred`] are
-/// written then; who must know that it worked calls [`Db::sync`].
+/// written then; who must know that it worked calls [`Db::sync`]. Dropping the last of them waits for that, except in a waker that
+/// the database has called: then a thread of its own closes it, and until it has, opening the folder answers `Busy`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

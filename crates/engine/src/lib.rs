@@ -40,11 +40,12 @@
 //! | `tree` | the B+tree, which never waits |
 //! | `pager`, `space`, `wal` | pages in memory and on disk, blocks, the log |
 //! | `pages` | the contract between those who use pages and those who keep them |
-//! | `gate`, `bell`, `blocks` | waiting in order, waking threads, reading past the pool |
+//! | `gate`, `bell`, `background`, `blocks` | waiting in order, waking threads, threads of its own, reading past the pool |
 //! | `format` | what is on disk, as types |
 //! | `fuzzing` | what the fuzzer runs; not built otherwise |
 //! | [`settings`], [`error`] | what can be chosen, and what can go wrong |
 
+mod background;
 mod bell;
 pub mod blocking;
 mod blocks;

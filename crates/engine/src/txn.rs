@@ -36,7 +36,7 @@ use crate::format::record::Change;
 use crate::format::{CommitSeq, PageId, TableId};
 use crate::gate::{Gate, Permit};
 use crate::pages::{Attempt, CommitLog, Durability, Edits, LogPosition, Snapshot, Store, Versions, Wait};
-use crate::tree::overflow::{Writer, data_bytes};
+use crate::tree::overflow::{Writer, data_bytes, own_pages};
 use crate::tree::write::Replaced;
 use crate::tree::{Found, Held, Tree};
 
@@ -287,7 +287,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
             let mut edits = self.store.edits();
             edits.reserve(frames)?;
             for op in &commit.ops {
-                apply(&mut edits, op, seq, None, &commit.known)?;
+                apply(&mut edits, op, seq, None, &commit.known, Damage::Refuse)?;
             }
             let position = self.log.append(seq, &[record], Some(commit.durability))?;
             Ok((edits, position))
@@ -426,7 +426,7 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
 
     /// Applies ops and publishes what they changed. `at` is where the value of the only op was written, if it was.
     pub(crate) fn apply(&mut self, ops: &[Op], at: Option<OverflowRef>, known: &Known) -> Attempt<()> {
-        self.edit(|edits, seq| ops.iter().try_for_each(|op| apply(edits, op, seq, at, known)))
+        self.edit(|edits, seq| ops.iter().try_for_each(|op| apply(edits, op, seq, at, known, Damage::Leave)))
     }
 
     /// Makes edits and publishes them as part of this commit.
@@ -507,6 +507,15 @@ pub(crate) fn no_such_table(table: TableId) -> Error {
     Error::new(ErrorKind::Corrupt, format!("a record of the log changes table {table}, which does not exist"))
 }
 
+/// What becomes of pages that a damaged index names as those of a long value, although they are none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Damage {
+    /// The op is refused: nothing has changed yet.
+    Refuse,
+    /// They stay as they are: the record is in the log, and an error would keep the database from being opened.
+    Leave,
+}
+
 /// Applies one op to private edits. `at` is where its value was written before, if it was.
 fn apply<E: Edits + Versions>(
     edits: &mut E,
@@ -514,6 +523,7 @@ fn apply<E: Edits + Versions>(
     seq: CommitSeq,
     at: Option<OverflowRef>,
     known: &Known,
+    damage: Damage,
 ) -> Attempt<()> {
     let old = match op {
         Op::Put { tree, key, value } => {
@@ -553,7 +563,13 @@ fn apply<E: Edits + Versions>(
         // Put there after `gather` looked: gather again.
         let again = || Wait::Miss(crate::pages::Missing { page: value.root, at: seq });
         let pages = known.pages_of(edits, &value)?.ok_or_else(again)?;
-        pages.iter().for_each(|page| edits.free(*page));
+        let own = own_pages(edits, pages);
+        if damage == Damage::Refuse && own.len() < pages.len() {
+            let what =
+                "a long value is said to begin here, but of its pages one holds something else or is named twice";
+            return Err(Error::corrupt_page(value.root, what).into());
+        }
+        own.into_iter().for_each(|page| edits.free(page));
     }
     Ok(())
 }

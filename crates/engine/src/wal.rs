@@ -103,6 +103,8 @@ struct LogCore {
     /// Bytes of pieces with their headers since the log was opened that are durable: changes under the lock of `state`, when the hook has been
     /// called and all who waited for it are off the list.
     durable: AtomicU64,
+    /// Bytes of the file in segments. The writer's lock is held for as long as there is something to write, which may be for ever.
+    file_bytes: AtomicU64,
     /// Rung when it is time for a checkpoint.
     pressure: Arc<Bell>,
     counts: Counts,
@@ -213,6 +215,7 @@ impl Log {
         let queue = disk.queue(&small).map_err(failed)?;
         let aside = disk.queue(&small).map_err(failed)?;
         let segments = Segments::new(options.segment_bytes, recovered.slots);
+        let file_bytes = AtomicU64::new(segments.file_bytes());
         let opening = number_of_opening(options.seed, recovered.groups);
         let writer = Writer::new(queue, aside, segments, recovered.last, opening, options)?;
         let state = LogState {
@@ -241,6 +244,7 @@ impl Log {
             hook: OnceLock::new(),
             afterwards: OnceLock::new(),
             durable: AtomicU64::new(0),
+            file_bytes,
             pressure: Arc::new(Bell::new()?),
             counts: Counts::default(),
         })))
@@ -321,16 +325,15 @@ impl Log {
         before.map_or(state.anchor, |mark| mark.anchor)
     }
 
-    /// A durable superblock names this anchor: segments before it can be used again.
+    /// A durable superblock names this anchor: segments before it can be used again, by whoever writes and needs one. Waits for nobody
+    /// who writes.
     pub(crate) fn recycle(&self, anchor: Anchor) {
         {
-            let mut writer = self.0.lock_writer();
             let mut state = self.0.lock();
             state.anchor = anchor;
             while state.marks.front().is_some_and(|mark| mark.anchor.sequence <= anchor.sequence) {
                 state.marks.pop_front();
             }
-            writer.segments.recycle_before(anchor.position);
         }
         self.0.wake_satisfied();
     }
@@ -347,16 +350,15 @@ impl Log {
         self.0.refuse_room(error);
     }
 
-    /// What it did and holds.
+    /// What it did and holds. Waits for nobody who writes.
     pub(crate) fn stats(&self) -> LogStats {
-        let file_bytes = self.0.lock_writer().segments.file_bytes();
         let state = self.0.lock();
         LogStats {
             groups_written: self.0.counts.groups.load(Ordering::Relaxed),
             records_durable: self.0.counts.records.load(Ordering::Relaxed),
             bytes_written: self.0.counts.bytes.load(Ordering::Relaxed),
             live_bytes: self.0.live_bytes(&state, 0),
-            file_bytes,
+            file_bytes: self.0.file_bytes.load(Ordering::Relaxed),
             waiting_bytes: state.pending_bytes as u64,
             room_waits: self.0.counts.room_waits.load(Ordering::Relaxed),
         }

@@ -13,6 +13,7 @@
 //! 3. A page of values is freed when the last leaf that refers to it goes, whichever that is: it counts its values.
 //! 4. Damage does not stop it. A node that cannot be read goes, and what only it refers to stays in use for good, as nobody can say what that
 //!    is; so does a page of values that cannot be read, as later leaves may refer to it. Each is counted for `Stats`.
+//! 5. Nor does it reach others: of a page that a damaged node names, and that is whole but no part of the table, the reference alone goes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use std::time::Duration;
 use super::core::Core;
 use super::scan::Scan;
 use super::wait::{Held, Mode, attempt, load};
+use crate::background;
 use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::PageId;
@@ -31,6 +33,7 @@ use crate::format::node::{Cell, Node, OverflowRef};
 use crate::format::node_mut::{self, NodeSpec};
 use crate::gate::block_on;
 use crate::pages::{Attempt, CommitLog, Durability, Edits, Pages, Store, Wait};
+use crate::tree::overflow::own_pages;
 use crate::tree::{Direction, Found, KeyRange, Tree, packed};
 use crate::txn::{CATALOG, table_of};
 
@@ -50,13 +53,15 @@ struct Step {
     tree: Tree,
     /// Inner nodes, from the root to the parent of the leaves.
     path: Vec<PageId>,
-    /// The last leaves; the root where that is one.
+    /// The last leaves, whose references go; the root where that is one.
     leaves: Vec<PageId>,
+    /// One of them that is no page of the table: it stays.
+    stranger: Option<PageId>,
     /// Pages that only these leaves refer to.
     pages: Vec<PageId>,
     /// Pages of values that other leaves refer to as well, and how many values are left in each.
     shared: Vec<(PageId, u16)>,
-    /// How many pages could not be read.
+    /// How many pages could not be read, or were not the table's.
     damaged: u64,
 }
 
@@ -160,13 +165,15 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 let look = || tree.last_way(&self.store.tip(), page);
                 let way = attempt(&*self.store, &self.admission, mode, look).await?;
                 let Some(path) = way else { return Err(error) };
+                let stranger = self.is_stranger(mode, tree, page).await?.then_some(page);
                 // Goes as if it were a leaf, without what hangs below it.
-                return Ok(Step { tree, path, leaves: vec![page], pages: Vec::new(), shared: Vec::new(), damaged: 1 });
+                let (leaves, pages, shared) = (vec![page], Vec::new(), Vec::new());
+                return Ok(Step { tree, path, leaves, stranger, pages, shared, damaged: 1 });
             }
         };
         let seq = self.commits.last().seq;
         self.prefetch(&last, seq);
-        let (mut leaves, mut pages) = (Vec::new(), Vec::new());
+        let (mut leaves, mut stranger, mut pages) = (Vec::new(), None, Vec::new());
         let mut referred: BTreeMap<PageId, u16> = BTreeMap::new();
         // From the last one on: they go from the end. A damaged one ends the step, so that few pages of values are shared.
         while damaged == 0
@@ -177,9 +184,15 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             let read = || Ok(self.store.tip().page(leaf)?.to_vec());
             let body = attempt(&*self.store, &self.admission, mode, read).await;
             let found = body.and_then(|body| Referred::of(tree, leaf, &body));
-            let Some(found) = unless_damaged(found, &mut damaged)? else { break };
+            let Some(found) = unless_damaged(found, &mut damaged)? else {
+                stranger = self.is_stranger(mode, tree, leaf).await?.then_some(leaf);
+                break;
+            };
             for value in found.long {
-                pages.extend(unless_damaged(self.pages_of(mode, value).await, &mut damaged)?.unwrap_or_default());
+                let listed = unless_damaged(self.pages_of(mode, value).await, &mut damaged)?.unwrap_or_default();
+                let own = own_pages(&self.store.tip(), &listed);
+                damaged += (listed.len() - own.len()) as u64;
+                pages.extend(own);
             }
             for (page, count) in found.packed {
                 *referred.entry(page).or_default() += count;
@@ -203,7 +216,16 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         // the others does not matter then, as they stay.
         damaged += shared.len().saturating_sub(SHARED_MAX) as u64;
         shared.truncate(SHARED_MAX);
-        Ok(Step { tree, path, leaves, pages, shared, damaged })
+        Ok(Step { tree, path, leaves, stranger, pages, shared, damaged })
+    }
+
+    /// Whether a page that is not what the tree wants there is whole, and something else than a node of the table. One that cannot be read
+    /// was what the tree says, as nothing says otherwise; but the root of the catalog is that whatever becomes of it.
+    async fn is_stranger(&self, mode: Mode, tree: Tree, page: PageId) -> Result<bool> {
+        let read = || Ok(self.store.tip().page(page)?.to_vec());
+        let body = unless_damaged(attempt(&*self.store, &self.admission, mode, read).await, &mut 0)?;
+        let is_own = |body: Vec<u8>| Node::open(page, &body).is_ok_and(|node| node.table() == tree.table.0);
+        Ok(page == PageId::CATALOG_ROOT || body.is_some_and(|body| !is_own(body)))
     }
 }
 
@@ -234,7 +256,8 @@ impl Step {
         if self.path.is_empty() {
             CATALOG.delete(edits, &to_be_freed(self.tree.table))?;
         }
-        self.leaves.iter().chain(&self.pages).for_each(|page| edits.free(*page));
+        let leaves = self.leaves.iter().filter(|leaf| Some(**leaf) != self.stranger);
+        leaves.chain(&self.pages).for_each(|page| edits.free(*page));
         Ok(())
     }
 }
@@ -265,10 +288,7 @@ impl Freer {
                 }
             }
         };
-        let thread = std::thread::Builder::new()
-            .name("nofault-free".into())
-            .spawn(work)
-            .map_err(|error| Error::new(ErrorKind::NoSpace, format!("start a background thread: {error}")))?;
+        let thread = background::start("nofault-free", work)?;
         Ok(Self { bell, stop, thread: Some(thread) })
     }
 

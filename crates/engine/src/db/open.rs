@@ -1,6 +1,7 @@
 //! Creating, opening, closing and copying a database: puts the parts together.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -13,6 +14,7 @@ use super::core::Core;
 use super::drops::Freer;
 use super::replay::Replay;
 use super::wait::Mode;
+use crate::background;
 use crate::checkpoint::{Background, Checkpointer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{PageId, TableId};
@@ -33,8 +35,8 @@ const LOCK: &str = "lock";
 const BACKUP_CACHE_BYTES: usize = 16 << 20;
 
 /// What a database holds besides its core: threads, the lock, the way to its files. Its threads end when it is dropped, before
-/// the lock is given back. Kept by all that may still write: handles, and large commits that outlive theirs; by none of its own threads,
-/// which it waits for.
+/// the lock is given back. Kept by all that may still write: handles, and large commits that outlive theirs. None of its own threads
+/// keeps it, as it waits for them; but a waker that one of them calls may drop the last that does.
 pub(super) struct Owner {
     checkpointer: Arc<Checkpointer>,
     disk: Arc<dyn Disk>,
@@ -42,7 +44,7 @@ pub(super) struct Owner {
     threads: Mutex<Option<Threads>>,
     /// Held by whoever frees what dropped tables have left, where no thread does.
     freeing: Mutex<()>,
-    _lock: Option<FolderLock>,
+    lock: Option<FolderLock>,
 }
 
 /// Dropped in this order: freeing needs room in the log, which checkpoints make; these need the log, the log needs nobody.
@@ -95,7 +97,19 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        drop(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+        let Some(threads) = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        if !background::is_here() {
+            return drop(threads);
+        }
+        // This thread is one of those, or one that they may be waiting for: the waker was called in the middle of its work. So another
+        // one waits. Where none is to be had all stays as it is, above all the lock: nobody else may open what is still written to.
+        let left = ManuallyDrop::new((threads, self.lock.take()));
+        let close = move || {
+            let (threads, lock) = ManuallyDrop::into_inner(left);
+            drop(threads);
+            drop(lock);
+        };
+        let _ = std::thread::Builder::new().name("nofault-close".into()).spawn(close);
     }
 }
 
@@ -172,7 +186,7 @@ pub(super) fn open_in(directory: &Arc<dyn Directory>, settings: &Settings, lock:
     };
     let without_threads = threads.is_none();
     let (threads, freeing) = (Mutex::new(threads), Mutex::default());
-    let owner = Owner { checkpointer, disk, pager, threads, freeing, _lock: lock };
+    let owner = Owner { checkpointer, disk, pager, threads, freeing, lock };
     if without_threads {
         owner.free_dropped(&core);
     }

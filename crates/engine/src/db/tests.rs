@@ -1,6 +1,7 @@
 //! Everything above the pages contract, over stores and logs in memory that make it wait wherever it may.
 
 mod dropped;
+mod forged;
 mod given_up;
 mod old_formats;
 mod replaced;

@@ -18,6 +18,10 @@ pub(crate) const PAGES_START_BYTES: u64 = 131_072;
 pub(crate) const FORMAT_VERSION: u32 = 2;
 const FORMAT_VERSIONS_READ: std::ops::RangeInclusive<u32> = 1..=FORMAT_VERSION;
 
+/// Sequence numbers, commits and positions in the log are below this: no database gets there, and what counts on from them need not ask
+/// whether it can.
+pub(crate) const COUNTED_MAX: u64 = 1 << 62;
+
 const MAGIC: [u8; 8] = *b"nofault\x01";
 const USED_BYTES: usize = 104;
 
@@ -107,6 +111,9 @@ impl Superblock {
         let (page_bytes, table_levels) = (from.u32(), from.u32());
         let (segment_bytes, page_count, table_root, table_checksum) = (from.u64(), from.u64(), from.u64(), from.u64());
         let (log_anchor, log_anchor_sequence, log_anchor_checksum) = (from.u64(), from.u64(), from.u64());
+        if [sequence, commit.0, log_anchor, log_anchor_sequence].iter().any(|number| *number >= COUNTED_MAX) {
+            return Err(broken("a sequence, commit or position that no database reaches"));
+        }
         if !page_bytes.is_power_of_two() || !(PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&(page_bytes as usize)) {
             return Err(broken(&format!("pages of {page_bytes} bytes")));
         }
@@ -265,6 +272,26 @@ pub(crate) mod tests {
         for version in [0, FORMAT_VERSION + 1] {
             set_version(0, &mut sector, version);
             assert_eq!(Superblock::decode(0, &sector).unwrap_err().kind(), ErrorKind::Unsupported);
+        }
+    }
+
+    #[test]
+    fn numbers_that_could_not_be_counted_on_from_are_refused() {
+        for field in 0..4 {
+            for (number, is_sound) in [(COUNTED_MAX - 4096, true), (COUNTED_MAX, false), (u64::MAX << 12, false)] {
+                let mut superblock = example();
+                *[
+                    &mut superblock.sequence,
+                    &mut superblock.commit.0,
+                    &mut superblock.log_anchor,
+                    &mut superblock.log_anchor_sequence,
+                ][field] = number;
+                let mut sector = vec![0; SUPERBLOCK_BYTES];
+                superblock.encode(0, &mut sector);
+                let found = Superblock::decode(0, &sector);
+                assert_eq!(found.as_ref().ok(), is_sound.then_some(&superblock), "field {field}: {number}");
+                assert!(found.is_ok() || found.is_err_and(|error| error.kind() == ErrorKind::Corrupt));
+            }
         }
     }
 

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use super::lane::evict_batch;
 use super::{CheckpointPlace, Core, NEWEST, Pager};
-use crate::error::{Error, ErrorKind, Result};
+use crate::background;
+use crate::error::Result;
 use crate::format::PageId;
 
 /// Most frames freed at a time while many of them must be written first.
@@ -106,8 +107,6 @@ impl Pager {
     /// # Errors
     /// `NoSpace` when the system has no threads or descriptors left.
     pub(crate) fn start_keeper(&self) -> Result<Keeper> {
-        let failed =
-            |error: std::io::Error| Error::new(ErrorKind::NoSpace, format!("start a background thread: {error}"));
         let stop = Arc::new(AtomicBool::new(false));
         let (core, core_again) = (Arc::downgrade(self.core()), Arc::downgrade(self.core()));
         let (stop_evict, stop_reap) = (Arc::clone(&stop), Arc::clone(&stop));
@@ -115,12 +114,9 @@ impl Pager {
         let reaper = move || reap_for_others(&core_again, &stop_reap);
         self.core().keeper.running.store(true, Ordering::Relaxed);
         self.core().bell.set_listened(true);
-        let start = |name: &str, body: Box<dyn FnOnce() + Send>| {
-            std::thread::Builder::new().name(name.into()).spawn(body).map_err(failed)
-        };
         let mut keeper = Keeper { core: Arc::downgrade(self.core()), stop, threads: Vec::new() };
-        keeper.threads.push(start("nofault-evict", Box::new(evictor))?);
-        keeper.threads.push(start("nofault-reap", Box::new(reaper))?);
+        keeper.threads.push(background::start("nofault-evict", evictor)?);
+        keeper.threads.push(background::start("nofault-reap", reaper)?);
         Ok(keeper)
     }
 }

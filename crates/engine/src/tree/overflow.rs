@@ -14,6 +14,8 @@
 //! The pages of a value never change. They are reachable only through its cell, so they can be written under any number of
 //! `Edits` before the one that puts the cell.
 
+use rustc_hash::FxHashSet;
+
 use crate::error::{Error, ErrorKind};
 use crate::format::node::{
     CHILD_BYTES, KIND_OVERFLOW_DATA, KIND_OVERFLOW_INDEX, OverflowRef, decode_child, encode_child,
@@ -38,6 +40,18 @@ const fn fanout(page_bytes: usize) -> usize {
 /// Whether the root of a value is all there is of it.
 pub(crate) const fn is_one_page(page_bytes: usize, value: OverflowRef) -> bool {
     value.len_bytes <= data_bytes(page_bytes) as u64
+}
+
+/// Of the pages that are said to be those of a value the ones that may be its own, each once. The others are the catalog's root, and what
+/// is in memory and no part of a long value: only a damaged index, or a damaged leaf, names them. What is not in memory is not read for
+/// this.
+pub(crate) fn own_pages<P: Pages>(pages: &P, listed: &[PageId]) -> Vec<PageId> {
+    let holds_something_else = |page: PageId| {
+        let is_part = |body: &[u8]| matches!(body.first(), Some(&(KIND_OVERFLOW_DATA | KIND_OVERFLOW_INDEX)));
+        page == PageId::CATALOG_ROOT || pages.page(page).is_ok_and(|body| !is_part(&body))
+    };
+    let mut met = FxHashSet::default();
+    listed.iter().copied().filter(|page| met.insert(*page) && !holds_something_else(*page)).collect()
 }
 
 /// How many pages each level of a value of this length has, data first.

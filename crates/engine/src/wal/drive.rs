@@ -257,13 +257,18 @@ impl LogCore {
             if state.pending.is_empty() || !worth_it || state.poisoned.is_some() {
                 return None;
             }
-            if writer.segments.offset_of(state.position).is_none() && !writer.segments.assign(state.position) {
-                drop(state);
-                if let Err(error) = writer.add_segment() {
-                    self.poison(&error);
-                    return None;
+            if writer.segments.offset_of(state.position).is_none() {
+                // Only what a durable superblock names becomes the anchor.
+                writer.segments.recycle_before(state.anchor.position);
+                if !writer.segments.assign(state.position) {
+                    drop(state);
+                    if let Err(error) = writer.add_segment() {
+                        self.poison(&error);
+                        return None;
+                    }
+                    self.file_bytes.store(writer.segments.file_bytes(), Ordering::Relaxed);
+                    continue;
                 }
-                continue;
             }
             let offset = writer.segments.offset_of(state.position)?;
             let buffer = writer.spare.pop()?;

@@ -6,7 +6,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::{Log, LogCore};
-use crate::error::{Error, ErrorKind, Result};
+use crate::background;
+use crate::error::Result;
 
 /// How long deferred commits gather before they are written.
 const DEFER: Duration = Duration::from_millis(2);
@@ -27,10 +28,7 @@ impl Log {
         let stop = Arc::new(AtomicBool::new(false));
         let (core, seen) = (Arc::downgrade(&self.0), Arc::clone(&stop));
         self.0.bell.set_listened(true);
-        let thread = std::thread::Builder::new()
-            .name("nofault-log".into())
-            .spawn(move || keep(&core, &seen))
-            .map_err(|error| Error::new(ErrorKind::NoSpace, format!("start a background thread: {error}")))?;
+        let thread = background::start("nofault-log", move || keep(&core, &seen))?;
         Ok(LogKeeper { core: Arc::downgrade(&self.0), stop, thread: Some(thread) })
     }
 }

@@ -19,8 +19,8 @@ use nofault_io::disk::{Disk, Queue, QueueOptions};
 use super::{Anchor, GROUPS_IN_FLIGHT_BYTES, LogOptions, Mark};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
-    CommitSeq, GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, PieceHeader, decode_group, payload_of, peek_group,
-    take_piece,
+    COUNTED_MAX, CommitSeq, GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, PieceHeader, decode_group, payload_of,
+    peek_group, take_piece,
 };
 
 #[cfg(test)]
@@ -295,11 +295,11 @@ impl Records {
         if head.commit <= self.after || self.building != Some(head.commit) {
             return Ok(Part::Unwanted);
         }
+        if head.commit.0 >= COUNTED_MAX || (head.last && head.commit <= self.commit) {
+            let what = format!("log group {}: commit {} comes after {}", group.sequence, head.commit, self.commit);
+            return Err(Error::new(ErrorKind::Corrupt, what));
+        }
         if head.last {
-            if head.commit <= self.commit {
-                let what = format!("log group {}: commit {} comes after {}", group.sequence, head.commit, self.commit);
-                return Err(Error::new(ErrorKind::Corrupt, what));
-            }
             self.commit = head.commit;
             self.building = None;
         }

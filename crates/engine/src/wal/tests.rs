@@ -139,6 +139,37 @@ fn segments_are_used_again_and_the_file_stops_growing() {
     assert_eq!(commits, (after + 1..400).collect::<Vec<_>>());
 }
 
+/// Where tasks keep something pending all the time, the keeper never stops writing: an executor that asked for figures stood still, and a
+/// checkpoint did not end until the log was full.
+#[test]
+fn figures_and_checkpoints_wait_for_nobody_who_writes() {
+    let world = SimWorld::new(4, SimOptions::calm());
+    let (log, _) = create(&world).unwrap();
+    for commit in 1..30 {
+        let position = append(&log, commit, &[commit as u8; 3000]).unwrap();
+        log.durable(position).wait().unwrap();
+    }
+    let writing = log.0.lock_writer();
+    let (tell, told) = std::sync::mpsc::channel();
+    let asking = log.clone();
+    let asks = std::thread::spawn(move || {
+        let before = asking.stats();
+        asking.recycle(asking.anchor_after(CommitSeq(20)));
+        tell.send((before, asking.stats())).unwrap();
+    });
+    let (before, after) = told.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits for who writes");
+    asks.join().unwrap();
+    assert!(after.live_bytes < before.live_bytes && before.file_bytes > 3 * OPTIONS.segment_bytes, "{before:?}");
+    drop(writing);
+    // What it made free is used before the file grows.
+    for commit in 30..36 {
+        let position = append(&log, commit, &[commit as u8; 3000]).unwrap();
+        log.durable(position).wait().unwrap();
+    }
+    assert_eq!(log.stats().file_bytes, before.file_bytes);
+    assert_eq!(world.read_file("log").unwrap().len() as u64, before.file_bytes);
+}
+
 #[test]
 fn a_full_log_lets_nobody_in_until_a_checkpoint_makes_room() {
     let world = SimWorld::new(4, SimOptions::calm());

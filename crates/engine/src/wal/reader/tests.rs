@@ -59,12 +59,8 @@ fn a_log_of_large_segments_is_read_through_a_small_window() {
     }
 }
 
-#[test]
-fn a_group_longer_than_the_window_is_read_whole() {
-    let (world, log, anchor) = create(13);
-    drop(log);
-    // No version writes such groups; the format allows them.
-    let content = vec![9; GROUPS_IN_FLIGHT_BYTES + 100_000];
+/// Puts a group behind the anchor, which is the first: one commit's record.
+fn forge_group(world: &SimWorld, anchor: Anchor, commit: CommitSeq, content: &[u8]) {
     let header = GroupHeader {
         sequence: 2,
         position: LOG_BLOCK_BYTES as u64,
@@ -75,12 +71,33 @@ fn a_group_longer_than_the_window_is_read_whole() {
         payload_bytes: (PIECE_HEADER_BYTES + content.len()) as u32,
         checksum: 0,
     };
-    let piece = PieceHeader { commit: CommitSeq(1), len_bytes: content.len() as u32, first: true, last: true };
+    let piece = PieceHeader { commit, len_bytes: content.len() as u32, first: true, last: true };
     let mut block = vec![0; header.len_bytes()];
     block[GROUP_HEADER_BYTES..][..PIECE_HEADER_BYTES].copy_from_slice(&piece.encode());
-    block[GROUP_HEADER_BYTES + PIECE_HEADER_BYTES..][..content.len()].copy_from_slice(&content);
+    block[GROUP_HEADER_BYTES + PIECE_HEADER_BYTES..][..content.len()].copy_from_slice(content);
     encode_group(OPTIONS.file_id, &header, &mut block);
     world.overwrite("log", LOG_BLOCK_BYTES as u64, &block).unwrap();
+}
+
+#[test]
+fn a_group_longer_than_the_window_is_read_whole() {
+    let (world, log, anchor) = create(13);
+    drop(log);
+    // No version writes such groups; the format allows them.
+    let content = vec![9; GROUPS_IN_FLIGHT_BYTES + 100_000];
+    forge_group(&world, anchor, CommitSeq(1), &content);
     let (seen, _) = read(&world, anchor).unwrap();
     assert!(seen == [(CommitSeq(1), content)], "{} records", seen.len());
+}
+
+#[test]
+fn a_commit_that_none_could_follow_is_damage() {
+    let (world, log, anchor) = create(14);
+    drop(log);
+    forge_group(&world, anchor, CommitSeq(COUNTED_MAX - 1), b"x");
+    assert_eq!(read(&world, anchor).unwrap().0.len(), 1);
+    for commit in [COUNTED_MAX, u64::MAX] {
+        forge_group(&world, anchor, CommitSeq(commit), b"x");
+        assert_eq!(read(&world, anchor).unwrap_err().kind(), ErrorKind::Corrupt, "{commit}");
+    }
 }

@@ -1,0 +1,186 @@
+//! Pages that are whole, as far as anybody can tell, and name pages of others: what frees them by name frees only what may be theirs.
+
+use super::*;
+use crate::format::PageId;
+use crate::format::catalog::{encode_table, to_be_freed};
+use crate::format::node::{Cell, Node, OverflowRef, encode_child};
+use crate::format::node_mut;
+use crate::pages::memory::MemoryEdits;
+use crate::pages::{Attempt, Edits as _, Pages as _};
+use crate::tree::Found;
+
+/// Bytes of a value in one page of its own, and of one in two pages of data below an index.
+const ONE_PAGE: usize = 400;
+const THREE_PAGES: usize = 500;
+
+/// A database with a table `t`, to be forged, and one that suffers if it is believed.
+fn prepared() -> (TestCore<MemoryStore>, Tree, Tree) {
+    let core = new_core(easy());
+    let [tree, other] = ["t", "other"].map(|name| new_table(&core, Mode::Blocking, name));
+    for (key, len) in [("a", 10), ("long", ONE_PAGE)] {
+        put(&core, other, key, &key[..1].repeat(len));
+    }
+    (core, tree, other)
+}
+
+/// Changes pages as no commit does.
+fn forge(core: &TestCore<MemoryStore>, change: impl FnOnce(&mut MemoryEdits) -> Attempt<()>) {
+    let mut section = core.commits.occupy(block_on(core.commits.turn().acquire(1))).unwrap();
+    let position = section.edit_and_append(change).unwrap();
+    section.settle_unseen(Durability::Deferred, position);
+}
+
+fn long_value(core: &TestCore<MemoryStore>, tree: Tree, key: &str) -> OverflowRef {
+    match tree.get(&core.store.tip(), key.as_bytes()).unwrap() {
+        Some(Found::Overflow(value)) => value,
+        other => panic!("{other:?} is no long value"),
+    }
+}
+
+/// Nothing has happened to the other table, and so many pages belong to nobody.
+fn assert_spared(core: &TestCore<MemoryStore>, other: Tree, lost: u64, what: &str) {
+    let content = |key: &str| block_on(core.get(Mode::Blocking, other, key.as_bytes())).unwrap();
+    assert_eq!(content("a"), Some(vec![b'a'; 10]), "{what}");
+    assert_eq!(content("long"), Some(vec![b'l'; ONE_PAGE]), "{what}");
+    put(core, other, "more", "of it");
+    let found = block_on(core.verify(Mode::Blocking)).unwrap();
+    assert!(found.is_clean(), "{what}: {:?}", found.problems);
+    assert_eq!(core.store.live_pages().len() as u64, found.pages + lost, "{what}: pages that belong to nobody");
+}
+
+/// Values of `t`, under `k`, that are said to have pages of others, and how many of their own are lost to them.
+fn forged_values() -> impl Iterator<Item = (&'static str, TestCore<MemoryStore>, Tree, Tree, u64)> {
+    let whats = ["the catalog's root", "a leaf of another table", "one of its pages twice", "one page, a leaf"];
+    whats.into_iter().enumerate().map(|(case, what)| {
+        let (core, tree, other) = prepared();
+        put(&core, tree, "k", &"k".repeat(THREE_PAGES));
+        let root = long_value(&core, tree, "k").root;
+        forge(&core, |edits| {
+            let body = edits.edit(root)?;
+            let first: [u8; 6] = body[8..14].try_into().unwrap();
+            match case {
+                0 => body[14..20].copy_from_slice(&encode_child(PageId::CATALOG_ROOT)),
+                1 => body[14..20].copy_from_slice(&encode_child(other.root)),
+                2 => body[14..20].copy_from_slice(&first),
+                _ => {
+                    let value = OverflowRef { len_bytes: ONE_PAGE as u64, root: other.root };
+                    tree.put(edits, b"k", Cell::Overflow(value)).map(drop)?;
+                }
+            }
+            Ok(())
+        });
+        (what, core, tree, other, if case == 3 { 3 } else { 1 })
+    })
+}
+
+#[test]
+fn a_commit_that_would_free_pages_of_others_is_refused() {
+    for (what, core, tree, other, _) in forged_values() {
+        let value = long_value(&core, tree, "k");
+        for again in 0..2 {
+            for op in [
+                Op::Delete { tree, key: b"k".to_vec() },
+                Op::Put { tree, key: b"k".to_vec(), value: vec![again] },
+                Op::Put { tree, key: b"k".to_vec(), value: vec![again; THREE_PAGES] },
+            ] {
+                let error = commit(&core, Mode::Blocking, vec![op], Durability::Sync).unwrap_err();
+                assert_eq!((error.kind(), error.page()), (ErrorKind::Corrupt, Some(value.root)), "{what}: {error}");
+            }
+        }
+        assert_eq!(long_value(&core, tree, "k"), value, "{what}");
+        put(&core, tree, "others", "go on");
+        // Without the value the rest is what it was.
+        forge(&core, |edits| tree.put(edits, b"k", Cell::Inline(b"")).map(drop));
+        assert_spared(&core, other, 3, what);
+    }
+}
+
+#[test]
+fn what_is_in_the_log_already_leaves_pages_of_others_alone() {
+    for (what, core, tree, other, lost) in forged_values() {
+        let mut writes = WriteSet::default();
+        (0..100).for_each(|number| writes.set(tree, key_of(number), Some(vec![7; 20])));
+        writes.set(tree, b"k".to_vec(), None);
+        commit(&core, Mode::Blocking, writes.into_ops(), Durability::Sync).unwrap();
+        assert_eq!(block_on(core.get(Mode::Blocking, tree, b"k")).unwrap(), None, "{what}");
+        assert_spared(&core, other, lost, what);
+        assert_eq!(count_keys(&core, tree), 100, "{what}");
+    }
+}
+
+fn count_keys(core: &TestCore<MemoryStore>, tree: Tree) -> usize {
+    let all = KeyRange { start: Vec::new(), end: None };
+    scan_all(core, Mode::Blocking, Arc::new(core.store.snapshot()), tree, all, false).len()
+}
+
+fn free_all(core: &TestCore<MemoryStore>, what: &str) {
+    for _ in 0..1000 {
+        if !block_on(core.free_some()).unwrap_or_else(|error| panic!("{what}: {error}")) {
+            return;
+        }
+    }
+    panic!("{what}: it never ends");
+}
+
+/// Pages of others that a node of a dropped table may name: the catalog's root, and the other table's leaf and page of a value.
+fn strangers(core: &TestCore<MemoryStore>, other: Tree) -> [PageId; 3] {
+    [PageId::CATALOG_ROOT, other.root, long_value(core, other, "long").root]
+}
+
+#[test]
+fn a_dropped_tables_node_that_names_pages_of_others_takes_none_of_them_along() {
+    for (keys, levels) in [(30, 1), (900, 2)] {
+        for case in 0..3 {
+            let (core, tree, other) = prepared();
+            let mut writes = WriteSet::default();
+            (0..keys).for_each(|number| writes.set(tree, key_of(number), Some(vec![7; 40])));
+            commit(&core, Mode::Blocking, writes.into_ops(), Durability::Sync).unwrap();
+            let stranger = strangers(&core, other)[case];
+            let what = format!("{levels} levels, page {stranger}");
+            let pages = core.store.live_pages().len() as u64;
+            let in_tree = block_on(core.verify(Mode::Blocking)).unwrap().pages;
+            assert_eq!(in_tree, pages, "{what}");
+            forge(&core, |edits| {
+                let root = edits.page(tree.root)?.to_vec();
+                let node = Node::open(tree.root, &root)?;
+                assert_eq!(node.level(), levels, "{what}");
+                let slot = node.count() - 1 - case % 2;
+                assert!(node_mut::replace(tree.root, edits.edit(tree.root)?, slot, &encode_child(stranger))?);
+                Ok(())
+            });
+            commit(&core, Mode::Blocking, vec![Op::DropTable { tree, name: b"t".to_vec() }], Durability::Sync).unwrap();
+            free_all(&core, &what);
+            // What hung where the stranger does now belongs to nobody.
+            let found = block_on(core.verify(Mode::Blocking)).unwrap().pages;
+            let lost = core.store.live_pages().len() as u64 - found;
+            assert!(lost >= 1 && (levels > 1 || lost == 1), "{what}: {lost} pages are lost");
+            assert_spared(&core, other, lost, &what);
+            assert_eq!(core.damaged_in_dropped.load(std::sync::atomic::Ordering::Relaxed), 1, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_note_of_a_dropped_table_that_names_pages_of_others_goes_alone() {
+    for case in 0..3 {
+        let (core, _, other) = prepared();
+        let stranger = strangers(&core, other)[case];
+        let what = format!("page {stranger}");
+        forge(&core, |edits| {
+            let note = encode_table(TableId(99), stranger);
+            CATALOG.put(edits, &to_be_freed(TableId(99)), Cell::Inline(&note)).map(drop)
+        });
+        free_all(&core, &what);
+        assert_spared(&core, other, 0, &what);
+    }
+}
+
+#[test]
+fn long_values_of_a_dropped_table_take_no_pages_of_others_along() {
+    for (what, core, tree, other, lost) in forged_values() {
+        commit(&core, Mode::Blocking, vec![Op::DropTable { tree, name: b"t".to_vec() }], Durability::Sync).unwrap();
+        free_all(&core, what);
+        assert_spared(&core, other, lost, what);
+        assert!(core.damaged_in_dropped.load(std::sync::atomic::Ordering::Relaxed) > 0, "{what}");
+    }
+}
