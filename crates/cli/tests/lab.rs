@@ -4,6 +4,8 @@
 //! A part that needs root, or a user that is not, says why when it is skipped.
 
 mod common;
+#[path = "lab/endings.rs"]
+mod endings;
 
 use std::fs;
 use std::os::unix::fs::{FileExt, FileTypeExt, PermissionsExt};
