@@ -29,6 +29,7 @@ use nofault_lab::format;
 use self::meter::Meter;
 use self::transfer::{Dump, Load, table_or_new};
 use crate::db_args::{DbArguments, DbCommand, Encoding, TableArguments};
+use crate::input::{Input, failed};
 use crate::lab::tell;
 
 /// Exit code for a key that is not there.
@@ -52,7 +53,7 @@ pub(crate) fn run(arguments: DbArguments, cancel: &Arc<AtomicBool>) -> Result<Ex
         }
         DbCommand::Get { path, key, raw, table, open } => get(&open_db(&path, &open.settings())?, &key, raw, &table),
         DbCommand::Put { path, key, value, create_table, table, open } => {
-            put(&open_db(&path, &open.settings())?, &key, value, create_table, &table)
+            put(&open_db(&path, &open.settings())?, &key, value, create_table, &table, cancel)
         }
         DbCommand::Delete { path, keys, table, open } => delete(&open_db(&path, &open.settings())?, &keys, &table),
         DbCommand::Scan { path, from, to, prefix, reverse, limit, keys_only, table, open } => {
@@ -141,17 +142,32 @@ fn get(db: &Db, key: &str, raw: bool, arguments: &TableArguments) -> Result<Exit
     end_of_pipe(written.context("write to standard output").map(|()| ExitCode::SUCCESS))
 }
 
-fn put(db: &Db, key: &str, value: Option<String>, create_table: bool, arguments: &TableArguments) -> Result<ExitCode> {
-    let table = if create_table { table_or_new(db, &arguments.table)? } else { open_table(db, arguments)? };
+fn put(
+    db: &Db,
+    key: &str,
+    value: Option<String>,
+    create_table: bool,
+    arguments: &TableArguments,
+    cancel: &AtomicBool,
+) -> Result<ExitCode> {
+    let key = decode(arguments.key_encoding, key)?;
+    // A wrong name is told before a value is waited for; a call that is refused or interrupted makes no table.
+    let there = if create_table { None } else { Some(open_table(db, arguments)?) };
     let value = match value {
         Some(value) => decode(arguments.value_encoding, &value)?,
         None => {
+            let name = "read the value from standard input";
             let mut value = Vec::new();
-            std::io::stdin().read_to_end(&mut value).context("read the value from standard input")?;
+            let read = Input::standard(cancel).and_then(|mut input| input.read_to_end(&mut value));
+            read.map_err(|error| failed(name, &error))?;
             value
         }
     };
-    table.put(decode(arguments.key_encoding, key)?, value)?;
+    let table = match there {
+        Some(table) => table,
+        None => table_or_new(db, &arguments.table)?,
+    };
+    table.put(key, value)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: LabArguments, cancel: &Arc<AtomicBool>) -> Result<E
         Some(LabCommand::Compare { before, after, threshold, json }) => {
             compare_results(&before, &after, threshold, json)
         }
-        Some(LabCommand::Verdict(arguments)) => crate::verdict::verdict(&arguments),
+        Some(LabCommand::Verdict(arguments)) => crate::verdict::verdict(&arguments, cancel),
         Some(LabCommand::Doctor { dir, json }) => {
             let doctor = machine::doctor::doctor(&dir);
             print(&if json { serde_text(&doctor)? } else { doctor.to_string() })?;
@@ -78,7 +78,10 @@ fn measure(arguments: &RunArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCod
     };
     print_summary(&result.records, arguments.json)?;
     tell(&format!("records: {}", result.folder.join(run::RECORDS_NAME).display()));
-    tell(&format!("report:  {}", result.folder.join(run::REPORT_NAME).display()));
+    let report = result.folder.join(run::REPORT_NAME);
+    if report.exists() {
+        tell(&format!("report:  {}", report.display()));
+    }
     tell(&format!("your own workload: nofault lab verdict {}", result.folder.display()));
     match result.trouble {
         Some(error) => Err(error.into()),

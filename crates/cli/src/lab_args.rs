@@ -1,5 +1,7 @@
 //! The flags of `nofault lab`, and how they change a configuration.
 
+mod flags;
+
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -14,7 +16,8 @@ use crate::verdict::{VerdictArguments, WorkloadFlags};
     args_conflicts_with_subcommands = true,
     after_help = "\
 Examples:
-  nofault lab                          all experiments, a first answer in less than three minutes
+  nofault lab                          all but eviction and engines, in less than three minutes
+  nofault lab --preset standard        all experiments, with sweeps and repeats: about an hour
   nofault lab random scan --preset standard
   nofault lab --dir /mnt/nvme/lab      measure the file system mounted there
   nofault lab --plan                   say what would be done, how long and how large, and stop
@@ -23,6 +26,7 @@ Examples:
   nofault lab doctor                   what this machine allows
 
 Each run gets a folder of its own with records.ndjson and report.html; data files are removed at the end.
+A flag is for every chosen experiment that has such a parameter; where none has it is refused.
 
 Exit codes:
     0  done
@@ -51,7 +55,7 @@ pub(crate) enum LabCommand {
     Report {
         /// A result folder, or a records.ndjson.
         result: PathBuf,
-        /// Where to write the report; beside the records by default.
+        /// Where to write the report; beside the records by default. Only an earlier report is replaced.
         #[arg(long, short)]
         out: Option<PathBuf>,
         /// Print the summary as JSON instead of a table.
@@ -117,7 +121,7 @@ pub(crate) enum LabCommand {
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
     /// Which experiments: random, scan, async, access, safety, stalls, errors, eviction, translate, engines, claims. Those of
-    /// the preset by default.
+    /// the preset by default: all, and in quick all but eviction and engines.
     #[arg(value_name = "EXPERIMENT")]
     experiments: Vec<String>,
     /// How thorough: quick (under three minutes), standard (sweeps and repeats: about an hour), paper (its sizes and durations).
@@ -142,7 +146,7 @@ pub(crate) struct RunArguments {
     /// Length of a cell in seconds, in every experiment that runs for a time.
     #[arg(long, value_name = "SECONDS", help_heading = "What to measure")]
     seconds: Option<f64>,
-    /// Size of the data file, as in 16GiB.
+    /// Size of the data that must not fit in memory, as in 16GiB: of the data file, and of the databases of engines.
     #[arg(long, value_parser = parse_bytes, value_name = "SIZE", help_heading = "How")]
     size: Option<u64>,
     /// Memory that page cache and process may use together where the data must not fit.
@@ -151,10 +155,10 @@ pub(crate) struct RunArguments {
     /// How memory is limited.
     #[arg(long, value_enum, help_heading = "How", value_name = "METHOD")]
     memory_method: Option<MemoryName>,
-    /// Thread counts of the synchronous contenders, as in 1,16,100.
+    /// Thread counts of what works on several threads, as in 1,16,100; engines takes a single count only.
     #[arg(long, value_delimiter = ',', value_name = "COUNT", help_heading = "How")]
     threads: Vec<u32>,
-    /// Queue depths of the ring contenders, as in 1,32,128.
+    /// Queue depths of the ring contenders, as in 1,32,128; in access the sizes of their batches.
     #[arg(long, value_delimiter = ',', value_name = "DEPTH", help_heading = "How")]
     depths: Vec<u32>,
     /// A RAM-backed device (zram, root) as a second target, where software is the limit and not the disk.
@@ -258,12 +262,12 @@ impl RunArguments {
                 LabError::new(LabErrorKind::Usage, format!("{why}; {help}"))
             })?;
         }
+        // What --set chooses decides where the flags go, and --set wins over them.
+        let seen = self.assigned(config.clone())?;
         set(&mut config.dir, self.dir.clone());
         set(&mut config.repeats, self.repeats);
         set(&mut config.engines.repeats, self.repeats);
         set(&mut config.async_.runs, self.repeats);
-        set(&mut config.data_bytes, self.size);
-        set(&mut config.memory_bytes, self.memory);
         set(&mut config.memory_method, self.memory_method.map(MemoryName::choice));
         set(&mut config.ram_device, self.ram_device.map(Choice::from));
         set(&mut config.ram_data_bytes, self.ram_size);
@@ -276,11 +280,7 @@ impl RunArguments {
         set(&mut config.devices, some(&self.device));
         set(&mut config.stripe_over, some(&self.stripe_over));
         set(&mut config.read_ahead_kb, some(&self.read_ahead_kb));
-        set(&mut config.random.threads, some(&self.threads));
-        set(&mut config.random.ram_threads, some(&self.threads));
-        set(&mut config.scan.map_threads, some(&self.threads));
-        set(&mut config.random.depths, some(&self.depths));
-        set(&mut config.scan.depths, some(&self.depths));
+        self.put_where_used(&mut config, &seen);
         if let Some(seconds) = self.seconds {
             config.random.cell_s = seconds;
             config.random.ram_cell_s = seconds;
@@ -294,11 +294,15 @@ impl RunArguments {
             config.stalls.cell_s = seconds;
             config.claims.cell_s = seconds;
         }
-        for assignment in &self.assignments {
-            config = config.assign(assignment)?;
-        }
+        let config = self.assigned(config)?;
+        self.refuse_unused(&config)?;
         config.validate()?;
         Ok(config)
+    }
+
+    /// The same with what --set says over it.
+    fn assigned(&self, config: Config) -> Result<Config> {
+        self.assignments.iter().try_fold(config, |config, assignment| config.assign(assignment))
     }
 }
 

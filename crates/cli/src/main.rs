@@ -3,6 +3,7 @@
 
 mod db;
 mod db_args;
+mod input;
 mod lab;
 mod lab_args;
 mod verdict;

@@ -1,10 +1,11 @@
 //! `nofault lab verdict`: what the user says of the workload, by flags or asked for in a terminal, and the answer.
 
-use std::io::{BufRead, IsTerminal as _, Write};
+use std::io::{BufRead, BufReader, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use nofault_lab::config::WorkloadConfig;
 use nofault_lab::error::{LabError, LabErrorKind};
@@ -12,6 +13,7 @@ use nofault_lab::summary::Summary;
 use nofault_lab::verdict::{Workload, judge};
 use nofault_lab::{listing, run, table};
 
+use crate::input::{Input, failed};
 use crate::lab::{print, serde_text, width};
 
 /// What is said of the workload by flags, for a run's own verdict and for `nofault lab verdict`.
@@ -67,7 +69,7 @@ pub(crate) struct VerdictArguments {
 }
 
 /// Judges a result.
-pub(crate) fn verdict(arguments: &VerdictArguments) -> Result<ExitCode> {
+pub(crate) fn verdict(arguments: &VerdictArguments, cancel: &AtomicBool) -> Result<ExitCode> {
     let result = match &arguments.result {
         Some(result) => result.clone(),
         None => newest(Path::new("nofault-lab"))?,
@@ -80,7 +82,8 @@ pub(crate) fn verdict(arguments: &VerdictArguments) -> Result<ExitCode> {
     let mut workload = Workload::from(said);
     let in_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if in_terminal && !arguments.no_questions && !arguments.json {
-        ask(&mut workload, &mut std::io::stdin().lock(), &mut std::io::stderr())?;
+        let input = Input::standard(cancel).map_err(|error| LabError::system("open standard input", &error))?;
+        ask(&mut workload, &mut BufReader::new(input), &mut std::io::stderr())?;
     }
     let verdict = judge(&records, &Summary::of(&records), workload);
     print(&if arguments.json { serde_text(&verdict)? } else { table::verdict_text(&verdict, false, width()) })?;
@@ -147,9 +150,13 @@ impl<R: BufRead, W: Write> Questions<'_, R, W> {
             // Who cannot be asked is not: what is unsaid is assumed, and named.
             let _ = write!(self.to, "{question} [{kind}; empty: unknown] ").and_then(|()| self.to.flush());
             let mut line = String::new();
-            if self.from.read_line(&mut line).context("read an answer")? == 0 {
-                self.ended = true;
+            let read = self.from.read_line(&mut line);
+            // What is said next, if only that it was interrupted, has a line of its own.
+            if !matches!(read, Ok(1..)) {
                 let _ = writeln!(self.to);
+            }
+            if read.map_err(|error| failed("read an answer", &error))? == 0 {
+                self.ended = true;
                 break;
             }
             match line.trim() {

@@ -232,6 +232,59 @@ fn an_interrupted_load_ends_with_its_code_and_leaves_a_sound_database() {
     said(&db(folder.path(), &["verify", "d"]), 0);
 }
 
+/// Starts `nofault db …` with an input that does not end, waits until it handles Ctrl-C, and sends it one.
+fn interrupted(folder: &Path, arguments: &[&str], input: &[u8]) -> (Option<i32>, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_nofault"))
+        .arg("db")
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(input).expect("it takes its input");
+    let handles = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it lives");
+        let caught =
+            status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("its signals").trim().to_owned();
+        u64::from_str_radix(&caught, 16).expect("a set of signals") & (1 << 1) != 0
+    };
+    while !handles() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().is_ok_and(|status| status.success()));
+    // Who does not end is killed in the end, and has no code then.
+    let mut tries = 0;
+    while child.try_wait().expect("it can be waited for").is_none() {
+        tries += 1;
+        if tries > 1000 {
+            child.kill().expect("it can be killed");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    drop(stdin);
+    let output = child.wait_with_output().expect("it ends");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn one_ctrl_c_ends_a_command_that_waits_for_its_input_and_nothing_is_half_written() {
+    let folder = tempfile::tempdir().unwrap();
+    said(&db(folder.path(), &["create", "d"]), 0);
+    let (code, told) = interrupted(folder.path(), &["put", "d", "key"], b"half a val");
+    assert_eq!((code, told.contains("nofault: interrupted")), (Some(130), true), "{told}");
+    said(&db(folder.path(), &["get", "d", "key"]), 1);
+    let (code, told) = interrupted(folder.path(), &["put", "d", "key", "--table", "new", "--create-table"], b"v");
+    assert_eq!(code, Some(130), "{told}");
+    assert!(said(&db(folder.path(), &["get", "d", "key", "--table", "new"]), 2).contains("its tables are: main"));
+    let (code, told) =
+        interrupted(folder.path(), &["load", "d", "--batch", "1"], b"{\"key\":\"a\",\"value\":\"v\"}\n{\"key\"");
+    assert_eq!(code, Some(130), "{told}");
+    assert!(told.contains("loaded: ") && told.contains("nofault: interrupted"), "{told}");
+    said(&db(folder.path(), &["verify", "d"]), 0);
+}
+
 #[test]
 fn the_benchmark_runs_tiny_and_prints_figures_with_their_baselines() {
     let folder = tempfile::tempdir().unwrap();

@@ -4,6 +4,10 @@
 //! A part that needs root, or a user that is not, says why when it is skipped.
 
 mod common;
+#[path = "lab/endings.rs"]
+mod endings;
+#[path = "lab/flags.rs"]
+mod flags;
 
 use std::fs;
 use std::os::unix::fs::{FileExt, FileTypeExt, PermissionsExt};
@@ -133,12 +137,8 @@ fn seconds_are_those_of_every_experiment_that_runs_for_a_time() {
 #[test]
 fn a_plan_names_the_memory_that_its_own_cells_have() {
     let lab = Lab::new();
-    let planned = |arguments: &[&str]| {
-        outcome(
-            lab.command_in_dir(&["--plan", "--memory-method", "auto", "--size", "64M", "--memory", "32M"])
-                .args(arguments),
-        )
-    };
+    let planned =
+        |arguments: &[&str]| outcome(lab.command_in_dir(&["--plan", "--memory-method", "auto"]).args(arguments));
     let engines = planned(&["engines"]);
     assert_eq!(engines.code, 0, "{}", engines.told);
     if engines.said.contains("data larger than memory:") {
@@ -146,7 +146,14 @@ fn a_plan_names_the_memory_that_its_own_cells_have() {
         return;
     }
     assert!(engines.said.contains("96 MiB") && !engines.said.contains("nothing here needs it"), "{}", engines.said);
-    let errors = planned(&["errors", "--set", "async.open_questions=true"]);
+    let asked = planned(&["engines", "--size", "128M", "--memory", "48M"]);
+    assert!(
+        asked.said.contains("engines: 48 MiB by") || asked.said.contains("memory     48 MiB"),
+        "{}{}",
+        asked.said,
+        asked.told
+    );
+    let errors = planned(&["errors", "--size", "64M", "--set", "async.open_questions=true"]);
     assert!(errors.said.contains("nothing here needs it"), "{}{}", errors.said, errors.told);
     assert!(!errors.said.contains("zram"), "no device for an experiment that has no cells there: {}", errors.said);
 }
@@ -211,10 +218,10 @@ fn wrong_calls_say_what_is_right() {
         (&["nothing"], "random, scan, async, access"),
         (&["--preset", "slow"], "possible values: quick, standard, paper"),
         (&["--size", "ten"], "as in 512M or 4GiB"),
-        (&["--size", "64M", "--memory", "64M"], "at least twice"),
+        (&["access", "--size", "64M", "--memory", "64M"], "at least twice"),
         (&["--repeats", "0"], "must be 1 to 1000"),
-        (&["--threads", "0"], "random.threads = 0"),
-        (&["--seconds", "nan"], "more than zero"),
+        (&["random", "--threads", "0"], "random.threads = 0"),
+        (&["access", "--seconds", "nan"], "more than zero"),
         (&["async", "async"], "named twice"),
         (&["--set", "random.block_byte=4096"], "random.block_byte"),
         (&["--set", "random.cell_s=-1"], "random.cell_s"),
@@ -528,18 +535,23 @@ fn a_mounted_device_and_an_unmarked_one_are_refused() {
         path.starts_with("/dev/") && fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device())
     };
     match mounts.lines().filter_map(|line| line.split(' ').next()).find(is_device) {
-        Some(device) => assert!(refused(&lab, &["--device", device], 5).contains("is mounted at")),
+        Some(device) => assert!(
+            refused(&lab, &["--set", "async.open_questions=true", "--device", device], 5).contains("is mounted at")
+        ),
         None => eprintln!("skipped: no mount of a block device is seen here"),
     }
     let Some(device) = common::Loop::new(lab.outer.path()) else { return };
-    let told = refused(&lab, &["--device", &device.path], 6);
+    let told = refused(&lab, &["--set", "async.open_questions=true", "--device", &device.path], 6);
     assert!(told.contains("prepare-device") && told.contains("--unmarked-devices"), "{told}");
     let mistyped = outcome(&mut lab.command(&["prepare-device", &device.path, "--erase", "/dev/other"]));
     assert_eq!(mistyped.code, 2, "{}", mistyped.told);
-    assert_eq!(lab.run(&["--plan", "--unmarked-devices", "--device", &device.path]).code, 0);
+    let plan = |flags: &[&str]| {
+        lab.run(&[flags, &["--plan", "--set", "async.open_questions=true", "--device", &device.path]].concat()).code
+    };
+    assert_eq!(plan(&["--unmarked-devices"]), 0);
     let prepared = outcome(&mut lab.command(&["prepare-device", &device.path, "--erase", &device.path]));
     assert_eq!(prepared.code, 0, "{}", prepared.told);
-    assert_eq!(lab.run(&["--plan", "--device", &device.path]).code, 0);
+    assert_eq!(plan(&[]), 0);
 }
 
 #[test]

@@ -96,13 +96,13 @@ impl Running {
     }
 
     /// Gives each of its messages to `take`, until that has what it wants. On `cancel` the child is told once to finish, and
-    /// what it then says is still taken. `memory_flag` is the flag by which a user gives it more memory.
+    /// what it then says is still taken. `if_killed` says what most likely happened when it was killed, and what to do about it.
     ///
     /// # Errors
     /// What `take` says; `System` when the child ends or says what is no message, and when it is still silent after `patience`.
     pub(crate) fn follow<M: DeserializeOwned, T>(
         mut self,
-        memory_flag: &str,
+        if_killed: &str,
         patience: Option<Duration>,
         cancel: &AtomicBool,
         take: &mut dyn FnMut(M) -> Option<Result<T>>,
@@ -135,19 +135,17 @@ impl Running {
                     let message = "the child did not end in time, and was killed";
                     return Err(LabError::new(LabErrorKind::System, message));
                 }
-                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(self.died(memory_flag, &complaints)),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(self.died(if_killed, &complaints)),
             }
         }
     }
 
     /// Why it ended without a last line.
-    fn died(mut self, memory_flag: &str, complaints: &mpsc::Receiver<String>) -> LabError {
+    fn died(mut self, if_killed: &str, complaints: &mpsc::Receiver<String>) -> LabError {
         let status = self.wait();
         let how = match &status {
             Ok(status) => match status.signal() {
-                Some(9) => format!(
-                    "the child was killed: most likely out of memory under its limit; give it more ({memory_flag})"
-                ),
+                Some(9) => format!("the child was killed: most likely {if_killed}"),
                 Some(7) => "the child died of SIGBUS: the file shrank or a read failed under its map".into(),
                 _ => format!("the child ended without a result ({status})"),
             },

@@ -449,6 +449,12 @@ impl Config {
         self
     }
 
+    /// Whether a chosen experiment reads the data file in less memory than it has bytes.
+    pub fn limits_file(&self) -> bool {
+        let reads_uncached = |id| id == ExperimentId::Claims && self.claims.thorough;
+        self.experiments.iter().any(|id| id.needs_limit() || reads_uncached(*id))
+    }
+
     /// Reads a TOML file's text. What it does not say comes from the preset it names (`quick` where it names none).
     ///
     /// # Errors

@@ -35,6 +35,12 @@ use crate::summary::Summary;
 use crate::verdict::{Side, Verdict, Workload, judge};
 use figures::Figure;
 
+/// Bytes from the beginning of a file that tell whether it is a report.
+pub(crate) const HEAD_BYTES: u64 = 1024;
+/// How every report begins, but for white space, and the title that follows soon.
+const BEGINNING: &str = "<!DOCTYPE html>";
+const TITLE: &str = "<title>nofault lab ";
+
 const TEMPLATE: &str = include_str!("report/report.html");
 const STYLE: &str = include_str!("report/style.css");
 const SCRIPT: &str = include_str!("report/zoom.js");
@@ -162,6 +168,12 @@ struct Page<'a> {
     sections: Vec<Section>,
     notes: Vec<(String, String)>,
     settings: String,
+}
+
+/// Whether what begins so is a report.
+pub(crate) fn is_one(head: &[u8]) -> bool {
+    let head = String::from_utf8_lossy(head);
+    head.trim_start().starts_with(BEGINNING) && head.contains(TITLE)
 }
 
 /// Writes the report of a record file.

@@ -14,6 +14,7 @@ pub mod child;
 mod prepare;
 mod schedule;
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -66,7 +67,7 @@ pub struct RunResult {
     pub folder: PathBuf,
     /// What is in it.
     pub records: RecordFile,
-    /// Why the run is not a full success: interrupted, wrong data read, cells that failed.
+    /// Why the run is not a full success: interrupted, wrong data read, cells that failed, something that could not be removed.
     pub trouble: Option<LabError>,
 }
 
@@ -138,9 +139,14 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
         result => finish(&mut writer, result, started)?,
     };
     // The devices and files are taken away before the report is made: a Ctrl-C from here on leaves nothing behind.
-    prepared.close()?;
+    let closed = prepared.close();
     let records = read_records(&folder.join(RECORDS_NAME)).map_err(LabError::from)?;
-    write_report(&records, &folder.join(REPORT_NAME))?;
+    // What goes wrong from here on takes nothing from what was measured: it is told beside it.
+    let reported = write_report(&records, &folder.join(REPORT_NAME));
+    let trouble = [closed, reported].into_iter().filter_map(Result::err).fold(trouble, |before, error| match before {
+        Some(before) => Some(LabError::new(before.kind(), format!("{before}; {error}"))),
+        None => Some(error),
+    });
     Ok(Ran::Measured(Box::new(RunResult { folder, records, trouble })))
 }
 
@@ -179,17 +185,44 @@ pub fn read(path: &Path) -> Result<RecordFile> {
     Ok(read_records(path)?)
 }
 
-/// Writes the report of some records.
+/// Writes the report of some records. A report that is there is replaced, and nothing else.
 ///
 /// # Errors
-/// What the system says.
+/// `Usage` when something is there that is not the lab's report; what the system says. Then all is as it was.
 pub fn write_report(records: &RecordFile, path: &Path) -> Result<()> {
+    if let Some(what) = in_the_way(path)? {
+        let message = format!("{} is {what}, and left as it is; name another file with --out", path.display());
+        return Err(LabError::new(LabErrorKind::Usage, message));
+    }
     let html = report::html(records)?;
     // Under another name first: a reader never sees half a report, and a full disk leaves the old one.
     let half = path.with_extension("html.part");
-    std::fs::write(&half, html)
-        .and_then(|()| std::fs::rename(&half, path))
-        .map_err(|error| LabError::system(format!("write {}", path.display()), &error))
+    let written = std::fs::write(&half, html).and_then(|()| std::fs::rename(&half, path));
+    written.map_err(|error| {
+        let _ = std::fs::remove_file(&half);
+        LabError::system(format!("write {}", path.display()), &error)
+    })
+}
+
+/// What is at a report's place that is none, nor an empty file.
+fn in_the_way(path: &Path) -> Result<Option<&'static str>> {
+    let look = |error: &std::io::Error| LabError::system(format!("look at {}", path.display()), error);
+    let found = match std::fs::metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(look(&error)),
+    };
+    if found.is_dir() {
+        return Ok(Some("a folder"));
+    }
+    if !found.is_file() {
+        return Ok(Some("no ordinary file"));
+    }
+    let mut head = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(report::HEAD_BYTES).read_to_end(&mut head));
+    read.map_err(|error| look(&error))?;
+    let fine = head.is_empty() || report::is_one(&head);
+    Ok(if fine { None } else { Some("not a report of the lab") })
 }
 
 fn make_folder(options: &RunOptions, dir: &Path) -> Result<PathBuf> {

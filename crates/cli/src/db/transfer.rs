@@ -1,7 +1,7 @@
 //! `load` and `dump`: entries between a database and a stream of lines, in bounded memory.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{BufRead as _, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,10 +15,13 @@ use nofault_lab::error::{LabError, LabErrorKind};
 use super::codec::{self, Line};
 use super::meter::Meter;
 use crate::db_args::Format;
+use crate::input::{Input, failed};
 
 /// Bytes of a batch at which it is committed, however few its entries.
 const BATCH_BYTES: usize = 8 << 20;
 const BUFFER_BYTES: usize = 1 << 20;
+/// What standard input is called.
+const STANDARD: &str = "standard input";
 
 /// An entry of the input and its table.
 struct Entry {
@@ -28,8 +31,8 @@ struct Entry {
 }
 
 /// The lines of the input, with their numbers.
-struct Input<'a> {
-    from: Box<dyn BufRead>,
+struct Lines<'a> {
+    from: BufReader<Input<'a>>,
     name: String,
     line: u64,
     buffer: Vec<u8>,
@@ -38,16 +41,19 @@ struct Input<'a> {
     cancel: &'a AtomicBool,
 }
 
-impl<'a> Input<'a> {
+impl<'a> Lines<'a> {
     fn open(file: Option<&Path>, format: Format, table: &'a str, cancel: &'a AtomicBool) -> Result<Self> {
-        let (from, name): (Box<dyn Read>, _) = match file {
+        let (from, name) = match file {
             Some(path) => {
                 let file = File::open(path).map_err(|error| LabError::system(path.display(), &error))?;
-                (Box::new(file), path.display().to_string())
+                (Input::new(file, cancel), path.display().to_string())
             }
-            None => (Box::new(std::io::stdin()), "standard input".into()),
+            None => {
+                let from = Input::standard(cancel);
+                (from.map_err(|error| LabError::system(STANDARD, &error))?, STANDARD.into())
+            }
         };
-        let from = Box::new(BufReader::with_capacity(BUFFER_BYTES, from));
+        let from = BufReader::with_capacity(BUFFER_BYTES, from);
         Ok(Self { from, name, line: 0, buffer: Vec::new(), format, table, cancel })
     }
 
@@ -59,7 +65,7 @@ impl<'a> Input<'a> {
             }
             self.buffer.clear();
             let read = self.from.read_until(b'\n', &mut self.buffer);
-            if read.map_err(|error| LabError::system(&self.name, &error))? == 0 {
+            if read.map_err(|error| failed(&self.name, &error))? == 0 {
                 return Ok(None);
             }
             self.line += 1;
@@ -91,7 +97,7 @@ pub(super) struct Load<'a> {
 
 impl Load<'_> {
     pub(super) fn run(&self, db: &Db, cancel: &AtomicBool) -> Result<ExitCode> {
-        let mut input = Input::open(self.file, self.format, self.table, cancel)?;
+        let mut input = Lines::open(self.file, self.format, self.table, cancel)?;
         let mut meter = Meter::new("loaded", "entries", self.quiet);
         let result = if self.sorted {
             load_sorted(db, &mut input, &mut meter)
@@ -105,7 +111,7 @@ impl Load<'_> {
         result.map(|()| ExitCode::SUCCESS)
     }
 
-    fn load_batches(&self, db: &Db, input: &mut Input<'_>, meter: &mut Meter) -> Result<()> {
+    fn load_batches(&self, db: &Db, input: &mut Lines<'_>, meter: &mut Meter) -> Result<()> {
         let mut table: Option<Table> = None;
         let (mut batch, mut bytes, mut count) = (Batch::new(), 0, 0);
         let commit = |batch: &mut Batch| db.write(std::mem::take(batch), Durability::Sync);
@@ -135,7 +141,7 @@ impl Load<'_> {
 }
 
 /// Each run of entries of one table is loaded in one go. What the input fails with is told after the entries before it are in.
-fn load_sorted(db: &Db, input: &mut Input<'_>, meter: &mut Meter) -> Result<()> {
+fn load_sorted(db: &Db, input: &mut Lines<'_>, meter: &mut Meter) -> Result<()> {
     let mut next = input.next()?;
     while let Some((name, first)) = next.take() {
         let table = table_or_new(db, &name)?;

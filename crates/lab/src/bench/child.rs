@@ -59,7 +59,11 @@ pub(super) fn run_work(
         group.add_pid(child.0.id())?;
     }
     child.send(options)?;
-    let (mut rows, trouble) = child.follow("--limit", None, cancel, &mut |message| match message {
+    let if_killed = match &group {
+        Ok(_) => "out of memory under its limit; give it more (--limit)",
+        Err(_) => "the machine ran out of memory; ask for less (--size, --memory-keys, --cache)",
+    };
+    let (mut rows, trouble) = child.follow(if_killed, None, cancel, &mut |message| match message {
         // The parent has said which work it is.
         Message::Doing(what) => {
             say(&what);

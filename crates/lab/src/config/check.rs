@@ -29,13 +29,13 @@ impl Config {
             let fine = (least..=1 << 50).contains(&bytes);
             if fine { Ok(()) } else { Err(format!("{name} = {bytes}: must be {least} to 2^50 bytes")) }
         };
-        let larger = |name: &str, data: u64, memory: u64| {
+        let larger = |(name, data): (&str, u64), (limit, memory): (&str, u64)| {
             let fine = data >= memory.saturating_mul(2);
             if fine {
                 Ok(())
             } else {
                 let (data, memory) = (bytes(data), bytes(memory));
-                Err(format!("{name}: {data} of data must be at least twice the {memory} of memory"))
+                Err(format!("{name}: {data} of data must be at least twice the {memory} of memory, {limit}"))
             }
         };
         let again = self.experiments.iter().enumerate().find(|(at, id)| self.experiments[..*at].contains(id));
@@ -47,10 +47,18 @@ impl Config {
             counts("repeats", &[self.repeats], 1000),
             at_least("data_bytes", self.data_bytes, 64 * MIB),
             at_least("memory_bytes", self.memory_bytes, 32 * MIB),
-            larger("data_bytes", self.data_bytes, self.memory_bytes),
+            match self.limits_file() {
+                true => {
+                    larger(("data_bytes (--size)", self.data_bytes), ("memory_bytes (--memory)", self.memory_bytes))
+                }
+                false => Ok(()),
+            },
             at_least("ram_data_bytes", self.ram_data_bytes, 64 * MIB),
             at_least("ram_memory_bytes", self.ram_memory_bytes, 32 * MIB),
-            larger("ram_data_bytes", self.ram_data_bytes, self.ram_memory_bytes),
+            larger(
+                ("ram_data_bytes (--ram-size)", self.ram_data_bytes),
+                ("ram_memory_bytes (--set ram_memory_bytes=BYTES)", self.ram_memory_bytes),
+            ),
             positive("random.cell_s", &[self.random.cell_s, self.random.ram_cell_s]),
             counts("random.threads", &self.random.threads, 4096),
             counts("random.ram_threads", &self.random.ram_threads, 4096),

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{GIB, MIB, Preset};
+use crate::format::bytes;
 
 /// The stores by their ids, built or not.
 pub(crate) const STORES: [&str; 10] = [
@@ -88,13 +89,19 @@ impl EnginesConfig {
         if let Some(id) = self.contenders.iter().find(|id| !STORES.contains(&id.as_str())) {
             return Some(format!("engines.contenders: no store is called '{id}'; there are {}", STORES.join(", ")));
         }
+        if self.data_bytes / 2 < self.memory_bytes {
+            let (data, memory) = (bytes(self.data_bytes), bytes(self.memory_bytes));
+            return Some(format!(
+                "engines.data_bytes (--size): {data} of data must be at least twice the {memory} of memory, \
+                 engines.memory_bytes (--memory)"
+            ));
+        }
         let checks = [
             (self.cell_s > 0.0 && self.cell_s.is_finite(), "cell_s must be more than zero"),
             ((1..=1000).contains(&self.repeats), "repeats must be 1 to 1000"),
             ((8 * MIB..=1 << 50).contains(&self.data_bytes), "data_bytes must be 8 MiB to 2^50"),
             ((MIB..=1 << 50).contains(&self.fit_data_bytes), "fit_data_bytes must be 1 MiB to 2^50"),
             (self.memory_bytes >= 32 * MIB, "memory_bytes must be at least 32 MiB"),
-            (self.data_bytes / 2 >= self.memory_bytes, "data_bytes must be at least twice memory_bytes"),
             (
                 self.fit_memory_bytes / 4 >= self.fit_data_bytes,
                 "fit_memory_bytes must be at least four times fit_data_bytes",

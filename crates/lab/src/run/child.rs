@@ -17,7 +17,7 @@ use crate::child::{Orders, Running, say};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{self, Context};
 use crate::machine::cache;
-use crate::record::{CacheState, CellSpec, MemoryMethod, Outcome, Tick};
+use crate::record::{CacheState, CellSpec, ExperimentId, MemoryMethod, Outcome, Tick};
 
 /// What the parent sends: the cell, and the cgroup to watch.
 #[derive(Debug, Serialize, Deserialize)]
@@ -64,7 +64,7 @@ impl Launcher {
                 let mut child = Running::start(Command::new(program).args(["lab", "cell"]).stderr(Stdio::piped()))?;
                 confine(child.0.id())?;
                 child.send(&Order { spec: spec.clone(), cgroup: cgroup.map(Path::to_path_buf) })?;
-                child.follow("--memory", Some(patience(spec)), cancel, &mut |message| match message {
+                child.follow(&if_killed(spec), Some(patience(spec)), cancel, &mut |message| match message {
                     Message::Tick(tick) => {
                         on_tick(&tick);
                         None
@@ -137,6 +137,32 @@ fn execute_here(
     Ok(outcome)
 }
 
+/// What most likely happened to a cell that was killed, and what gives such a cell more memory or lets it do with less.
+fn if_killed(spec: &CellSpec) -> String {
+    use ExperimentId::{Access, Async, Claims, Engines, Errors, Eviction, Random, Safety, Scan, Stalls, Translate};
+    let in_memory = spec.target.label == experiment::engines::IN_MEMORY;
+    if matches!(spec.memory.method, MemoryMethod::None | MemoryMethod::LargeFile) {
+        let less = match spec.experiment {
+            Async | Claims => "; ask for less (--set async.file_bytes=BYTES)",
+            Safety => "; ask for less (--set safety.keys=COUNT)",
+            Errors => "; ask for less (--set errors.working_sets=[BYTES])",
+            Eviction => "; ask for less (--set eviction.fault_bytes=BYTES)",
+            Translate => "; ask for less (--set translate.working_set_bytes=[BYTES])",
+            Engines if in_memory => "; ask for less (--set engines.fit_data_bytes=BYTES)",
+            Engines => "; ask for less (--size)",
+            Random | Scan | Access | Stalls => "",
+        };
+        return format!("the machine ran out of memory{less}");
+    }
+    let more = match spec.experiment {
+        Engines if in_memory => "--set engines.fit_memory_bytes=BYTES",
+        // `eviction` has a limit of its own, the same on every target.
+        Random | Scan | Access if spec.target.label.starts_with("ram") => "--set ram_memory_bytes=BYTES",
+        _ => "--memory",
+    };
+    format!("out of memory under its limit; give it more ({more})")
+}
+
 /// How long a cell may take beyond its time: opening, populating, a slow disk, a queue that drains.
 fn patience(spec: &CellSpec) -> Duration {
     Duration::from_secs_f64(spec.duration_s.max(1.0) * 2.0 + 120.0)
@@ -145,11 +171,56 @@ fn patience(spec: &CellSpec) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::{MemoryLimit, Params, Target};
 
     #[test]
     fn what_is_no_order_is_refused_with_a_word_about_who_calls_this() {
         let error = serve(&b"hello\n"[..], Vec::new(), &AtomicBool::new(false)).unwrap_err();
         assert_eq!(error.kind(), LabErrorKind::Usage);
         assert!(error.to_string().contains("called by nofault itself"));
+    }
+    /// What is said of a cell whose process is killed before it has worked.
+    fn told_when_killed(experiment: ExperimentId, label: &str, method: MemoryMethod) -> String {
+        let spec = CellSpec {
+            experiment,
+            variant: String::new(),
+            target: Target { label: label.into(), paths: Vec::new(), data_bytes: 0, content_seed: None },
+            contender: String::new(),
+            params: Params::default(),
+            repeat: 0,
+            duration_s: 1.0,
+            memory: MemoryLimit { method, bytes: 64 << 20 },
+            cache: CacheState::Cold,
+            seed: 1,
+        };
+        let mut kill = |pid: u32| {
+            let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+            Ok(())
+        };
+        // It waits for its input, whatever it is called with.
+        let launcher = Launcher::Child("xargs".into());
+        let ended = launcher.execute(&spec, None, &mut kill, &AtomicBool::new(false), &mut |_| ());
+        ended.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_killed_cell_says_what_gives_cells_of_its_kind_more_memory() {
+        use ExperimentId::{Engines, Eviction, Random, Scan, Translate};
+        let by_group = |experiment, label| told_when_killed(experiment, label, MemoryMethod::CgroupV2);
+        for (experiment, label, flag) in [
+            (Random, "file", "(--memory)"),
+            (Eviction, "ram", "(--memory)"),
+            (Engines, "file", "(--memory)"),
+            (Engines, "in-memory", "(--set engines.fit_memory_bytes=BYTES)"),
+            (Random, "ram", "(--set ram_memory_bytes=BYTES)"),
+            (Scan, "ram-striped-2", "(--set ram_memory_bytes=BYTES)"),
+        ] {
+            let told = by_group(experiment, label);
+            assert!(told.contains("under its limit") && told.ends_with(flag), "{experiment} {label}: {told}");
+        }
+        let unlimited = told_when_killed(Translate, "memory", MemoryMethod::None);
+        assert!(unlimited.contains("the machine ran out of memory; ask for less"), "{unlimited}");
+        assert!(unlimited.contains("translate.working_set_bytes"), "{unlimited}");
     }
 }

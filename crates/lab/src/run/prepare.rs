@@ -19,7 +19,7 @@ use crate::machine::survey::{self, Survey};
 use crate::machine::workdir::WorkDir;
 use crate::machine::{self, device, memory, system};
 use crate::progress::Progress;
-use crate::record::Target;
+use crate::record::{MemoryLimit, Target};
 
 /// Speed at which data files are reckoned to be made, in bytes a second.
 const MAKING_BYTES_PER_S: f64 = 1e9;
@@ -159,7 +159,14 @@ impl Prepared {
             data_bytes: config.data_bytes,
             data_bytes_max: room,
         };
-        let limit = match memory::choose(&wish) {
+        let chosen = match config.limits_file() {
+            true => memory::choose(&wish),
+            // All of it may be in memory: what cannot be limited here keeps nobody from the file.
+            false => {
+                Ok(memory::Plan { limit: MemoryLimit::default(), data_bytes: config.data_bytes, notes: Vec::new() })
+            }
+        };
+        let limit = match chosen {
             Ok(limit) => limit,
             Err(error) if config.memory_method == MemoryChoice::Auto && error.kind() != LabErrorKind::Usage => {
                 self.no_limit = Some(error.to_string());

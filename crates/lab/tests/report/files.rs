@@ -4,10 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use nofault_lab::compare::{Verdict, compare};
-use nofault_lab::listing;
+use nofault_lab::error::LabErrorKind;
 use nofault_lab::record::file::{RecordError, RecordFile, RecordWriter, parse_records, read_records};
 use nofault_lab::record::{ExperimentId, Record};
 use nofault_lab::table::comparison_table;
+use nofault_lab::{listing, run};
 
 use crate::synthetic::{self, Like};
 
@@ -60,6 +61,53 @@ fn a_writer_never_writes_over_a_result() {
     let error = RecordWriter::create(&path, &synthetic::empty().run).unwrap_err();
     assert!(matches!(error, RecordError::Io { .. }), "{error}");
     assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_report_replaces_a_report_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let records = synthetic::full(2);
+    let at = |name: &str| folder.path().join(name);
+    let report = at("report.html");
+    run::write_report(&records, &report).unwrap();
+    let first = fs::read_to_string(&report).unwrap();
+    assert!(first.contains("</html>"));
+    run::write_report(&synthetic::full(3), &report).unwrap();
+    assert_ne!(fs::read_to_string(&report).unwrap(), first);
+    fs::write(at("empty"), "").unwrap();
+    run::write_report(&records, &at("empty")).unwrap();
+    assert_eq!(fs::read_to_string(at("empty")).unwrap(), first);
+
+    fs::create_dir(at("folder")).unwrap();
+    for (name, what) in [
+        ("records.ndjson", "{\"type\":\"run\"}"),
+        ("other.html", "<!DOCTYPE html>\n<html lang=\"en\"><title>precious</title>"),
+    ] {
+        fs::write(at(name), what).unwrap();
+    }
+    let before = names(folder.path());
+    for (name, why) in [
+        ("records.ndjson", "not a report"),
+        ("other.html", "not a report"),
+        ("folder", "a folder"),
+        ("/dev/null", "no ordinary"),
+    ] {
+        // A path from the root stands for itself.
+        let error = run::write_report(&records, &at(name)).unwrap_err();
+        assert_eq!(error.kind(), LabErrorKind::Usage, "{name}: {error}");
+        assert!(error.to_string().contains(why) && error.to_string().contains("--out"), "{name}: {error}");
+    }
+    let error = run::write_report(&records, &at("nowhere/report.html")).unwrap_err();
+    assert_eq!(error.kind(), LabErrorKind::System, "{error}");
+    assert_eq!(fs::read_to_string(at("records.ndjson")).unwrap(), "{\"type\":\"run\"}");
+    assert_eq!(names(folder.path()), before, "and nothing half written is left");
+}
+
+/// What is in a folder, sorted.
+fn names(folder: &Path) -> Vec<std::ffi::OsString> {
+    let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    names
 }
 
 #[test]

@@ -1,0 +1,65 @@
+//! How runs and questions end when something comes in between: what was measured is kept and told.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::common::{Lab, Running};
+
+#[test]
+fn what_cannot_be_removed_after_a_run_costs_neither_the_report_nor_its_path() {
+    let lab = Lab::new();
+    let out = lab.outer.path().join("out");
+    let mut command = lab.command_in_dir(&["--config", lab.endless().to_str().unwrap()]);
+    command.arg("--out").arg(&out);
+    let mut running = Running::start(command);
+    running.until("[1/");
+    // Nothing can be listed, let alone removed, where it was.
+    fs::rename(&lab.dir, lab.outer.path().join("moved")).unwrap();
+    running.signal("INT");
+    let (code, told) = running.end();
+    assert_eq!(code, Some(130), "{told}");
+    let named = format!("report:  {}", out.join("report.html").display());
+    assert!(told.contains(&named) && told.contains("records: "), "{told}");
+    let last = told.lines().last().unwrap();
+    assert!(last.contains("what was measured is kept") && last.contains(lab.dir.to_str().unwrap()), "{told}");
+    assert!(fs::read_to_string(out.join("report.html")).unwrap().contains("<title>nofault lab"));
+    assert!(fs::read_to_string(out.join("records.ndjson")).unwrap().contains("\"type\":\"end\""));
+}
+
+/// In a terminal Ctrl-C is a character; `script` is a terminal.
+#[test]
+fn one_ctrl_c_ends_the_questions_of_a_verdict() {
+    let lab = Lab::new();
+    assert_eq!(lab.run(&[]).code, 0);
+    let command = format!("{} lab verdict {}", env!("CARGO_BIN_EXE_nofault"), lab.only_result().display());
+    let mut script = Command::new("script");
+    script.args(["-qec", &command, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let Ok(mut child) = script.spawn() else {
+        println!("left out: there is no program 'script' to make a terminal");
+        return;
+    };
+    let (mut to, mut from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut said = Vec::new();
+    while !String::from_utf8_lossy(&said).contains("empty: unknown]") {
+        let mut some = [0; 256];
+        let count = from.read(&mut some).unwrap();
+        assert!(count > 0, "it asks: {}", String::from_utf8_lossy(&said));
+        said.extend(&some[..count]);
+    }
+    to.write_all(b"\x03").unwrap();
+    // One that goes on waiting is given the end of its input in the end, which is no interruption.
+    let (ended, is_ended) = mpsc::channel::<()>();
+    let patience = std::thread::spawn(move || {
+        let _ = is_ended.recv_timeout(Duration::from_secs(20));
+        drop(to);
+    });
+    from.read_to_end(&mut said).unwrap();
+    drop(ended);
+    patience.join().unwrap();
+    let said = String::from_utf8_lossy(&said);
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{said}");
+    assert!(said.contains("\nnofault: interrupted"), "a line of its own: {said}");
+}

@@ -1,0 +1,159 @@
+//! Flags that change what is measured: each comes to every chosen experiment that has such a parameter, or is refused.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
+
+use crate::common::{Lab, outcome};
+
+/// A call, and values that it leads to, by their names.
+type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)]);
+
+/// What `--print-config` prints for a call, of a preset's values.
+fn printed(lab: &Lab, arguments: &[&str]) -> String {
+    let ended = outcome(lab.bare(&["--print-config"]).args(arguments));
+    assert_eq!(ended.code, 0, "{arguments:?}: {}", ended.told);
+    ended.said
+}
+
+/// A value of a printed configuration by its name, on one line and without blanks.
+fn value(printed: &str, name: &str) -> String {
+    let (table, key) = name.rsplit_once('.').unwrap_or(("", name));
+    // What stands before the first table is in none.
+    let mut parts = printed.split("\n[");
+    let part = match table {
+        "" => parts.next(),
+        table => parts.find_map(|part| part.strip_prefix(table)?.strip_prefix(']')),
+    };
+    let part = format!("\n{}\n", part.unwrap());
+    let (_, rest) = part.split_once(&format!("\n{key} = ")).unwrap();
+    let end = if rest.starts_with('[') { rest.find(']').unwrap() + 1 } else { rest.find('\n').unwrap() };
+    rest[..end].split_whitespace().collect::<String>().replace(",]", "]")
+}
+
+/// What a refused call is told, of a preset's values.
+fn refused(lab: &Lab, arguments: &[&str]) -> String {
+    let ended = outcome(&mut lab.bare(arguments));
+    assert_eq!(ended.code, 2, "{arguments:?}: {}{}", ended.said, ended.told);
+    assert!(!lab.dir.exists(), "{arguments:?}");
+    ended.told
+}
+
+#[test]
+fn a_flag_reaches_every_chosen_experiment_that_has_such_a_parameter() {
+    let lab = Lab::new();
+    let cases: [Case<'_>; 9] = [
+        (
+            &["engines", "--memory", "1GiB", "--size", "4GiB"],
+            &[
+                ("engines.memory_bytes", "1073741824"),
+                ("engines.data_bytes", "4294967296"),
+                ("data_bytes", "4294967296"),
+            ],
+        ),
+        (
+            &["--set", "experiments=['engines']", "--memory", "1GiB", "--size", "5GiB"],
+            &[
+                ("engines.memory_bytes", "1073741824"),
+                ("engines.data_bytes", "5368709120"),
+                ("data_bytes", "4294967296"),
+            ],
+        ),
+        (
+            &["eviction", "random", "--memory", "1GiB"],
+            &[
+                ("eviction.cgroup_bytes", "1073741824"),
+                ("eviction.kswapd_bytes", "1073741824"),
+                ("memory_bytes", "1073741824"),
+                ("engines.memory_bytes", "100663296"),
+            ],
+        ),
+        (&["claims", "--set", "claims.thorough=true", "--memory", "1GiB"], &[("memory_bytes", "1073741824")]),
+        (
+            &["random", "scan", "safety", "eviction", "translate", "engines", "claims", "--threads", "3"],
+            &[
+                ("random.threads", "[3]"),
+                ("random.ram_threads", "[3]"),
+                ("scan.map_threads", "[3]"),
+                ("safety.writers", "[3]"),
+                ("eviction.threads", "[3]"),
+                ("eviction.scan_threads", "3"),
+                ("translate.threads", "[3]"),
+                ("engines.threads", "3"),
+                ("engines.fit_threads", "3"),
+                ("claims.map_threads", "[3]"),
+            ],
+        ),
+        (
+            &["random", "engines", "--threads", "1,3"],
+            &[("random.threads", "[1,3]"), ("engines.threads", "16"), ("safety.writers", "[8]")],
+        ),
+        // More than others may have, who are not asked.
+        (&["random", "--threads", "2000"], &[("random.threads", "[2000]")]),
+        (
+            &["random", "scan", "access", "--depths", "5,7"],
+            &[("random.depths", "[5,7]"), ("scan.depths", "[5,7]"), ("access.batches", "[5,7]")],
+        ),
+        (&["random", "--threads", "3", "--set", "random.threads=[4]"], &[("random.threads", "[4]")]),
+    ];
+    for (arguments, expected) in cases {
+        let printed = printed(&lab, arguments);
+        for (name, wanted) in expected {
+            assert_eq!(value(&printed, name), *wanted, "{arguments:?}: {name}");
+        }
+    }
+}
+
+#[test]
+fn a_flag_that_no_chosen_experiment_has_is_refused_with_who_has_it_and_what_comes_nearest() {
+    let lab = Lab::new();
+    let cases: [(&[&str], &[&str]); 13] = [
+        (
+            &["translate", "--memory", "1GiB"],
+            &["--memory changes nothing in translate", "stalls, eviction and engines"],
+        ),
+        (&["async", "safety", "--size", "1GiB"], &["in async and safety", "async.file_bytes", "safety.keys"]),
+        (&["stalls", "--threads", "3"], &["--threads changes nothing in stalls", "stalls.helpers", "safety"]),
+        (&["engines", "--threads", "1,3"], &["a single count for engines"]),
+        (&["stalls", "--depths", "3"], &["it is for random, scan and access", "stalls.ahead"]),
+        (&["async", "--seconds", "3"], &["async.touches"]),
+        (&["claims", "--size", "8GiB"], &["claims.thorough=true"]),
+        (&["async", "--device", "/dev/null"], &["async.open_questions=true"]),
+        (&["errors", "--memory-method", "ballast"], &["it is for random, scan, access, stalls and engines"]),
+        (&["access", "--stripe-over", "/tmp"], &["it is for scan"]),
+        (&["access", "--fio", "require"], &["it is for random and scan"]),
+        (&["engines", "--ram-size", "1GiB"], &["it is for random, scan, access and eviction"]),
+        (&["access", "--read-ahead-kb", "128"], &["it is for random, scan, async and engines"]),
+    ];
+    for (arguments, words) in cases {
+        let told = refused(&lab, arguments);
+        words.iter().for_each(|words| assert!(told.contains(words), "{arguments:?}: {told}"));
+    }
+    // What is left out where it is not, and what may be had where it can, ask for nothing.
+    printed(&lab, &["translate", "--fio", "off", "--pool", "off", "--ram-device", "auto", "--memory-method", "auto"]);
+}
+
+#[test]
+fn data_that_would_fit_is_refused_with_the_flags_that_change_it() {
+    let lab = Lab::new();
+    for arguments in [["engines", "--memory", "2GiB"], ["random", "--memory", "3GiB"]] {
+        let told = refused(&lab, &arguments);
+        let words = ["at least twice", "--size", "--memory", arguments[2].trim_end_matches("GiB")];
+        words.iter().for_each(|words| assert!(told.contains(words), "{arguments:?}: {told}"));
+    }
+    // What is never limited needs no such room.
+    let small = outcome(lab.bare(&["--plan", "errors", "--size", "64M"]).args(["--repeats", "1"]));
+    assert_eq!(small.code, 0, "{}", small.told);
+    assert!(small.said.contains("nothing here needs it"), "{}", small.said);
+}
+
+#[test]
+fn the_help_says_what_a_run_without_a_word_leaves_out() {
+    let lab = Lab::new();
+    let help = outcome(&mut lab.command(&["--help"])).said;
+    let first = help.lines().find(|line| line.trim_start().starts_with("nofault lab  ")).expect("the plainest example");
+    let every = value(&printed(&lab, &["--preset", "standard"]), "experiments");
+    let quick = value(&printed(&lab, &[]), "experiments");
+    for name in every.trim_matches(['[', ']']).split(',') {
+        let word = name.trim_matches('"');
+        assert_eq!(first.contains(word), !quick.contains(name), "{word}: {first}");
+    }
+}
