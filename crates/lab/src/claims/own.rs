@@ -4,6 +4,7 @@ use super::prices::both;
 use super::{Decision, Outcome, Records, extra, figure, inside, times};
 use crate::findings::best;
 use crate::format::{Unit, bytes, digits};
+use crate::findings::safety::was_looked_at;
 use crate::record::ExperimentId;
 use crate::summary::{Family, Group, Metric, Spread, target_title};
 
@@ -433,7 +434,7 @@ pub(super) fn sin(records: &Records<'_>) -> Decision {
         of_variant(records, "safety", "sin").into_iter().filter(|group| group.spec.contender.contains("shared"));
     let mut places = Places::default();
     for group in groups {
-        let Some(found) = figure(group, "uncommitted_on_disk") else { continue };
+        let Some(found) = figure(group, "uncommitted_on_disk").filter(|_| was_looked_at(group)) else { continue };
         // One page is enough: this is a proof, not a rate.
         let outcome = if found.max > 0.0 { Outcome::Held } else { Outcome::DidNotHold };
         places.add(

@@ -52,7 +52,17 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
 }
 
 fn sin(group: &Group<'_>, all: &mut Vec<Finding>) {
+/// Whether the disk was looked at: older records count no page where the kernel had not written them in time, or the run was cut short.
+pub(crate) fn was_looked_at(group: &Group<'_>) -> bool {
+    let by_kernel = group.spec.params.extra.get("cause").is_some_and(|cause| cause == "kernel");
+    let found = group.spread(Metric::Figure("uncommitted_on_disk")).is_some_and(|found| found.max > 0.0);
+    found || !by_kernel
+}
+
     let figure = |name| group.spread(Metric::Figure(name)).map(|spread| spread.median);
+    if !was_looked_at(group) {
+        return;
+    }
     let (Some(found), Some(stored), Some(time)) =
         (figure("uncommitted_on_disk"), figure("uncommitted_stored"), figure("until_on_disk_s"))
     else {

@@ -2,7 +2,7 @@
 
 use super::figures::{Figure, Table};
 use crate::experiment::safety::{COMMITS, SIN};
-use crate::findings::safety::{PRICES, shown};
+use crate::findings::safety::{PRICES, shown, was_looked_at};
 use crate::format::Unit;
 use crate::record::ExperimentId;
 use crate::summary::{Group, Metric, Summary, contender_title};
@@ -57,7 +57,7 @@ fn settings(groups: &[&Group<'_>]) -> Figure {
 fn sins(groups: &[&Group<'_>]) -> Table {
     let headers = ["mapping", "written by", "uncommitted pages on disk", "of", "locked in memory", "time until then"];
     let mut table = Table { headers: headers.map(Into::into).to_vec(), rows: Vec::new() };
-    for group in groups {
+    for group in groups.iter().filter(|group| was_looked_at(group)) {
         let figure = |name| shown(group, Metric::Figure(name), Some(Unit::Count));
         let cause = group.spec.params.extra.get("cause").map_or("", String::as_str);
         table.rows.push(vec![
