@@ -24,7 +24,7 @@ pub(crate) fn figures(summary: &Summary<'_>) -> Vec<Figure> {
                 "Pages that were stored into a mapping, locked in memory, and committed by nobody; counted by a direct read after the cause.".into()
             } else {
                 "Each commit writes two keys and is durable when it returns; one reader beside the writers. Written: what the store hands to \
-                 its files, log and checkpoints included. Then another process goes on committing and is killed at it (SIGKILL). Opened \
+                 its files, log and checkpoints included, for each commit and for each byte of its keys and values. Then another process goes on committing and is killed at it (SIGKILL). Opened \
                  again: what it left, cold, with recovery and a first read; every acknowledged commit was looked for, and lost / torn counts \
                  those that were not there or only in part."
                     .into()
