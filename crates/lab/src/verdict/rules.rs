@@ -1,7 +1,7 @@
 //! The paper's rules, one function each: whether it applies to a workload, and what the records say.
 
 use super::{Reason, Side, Workload};
-use crate::claims::{Records, figure};
+use crate::claims::{Records, figure, signals_met};
 use crate::findings::{Comparison, Kind, best, compare};
 use crate::record::{CacheState, ExperimentId};
 use crate::summary::{Family, Group, Metric, is_plain, target_title};
@@ -254,7 +254,11 @@ fn errors(records: &Records<'_>) -> Vec<Reason> {
             let fault = |group: &&Group<'_>| crate::experiment::errors::FAULTS.contains(&group.spec.variant.as_str());
             let these = records.of("errors").filter(fault).filter(move |group| is_map(group) == map);
             // A cell names what it met: what it does not name did not happen.
-            these.map(move |group| (figure(group, name).map_or(0.0, |met| met.max), group)).collect::<Vec<_>>()
+            let count = |group| match name {
+                "signals" => signals_met(group),
+                name => figure(group, name).map(|met| met.max),
+            };
+            these.map(move |group| (count(group).unwrap_or(0.0), group)).collect::<Vec<_>>()
         };
         let (map, other) = (met(true), met(false));
         let bad = |all: &[(f64, &Group<'_>)]| all.iter().filter(|(count, _)| *count > 0.0).count();
