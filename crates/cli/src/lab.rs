@@ -108,7 +108,7 @@ fn compare_results(before: &Path, after: &Path, threshold: f64, json: bool) -> R
         return Err(LabError::new(LabErrorKind::Usage, message).into());
     }
     let read = run::read;
-    let comparison = compare::compare(&read(before)?, &read(after)?, threshold);
+    let comparison = compare::compare(&read(before)?, &read(after)?, threshold)?;
     print(&if json { serde_text(&comparison)? } else { table::comparison_table(&comparison, width()) })?;
     Ok(ExitCode::from(comparison.exit_code()))
 }

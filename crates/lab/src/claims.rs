@@ -14,6 +14,7 @@ use crate::format::Unit;
 use crate::record::file::RecordFile;
 use crate::summary::{Group, Metric, Spread, Summary, target_title};
 
+pub(crate) use own::signals_met;
 pub use table::CLAIMS;
 
 /// A hypothesis.

@@ -3,9 +3,14 @@
 //! The rule: a change counts when the ranges of the repeats are apart, of fewer than four repeats by more than either is wide,
 //! *and* the medians differ by more than the threshold. Medians closer than the threshold are "same"; anything else is "inconclusive". A single run has no range,
 //! so it can be "same" or "inconclusive", never better or worse.
+//!
+//! What became of a fault, or of commits when a process was killed, is an outcome and no rate: one run decides, and any change counts.
+
+use std::cmp::Ordering;
 
 use serde::Serialize;
 
+use crate::error::{LabError, LabErrorKind};
 use crate::format::Unit;
 use crate::record::RunInfo;
 use crate::record::file::RecordFile;
@@ -53,7 +58,7 @@ pub struct Row {
     /// The second's.
     #[serde(serialize_with = "spread")]
     pub after: Spread,
-    /// Second over first.
+    /// Second over first; infinite where the first is 0 and the second is not.
     #[serde(serialize_with = "spread")]
     pub ratio: Spread,
     /// What became of it.
@@ -75,7 +80,7 @@ pub struct Comparison {
     pub only_before: Vec<String>,
     /// Keys of cells that only the second has.
     pub only_after: Vec<String>,
-    /// Cells that had a figure and are worthless now: a regression as well.
+    /// Cells that had a figure and are worthless now, or lost commits that they kept before: a regression as well.
     pub spoilt: Vec<String>,
     /// Why the two may not be comparable.
     pub warnings: Vec<String>,
@@ -93,9 +98,16 @@ impl Comparison {
     }
 }
 
+/// What must not be found after a kill, and how it is called.
+const LOSSES: [(&str, &str); 2] =
+    [("lost_commits", "acknowledged commits lost"), ("torn_commits", "acknowledged commits there in part")];
+
 /// Compares two results, `a` before and `b` after; `threshold` is the smallest change that counts, as a part of one (0.05 is
 /// five percent; negative ones and NaN count as 0).
-pub fn compare(a: &RecordFile, b: &RecordFile, threshold: f64) -> Comparison {
+///
+/// # Errors
+/// `Usage` where the two have no cell in common: that nothing is worse would say nothing.
+pub fn compare(a: &RecordFile, b: &RecordFile, threshold: f64) -> crate::error::Result<Comparison> {
     let threshold = if threshold.is_finite() { threshold.max(0.0) } else { 0.0 };
     let (before, after) = (Summary::of(a), Summary::of(b));
     let mut comparison = Comparison {
@@ -111,15 +123,28 @@ pub fn compare(a: &RecordFile, b: &RecordFile, threshold: f64) -> Comparison {
             comparison.warnings.push(format!("the {name} result is not complete: {}", file.incomplete_reason()));
         }
     }
+    let mut common = 0;
     for old in &before.groups {
         match after.groups.iter().find(|group| group.key == old.key) {
-            Some(new) => comparison.add(old, new),
+            Some(new) => {
+                common += 1;
+                comparison.add(old, new);
+            }
             None => comparison.gone(old, b),
         }
     }
+    if common == 0 && comparison.spoilt.is_empty() {
+        let message = format!(
+            "{} and {} have no cell in common, so that nothing can be compared: name two results of the same experiments with the same \
+             parameters ('nofault lab list' shows them)",
+            a.path.display(),
+            b.path.display()
+        );
+        return Err(LabError::new(LabErrorKind::Usage, message));
+    }
     let known = |key: &String| before.groups.iter().any(|group| group.key == *key);
     comparison.only_after = after.groups.into_iter().map(|group| group.key).filter(|key| !known(key)).collect();
-    comparison
+    Ok(comparison)
 }
 
 impl Comparison {
@@ -140,6 +165,15 @@ impl Comparison {
         if let Some(warning) = conditions(old, new) {
             self.warnings.push(warning);
         }
+        let most = |group: &Group<'_>, name| group.spread(Metric::Figure(name)).map_or(0.0, |spread| spread.max);
+        let lost = LOSSES.map(|(name, words)| (most(old, name), most(new, name), words));
+        for (before, after, words) in lost.iter().filter(|(before, after, _)| after > before) {
+            self.warnings.push(format!("{}: {after} {words} after a kill, {before} before", old.key));
+        }
+        if lost.iter().any(|(before, after, _)| after > before) {
+            self.spoilt.push(old.key.clone());
+            return;
+        }
         let (before, after) = match (old.spread(metric), new.spread(metric)) {
             (Some(before), Some(after)) => (before, after),
             (Some(_), None) => {
@@ -153,12 +187,15 @@ impl Comparison {
                 return;
             }
         };
-        let Some(ratio) = after.over(&before) else {
-            self.warnings.push(format!("{}: zero in the first result, not compared", old.key));
-            return;
-        };
         let more_is_better = metric.more_is_better();
-        let verdict = verdict(&before, &after, ratio.median, more_is_better, self.threshold);
+        let (ratio, verdict) = match (metric, after.over(&before)) {
+            (Metric::Figure(_), _) => outcome(&before, &after, more_is_better),
+            (_, Some(ratio)) => (ratio, verdict(&before, &after, ratio.median, more_is_better, self.threshold)),
+            (_, None) => {
+                self.warnings.push(format!("{}: zero in the first result, not compared", old.key));
+                return;
+            }
+        };
         self.rows.push(Row {
             key: old.key.clone(),
             more_is_better,
@@ -179,6 +216,18 @@ fn verdict(before: &Spread, after: &Spread, ratio: f64, more_is_better: bool, th
         return Verdict::Inconclusive;
     }
     if (ratio > 1.0) == more_is_better { Verdict::Better } else { Verdict::Worse }
+}
+
+/// A change of what became of something, by the worst of the repeats.
+fn outcome(before: &Spread, after: &Spread, more_is_better: bool) -> (Spread, Verdict) {
+    let worst = |spread: &Spread| if more_is_better { spread.min } else { spread.max };
+    let (old, new) = (worst(before), worst(after));
+    let (ratio, verdict) = match new.total_cmp(&old) {
+        Ordering::Equal => (1.0, Verdict::Same),
+        order if order.is_gt() == more_is_better => (new / old, Verdict::Better),
+        _ => (new / old, Verdict::Worse),
+    };
+    (Spread { median: ratio, min: ratio, max: ratio, count: before.count.min(after.count) }, verdict)
 }
 
 /// What differs in how one cell was measured.
@@ -237,7 +286,7 @@ mod tests {
         let rates = [("mmap-random", 1e4), ("pread-direct", 2e4)];
         let before = crate::verdict::tests::file(ExperimentId::Random, "", &rates);
         let mut after = crate::verdict::tests::file(ExperimentId::Random, "", &rates[..1]);
-        let gone = compare(&before, &after, 0.05);
+        let gone = compare(&before, &after, 0.05).unwrap();
         assert!(!gone.has_regression() && gone.only_before.len() == 1, "{gone:?}");
         let key = gone.only_before[0].clone();
         after.skips.push(Skip {
@@ -246,8 +295,58 @@ mod tests {
             contender: "pread-direct".into(),
             reason: format!("{key} (repeat 0): the device went away"),
         });
-        let failed = compare(&before, &after, 0.05);
+        let failed = compare(&before, &after, 0.05).unwrap();
         assert!(failed.has_regression() && failed.spoilt == [key], "{failed:?}");
         assert!(failed.warnings.iter().any(|warning| warning.contains("went away")), "{failed:?}");
+    }
+
+    /// Records of one cell with one figure.
+    fn one(experiment: ExperimentId, variant: &str, figure: &str, value: f64) -> RecordFile {
+        let mut file = crate::verdict::tests::file(experiment, variant, &[("shadow", 1e4)]);
+        if experiment == ExperimentId::Errors {
+            file.cells.truncate(1);
+        }
+        for cell in &mut file.cells {
+            cell.outcome.figures.insert(figure.into(), value);
+        }
+        file
+    }
+
+    #[test]
+    fn what_becomes_of_a_fault_is_decided_by_one_run() {
+        let detected = |value| one(ExperimentId::Errors, crate::experiment::errors::BIT_FLIP, "detected", value);
+        for (before, after, verdict, exit) in [
+            (1.0, 0.0, Verdict::Worse, 1),
+            (0.0, 1.0, Verdict::Better, 0),
+            (1.0, 1.0, Verdict::Same, 0),
+            (0.0, 0.0, Verdict::Same, 0),
+        ] {
+            let compared = compare(&detected(before), &detected(after), 0.05).unwrap();
+            let found: Vec<Verdict> = compared.rows.iter().map(|row| row.verdict).collect();
+            assert_eq!((found, compared.exit_code()), (vec![verdict], exit), "{before} {after}: {compared:?}");
+            assert!(serde_json::to_string(&compared).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_commit_that_is_lost_is_a_regression_whatever_the_rate() {
+        for figure in ["lost_commits", "torn_commits"] {
+            let commits = |value| one(ExperimentId::Safety, "commits", figure, value);
+            let worse = compare(&commits(0.0), &commits(1.0), 0.05).unwrap();
+            assert!(worse.exit_code() == 1 && worse.spoilt.len() == 1, "{worse:?}");
+            assert!(worse.warnings.iter().any(|warning| warning.contains("after a kill")), "{worse:?}");
+            for (before, after) in [(0.0, 0.0), (2.0, 2.0), (2.0, 0.0)] {
+                assert_eq!(compare(&commits(before), &commits(after), 0.05).unwrap().exit_code(), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn results_without_a_cell_in_common_are_no_comparison() {
+        let random = crate::verdict::tests::file(ExperimentId::Random, "", &[("mmap-random", 1e4)]);
+        let scan = crate::verdict::tests::file(ExperimentId::Scan, "", &[("mmap-normal", 1e4)]);
+        let refused = compare(&random, &scan, 0.05).unwrap_err();
+        assert_eq!(refused.kind(), LabErrorKind::Usage);
+        assert!(refused.to_string().contains("no cell in common"), "{refused}");
     }
 }

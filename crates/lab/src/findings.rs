@@ -7,7 +7,7 @@ mod access;
 mod asynchronous;
 mod doubts;
 mod engines;
-mod eviction;
+pub(crate) mod eviction;
 pub(crate) mod faults;
 mod paging;
 mod pool;

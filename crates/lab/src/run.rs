@@ -126,7 +126,7 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
     let mut runner =
         Runner { options, progress, cancel, writer: &mut writer, ballast: None, tried: 0, wrong: 0, failed: 0 };
     let result = runner.all(&mut prepared);
-    let tried = runner.tried;
+    let (tried, failed) = (runner.tried, runner.failed);
     drop(runner);
     progress.finish();
     let trouble = match result {
@@ -136,7 +136,7 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
             let _ = std::fs::remove_file(folder.join(RECORDS_NAME)).and_then(|()| std::fs::remove_dir(&folder));
             return Err(error);
         }
-        result => finish(&mut writer, result, started)?,
+        result => finish(&mut writer, result, failed, started)?,
     };
     // The devices and files are taken away before the report is made: a Ctrl-C from here on leaves nothing behind.
     let closed = prepared.close();
@@ -241,13 +241,18 @@ fn folder_name(unix_ms: u64) -> String {
     format!("{minute}-{:02}", unix_ms / 1000 % 60)
 }
 
-/// Writes the last record and says what the user must know.
-fn finish(writer: &mut RecordWriter, result: Result<Option<LabError>>, started: Instant) -> Result<Option<LabError>> {
+/// Writes the last record and says what the user must know. Wrong data is measured, and leaves a run complete; a cell that `failed` is not.
+fn finish(
+    writer: &mut RecordWriter,
+    result: Result<Option<LabError>>,
+    failed: u64,
+    started: Instant,
+) -> Result<Option<LabError>> {
     let trouble = match result {
         Ok(trouble) => trouble,
         Err(error) => Some(error),
     };
-    let complete = !trouble.as_ref().is_some_and(|error| error.kind() != LabErrorKind::WrongData);
+    let complete = failed == 0 && trouble.as_ref().is_none_or(|error| error.kind() == LabErrorKind::WrongData);
     let reason = trouble.as_ref().map(ToString::to_string).unwrap_or_default();
     writer.append(&Record::End(End { complete, reason, elapsed_s: started.elapsed().as_secs_f64() }))?;
     Ok(trouble)
@@ -302,7 +307,7 @@ impl Runner<'_> {
                 Err(error) => self.could_not(spec, &error)?,
             }
         }
-        Ok(self.trouble())
+        Ok(trouble(self.wrong, self.failed))
     }
 
     /// A cell that cannot be measured is recorded as such, with its reason; the others go on.
@@ -371,16 +376,19 @@ impl Runner<'_> {
     fn note(&mut self, text: String) -> Result<()> {
         Ok(self.writer.append(&Record::Note(Note { at_unix_ms: unix_ms(), text }))?)
     }
+}
 
-    fn trouble(&self) -> Option<LabError> {
-        if self.wrong > 0 {
-            let message = format!("{} blocks were not what was written there: those cells have no figures", self.wrong);
-            return Some(LabError::new(LabErrorKind::WrongData, message));
+/// What a run that came to its end met: blocks that were wrong, and cells that failed.
+fn trouble(wrong: u64, failed: u64) -> Option<LabError> {
+    let failures = format!("{failed} cells failed; the report names them with their reasons");
+    match (wrong, failed) {
+        (0, 0) => None,
+        (0, _) => Some(LabError::new(LabErrorKind::System, failures)),
+        _ => {
+            let more = if failed > 0 { format!("; {failures}") } else { String::new() };
+            let message = format!("{wrong} blocks were not what was written there: those cells have no figures{more}");
+            Some(LabError::new(LabErrorKind::WrongData, message))
         }
-        (self.failed > 0).then(|| {
-            let message = format!("{} cells failed; the report names them with their reasons", self.failed);
-            LabError::new(LabErrorKind::System, message)
-        })
     }
 }
 
@@ -406,4 +414,33 @@ fn show_limit(limit: &MemoryLimit) -> String {
 /// Seconds as a duration, for plans.
 fn seconds(value: f64) -> Duration {
     Duration::try_from_secs_f64(value).unwrap_or(Duration::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::record::MachineInfo;
+
+    #[test]
+    fn a_run_with_failed_cells_is_not_complete_whatever_else_it_met() {
+        let folder = tempfile::tempdir().unwrap();
+        for (wrong, failed, complete) in [(0, 0, true), (1, 0, true), (0, 2, false), (1, 2, false)] {
+            let path = folder.path().join(format!("{wrong}-{failed}.ndjson"));
+            let run = RunInfo {
+                schema: SCHEMA,
+                tool_version: "0".into(),
+                started_unix_ms: 0,
+                config: Config::default(),
+                machine: MachineInfo::default(),
+                biases: Vec::new(),
+            };
+            let mut writer = RecordWriter::create(&path, &run).unwrap();
+            finish(&mut writer, Ok(trouble(wrong, failed)), failed, Instant::now()).unwrap();
+            let records = read_records(&path).unwrap();
+            assert_eq!(records.is_complete(), complete, "{wrong} wrong, {failed} failed");
+            let told = format!("{failed} cells failed");
+            assert_eq!(records.incomplete_reason().contains(&told), !complete, "{}", records.incomplete_reason());
+        }
+    }
 }

@@ -307,6 +307,13 @@ impl<'a> Group<'a> {
         fills && limited && out_of_core && self.good.iter().any(|cell| cell.outcome.full_at_s.is_none())
     }
 
+    /// Whether it waits for absent pages outside of what is timed as an access (`op`): it asks first, and serves others meanwhile. Its
+    /// tail of `op` is that of pages that were there, and says nothing beside that of a thread that waits within its accesses.
+    pub fn waits_apart(&self) -> bool {
+        let timed = |cell: &Cell, name: &str| cell.outcome.latency.get(name).is_some_and(|latency| latency.count > 0);
+        self.good.iter().any(|cell| timed(cell, "wait") || timed(cell, "probe"))
+    }
+
     /// The repeat whose primary metric is the (lower) median: what a time series shows.
     pub fn typical(&self) -> Option<&'a Cell> {
         let metric = Metric::of_spec(self.spec);

@@ -115,6 +115,9 @@ pub struct Reason {
     /// Whether it was measured on the storage in question, not only on a RAM-backed device.
     #[serde(skip)]
     at_home: bool,
+    /// What was measured with how many threads, where that is far from the user's number.
+    #[serde(skip)]
+    far: Option<String>,
 }
 
 /// The recommendation.
@@ -217,7 +220,7 @@ fn judge_as(records: &Records<'_>, said: Workload, assumed: Workload) -> Verdict
     }
     order.sort_by_key(|(rank, nth, _)| (*rank, *nth));
     found.reasons = order.into_iter().map(|(_, _, reason)| reason).collect();
-    let (sure, why_no_surer) = how_sure(records, advice, deciding, &found);
+    let (sure, why_no_surer) = how_sure(records, assumed, advice, deciding, &found);
     Verdict {
         said,
         assumed,
@@ -260,7 +263,13 @@ fn upper(sentence: &str) -> String {
 /// Others may use this share of a cell's CPU time before it counts as noisy; the cells say it themselves.
 const NOISY: &str = "others used";
 
-fn how_sure(records: &Records<'_>, advice: Advice, deciding: Side, found: &rules::Found) -> (Sure, Vec<String>) {
+fn how_sure(
+    records: &Records<'_>,
+    assumed: Workload,
+    advice: Advice,
+    deciding: Side,
+    found: &rules::Found,
+) -> (Sure, Vec<String>) {
     if advice == Advice::NoAnswer {
         return (Sure::Nothing, Vec::new());
     }
@@ -289,6 +298,17 @@ fn how_sure(records: &Records<'_>, advice: Advice, deciding: Side, found: &rules
     }
     if !decisive.is_empty() && decisive.iter().all(|reason| !reason.at_home) {
         at_most(Sure::Little, "only the RAM-backed device decides, not the storage in question".into());
+    }
+    let mut far: Vec<&str> = decisive.iter().filter_map(|reason| reason.far.as_deref()).collect();
+    far.dedup();
+    if let Some(wanted) = assumed.threads.filter(|_| !far.is_empty()) {
+        at_most(
+            Sure::Fairly,
+            format!(
+                "what decides was in part not measured with about {wanted} at a time, but with others: {}",
+                far.join("; ")
+            ),
+        );
     }
     // What would read explicitly is a pool, and not bare calls.
     if advice == Advice::Explicit

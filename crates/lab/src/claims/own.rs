@@ -2,7 +2,9 @@
 
 use super::prices::both;
 use super::{Decision, Outcome, Records, extra, figure, inside, times};
+use crate::experiment::errors::{BIT_FLIP, READ_ERROR, TRUNCATED};
 use crate::findings::best;
+use crate::findings::safety::was_looked_at;
 use crate::format::{Unit, bytes, digits};
 use crate::record::ExperimentId;
 use crate::summary::{Family, Group, Metric, Spread, target_title};
@@ -433,7 +435,7 @@ pub(super) fn sin(records: &Records<'_>) -> Decision {
         of_variant(records, "safety", "sin").into_iter().filter(|group| group.spec.contender.contains("shared"));
     let mut places = Places::default();
     for group in groups {
-        let Some(found) = figure(group, "uncommitted_on_disk") else { continue };
+        let Some(found) = figure(group, "uncommitted_on_disk").filter(|_| was_looked_at(group)) else { continue };
         // One page is enough: this is a proof, not a rate.
         let outcome = if found.max > 0.0 { Outcome::Held } else { Outcome::DidNotHold };
         places.add(
@@ -449,18 +451,27 @@ fn is_explicit_store(contender: &str) -> bool {
     ["engine", "nofault", "direct", "uring", "pread", "pool"].iter().any(|word| contender.contains(word))
 }
 
+/// Signals that a store met. A page that cannot be had comes to a map as nothing else: where a mapped store tells an error of it, the lab's
+/// own guard had caught the signal.
+pub(crate) fn signals_met(group: &Group<'_>) -> Option<f64> {
+    let most = |name| figure(group, name).map(|count| count.max);
+    let cannot_be_had = [TRUNCATED, READ_ERROR].contains(&group.spec.variant.as_str());
+    let guarded = cannot_be_had && !is_explicit_store(&group.spec.contender);
+    let caught = most("error_returned").filter(|_| guarded);
+    most("signals").into_iter().chain(caught).reduce(f64::max)
+}
+
 /// Signals and errors.
 pub(super) fn signals(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
-    for variant in ["truncated", "read-error"] {
+    for variant in [TRUNCATED, READ_ERROR] {
         for group in of_variant(records, "errors", variant) {
-            let (signals, returned) = (figure(group, "signals"), figure(group, "error_returned"));
-            let (signalled, returned) =
-                (signals.is_some_and(|count| count.max > 0.0), returned.is_some_and(|count| count.min > 0.0));
+            let signalled = signals_met(group).is_some_and(|count| count > 0.0);
+            let returned = figure(group, "error_returned").is_some_and(|count| count.min > 0.0);
             let as_claimed = if is_explicit_store(&group.spec.contender) { returned && !signalled } else { signalled };
             let outcome = if as_claimed { Outcome::Held } else { Outcome::DidNotHold };
             let met = match (signalled, returned) {
-                (true, true) => "a signal, turned into an error",
+                (true, true) => "a signal, which the lab's guard turned into an error",
                 (true, false) => "a signal",
                 (false, true) => "an error",
                 (false, false) => "neither signal nor error",
@@ -483,11 +494,17 @@ pub(super) fn crash_proof(records: &Records<'_>) -> Decision {
     ];
     let mut tried: Vec<&str> = Vec::new();
     for (experiment, name, words) in bad {
-        for group in records.of(experiment).filter(alike) {
-            let Some(count) = figure(group, name) else { continue };
+        let in_question =
+            |group: &&Group<'_>| experiment != "errors" || [BIT_FLIP, READ_ERROR].contains(&&*group.spec.variant);
+        for group in records.of(experiment).filter(alike).filter(in_question) {
+            let count = match name {
+                "signals" => signals_met(group),
+                _ => figure(group, name).map(|count| count.max),
+            };
+            let Some(count) = count else { continue };
             tried.push(experiment);
-            let outcome = if count.max > 0.0 { Outcome::DidNotHold } else { Outcome::Held };
-            let text = format!("{} {}: {} {words}", group.label(), group.spec.variant, digits(count.max));
+            let outcome = if count > 0.0 { Outcome::DidNotHold } else { Outcome::Held };
+            let text = format!("{} {}: {} {words}", group.label(), group.spec.variant, digits(count));
             places.add(outcome, text, &[group]);
         }
     }

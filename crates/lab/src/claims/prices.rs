@@ -1,8 +1,9 @@
 //! The rules about what eviction costs whoever does it: one kernel thread for a map, a pool for itself.
 
 use super::own::{Places, count_of, mapped, of_variant};
-use super::{Decision, Outcome, Records, against, inside, times};
+use super::{Decision, Outcome, Records, against, extra, inside, times};
 use crate::findings::best;
+use crate::findings::eviction::evicts;
 use crate::format::{Unit, bytes};
 use crate::record::{ExperimentId, MemoryMethod};
 use crate::summary::{Family, Group, Metric, Spread, target_title};
@@ -11,6 +12,8 @@ use crate::summary::{Family, Group, Metric, Spread, target_title};
 const KSWAPD_BUSY: f64 = 85.0;
 /// How much faster the same must be where no kswapd holds it up.
 const FREED: f64 = 1.1;
+/// Up to this share of its cost a map must come down without shootdowns, if they are the larger part.
+const SHOT: f64 = 0.5;
 /// From this share of a map's cost on a pool costs as much.
 const AS_MUCH: f64 = 0.9;
 
@@ -76,6 +79,31 @@ pub(super) fn kswapd(records: &Records<'_>) -> Decision {
             &[group],
         ),
     }
+}
+
+/// What a map costs where no other CPU must be told of a page that goes, against the same on all CPUs.
+pub(super) fn shootdowns(records: &Records<'_>) -> Decision {
+    let mut places = Places::default();
+    let cpu = Metric::CpuPerOp;
+    for (variant, target) in records.summary.places(ExperimentId::Eviction) {
+        if !variant.starts_with("random-") {
+            continue;
+        }
+        let groups = records.summary.at(ExperimentId::Eviction, variant, target);
+        let maps: Vec<&Group<'_>> = mapped(&groups).into_iter().filter(|group| evicts(group)).collect();
+        for pinned in maps.iter().copied().filter(|group| extra(group, "pin") == Some("1")) {
+            let same = |free: &&Group<'_>| {
+                let (a, b) = (&free.spec, &pinned.spec);
+                (&a.contender, a.params.threads) == (&b.contender, b.params.threads) && extra(free, "pin").is_none()
+            };
+            let Some(free) = maps.iter().copied().find(same) else { continue };
+            let Some(ratio) = pinned.spread(cpu).and_then(|cost| cost.over(&free.spread(cpu)?)) else { continue };
+            let by = variant.trim_start_matches("random-");
+            let text = format!("{}, by {by}: {}", target_title(target), against(pinned, free, cpu, &ratio));
+            places.add(inside(&ratio, 0.0, SHOT), text, &[pinned, free]);
+        }
+    }
+    places.decide("`nofault lab eviction` measures it, where memory is full and there is more than one CPU")
 }
 
 /// What a pool costs that caches, evicts and locks, against a map.

@@ -11,8 +11,9 @@
 //!
 //! `op` is how long the thread was held by one access, the work-around's own calls included; its largest is the longest stall. `prepare`
 //! is what is done once before, and stalls as well. Figures tell what a work-around takes: `extra_threads`, `extra_memory_bytes`,
-//! `prepare_s`. Waiting for a helper or a ring when nothing else is left to do is in `wait`, not in `op`: that thread knows that it
-//! waits.
+//! `prepare_s`. Who probes waits for its helpers when nothing else is left to do: that is in `wait`, and asking for a page that is absent in
+//! `probe`, not in `op`, as that thread knows that it waits. Such an `op` is compared with nobody's; the ring's wait for the next page in order
+//! is in its `op`.
 
 mod ahead;
 mod fits;

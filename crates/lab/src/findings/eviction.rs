@@ -41,7 +41,7 @@ fn with<'g, 'a>(groups: &[&'g Group<'a>], contender: &str, threads: u32) -> Opti
 }
 
 /// Whether anything was evicted at all: without that a cell tells nothing of reclaim.
-fn evicts(group: &Group<'_>) -> bool {
+pub(crate) fn evicts(group: &Group<'_>) -> bool {
     group.spread(Metric::EvictedPerS).is_none_or(|rate| rate.median > 0.0)
 }
 

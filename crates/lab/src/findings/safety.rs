@@ -7,7 +7,7 @@ use crate::record::ExperimentId;
 use crate::summary::{Group, Metric, Summary};
 
 /// What a cure costs: name, figure, unit (none: bytes).
-pub(crate) const PRICES: [(&str, Metric, Option<Unit>); 9] = [
+pub(crate) const PRICES: [(&str, Metric, Option<Unit>); 10] = [
     ("commits/s", Metric::OpsPerS, Some(Unit::PerSecond)),
     ("p99 of a commit", Metric::Latency("op", 990), Some(Unit::Seconds)),
     ("p99.9", Metric::Latency("op", 999), Some(Unit::Seconds)),
@@ -17,6 +17,7 @@ pub(crate) const PRICES: [(&str, Metric, Option<Unit>); 9] = [
     ("p99 of a read", Metric::Latency("read", 990), Some(Unit::Seconds)),
     ("memory", Metric::Figure("memory_bytes"), None),
     ("opened again in", Metric::Figure("recovery_s"), Some(Unit::Seconds)),
+    ("written/byte", Metric::Figure("bytes_written_per_byte"), Some(Unit::Ratio)),
 ];
 
 /// A figure of a group in words, bytes without a unit; empty where there is none.
@@ -51,7 +52,17 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     }
 }
 
+/// Whether the disk was looked at: older records count no page where the kernel had not written them in time, or the run was cut short.
+pub(crate) fn was_looked_at(group: &Group<'_>) -> bool {
+    let by_kernel = group.spec.params.extra.get("cause").is_some_and(|cause| cause == "kernel");
+    let found = group.spread(Metric::Figure("uncommitted_on_disk")).is_some_and(|found| found.max > 0.0);
+    found || !by_kernel
+}
+
 fn sin(group: &Group<'_>, all: &mut Vec<Finding>) {
+    if !was_looked_at(group) {
+        return;
+    }
     let figure = |name| group.spread(Metric::Figure(name)).map(|spread| spread.median);
     let (Some(found), Some(stored), Some(time)) =
         (figure("uncommitted_on_disk"), figure("uncommitted_stored"), figure("until_on_disk_s"))

@@ -32,7 +32,7 @@ fn stall(group: &Group<'_>) -> String {
     format!("{} at p99.9, {} at worst", show(TAIL), show(LONGEST))
 }
 
-/// What a work-around takes: `4 more threads, 128 MiB of memory, 0.4 s beforehand`; empty for nothing.
+/// What a work-around takes: `4 more threads, 128 MiB of memory, 0.4 s beforehand, waits of 2 ms (p99.9) apart`; empty for nothing.
 pub(crate) fn price(group: &Group<'_>) -> String {
     let figure = |name| group.spread(Metric::Figure(name)).map_or(0.0, |spread| spread.median);
     let mut parts = Vec::new();
@@ -46,6 +46,9 @@ pub(crate) fn price(group: &Group<'_>) -> String {
     // Mapping itself takes some microseconds.
     if figure("prepare_s") > 0.001 {
         parts.push(format!("{} beforehand", Unit::Seconds.show(figure("prepare_s"))));
+    }
+    if let Some(wait) = group.spread(Metric::Latency("wait", 999)) {
+        parts.push(format!("waits of {} (p99.9) apart", Unit::Seconds.show(wait.median)));
     }
     parts.join(", ")
 }
@@ -62,14 +65,16 @@ fn rate(group: &Group<'_>) -> String {
 
 fn work_arounds(groups: &[&Group<'_>], target: &str, what: &str, all: &mut Vec<Finding>) {
     let Some(plain) = groups.iter().copied().find(|group| group.spec.contender == "mmap") else { return };
-    let others =
-        groups.iter().copied().filter(|group| group.family() == Family::Mapped && group.spec.contender != "mmap");
+    let others = groups
+        .iter()
+        .copied()
+        .filter(|group| group.family() == Family::Mapped && group.spec.contender != "mmap" && !group.waits_apart());
     let Some(chosen) = best(others, TAIL) else { return };
     let Some(comparison) = compare(chosen, plain, TAIL) else { return };
     all.push(Finding {
         rule: "work-around",
         rule_text: "99.9th percentile of how long the thread is held by one access, the work-around's own calls included: the mapped \
-            work-around where it is smallest, over plain touches",
+            work-around where it is smallest, over plain touches; without those that probe, whose waits are timed apart from their accesses",
         experiment: Some(ExperimentId::Stalls),
         kind: comparison.kind,
         text: format!(

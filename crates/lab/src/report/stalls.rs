@@ -43,7 +43,8 @@ pub(super) fn stalls(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
     Some(Figure {
         svg: chart.draw(&title),
         title,
-        lead: "The calls of the work-around count. What is done once beforehand, and the threads and memory it takes, are in the table."
+        lead: "The calls of the work-around count. What is done once beforehand, the threads and memory it takes, and the waits of those that \
+               probe first and touch only what is there, are in the table."
             .into(),
         legend: legend.map(|(mark, label)| Legend { tone: "t6", dash: 0, mark, label: label.into() }).to_vec(),
         table,

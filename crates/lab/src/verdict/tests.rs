@@ -11,34 +11,12 @@ use crate::record::{
 
 /// A file with so many reads a second, over three repeats, by contender.
 pub(crate) fn file(experiment: ExperimentId, variant: &str, rates: &[(&str, f64)]) -> RecordFile {
-    let mut cells = Vec::new();
-    for repeat in 0..3_u32 {
-        for (contender, rate) in rates {
-            let spec = CellSpec {
-                experiment,
-                variant: variant.into(),
-                target: Target { label: "file".into(), content_seed: Some(1), ..Target::default() },
-                contender: (*contender).into(),
-                params: Params { threads: 2, depth: 1, block_bytes: 4096, extra: BTreeMap::new() },
-                repeat,
-                duration_s: 1.0,
-                memory: MemoryLimit::default(),
-                cache: crate::record::CacheState::Cold,
-                seed: 1,
-            };
-            let ops = (rate * (1.0 + f64::from(repeat) / 100.0)) as u64;
-            let counters = [("own_cpu_user_s".to_owned(), 0.1), ("own_cpu_system_s".to_owned(), 0.1)].into();
-            let outcome = Outcome {
-                elapsed_s: 1.0,
-                ops,
-                bytes: ops * 4096,
-                checks: Checks { verified: ops, ..Checks::default() },
-                counters,
-                ..Outcome::default()
-            };
-            cells.push(Cell { spec, outcome });
-        }
-    }
+    let mut file = empty();
+    rates.iter().for_each(|(contender, rate)| add(&mut file, (experiment, variant), contender, (2, 1), *rate, |_| ()));
+    file
+}
+
+fn empty() -> RecordFile {
     RecordFile {
         path: PathBuf::from("records.ndjson"),
         run: RunInfo {
@@ -49,7 +27,7 @@ pub(crate) fn file(experiment: ExperimentId, variant: &str, rates: &[(&str, f64)
             machine: MachineInfo::default(),
             biases: Vec::new(),
         },
-        cells,
+        cells: Vec::new(),
         skips: Vec::new(),
         notes: Vec::new(),
         end: Some(End { complete: true, reason: String::new(), elapsed_s: 1.0 }),
@@ -57,6 +35,59 @@ pub(crate) fn file(experiment: ExperimentId, variant: &str, rates: &[(&str, f64)
         unknown: Vec::new(),
         unknown_settings: Vec::new(),
     }
+}
+
+/// Three repeats of a contender with so many threads and requests in flight of each, changed as said.
+fn add(
+    file: &mut RecordFile,
+    (experiment, variant): (ExperimentId, &str),
+    contender: &str,
+    (threads, depth): (u32, u32),
+    rate: f64,
+    change: impl Fn(&mut Cell),
+) {
+    for repeat in 0..3_u32 {
+        let spec = CellSpec {
+            experiment,
+            variant: variant.into(),
+            target: Target { label: "file".into(), content_seed: Some(1), ..Target::default() },
+            contender: contender.into(),
+            params: Params { threads, depth, block_bytes: 4096, extra: BTreeMap::new() },
+            repeat,
+            duration_s: 1.0,
+            memory: MemoryLimit::default(),
+            cache: crate::record::CacheState::Cold,
+            seed: 1,
+        };
+        let ops = (rate * (1.0 + f64::from(repeat) / 100.0)) as u64;
+        let counters = [("own_cpu_user_s".to_owned(), 0.1), ("own_cpu_system_s".to_owned(), 0.1)].into();
+        let outcome = Outcome {
+            elapsed_s: 1.0,
+            ops,
+            bytes: ops * 4096,
+            checks: Checks { verified: ops, ..Checks::default() },
+            counters,
+            ..Outcome::default()
+        };
+        let mut cell = Cell { spec, outcome };
+        change(&mut cell);
+        file.cells.push(cell);
+    }
+}
+
+/// Every sample of a latency.
+fn takes(name: &'static str, microseconds: f64) -> impl Fn(&mut Cell) {
+    move |cell| {
+        let mut histogram = hdrhistogram::Histogram::<u64>::new_with_bounds(1, 600_000_000_000, 3).unwrap();
+        let scattered = microseconds * 1000.0 * (1.0 + f64::from(cell.spec.repeat) / 100.0);
+        histogram.record_n(scattered as u64, 100).unwrap();
+        cell.outcome.latency.insert(name.into(), crate::record::Latency::of(&histogram));
+    }
+}
+
+/// Sides and texts of the reasons of one rule.
+fn reasons<'v>(verdict: &'v Verdict, rule: &str) -> Vec<(Side, &'v str)> {
+    verdict.reasons.iter().filter(|reason| reason.rule == rule).map(|reason| (reason.side, &*reason.text)).collect()
 }
 
 fn judged(file: &RecordFile, said: Workload) -> Verdict {
@@ -159,4 +190,170 @@ fn databases_with_and_without_a_map_are_evidence() {
     assert_eq!(judged(&records, Workload::default()).advice, Advice::Explicit);
     let in_memory = Workload { fits_in_memory: Some(true), read_only: Some(true), ..Workload::default() };
     assert_eq!(judged(&records, in_memory).advice, Advice::NoAnswer);
+}
+
+#[test]
+fn a_map_whose_waits_are_timed_apart_is_no_reason_for_it() {
+    let ahead = (ExperimentId::Stalls, "ahead");
+    let mut records = empty();
+    add(&mut records, ahead, "uring-direct", (1, 32), 1e4, takes("op", 1_000.0));
+    add(&mut records, ahead, "mmap-mincore", (1, 32), 1e4, |cell| {
+        takes("op", 2.0)(cell);
+        takes("wait", 9_000.0)(cell);
+    });
+    let verdict = judged(&records, Workload::default());
+    assert!(reasons(&verdict, "no stalls").is_empty(), "{verdict:#?}");
+    add(&mut records, ahead, "mmap-helpers", (1, 32), 1e4, takes("op", 9_000.0));
+    let verdict = judged(&records, Workload::default());
+    assert_eq!(reasons(&verdict, "no stalls")[0].0, Side::Against, "{verdict:#?}");
+}
+
+/// What `--preset standard` measures of random reads, on a device that gives more to more requests at a time.
+fn random_reads() -> RecordFile {
+    let (mut records, random) = (empty(), (ExperimentId::Random, ""));
+    for (contender, count, rate) in [
+        ("mmap-random", (1, 1), 15_000.0),
+        ("mmap-random", (16, 1), 75_000.0),
+        ("mmap-random", (100, 1), 76_000.0),
+        ("pread-direct", (1, 1), 15_500.0),
+        ("pread-direct", (16, 1), 76_000.0),
+        ("pread-direct", (100, 1), 77_000.0),
+        ("uring-direct", (1, 1), 15_500.0),
+        ("uring-direct", (1, 32), 80_000.0),
+        ("uring-direct", (1, 128), 88_000.0),
+    ] {
+        add(&mut records, random, contender, count, rate, takes("op", 1e6 * f64::from(count.0) / rate));
+    }
+    records
+}
+
+#[test]
+fn both_sides_have_about_as_many_requests_at_a_time_as_the_user() {
+    let records = random_reads();
+    for (threads, label) in [(1, "mmap RANDOM,"), (8, "mmap RANDOM · 16 threads,"), (90, "mmap RANDOM · 100 threads,")]
+    {
+        let verdict = judged(&records, Workload { threads: Some(threads), ..Workload::default() });
+        let found = reasons(&verdict, "throughput");
+        assert!(found.len() == 2 && found.iter().all(|(_, text)| text.contains(label)), "{threads}: {found:?}");
+        assert!(found.iter().all(|(side, _)| *side == Side::Neither), "{threads}: {found:?}");
+        assert!(!verdict.why_no_surer.iter().any(|why| why.contains("at a time")), "{:?}", verdict.why_no_surer);
+    }
+    let unsaid = judged(&records, Workload::default());
+    assert!(reasons(&unsaid, "throughput")[0].1.contains("depth 128"), "each at its best: {unsaid:#?}");
+}
+
+#[test]
+fn a_scan_takes_as_many_of_the_users_threads_as_serve_it_best() {
+    let mut records = empty();
+    for (contender, count, rate) in [
+        ("mmap-normal", (1, 1), 2_400.0),
+        ("mmap-normal", (20, 1), 1_400.0),
+        ("pread-direct", (1, 1), 2_000.0),
+        ("pread-direct", (20, 1), 2_500.0),
+        ("uring-direct", (1, 32), 2_450.0),
+    ] {
+        add(&mut records, (ExperimentId::Scan, ""), contender, count, rate, |_| ());
+    }
+    for (threads, other, far) in
+        [(1, "depth 32", false), (8, "pread O_DIRECT · 20 threads", true), (16, "20 threads", false)]
+    {
+        let verdict = judged(&records, Workload { threads: Some(threads), ..Workload::default() });
+        let found = reasons(&verdict, "throughput");
+        assert!(found[0].1.contains("through mmap NORMAL, ") && found[0].1.contains(other), "{threads}: {found:?}");
+        let told = verdict.why_no_surer.iter().any(|why| why.contains("scan, file (1 and 20)"));
+        assert_eq!(told, far, "{threads}: {:?}", verdict.why_no_surer);
+    }
+    for cell in records.cells.iter_mut().filter(|cell| cell.spec.params.threads == 1) {
+        cell.spec.params.threads = 4;
+    }
+    let verdict = judged(&records, Workload { threads: Some(1), ..Workload::default() });
+    assert!(verdict.why_no_surer.iter().any(|why| why.contains("scan, file (4)")), "{:?}", verdict.why_no_surer);
+}
+
+#[test]
+fn threads_that_were_not_measured_make_it_less_sure() {
+    let mut records = empty();
+    for (contender, rate) in [("mmap-random", 40_000.0), ("pread-direct", 90_000.0)] {
+        add(&mut records, (ExperimentId::Random, ""), contender, (16, 1), rate, |_| ());
+    }
+    for (threads, told) in [(1, true), (100, true), (8, false), (16, false)] {
+        let verdict = judged(&records, Workload { threads: Some(threads), ..Workload::default() });
+        assert_eq!(verdict.advice, Advice::Explicit);
+        let why = verdict.why_no_surer.iter().find(|why| why.contains(&format!("about {threads} at a time")));
+        assert_eq!(why.is_some_and(|why| why.contains("random, file (16)")), told, "{threads}: {verdict:#?}");
+    }
+}
+
+#[test]
+fn the_users_threads_count_for_commits_databases_and_lookups_too() {
+    let said = |threads| Workload { threads: Some(threads), ..Workload::default() };
+    let mut records = empty();
+    records.run.machine.cpu_count = 2;
+    let commits = (ExperimentId::Safety, "commits");
+    for (writers, map, engine) in [(1, 9_000.0, 5_000.0), (64, 9_000.0, 50_000.0)] {
+        add(&mut records, commits, "shadow", (writers, 1), map, |_| ());
+        add(&mut records, commits, "engine", (writers, 1), engine, |_| ());
+    }
+    let transactions = |threads| Workload { needs_transactions: Some(true), ..said(threads) };
+    let one = judged(&records, transactions(1));
+    let found = reasons(&one, "safe updates");
+    assert!(found.len() == 1 && found[0].0 == Side::For && found[0].1.contains("1 writer,"), "{found:?}");
+    let many = judged(&records, transactions(60));
+    let found = reasons(&many, "safe updates");
+    assert!(found.len() == 1 && found[0].0 == Side::Against && found[0].1.contains("64 writers"), "{found:?}");
+
+    for (threads, map, calls) in [(1, 9_000.0, 1_000.0), (16, 9_000.0, 90_000.0)] {
+        let larger = |cell: &mut Cell| cell.spec.target.label = crate::experiment::engines::LARGER.into();
+        add(&mut records, (ExperimentId::Engines, "ycsb-c"), "sqlite-mmap", (threads, 1), map, larger);
+        add(&mut records, (ExperimentId::Engines, "ycsb-c"), "sqlite", (threads, 1), calls, larger);
+    }
+    for (threads, side) in [(1, Side::For), (16, Side::Against)] {
+        let verdict = judged(&records, said(threads));
+        assert_eq!(reasons(&verdict, "throughput of databases")[0].0, side, "{threads}: {verdict:#?}");
+    }
+
+    for (threads, map, pool) in [(1, 9e6, 1e6), (2, 9e6, 90e6)] {
+        let set = |cell: &mut Cell| drop(cell.spec.params.extra.insert("working_set".into(), "1073741824".into()));
+        add(&mut records, (ExperimentId::Translate, "lookup"), "mapped", (threads, 1), map, set);
+        add(&mut records, (ExperimentId::Translate, "lookup"), "array", (threads, 1), pool, set);
+    }
+    for (threads, side) in [(1, Side::For), (2, Side::Against), (40, Side::Against)] {
+        let verdict = judged(&records, Workload { fits_in_memory: Some(true), ..said(threads) });
+        assert_eq!(reasons(&verdict, "in memory")[0].0, side, "{threads}: {verdict:#?}");
+    }
+}
+
+#[test]
+fn data_that_fits_may_stall_as_well() {
+    let fits = (ExperimentId::Stalls, "fits");
+    let said = Workload { fits_in_memory: Some(true), latency_matters: Some(true), ..Workload::default() };
+    let nothing = judged(&empty(), said);
+    assert!(nothing.not_measured.iter().any(|what| what.contains("no stalls")), "{:?}", nothing.not_measured);
+    let calm = judged(&empty(), Workload { latency_matters: Some(false), ..said });
+    assert!(!calm.not_measured.iter().any(|what| what.contains("no stalls")), "{:?}", calm.not_measured);
+
+    let mut records = empty();
+    add(&mut records, fits, "mmap", (1, 32), 1e6, takes("op", 2_000.0));
+    add(&mut records, fits, "pool-frames", (1, 32), 1e6, takes("op", 0.2));
+    let verdict = judged(&records, said);
+    assert_eq!(reasons(&verdict, "no stalls")[0].0, Side::Against, "{verdict:#?}");
+    // Locked pages are accessed in a microsecond or less: no stall, whichever is the faster.
+    add(&mut records, fits, "mmap-mlock", (1, 32), 1e6, takes("op", 0.9));
+    let verdict = judged(&records, said);
+    let found = reasons(&verdict, "no stalls");
+    assert!(found[0].0 == Side::Neither && found[0].1.ends_with("neither is a stall."), "{found:?}");
+    let larger = judged(&records, Workload { fits_in_memory: Some(false), ..said });
+    assert!(reasons(&larger, "no stalls").is_empty(), "{larger:#?}");
+}
+
+#[test]
+fn random_reads_are_compared_in_their_tails_with_as_many_threads_on_either_side() {
+    let mut records = random_reads();
+    let fastest = |cell: &&mut Cell| cell.spec.contender == "pread-direct" && cell.spec.params.threads == 16;
+    records.cells.iter_mut().filter(fastest).for_each(|cell| cell.outcome.ops *= 2);
+    for threads in [None, Some(1), Some(8), Some(100)] {
+        let verdict = judged(&records, Workload { threads, ..Workload::default() });
+        let found = reasons(&verdict, "no stalls");
+        assert!(found.len() == 1 && found[0].0 == Side::Neither, "{threads:?}: {found:?}");
+    }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use hdrhistogram::Histogram;
 use nofault_lab::claims::{self, Decision, Outcome};
+use nofault_lab::findings::findings;
 use nofault_lab::record::file::RecordFile;
 use nofault_lab::record::{Cell, ExperimentId, Latency, MemoryLimit, MemoryMethod};
 use nofault_lab::summary::Summary;
@@ -63,9 +64,13 @@ fn rate(contender: &'static str, threads: u32, rate: f64) -> Like {
 
 /// Every sample of a latency.
 fn takes(cell: &mut Cell, microseconds: f64) {
+    cell.outcome.latency = BTreeMap::from([("op".to_owned(), all_of(microseconds))]);
+}
+
+fn all_of(microseconds: f64) -> Latency {
     let mut histogram = Histogram::<u64>::new_with_bounds(1, 600_000_000_000, 3).unwrap();
     histogram.record_n((microseconds * 1000.0) as u64, 100).unwrap();
-    cell.outcome.latency = BTreeMap::from([("op".to_owned(), Latency::of(&histogram))]);
+    Latency::of(&histogram)
 }
 
 const RANDOM: Place = (ExperimentId::Random, "", "file");
@@ -107,7 +112,7 @@ fn made(id: &str, so: bool, made: &mut Made) -> bool {
         }
         "shootdowns-dominate" => {
             let place = (ExperimentId::Eviction, "random-cgroup", "file");
-            let like = |cpu_us| Like::steady("mmap-random", 16, 1, 1e5, cpu_us);
+            let like = |cpu_us| Like::steady("mmap-random", 16, 1, 1e5, cpu_us).mapped(1e5, 1.0, 900.0, 0.1);
             made.plain(place, like(10.0)).with(place, like(either(3.0, 9.0)), "pin", "1");
         }
         "one-kswapd-is-the-wall" => scans_by_kswapd(0.97, Some(either(2e3, 1e3)), made),
@@ -197,8 +202,7 @@ fn made(id: &str, so: bool, made: &mut Made) -> bool {
         }
         "errors-become-signals" => {
             let place = (ExperimentId::Errors, "read-error", "file");
-            let (signal, error) = (("signals", either(1.0, 0.0)), ("error_returned", either(0.0, 1.0)));
-            made.figures(place, "mmap", &[signal, error]);
+            made.figures(place, "mmap", &[("signals", either(1.0, 0.0)), ("error_returned", 0.0)]);
             made.figures(place, "engine", &[("signals", 0.0), ("error_returned", either(1.0, 0.0))]);
         }
         "lmdb-is-crash-proof" => {
@@ -256,7 +260,8 @@ fn half_of_a_claim_is_not_the_whole() {
     for (experiment, figure) in [(ExperimentId::Safety, "lost_commits"), (ExperimentId::Errors, "wrong_answers")] {
         for (bad, expected) in [(0.0, Outcome::Undecided), (1.0, Outcome::DidNotHold)] {
             let mut records = Made::new();
-            records.figures((experiment, "", "file"), "shadow", &[(figure, bad)]);
+            let variant = if experiment == ExperimentId::Safety { "commits" } else { "bit-flip" };
+            records.figures((experiment, variant, "file"), "shadow", &[(figure, bad)]);
             let decision = decided(&records.file, "lmdb-is-crash-proof");
             assert_eq!(decision.outcome, expected, "{experiment} {bad}: {}", decision.text);
             assert_eq!(decision.text.contains("were not tried"), bad == 0.0, "{}", decision.text);
@@ -279,4 +284,100 @@ fn a_kswapd_is_a_wall_only_where_the_same_goes_faster_without_it() {
         let decision = decided(&records.file, "one-kswapd-is-the-wall");
         assert_eq!(decision.outcome, expected, "{busy} {under_cgroup:?}: {}", decision.text);
     }
+}
+
+#[test]
+fn a_work_around_that_waits_apart_from_its_accesses_cures_nothing_by_that() {
+    let place = (ExperimentId::Stalls, "ahead", "file");
+    let probing = |records: &mut Made| {
+        records.changed(place, rate("mmap-mincore", 1, 1e4), |cell| {
+            takes(cell, 2.0);
+            cell.outcome.latency.insert("wait".into(), all_of(9e3));
+        });
+        records.changed(place, rate("uring-direct", 1, 1e4), |cell| takes(cell, 1e3));
+    };
+    let mut alone = Made::new();
+    probing(&mut alone);
+    assert_eq!(decided(&alone.file, "workarounds-do-not-cure").outcome, Outcome::NotMeasured);
+
+    let mut records = Made::new();
+    records.changed(place, rate("mmap", 1, 1e4), |cell| takes(cell, 2e4));
+    records.changed(place, rate("mmap-helpers", 1, 1e4), |cell| takes(cell, 9e3));
+    probing(&mut records);
+    let decision = decided(&records.file, "workarounds-do-not-cure");
+    assert_eq!(decision.outcome, Outcome::Held, "{}", decision.text);
+    let all = findings(&records.file, &Summary::of(&records.file));
+    let found = all.iter().find(|finding| finding.rule == "work-around").unwrap();
+    assert!(found.text.contains("helper threads has the smallest tail"), "{}", found.text);
+}
+
+#[test]
+fn a_signal_that_the_labs_guard_caught_is_a_signal() {
+    for variant in ["truncated", "read-error"] {
+        let mut records = Made::new();
+        let place = (ExperimentId::Errors, variant, "file");
+        records.figures(place, "mmap", &[("signals", 1.0), ("error_returned", 0.0)]);
+        for contender in ["mmap-guarded", "os-cow", "user-cow-pwrite", "mapped-log", "shadow"] {
+            records.figures(place, contender, &[("signals", 0.0), ("error_returned", 1.0)]);
+        }
+        for contender in ["engine", "pread-direct"] {
+            records.figures(place, contender, &[("signals", 0.0), ("error_returned", 1.0)]);
+        }
+        let decision = decided(&records.file, "errors-become-signals");
+        assert_eq!(decision.outcome, Outcome::Held, "{variant}: {}", decision.text);
+    }
+}
+
+#[test]
+fn a_design_is_not_crash_proof_because_a_guard_caught_its_signal() {
+    let mut records = Made::new();
+    let figures = [("lost_commits", 0.0), ("torn_commits", 0.0)];
+    records.figures((ExperimentId::Safety, "commits", "file"), "shadow", &figures);
+    let met = [("signals", 0.0), ("error_returned", 1.0), ("wrong_answers", 0.0)];
+    records.figures((ExperimentId::Errors, "bit-flip", "file"), "shadow-checked", &met);
+    assert_eq!(decided(&records.file, "lmdb-is-crash-proof").outcome, Outcome::Held, "a checksum's error is no signal");
+    records.figures((ExperimentId::Errors, "read-error", "file"), "shadow", &met);
+    let decision = decided(&records.file, "lmdb-is-crash-proof");
+    assert_eq!(decision.outcome, Outcome::InPart, "{}", decision.text);
+    assert!(decision.text.contains("read-error: 1"), "{}", decision.text);
+    // A stray write that a read-only map refuses by a signal is neither of the faults in question.
+    let mut refused = Made::new();
+    refused.figures((ExperimentId::Errors, "stray-write", "file"), "shadow", &[("signals", 1.0)]);
+    assert_eq!(decided(&refused.file, "lmdb-is-crash-proof").outcome, Outcome::NotMeasured);
+}
+
+#[test]
+fn shootdowns_are_judged_with_equal_threads_and_where_pages_were_evicted() {
+    let place = (ExperimentId::Eviction, "random-cgroup", "file");
+    let like = |threads, cpu_us, shootdowns| {
+        Like::steady("mmap-random", threads, 1, 1e5, cpu_us).mapped(1e5, 1.0, shootdowns, 0.1)
+    };
+    // Sixteen threads are cheaper than a hundred, and not what the pinned ones are.
+    let mut records = Made::new();
+    records.plain(place, like(16, 7.0, 900.0)).plain(place, like(100, 20.0, 900.0));
+    records.with(place, like(100, 6.0, 9.0), "pin", "1");
+    let decision = decided(&records.file, "shootdowns-dominate");
+    assert_eq!(decision.outcome, Outcome::Held, "{}", decision.text);
+    assert!(decision.text.contains("100 threads") && !decision.text.contains("16 threads"), "{}", decision.text);
+
+    let mut idle = Made::new();
+    idle.plain(place, like(100, 20.0, 0.0)).with(place, like(100, 6.0, 0.0), "pin", "1");
+    assert_eq!(decided(&idle.file, "shootdowns-dominate").outcome, Outcome::NotMeasured, "nothing was evicted");
+}
+
+#[test]
+fn a_disk_that_nobody_looked_at_refutes_nothing() {
+    let place = (ExperimentId::Safety, "sin", "file");
+    let figures = |found| [("uncommitted_on_disk", found), ("uncommitted_stored", 64.0), ("until_on_disk_s", 60.0)];
+    let mut records = Made::new();
+    records.figures(place, "mmap-shared", &figures(64.0));
+    let late = records.file.cells.len();
+    records.figures(place, "mmap-shared", &figures(0.0));
+    records.file.cells[late..].iter_mut().for_each(|cell| set(cell, "cause", "kernel"));
+    let decision = decided(&records.file, "uncommitted-reaches-disk");
+    assert_eq!(decision.outcome, Outcome::Held, "{}", decision.text);
+    let all = findings(&records.file, &Summary::of(&records.file));
+    let texts: Vec<&str> =
+        all.iter().filter(|finding| finding.rule == "uncommitted-on-disk").map(|finding| &*finding.text).collect();
+    assert!(texts.len() == 1 && !texts[0].contains("None of"), "{texts:?}");
 }

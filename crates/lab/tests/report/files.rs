@@ -219,7 +219,7 @@ fn a_change_counts_beyond_spread_and_threshold() {
         (50_000.0, 3, Verdict::Worse, 1),
         (50_000.0, 1, Verdict::Inconclusive, 0),
     ] {
-        let comparison = compare(&base, &at(rate, 2, repeats), 0.05);
+        let comparison = compare(&base, &at(rate, 2, repeats), 0.05).unwrap();
         assert_eq!((comparison.rows[0].verdict, comparison.exit_code()), (verdict, exit), "{rate} {repeats}");
         assert!(comparison_table(&comparison, 100).contains(verdict.name()));
     }
@@ -229,9 +229,9 @@ fn a_change_counts_beyond_spread_and_threshold() {
     synthetic::push_async(&mut fastrand::Rng::with_seed(1), &mut fast);
     synthetic::push_async(&mut fastrand::Rng::with_seed(2), &mut slow);
     slow.cells.iter_mut().for_each(|cell| cell.outcome.elapsed_s *= 2.0);
-    assert!(compare(&fast, &slow, 0.05).rows.iter().all(|row| row.verdict == Verdict::Worse));
-    assert!(compare(&slow, &fast, 0.05).rows.iter().all(|row| row.verdict == Verdict::Better));
-    let same = compare(&base, &base, f64::NAN);
+    assert!(compare(&fast, &slow, 0.05).unwrap().rows.iter().all(|row| row.verdict == Verdict::Worse));
+    assert!(compare(&slow, &fast, 0.05).unwrap().rows.iter().all(|row| row.verdict == Verdict::Better));
+    let same = compare(&base, &base, f64::NAN).unwrap();
     assert!(same.rows.iter().all(|row| row.verdict == Verdict::Same) && same.warnings.is_empty(), "{same:?}");
 }
 
@@ -247,7 +247,7 @@ fn what_cannot_be_compared_is_listed_and_what_differs_is_said() {
     let spoilt = after.cells[0].spec.key();
     after.cells.iter_mut().filter(|cell| cell.spec.key() == spoilt).for_each(|cell| cell.outcome.checks.wrong = 1);
     after.run.config.dir = "elsewhere".into();
-    let comparison = compare(&before, &after, 0.05);
+    let comparison = compare(&before, &after, 0.05).unwrap();
     assert_eq!(comparison.only_before, [gone]);
     assert!(comparison.spoilt == [spoilt] && comparison.exit_code() == 1);
     let warnings = comparison.warnings.join("\n");
@@ -257,7 +257,7 @@ fn what_cannot_be_compared_is_listed_and_what_differs_is_said() {
         assert!(warnings.contains(words), "{words} in {warnings}");
     }
     before.run.config.repeats = 9;
-    assert_eq!(compare(&after, &before, 0.05).only_after.len(), 1);
+    assert_eq!(compare(&after, &before, 0.05).unwrap().only_after.len(), 1);
 }
 
 #[test]

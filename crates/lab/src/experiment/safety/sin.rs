@@ -3,11 +3,13 @@
 //! The kernel says when it has written a page (`cachestat`: none is dirty or being written any more), so that nothing is read
 //! from disk before: a direct read of a dirty page would itself have it written. Then the file is read around the page
 //! cache, and the pages that carry the uncommitted bytes are counted.
+//!
+//! Kept true by: a disk that was not looked at, or cannot be looked at without the page cache, gives no figure.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nofault_io::aligned::{IoBuf, PageKind};
@@ -17,7 +19,6 @@ use nofault_io::disk::{DirectIo, Disk, FileOptions, QueueOptions};
 use nofault_io::mapped::{MappedFile, Protection};
 use nofault_io::psync::PsyncDisk;
 
-use super::KERNEL_S_MAX;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::machine::scratch::Scratch;
@@ -49,16 +50,15 @@ pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outc
     let locked = map.lock(0..PAGES * PAGE);
     let stored = Instant::now();
     map.guarded_mut(0..PAGES * PAGE, |bytes| bytes.fill(UNCOMMITTED))?;
-    let on_disk = if private || spec.params.extra.get("cause").is_some_and(|cause| cause == "sync") {
+    if private || spec.params.extra.get("cause").is_some_and(|cause| cause == "sync") {
         // What any other process may do at any time: it does not know of the transaction.
         let other = File::open(&path).map_err(system("open a file again"))?;
         other.sync_data().map_err(system("sync a file"))?;
-        true
     } else {
-        wait_until_written(&file, context)
-    };
+        wait_until_written(&file, Duration::from_secs_f64(spec.duration_s.clamp(0.0, 3600.0)), context.cancel)?;
+    }
     let waited = stored.elapsed();
-    let found = if on_disk { pages_on_disk(&path)? } else { 0 };
+    let found = pages_on_disk(&path)?;
     outcome.elapsed_s = waited.as_secs_f64();
     (outcome.ops, outcome.bytes) = (PAGES as u64, (PAGES * PAGE) as u64);
     outcome.checks = Checks { verified: PAGES as u64, ..Checks::default() };
@@ -79,10 +79,16 @@ pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outc
     Ok(outcome)
 }
 
-/// Whether the kernel wrote all of it in time. It is only asked, never told.
-fn wait_until_written(file: &File, context: &Context<'_>) -> bool {
-    let deadline = Instant::now() + Duration::from_secs_f64(KERNEL_S_MAX);
-    while Instant::now() < deadline && !context.cancel.load(Ordering::Relaxed) {
+/// Waits until the kernel has written all of it. It is only asked, never told.
+///
+/// # Errors
+/// `Unsupported` when it has not within that time, `Interrupted` on cancel.
+fn wait_until_written(file: &File, at_most: Duration, cancel: &AtomicBool) -> Result<()> {
+    let deadline = Instant::now() + at_most;
+    while Instant::now() < deadline {
+        if cancel.load(Ordering::Relaxed) {
+            return Err(LabError::interrupted());
+        }
         let stat = cachestat(file, 0..(PAGES * PAGE) as u64);
         let Some((dirty, writing)) = stat.and_then(|stat| Some((stat.dirty_bytes?, stat.writeback_bytes?))) else {
             // An older kernel does not tell: wait for as long as it may take.
@@ -90,16 +96,22 @@ fn wait_until_written(file: &File, context: &Context<'_>) -> bool {
             continue;
         };
         if dirty + writing == 0 {
-            return true;
+            return Ok(());
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    cachestat(file, 0..1).is_some_and(|stat| stat.dirty_bytes.is_none())
+    if cachestat(file, 0..1).is_some_and(|stat| stat.dirty_bytes.is_none()) {
+        return Ok(());
+    }
+    let seconds = at_most.as_secs();
+    let message = format!("the kernel did not write the pages within {seconds} s, so that the disk was not looked at");
+    Err(LabError::new(LabErrorKind::Unsupported, message))
 }
 
 /// Pages of the file, as they are on disk, that carry the uncommitted bytes.
 fn pages_on_disk(path: &Path) -> Result<usize> {
-    let options = FileOptions { direct: DirectIo::Prefer, write: false, create: false };
+    // Without direct I/O it would be the page cache that is read, which has the bytes in any case.
+    let options = FileOptions { direct: DirectIo::Require, write: false, create: false };
     let disk = PsyncDisk::open(path, &options, 1)?;
     let mut queue = disk.queue(&QueueOptions::default())?;
     let buffer = IoBuf::zeroed(PAGES * PAGE, PageKind::Small)?;

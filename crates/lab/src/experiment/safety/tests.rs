@@ -37,10 +37,30 @@ fn run(spec: &CellSpec) -> Outcome {
 fn uncommitted_bytes_of_a_shared_map_are_on_disk_and_those_of_a_private_one_are_not() {
     let (folder, plan) = planned();
     for spec in plan.cells.iter().filter(|spec| spec.variant == SIN) {
-        let outcome = run(spec);
+        let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+        let outcome = match execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} }) {
+            Err(error) if error.kind() == LabErrorKind::Unsupported => return eprintln!("skipped: {error}"),
+            outcome => outcome.unwrap(),
+        };
         let wanted = if spec.contender == "mmap-shared" { outcome.figures["uncommitted_stored"] } else { 0.0 };
         assert_eq!(outcome.figures["uncommitted_on_disk"], wanted, "{}", spec.contender);
         assert!(outcome.figures["until_on_disk_s"] > 0.0);
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "scratch folders are removed");
+}
+
+#[test]
+fn a_disk_that_nobody_looked_at_gives_no_figure() {
+    let (folder, _) = planned();
+    let available = Available { folder: folder.path().to_path_buf(), ..Available::default() };
+    let plan = plan(&Config::preset(Preset::Standard), &available);
+    let by_kernel = plan.once.iter().find(|spec| spec.variant == SIN).unwrap();
+    for (seconds, cancelled, kind) in [(0.0, false, LabErrorKind::Unsupported), (60.0, true, LabErrorKind::Interrupted)]
+    {
+        let spec = CellSpec { duration_s: seconds, ..by_kernel.clone() };
+        let (watch, cancel) = (Watch::new(), AtomicBool::new(cancelled));
+        let told = execute(&spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} });
+        assert_eq!(told.map_err(|error| error.kind()).map(|outcome| outcome.figures), Err(kind), "{seconds} s");
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "scratch folders are removed");
 }
