@@ -32,6 +32,7 @@ mod epochs;
 mod evict;
 mod flights;
 mod frames;
+mod free;
 mod full;
 mod keeper;
 mod lane;
@@ -533,7 +534,7 @@ impl Core {
             // them: the only place where such a frame could be found was the version; views that may have found it there are
             // gone, because the version came through `drop_later`; it has no pins, and pins are only added to frames that can
             // be found.
-            unsafe { self.frames.recycle(some.iter().copied()) };
+            unsafe { self.frames.recycle(some) };
         }
         if !frames.is_empty() {
             self.settle_full();

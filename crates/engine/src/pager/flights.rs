@@ -1,10 +1,11 @@
 //! Reads on their way: which go out alone, and which together.
 //!
-//! Pages that lie near each other are read in one operation, with small gaps between them, into a scratch buffer, and copied
-//! to their frames: a scan over pages that were rewritten now and then stays close to the speed of one over a
-//! fresh file (`space::fragmentation`). A run that fails is read again page by page, so a bad block costs only its own page.
+//! Pages that lie near each other are read in one operation, with small gaps between them: a scan over pages that were rewritten now
+//! and then stays close to the speed of one over a fresh file (`space::fragmentation`). Where there are frames that lie
+//! together (`free`) it reads straight into them, and otherwise into a scratch buffer, from which each page is copied to its
+//! frame. A run that fails is read again page by page, so a bad block costs only its own page.
 //!
-//! Copying and checking a run takes longer than taking its completion, so it is done without the queue, by several threads side
+//! Checking, and copying, a run takes longer than taking its completion, so it is done without the queue, by several threads side
 //! by side where several are there ([`Landed`]).
 
 use std::collections::VecDeque;
@@ -17,8 +18,8 @@ use nofault_io::error::ErrorKind as IoKind;
 
 use super::Core;
 use super::arrivals::Over;
-use super::frames::OwnedFrame;
-use super::lane::Read;
+use super::frames::{OwnedFrame, OwnedRun};
+use super::lane::{LEAVE_AT_ONCE, Read};
 use crate::error::{Error, Result};
 
 /// Blocks that nobody asked for and that are read all the same, between two that somebody did.
@@ -30,8 +31,12 @@ const SUBMIT_EVERY: usize = 4;
 /// Operations at the device with which it is busy until somebody takes the next completion, and sends more: that one may have several
 /// runs to take apart first.
 pub(super) const BUSY_WITH: usize = 12;
-/// Most runs in flight.
+/// Most runs in flight through scratch memory.
 const RUNS_MAX: usize = 32;
+/// A run that is longer than this is cut for frames that lie together, if there are at least so many of them.
+const CUT_AT_LEAST: usize = 32;
+/// Of so many frames of a run one may be read for a gap, and is given back: with more of them too many pages leave for nothing.
+const GAPS_ONE_IN: usize = 4;
 
 /// Memory for reading runs.
 pub(super) struct Scratch {
@@ -90,6 +95,8 @@ pub(super) struct ReadQueue {
     flying: Vec<Option<Flight>>,
     tokens: Vec<u64>,
     scratch: Arc<Scratch>,
+    /// Runs under way that read straight into frames.
+    direct: usize,
     /// Kept for its memory.
     done: Vec<Completion>,
 }
@@ -97,6 +104,8 @@ pub(super) struct ReadQueue {
 enum Flight {
     /// One page, straight into its frame.
     One { read: Read, frame: u32 },
+    /// Several, straight into frames that lie together: the first block and frame.
+    Direct { reads: Vec<Read>, first_block: u64, first_frame: u32 },
     /// Several, through scratch memory: the part of the buffer not used, and the first block.
     Run { reads: Vec<Read>, first_block: u64, tail: Option<IoBuf> },
 }
@@ -105,33 +114,64 @@ enum Flight {
 pub(super) struct Landed {
     reads: Vec<Read>,
     first_block: u64,
-    /// What was read, unless that failed.
-    bytes: Option<IoBuf>,
-    /// The part of its memory that was not used.
-    tail: Option<IoBuf>,
+    memory: Memory,
+}
+
+/// Where a run was read to.
+enum Memory {
+    /// The frames, of pages that nobody asked for among them, and whether they were filled.
+    Frames { run: Option<OwnedRun>, is_read: bool },
+    /// What was read, unless that failed, and the part that was not used.
+    Scratch { bytes: Option<IoBuf>, tail: Option<IoBuf> },
 }
 
 impl Landed {
-    /// Gives each page its bytes, and the memory back.
-    fn unload(self, scratch: &Scratch) -> Vec<Over> {
-        let Self { reads, first_block, bytes, tail } = self;
-        let unload = |read: Read| {
-            let mut read = read;
-            let mut owned = read.frame.take();
-            match (&mut owned, &bytes) {
-                (Some(owned), Some(bytes)) => {
-                    let from = (read.at.block.0 - first_block) as usize * owned.buffer.len();
-                    let until = from + owned.buffer.len();
-                    owned.buffer.copy_from_slice(&bytes[from..until]);
-                }
-                _ => read = Read { alone: true, attempt: 0, ..read },
+    /// Gives each page its bytes, and scratch memory back. Answers also the frames that are not needed.
+    fn unload(self, scratch: &Scratch, page_bytes: usize) -> (Vec<Over>, Vec<OwnedFrame>) {
+        let Self { reads, first_block, memory } = self;
+        match memory {
+            Memory::Scratch { bytes, tail } => {
+                let over = copy_out(reads, first_block, bytes.as_deref());
+                scratch.give_back(bytes, tail);
+                (over, Vec::new())
             }
-            Over { read, owned, error: None }
-        };
-        let over = reads.into_iter().map(unload).collect();
-        scratch.give_back(bytes, tail);
-        over
+            Memory::Frames { run, is_read } => {
+                let mut frames = run.into_iter().flat_map(|run| run.into_frames(page_bytes));
+                let (mut over, mut gaps, mut next) = (Vec::with_capacity(reads.len()), Vec::new(), first_block);
+                for read in reads {
+                    gaps.extend(frames.by_ref().take((read.at.block.0 - next) as usize));
+                    next = read.at.block.0 + 1;
+                    let owned = frames.next();
+                    let read = if is_read && owned.is_some() { read } else { alone(read) };
+                    over.push(Over { read, owned, error: None });
+                }
+                gaps.extend(frames);
+                (over, gaps)
+            }
+        }
     }
+}
+
+/// Copies pages to their frames. Those of a run that failed are to be read again.
+fn copy_out(reads: Vec<Read>, first_block: u64, bytes: Option<&[u8]>) -> Vec<Over> {
+    let copy = |mut read: Read| {
+        let mut owned = read.frame.take();
+        match (&mut owned, bytes) {
+            (Some(owned), Some(bytes)) => {
+                let from = (read.at.block.0 - first_block) as usize * owned.buffer.len();
+                let until = from + owned.buffer.len();
+                owned.buffer.copy_from_slice(&bytes[from..until]);
+            }
+            _ => read = alone(read),
+        }
+        Over { read, owned, error: None }
+    };
+    reads.into_iter().map(copy).collect()
+}
+
+/// To be read again, by itself.
+fn alone(read: Read) -> Read {
+    Read { alone: true, attempt: 0, ..read }
 }
 
 /// What became of the reads that were next.
@@ -151,12 +191,12 @@ enum Sent {
 impl ReadQueue {
     pub(super) fn new(queue: Box<dyn Queue>, scratch: Arc<Scratch>) -> Self {
         let (line, flying, tokens, done) = (VecDeque::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { queue, line, flying, tokens, scratch, done }
+        Self { queue, line, flying, tokens, scratch, direct: 0, done }
     }
 
     /// Whether operations are under way that read several pages.
     pub(super) fn has_runs(&self) -> bool {
-        self.scratch.spare().len() < self.scratch.count
+        self.direct > 0 || self.scratch.spare().len() < self.scratch.count
     }
 
     fn token(&mut self) -> u64 {
@@ -230,8 +270,38 @@ impl ReadQueue {
         };
         self.tokens.push(token);
         self.scratch.give_back(read_buffer(refused.op.kind), tail);
-        let busy = refused.error.kind() == IoKind::Busy;
-        // Alone each of them meets the error again, and reports it as its own.
+        self.put_back(reads, refused.error.kind() == IoKind::Busy)
+    }
+
+    /// Sends as many of the first `count` reads in line as these frames have room for, straight into them. Answers also the frames
+    /// that are not needed.
+    fn send_direct(&mut self, count: usize, memory: OwnedRun, page_bytes: usize) -> (Sent, Vec<OwnedFrame>) {
+        let frames = (memory.buffer.len() / page_bytes) as u64;
+        let first_block = self.line.front().map_or(0, |read| read.at.block.0);
+        let fits = |read: &&Read| read.at.block.0 - first_block < frames;
+        let count = self.line.iter().take(count).take_while(fits).count();
+        let reads: Vec<Read> = self.line.drain(..count).collect();
+        let blocks = reads.last().map_or(0, |last| last.at.block.0 - first_block + 1);
+        let (first_frame, buffer) = memory.into_parts();
+        let (buffer, rest) = buffer.split_at(blocks as usize * page_bytes);
+        let rest = OwnedRun::from_parts(first_frame + blocks as u32, rest);
+        let mut unused: Vec<OwnedFrame> = rest.into_frames(page_bytes).collect();
+        let token = self.token();
+        let Err(refused) = self.queue.push(Op::new(token, first_block * page_bytes as u64, OpKind::Read(buffer)))
+        else {
+            self.flying[token as usize] = Some(Flight::Direct { reads, first_block, first_frame });
+            self.direct += 1;
+            return (Sent::Gone, unused);
+        };
+        self.tokens.push(token);
+        let back = read_buffer(refused.op.kind).map(|buffer| OwnedRun::from_parts(first_frame, buffer));
+        unused.extend(back.into_iter().flat_map(|run| run.into_frames(page_bytes)));
+        (self.put_back(reads, refused.error.kind() == IoKind::Busy), unused)
+    }
+
+    /// Puts the reads of a run that the queue refused into line again. Alone each of them meets the error again, and reports it as
+    /// its own.
+    fn put_back(&mut self, reads: Vec<Read>, busy: bool) -> Sent {
         let again = reads.into_iter().map(|read| Read { alone: read.alone || !busy, ..read });
         again.rev().for_each(|read| self.line.push_front(read));
         if busy { Sent::Full } else { Sent::Alone }
@@ -267,12 +337,18 @@ impl ReadQueue {
                 let owned = done.into_buffer().map(|buffer| OwnedFrame { index: frame, buffer });
                 over.push(Over { read, owned, error });
             }
+            Flight::Direct { reads, first_block, first_frame } => {
+                self.direct -= 1;
+                let is_read = error.is_none();
+                let run = done.into_buffer().map(|buffer| OwnedRun::from_parts(first_frame, buffer));
+                landed.push(Landed { reads, first_block, memory: Memory::Frames { run, is_read } });
+            }
             Flight::Run { reads, first_block, tail } => {
                 let (mut bytes, mut tail) = (done.into_buffer(), tail);
                 if error.is_some() {
                     self.scratch.give_back(bytes.take(), tail.take());
                 }
-                landed.push(Landed { reads, first_block, bytes, tail });
+                landed.push(Landed { reads, first_block, memory: Memory::Scratch { bytes, tail } });
             }
         }
     }
@@ -294,13 +370,19 @@ impl Core {
         let mut put_off = Vec::new();
         while !lane.line.is_empty() && self.lane.enter_device() {
             let run = lane.next_run();
-            let count = self.give_frames(&mut lane.line, run);
-            if count == 0 {
-                self.lane.leave_device(1);
-                self.keeper.starve();
-                break;
-            }
-            let sent = lane.send(count, page_bytes, over);
+            let sent = if let Some(memory) = self.frames_together(&lane.line, run) {
+                let (sent, unused) = lane.send_direct(run, memory, page_bytes);
+                self.return_frames(unused);
+                sent
+            } else {
+                let count = self.give_frames(&mut lane.line, run);
+                if count == 0 {
+                    self.lane.leave_device(1);
+                    self.keeper.starve();
+                    break;
+                }
+                lane.send(count, page_bytes, over)
+            };
             if matches!(sent, Sent::Gone) {
                 started += 1;
                 if started % SUBMIT_EVERY == 0 {
@@ -340,8 +422,26 @@ impl Core {
     /// Installs the pages of one run that has landed. False when there is none.
     pub(super) fn unload_run(self: &Arc<Self>) -> bool {
         let Some(run) = self.lane.landed().pop_front() else { return false };
-        self.finish_reads(run.unload(&self.lane.scratch));
+        let (over, unused) = run.unload(&self.lane.scratch, self.frames.page_bytes());
+        self.finish_reads(over);
+        self.return_frames(unused);
         true
+    }
+
+    /// Frames that lie together for the first `run` reads in line, or for most of them, if it is worth it and there are some.
+    fn frames_together(self: &Arc<Self>, line: &VecDeque<Read>, run: usize) -> Option<OwnedRun> {
+        let (first, last) = (line.front()?, line.get(run.checked_sub(1)?)?);
+        let blocks = (last.at.block.0 - first.at.block.0 + 1) as usize;
+        if run < 2 || blocks - run > blocks / GAPS_ONE_IN || line.iter().take(run).any(|read| read.frame.is_some()) {
+            return None;
+        }
+        let least = blocks.min(CUT_AT_LEAST);
+        let memory = self.frames.take_run_for_read(least, blocks).or_else(|| {
+            self.make_clean_room(LEAVE_AT_ONCE.max(blocks));
+            self.frames.take_run_for_read(least, blocks)
+        });
+        self.restock(LEAVE_AT_ONCE);
+        memory
     }
 
     /// Gives each of the first `run` reads in line a frame, as far as there are some. Answers how many of the first have one.

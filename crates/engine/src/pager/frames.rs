@@ -1,21 +1,23 @@
 //! The pool: frames in huge pages, and who may touch which.
 //!
-//! A frame is in one of two states, and its memory has one kind of holder in each:
-//! - **owned**: somebody has its [`OwnedFrame`] (the free list, a read in flight, a private copy) and may write to it;
+//! A frame is in one of three states, and its memory has one kind of holder in each:
+//! - **free**: its buffer rests in the frame, and its number is among the free ones and nowhere else;
+//! - **owned**: somebody has its [`OwnedFrame`] (a read in flight, a private copy) and may write to it;
 //! - **published**: its buffer rests in the frame, nobody writes to it, and anybody may read it who is protected: by an
 //!   epoch guard that was pinned while the frame could be found, or by a pin.
 //!
-//! [`Frames::publish`] leads from the first to the second; [`Frames::recycle`] leads back, and is called only when no
+//! [`Frames::publish`] leads from owned to published; [`Frames::recycle`] leads from there to free, and is called only when no
 //! protected reader can be left (two ways: an epoch has passed since the frame was taken out of every place where it could
 //! be found, or it never was in any).
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nofault_io::aligned::{IoBuf, PageKind, Region};
 use nofault_io::prefetch::prefetch_read;
 
+use super::free::FreeFrames;
 use crate::error::{Error, Result};
 use crate::format::{CommitSeq, Location, PageId};
 
@@ -41,8 +43,9 @@ pub(crate) struct Frame {
     published: AtomicBool,
 }
 
-// SAFETY: `buffer` is the only field that is not `Sync` by itself. It is written only by `Frames::publish` and
-// `Frames::recycle`, whose callers are the only ones to reach the frame at that moment (module header), and read in between.
+// SAFETY: `buffer` is the only field that is not `Sync` by itself. It is touched only by those who are the only ones to reach the
+// frame at that moment (module header): its owner in `Frames::publish` and `Frames::give_back`, and whoever has just taken its
+// number from among the free ones in `Frames::own`.
 unsafe impl Sync for Frame {}
 
 impl Frame {
@@ -115,12 +118,37 @@ pub(crate) struct OwnedFrame {
     pub(crate) buffer: IoBuf,
 }
 
+/// The exclusive right to the memory of frames that lie together.
+#[derive(Debug)]
+pub(crate) struct OwnedRun {
+    first: u32,
+    pub(crate) buffer: IoBuf,
+}
+
+impl OwnedRun {
+    /// Its frames, one by one.
+    pub(crate) fn into_frames(self, page_bytes: usize) -> impl Iterator<Item = OwnedFrame> {
+        let pieces = self.buffer.pieces(page_bytes).into_iter();
+        (self.first..).zip(pieces).map(|(index, buffer)| OwnedFrame { index, buffer })
+    }
+
+    /// Takes its memory, for a read of all of it.
+    pub(crate) fn into_parts(self) -> (u32, IoBuf) {
+        (self.first, self.buffer)
+    }
+
+    /// Puts together again what [`OwnedRun::into_parts`] took apart.
+    pub(crate) fn from_parts(first: u32, buffer: IoBuf) -> Self {
+        Self { first, buffer }
+    }
+}
+
 /// All frames of a pool.
 pub(crate) struct Frames {
     all: Box<[Frame]>,
     /// How often each was used of late: sixty-four to a cache line, as every hit looks here.
     heat: Box<[AtomicU8]>,
-    free: Mutex<Vec<OwnedFrame>>,
+    free: Mutex<FreeFrames>,
     region: Region,
     page_bytes: usize,
     /// Frames that only writers may take: without them a pool full of dirty pages and readers could not commit.
@@ -140,8 +168,9 @@ impl Frames {
         let memory = IoBuf::zeroed(count * page_bytes, PageKind::Huge)
             .map_err(|error| Error::from_io("take memory for the buffer pool", error))?;
         let region = memory.region().clone();
+        let mut pieces = memory.pieces(page_bytes).into_iter();
         let all = (0..count).map(|_| Frame {
-            buffer: UnsafeCell::new(None),
+            buffer: UnsafeCell::new(pieces.next()),
             page: AtomicU64::new(0),
             commit: AtomicU64::new(0),
             disk: AtomicU64::new(0),
@@ -151,8 +180,8 @@ impl Frames {
             published: AtomicBool::new(false),
         });
         let all = all.collect();
-        let pieces = memory.pieces(page_bytes).into_iter().take(count).enumerate();
-        let free = pieces.map(|(index, buffer)| OwnedFrame { index: index as u32, buffer }).rev().collect();
+        let mut free = FreeFrames::none(count);
+        (0..count as u32).rev().for_each(|index| free.put(index));
         Ok(Self {
             all,
             heat: (0..count).map(|_| AtomicU8::new(0)).collect(),
@@ -182,7 +211,11 @@ impl Frames {
     }
 
     pub(crate) fn free_count(&self) -> usize {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.free().len()
+    }
+
+    fn free(&self) -> MutexGuard<'_, FreeFrames> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn frame(&self, index: u32) -> &Frame {
@@ -233,16 +266,47 @@ impl Frames {
 
     /// A frame for a page to be read. `None` when only the writers' reserve is left.
     pub(crate) fn take_for_read(&self) -> Option<OwnedFrame> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.len() > self.reserve { free.pop() } else { None }
+        let index = {
+            let mut free = self.free();
+            if free.len() > self.reserve { free.take() } else { None }
+        };
+        index.map(|index| self.own(index))
     }
 
     /// Up to `most` frames for pages to be read, as [`Frames::take_for_read`].
     pub(crate) fn take_some_for_read(&self, most: usize, into: &mut Vec<OwnedFrame>) {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free();
         let count = free.len().saturating_sub(self.reserve).min(most);
-        let from = free.len() - count;
-        into.extend(free.drain(from..));
+        let taken: Vec<u32> = (0..count).map_while(|_| free.take()).collect();
+        drop(free);
+        into.extend(taken.into_iter().map(|index| self.own(index)));
+    }
+
+    /// Up to `most` frames that lie together, but not fewer than `least`, for pages to be read together, as
+    /// [`Frames::take_for_read`].
+    pub(crate) fn take_run_for_read(&self, least: usize, most: usize) -> Option<OwnedRun> {
+        let (first, count) = {
+            let mut free = self.free();
+            let spare = free.len().saturating_sub(self.reserve);
+            if spare < least {
+                return None;
+            }
+            free.take_run(least, most.min(spare))?
+        };
+        let OwnedFrame { mut buffer, .. } = self.own(first);
+        for index in first + 1..first + count as u32 {
+            // Neighbours in number are neighbours in memory.
+            buffer = buffer.join(self.own(index).buffer).unwrap_or_else(|_| unreachable!("frames lie as they are numbered"));
+        }
+        Some(OwnedRun { first, buffer })
+    }
+
+    /// The memory of a frame whose number has just been taken from among the free ones.
+    fn own(&self, index: u32) -> OwnedFrame {
+        // SAFETY: the number was among the free ones once, and is nowhere now: whoever took it is the only one to reach this cell.
+        // The lock of the free ones stands between this and whoever put it there.
+        let buffer = unsafe { (*self.frame(index).buffer.get()).take() };
+        OwnedFrame { index, buffer: buffer.unwrap_or_else(|| unreachable!("a free frame has its memory")) }
     }
 
     /// A frame for a private copy. `None` also while too many frames are dirty: readers always find some that can leave
@@ -251,11 +315,11 @@ impl Frames {
         if self.dirty_count() + self.private.load(Ordering::Relaxed) >= self.dirty_max() {
             return None;
         }
-        let frame = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        if frame.is_some() {
+        let index = self.free().take();
+        index.map(|index| {
             self.private.fetch_add(1, Ordering::Relaxed);
-        }
-        frame
+            self.own(index)
+        })
     }
 
     /// Most frames that may be dirty or private together.
@@ -285,9 +349,21 @@ impl Frames {
         self.give_back(frames);
     }
 
-    /// Gives an owned frame back.
+    /// Gives owned frames back.
     pub(crate) fn give_back(&self, frames: impl IntoIterator<Item = OwnedFrame>) {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).extend(frames);
+        let put_down = |OwnedFrame { index, buffer }| {
+            // SAFETY: the caller owned the frame until now, so nobody else can reach this cell.
+            unsafe { *self.frame(index).buffer.get() = Some(buffer) };
+            index
+        };
+        let indices: Vec<u32> = frames.into_iter().map(put_down).collect();
+        self.set_free(indices);
+    }
+
+    /// These are free: their buffers rest in them, and their numbers are nowhere else.
+    fn set_free(&self, frames: impl IntoIterator<Item = u32>) {
+        let mut free = self.free();
+        frames.into_iter().for_each(|index| free.put(index));
     }
 
     /// Lets a frame be found: from now on its bytes do not change. The caller then stores its number where readers look.
@@ -322,23 +398,21 @@ impl Frames {
     /// # Safety
     /// Each frame was published; its number is stored nowhere; every epoch guard that was pinned while it was, is gone; it
     /// has no pins. And nobody else recycles it.
-    pub(crate) unsafe fn recycle(&self, frames: impl IntoIterator<Item = u32>) {
-        self.give_back(frames.into_iter().filter_map(|index| {
-            let frame = self.frame(index);
+    pub(crate) unsafe fn recycle(&self, frames: &[u32]) {
+        for index in frames {
+            let frame = self.frame(*index);
             debug_assert!(frame.is_published() && frame.pins() == 0, "recycled a frame in use");
             frame.published.store(false, Ordering::Relaxed);
             if frame.disk().is_none() {
                 self.dirty.fetch_sub(1, Ordering::Relaxed);
             }
-            // SAFETY: by the contract of this function no reader is left and no other writer exists.
-            let buffer = unsafe { (*frame.buffer.get()).take() };
-            buffer.map(|buffer| OwnedFrame { index, buffer })
-        }));
+        }
+        self.set_free(frames.iter().copied());
     }
 
     /// Bytes of memory the pool takes.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.region.len_bytes() as u64 + (self.all.len() * (size_of::<Frame>() + size_of::<OwnedFrame>())) as u64
+        self.region.len_bytes() as u64 + (self.all.len() * size_of::<Frame>()) as u64
     }
 }
 

@@ -1,0 +1,224 @@
+//! Which frames are free, known so that neighbours can be taken together: one read then fills many frames, and nothing is copied.
+//!
+//! A bit for each frame, in groups of sixty-four. Who wants a single frame gets one of a group that is broken already, so the frames
+//! that are kept free in any case (the writers' reserve) come to be whole groups, and a long walk that takes them gives them back
+//! as it got them: its pages leave in the order in which they came.
+//!
+//! Kept true by: a group with some frames free is listed in `broken`, one with all of them in `whole`. Lists may name groups that have
+//! changed since; whoever comes upon one takes it off. Nothing here takes time that grows with the pool.
+
+/// Frames of a group.
+pub(super) const GROUP: usize = 64;
+/// Broken groups that are looked at for neighbours.
+const LOOKS: usize = 4;
+
+/// See the module.
+pub(super) struct FreeFrames {
+    /// By group, a bit for each frame that is free.
+    groups: Box<[u64]>,
+    count: usize,
+    whole: Listed,
+    broken: Listed,
+}
+
+impl FreeFrames {
+    /// None yet, of a pool of so many.
+    pub(super) fn none(frames: usize) -> Self {
+        let groups = frames.div_ceil(GROUP);
+        Self { groups: vec![0; groups].into(), count: 0, whole: Listed::new(groups), broken: Listed::new(groups) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Frees a frame.
+    pub(super) fn put(&mut self, frame: u32) {
+        let group = frame as usize / GROUP;
+        let bit = 1 << (frame as usize % GROUP);
+        debug_assert_eq!(self.groups[group] & bit, 0, "freed twice");
+        self.count += usize::from(self.groups[group] & bit == 0);
+        self.groups[group] |= bit;
+        self.list(group);
+    }
+
+    /// Takes one frame.
+    pub(super) fn take(&mut self) -> Option<u32> {
+        let group = self.top_broken(0).or_else(|| self.top_whole())?;
+        Some(self.take_from(group, self.groups[group].trailing_zeros(), 1))
+    }
+
+    /// Takes `most` neighbours, or fewer, but not fewer than `least`: the first, and how many.
+    pub(super) fn take_run(&mut self, least: usize, most: usize) -> Option<(u32, usize)> {
+        let most = most.min(GROUP);
+        let mut best: Option<(usize, u32, usize)> = None;
+        for depth in 0..LOOKS {
+            let Some(group) = self.top_broken(depth) else { break };
+            let (at, length) = longest_run(self.groups[group], most);
+            if best.is_none_or(|(_, _, longest)| longest < length) {
+                best = Some((group, at, length));
+            }
+        }
+        let enough = |length: usize| length >= least.max(1);
+        let taken = match best.filter(|(_, _, length)| *length == most) {
+            Some(found) => Some(found),
+            None => self.top_whole().map(|group| (group, 0, most)).or(best),
+        };
+        let (group, at, length) = taken.filter(|(_, _, length)| enough(*length))?;
+        Some((self.take_from(group, at, length), length))
+    }
+
+    fn take_from(&mut self, group: usize, at: u32, length: usize) -> u32 {
+        let mask = (u64::MAX >> (GROUP - length)) << at;
+        debug_assert_eq!(self.groups[group] & mask, mask, "took what is not free");
+        self.groups[group] &= !mask;
+        self.count -= length;
+        self.list(group);
+        (group * GROUP) as u32 + at
+    }
+
+    /// Lists a group where it belongs.
+    fn list(&mut self, group: usize) {
+        match self.groups[group] {
+            0 => {}
+            u64::MAX => self.whole.add(group),
+            _ => self.broken.add(group),
+        }
+    }
+
+    /// The broken group so far from the top of its list.
+    fn top_broken(&mut self, depth: usize) -> Option<usize> {
+        let groups = &self.groups;
+        self.broken.top(depth, |group| !matches!(groups[group], 0 | u64::MAX))
+    }
+
+    fn top_whole(&mut self) -> Option<usize> {
+        let groups = &self.groups;
+        self.whole.top(0, |group| groups[group] == u64::MAX)
+    }
+}
+
+/// Groups, each at most once.
+struct Listed {
+    stack: Vec<u32>,
+    is_in: Box<[bool]>,
+}
+
+impl Listed {
+    fn new(groups: usize) -> Self {
+        Self { stack: Vec::with_capacity(groups), is_in: vec![false; groups].into() }
+    }
+
+    fn add(&mut self, group: usize) {
+        if !std::mem::replace(&mut self.is_in[group], true) {
+            self.stack.push(group as u32);
+        }
+    }
+
+    /// The group so far from the top, of those that belong here. The others above it are taken off.
+    fn top(&mut self, depth: usize, belongs: impl Fn(usize) -> bool) -> Option<usize> {
+        loop {
+            let at = self.stack.len().checked_sub(1 + depth)?;
+            let group = self.stack[at] as usize;
+            if belongs(group) {
+                return Some(group);
+            }
+            self.stack.swap_remove(at);
+            self.is_in[group] = false;
+        }
+    }
+}
+
+/// Where the longest run of ones begins, or one of `most`, and how long it is.
+fn longest_run(bits: u64, most: usize) -> (u32, usize) {
+    let (mut runs, mut length) = (bits, 0);
+    let mut at = 0;
+    // After `n` rounds a bit is set where `n + 1` ones begin.
+    while runs != 0 && length < most {
+        at = runs.trailing_zeros();
+        length += 1;
+        runs &= bits >> length.min(63);
+        if length == GROUP {
+            break;
+        }
+    }
+    (at, length)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_longest_run_is_found() {
+        assert_eq!(longest_run(0, 64), (0, 0));
+        assert_eq!(longest_run(u64::MAX, 64), (0, 64));
+        assert_eq!(longest_run(u64::MAX << 1, 64), (1, 63));
+        assert_eq!(longest_run(0b1011_0111_0001, 64), (4, 3));
+        assert_eq!(longest_run(0b1011_0111_0001, 2).1, 2);
+        assert_eq!(longest_run(1 << 63, 64), (63, 1));
+    }
+
+    #[test]
+    fn single_frames_come_from_broken_groups_and_runs_from_whole_ones() {
+        let mut free = FreeFrames::none(3 * GROUP);
+        (0..3 * GROUP as u32).for_each(|frame| free.put(frame));
+        let first = free.take().unwrap();
+        for _ in 1..GROUP {
+            assert_eq!(free.take().unwrap() as usize / GROUP, first as usize / GROUP);
+        }
+        let (a, b) = (free.take_run(GROUP, GROUP).unwrap(), free.take_run(GROUP, GROUP).unwrap());
+        assert_eq!((a.1, b.1, free.len()), (GROUP, GROUP, 0));
+        assert_eq!(free.take_run(1, GROUP), None);
+        (0..40).for_each(|frame| free.put(a.0 + frame));
+        assert_eq!(free.take_run(41, GROUP), None);
+        assert_eq!(free.take_run(40, GROUP), Some((a.0, 40)));
+    }
+
+    proptest! {
+        /// Every frame is with exactly one holder, whatever is taken and given back, and a pool of any size gives out all it has.
+        #[test]
+        fn nothing_is_lost_and_nothing_is_given_out_twice(
+            frames in 1_usize..300,
+            steps in proptest::collection::vec((0_u8..4, any::<u32>(), 1_usize..80), 0..400),
+        ) {
+            let mut free = FreeFrames::none(frames);
+            (0..frames as u32).for_each(|frame| free.put(frame));
+            let mut held = BTreeSet::new();
+            for (what, which, most) in steps {
+                match what {
+                    0 => {
+                        if let Some(frame) = free.take() {
+                            prop_assert!(held.insert(frame));
+                        }
+                    }
+                    1 => {
+                        if let Some((first, length)) = free.take_run((most / 2).max(1), most) {
+                            prop_assert!(length <= most && length >= (most / 2).max(1));
+                            for frame in first..first + length as u32 {
+                                prop_assert!(held.insert(frame));
+                            }
+                        }
+                    }
+                    _ => {
+                        let from = which % frames as u32;
+                        let back: Vec<u32> = held.range(from..).take(most).copied().collect();
+                        for frame in back {
+                            held.remove(&frame);
+                            free.put(frame);
+                        }
+                    }
+                }
+                prop_assert_eq!(free.len() + held.len(), frames);
+            }
+            while let Some(frame) = free.take() {
+                prop_assert!(held.insert(frame));
+            }
+            prop_assert_eq!(held, (0..frames as u32).collect::<BTreeSet<_>>());
+        }
+    }
+}
