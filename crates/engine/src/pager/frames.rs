@@ -296,7 +296,8 @@ impl Frames {
         let OwnedFrame { mut buffer, .. } = self.own(first);
         for index in first + 1..first + count as u32 {
             // Neighbours in number are neighbours in memory.
-            buffer = buffer.join(self.own(index).buffer).unwrap_or_else(|_| unreachable!("frames lie as they are numbered"));
+            buffer =
+                buffer.join(self.own(index).buffer).unwrap_or_else(|_| unreachable!("frames lie as they are numbered"));
         }
         Some(OwnedRun { first, buffer })
     }
