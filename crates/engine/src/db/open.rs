@@ -15,7 +15,7 @@ use super::replay::Replay;
 use super::wait::Mode;
 use crate::checkpoint::{Background, Checkpointer};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{PageId, TableId};
+use crate::format::{CommitSeq, PageId, TableId};
 use crate::gate::block_on;
 use crate::pager::{Keeper, Mover, Pager, ToEmptyOut, Together};
 use crate::pages::Store;
@@ -54,6 +54,11 @@ struct Threads {
 impl Owner {
     pub(super) fn checkpoint(&self) -> Result<()> {
         self.checkpointer.checkpoint().map(drop)
+    }
+
+    /// See [`Checkpointer::checkpoint_at`].
+    pub(super) fn checkpoint_at(&self, commit: CommitSeq) -> Result<()> {
+        self.checkpointer.checkpoint_at(commit)
     }
 
     /// Sees to it that the pages of dropped tables are freed. What is in the way is met again by whoever drops the next one, or opens
