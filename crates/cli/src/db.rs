@@ -383,8 +383,10 @@ fn backup(db: Db, to: &Path, cancel: &AtomicBool) -> Result<ExitCode> {
     match until_cancelled(cancel, move || db.backup(folder)) {
         Ok(result) => result?,
         Err(interrupted) => {
-            // The thread that copies ends with this process; its files are not a backup.
-            if !was_there {
+            // The thread that copies ends with this process; its files are no database.
+            if was_there {
+                tell(&format!("{}: a part of a backup is no database; the next backup there removes it", to.display()));
+            } else {
                 let _ = std::fs::remove_dir_all(to);
             }
             return Err(interrupted);

@@ -10,6 +10,9 @@
 //!
 //! A failure in 3 leaves everything as it was, and the next checkpoint does the rest. After a failed sync or superblock
 //! nothing is known any more: the log is poisoned, and only reopening helps.
+//!
+//! A commit that the log knows nothing of becomes durable this way before anybody sees it ([`Checkpointer::checkpoint_at`]). Until it
+//! is seen there is nothing to do for others: what is visible is older than what recovery starts from.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +28,7 @@ use crate::format::{
     CommitSeq, Location, NodeId, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, encode_node,
     entries_per_node, node_location,
 };
-use crate::pager::{CheckpointPlace, Mover, NodeToWrite, Pager, ToEmptyOut, Together};
+use crate::pager::{CheckpointPlace, Mover, NodeToWrite, Pager, Snapshot, ToEmptyOut, Together};
 use crate::pages::{Snapshot as _, Store as _};
 use crate::wal::Log;
 
@@ -58,6 +61,35 @@ impl Checkpointer {
         self.log.check()?;
         let snapshot = self.pager.essential_snapshot();
         let commit = snapshot.seq();
+        if commit < current.commit {
+            // A step back: what is on the disk by now is not as of this commit any more.
+            return Ok(current.commit);
+        }
+        self.make(&mut current, commit, Some(snapshot))?;
+        Ok(commit)
+    }
+
+    /// Makes a checkpoint of `commit`, which is published to its last page and not visible yet. The caller holds the commit section,
+    /// and all before it is visible and durable: so the newest version of each page is the one as of `commit`, and stays so. Blocks.
+    ///
+    /// # Errors
+    /// As [`Checkpointer::checkpoint`]. Unless it is `Poisoned`, the caller may take the commit back.
+    pub(crate) fn checkpoint_at(&self, commit: CommitSeq) -> Result<()> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        self.log.check()?;
+        let unseen: Vec<PageId> = {
+            let books = self.pager.core().books();
+            books.changed.iter().filter(|(_, last)| **last == commit).map(|(page, _)| *page).collect()
+        };
+        self.make(&mut current, commit, None).inspect_err(|_| {
+            // The next checkpoint may be of the commit before. It must look at all that this one has taken over, or it would name
+            // pages that are not there as of then.
+            self.pager.core().books().changed.extend(unseen.into_iter().map(|page| (page, commit)));
+        })
+    }
+
+    /// Steps 2 to 6. Each page keeps its version as of `commit` until `registered` is dropped, or without it by itself.
+    fn make(&self, current: &mut Superblock, commit: CommitSeq, registered: Option<Snapshot>) -> Result<()> {
         if self.log.durable_commit() < commit {
             self.log.flush()?;
         }
@@ -74,15 +106,14 @@ impl Checkpointer {
         let next = write_table(&self.pager, next)?;
         self.switch(&next)?;
         *current = next;
-        drop(snapshot);
+        drop(registered);
         self.pager.core().help_epoch();
         self.pager.core().sweep_ripe();
         self.pager.core().books().space.checkpoint_durable();
         // All of this before the next one begins: it adds to what `checkpoint_durable` frees, and its anchor is the later one.
         self.log.recycle(anchor);
-        drop(current);
         self.made.fetch_add(1, Ordering::Relaxed);
-        Ok(commit)
+        Ok(())
     }
 
     /// Puts pages together while no checkpoint is under way; see [`Mover::put_together`].

@@ -6,6 +6,7 @@
 //! Below this file: [`wait`] is where attempts are repeated until nothing is missing, `core` says what each call does, over any
 //! store and log; this file gives it to the caller.
 
+mod backup;
 mod batch;
 mod bounds;
 mod bulk;
@@ -36,13 +37,14 @@ use std::sync::Arc;
 
 use nofault_io::disk::Directory;
 
+pub(crate) use self::backup::backup as backup_blocking;
 pub use self::batch::Batch;
 use self::bounds::{range_of, range_of_prefix};
 pub use self::compact::{Compaction, Pace};
 pub use self::completions::Completions;
 use self::core::Core;
 use self::open::Owner;
-pub(crate) use self::open::{backup as backup_blocking, create as create_blocking, open as open_blocking};
+pub(crate) use self::open::{create as create_blocking, open as open_blocking};
 pub use self::stats::Stats;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::stripes::parse as parse_stripes;
@@ -53,6 +55,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pager::Pager;
 pub use crate::pager::{PoolStats, ReaderInfo};
 use crate::pages::{Durability, Store};
+use crate::recovery::Purpose;
 use crate::settings::Settings;
 use crate::tree::{Found, KeyRange, Tree};
 use crate::txn::{Commit, Known, Op};
@@ -141,7 +144,7 @@ impl Db {
     /// # Errors
     /// As [`Db::create`].
     pub fn create_in(directory: &Arc<dyn Directory>, settings: &Settings) -> Result<Self> {
-        open::create_in(directory, settings, None)
+        open::create_in(directory, settings, Purpose::Use, None)
     }
 
     /// Like [`Db::open`], on disks of the caller's choice. Blocks. Nothing keeps others from using the same disks.
@@ -149,7 +152,7 @@ impl Db {
     /// # Errors
     /// As [`Db::open`].
     pub fn open_in(directory: &Arc<dyn Directory>, settings: &Settings) -> Result<Self> {
-        open::open_in(directory, settings, None)
+        open::open_in(directory, settings, Purpose::Use, None)
     }
 
     /// Creates an empty table. Durable when it returns.
@@ -280,13 +283,14 @@ impl Db {
 
     /// Writes a copy of what is visible now as a new database in `folder`, while this one is used on. The copy is made table by table
     /// in key order, so it is compact, and as new as the moment of the call. Takes 16 MiB of memory beside the cache meanwhile. Old
-    /// versions of the pages that change meanwhile are kept for it, however many.
+    /// versions of the pages that change meanwhile are kept for it, however many. Cut short at any moment it leaves all of it or
+    /// nothing that `open` would take for a database.
     ///
     /// # Errors
     /// `AlreadyExists` when there is a database; what reading here or writing there fails with.
     pub async fn backup(&self, folder: impl AsRef<Path>) -> Result<()> {
         let (db, folder) = (self.clone(), folder.as_ref().to_path_buf());
-        thread::run("nofault-backup", move || open::backup(&db, &folder)).await?
+        thread::run("nofault-backup", move || backup::backup(&db, &folder)).await?
     }
 
     /// Bytes of a page of this database.
@@ -472,12 +476,14 @@ impl Table {
     }
 
     /// Fills an empty table with entries in ascending order of their keys, without going through the log: nodes are written
-    /// full and side by side. Other commits wait meanwhile. Visible and durable when it returns.
+    /// full and side by side. Other commits wait meanwhile. Durable, and then visible, when it returns. Takes some
+    /// thirty bytes of memory for each page beside the cache meanwhile.
     ///
     /// The work is done on a thread of its own; dropping the future lets it finish.
     ///
     /// # Errors
-    /// `InvalidCall` when the table is not empty or a key is not above the one before it: then the table is left empty.
+    /// `InvalidCall` when the table is not empty or a key is not above the one before it, `Io` or `NoSpace` as the disk says: then the
+    /// table is left empty, and so it is when `entries` panics. `Poisoned` when it is not known whether it is durable: reopen the database.
     pub async fn bulk_load<K, V, I>(&self, entries: I) -> Result<u64>
     where
         K: AsRef<[u8]>,
@@ -527,7 +533,7 @@ impl Table {
         V: AsRef<[u8]>,
         I: IntoIterator<Item = (K, V)>,
     {
-        let checkpoint = || self.db.owner.checkpoint();
+        let checkpoint = |commit| self.db.owner.checkpoint_at(commit);
         self.db.core.bulk_load(self.tree, entries.into_iter(), checkpoint)
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A database is a folder with two files: `data` (superblocks, pages, page table) and `log`. Creating works under the name
 //! `data.new`; the rename is what makes it a database, after everything in it, and its log, is durable. So a power cut
-//! leaves a database or none, never one that cannot be opened. Opening never creates: an empty file is an error.
+//! leaves a database or none, never one that cannot be opened. Opening never creates: an empty file is an error. A copy of another
+//! database is a database only with all that is to be in it: until then its file is named `data.copy` ([`finish_copy`]).
 //!
 //! What is read at opening may be in a cache only, its write having failed or been cut short by the end of the process. So before
 //! anything that an older superblock names is overwritten, the one in force is made durable ([`InForce::make_durable`]).
@@ -37,10 +38,31 @@ const DATA: &str = "data";
 const LOG: &str = "log";
 /// A database that is being created.
 const UNFINISHED: &str = "data.new";
+/// A database that is being filled with what is in another.
+const COPY: &str = "data.copy";
 /// Every name that the file with the pages ever has.
-pub(crate) const DATA_NAMES: [&str; 2] = [DATA, UNFINISHED];
+pub(crate) const DATA_NAMES: [&str; 3] = [DATA, UNFINISHED, COPY];
 /// Nodes read at a time.
 const NODES_AT_A_TIME: usize = 64;
+
+/// What a database is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To be used: it is one as soon as it has been created.
+    Use,
+    /// To be filled with what is in another, and to be one after [`finish_copy`].
+    Copy,
+}
+
+impl Purpose {
+    /// What the file with the pages is named.
+    fn data_name(self) -> &'static str {
+        match self {
+            Self::Use => DATA,
+            Self::Copy => COPY,
+        }
+    }
+}
 
 /// A database that has been opened. The records must be replayed, in order, before anything else is done with it.
 pub(crate) struct Opened {
@@ -62,7 +84,12 @@ pub(crate) struct Opened {
 ///
 /// # Errors
 /// `AlreadyExists` when there is one (nothing is touched), `InvalidCall` for impossible settings, or what the disk says.
-pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, file_id: u64) -> Result<()> {
+pub(crate) fn create(
+    directory: &Arc<dyn Directory>,
+    settings: &Settings,
+    file_id: u64,
+    purpose: Purpose,
+) -> Result<()> {
     let failed = |action: &str| {
         let action = action.to_owned();
         move |error| Error::from_io(action, error)
@@ -78,8 +105,8 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, file_i
     refuse_small_cache(settings, settings.page_bytes, &first)?;
     refuse_existing(&**directory)?;
     let names = directory.list().map_err(failed("list the folder"))?;
-    // Left by a creation that was cut short: there was never a database that needed them.
-    for name in names.iter().filter(|name| *name == UNFINISHED || *name == LOG) {
+    // Left by a creation or a copy that was cut short: there was never a database that needed them.
+    for name in names.iter().filter(|name| [UNFINISHED, COPY, LOG].contains(&name.as_str())) {
         directory.remove(name).map_err(failed("remove what an unfinished creation left"))?;
     }
     let log_disk = directory.create(LOG).map_err(failed("create the log"))?;
@@ -108,8 +135,26 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, file_i
     Checkpointer::new(pager, log, superblock).checkpoint()?;
     // Both files are whole and durable; now their names, and then the one that makes them a database.
     directory.sync().map_err(failed("sync the folder"))?;
-    directory.rename(UNFINISHED, DATA).map_err(failed("name the data file"))?;
+    directory.rename(UNFINISHED, purpose.data_name()).map_err(failed("name the data file"))?;
     directory.sync().map_err(failed("sync the folder"))
+}
+
+/// Makes a database of a copy: everything in it is durable, and nobody has it open any more.
+///
+/// # Errors
+/// What the system says: then it may be one or not.
+pub(crate) fn finish_copy(directory: &dyn Directory) -> Result<()> {
+    directory.rename(COPY, DATA).map_err(|error| Error::from_io("name the data file of a copy", error))?;
+    directory.sync().map_err(|error| Error::from_io("sync the folder of a copy", error))
+}
+
+/// Removes what there is of a copy that did not come to its end, as far as that is possible.
+pub(crate) fn remove_copy(directory: &dyn Directory) {
+    // The pages first: without them the log is nothing.
+    for name in [DATA, COPY, LOG] {
+        let _ = directory.remove(name);
+    }
+    let _ = directory.sync();
 }
 
 /// Whether a database may be created in a folder.
@@ -131,10 +176,10 @@ pub(crate) fn refuse_existing(directory: &dyn Directory) -> Result<()> {
 /// `NotFound` when there is none, `Corrupt` when a file is damaged, emptied, foreign, or older than the other (the message
 /// says which and where), `Unsupported` for another version, `InvalidCall` for a cache too small for it, what the disk says. Of
 /// a database that was refused no byte has changed.
-pub(crate) fn open(directory: &Arc<dyn Directory>, settings: &Settings) -> Result<Opened> {
+pub(crate) fn open(directory: &Arc<dyn Directory>, settings: &Settings, purpose: Purpose) -> Result<Opened> {
     let open_file =
         |name: &str| directory.open(name).map_err(|error| Error::from_io(format!("open the file «{name}»"), error));
-    let disk = open_file(DATA)?;
+    let disk = open_file(purpose.data_name())?;
     let mut reader = DataReader { blocks: BlockReader::open(&*disk)? };
     let in_force = reader.superblock()?;
     let superblock = in_force.superblock;

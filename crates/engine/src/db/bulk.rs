@@ -1,21 +1,30 @@
 //! Filling an empty table from sorted input, past the log.
 //!
 //! The section is held from the first page to the end of the checkpoint that makes the pages durable: so no later commit
-//! can become durable before this one. Its record in the log is empty. A crash before the checkpoint leaves the table empty.
+//! can become durable before this one. There is no record of it in the log: it is durable when recovery starts from it, and visible after
+//! that. A crash before leaves the table empty.
+//!
+//! What stops a load before that, it is taken back: its pages are freed under its own number, which nobody ever sees. That neither
+//! reads nor writes nor lacks a frame, as it may be the disk that has failed.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use super::core::Core;
 use super::wait::{Held, Mode, attempt, load};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::PageId;
 use crate::format::node::{Cell, Node, OverflowRef, inline_value_bytes_max};
+use crate::format::{CommitSeq, PageId};
 use crate::gate::block_on;
-use crate::pages::{CommitLog, Durability, Edits, LogPosition, Pages, Store, Wait};
+use crate::pages::{CommitLog, Durability, Edits, Pages, Store, Wait};
 use crate::tree::Tree;
 use crate::tree::build::Builder;
-use crate::tree::overflow::VALUE_BYTES_MAX;
+use crate::tree::overflow::{VALUE_BYTES_MAX, Writer};
 use crate::txn::Exclusive;
+
+#[cfg(test)]
+mod tests;
 
 /// Bytes of pages that are published together: few enough that they are still in a core's cache when they are summed up, and that the
 /// first are on their way to the disk while the next are filled.
@@ -29,8 +38,8 @@ enum Step {
     More,
     /// There is more to do once this is there.
     Wait(Wait),
-    /// The caller's entries are wrong, or a page could not be written.
-    Refused(Error),
+    /// There will not be a load.
+    Stopped(Stopped),
     /// The root is written.
     Done,
 }
@@ -38,46 +47,97 @@ enum Step {
 impl From<Wait> for Step {
     fn from(wait: Wait) -> Self {
         match wait {
-            Wait::Failed(error) => Self::Refused(error),
+            Wait::Failed(error) => Self::Stopped(error.into()),
             wait => Self::Wait(wait),
         }
     }
 }
 
+/// Why a load is taken back.
+enum Stopped {
+    /// The caller's entries are wrong, or a page could not be written.
+    Failed(Error),
+    /// The caller's iterator panicked with this.
+    Panicked(Box<dyn Any + Send>),
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
 impl<S: Store, L: CommitLog> Core<S, L> {
-    /// Fills `tree`, makes it visible, and calls `checkpoint` to make it durable. Answers the number of entries. Blocks.
+    /// Fills `tree`, calls `checkpoint` to make this commit durable, and makes it visible. Answers the number of entries. Blocks.
     ///
     /// # Errors
-    /// `InvalidCall` for a table that is not empty, or keys that do not ascend; what writing fails with: then the table stays empty. What
-    /// `checkpoint` fails with: then nothing is committed any more, as the next commit in the log would be durable before this one.
+    /// `InvalidCall` for a table that is not empty, or keys that do not ascend; what writing fails with: then the table stays empty, as it
+    /// does when `entries` panics, which then goes on. When `checkpoint` fails with `Poisoned`, nobody knows whether this commit is
+    /// durable, and nothing is committed any more.
     pub(crate) fn bulk_load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         self: &Arc<Self>,
         tree: Tree,
         entries: impl Iterator<Item = (K, V)>,
-        checkpoint: impl FnOnce() -> Result<()>,
+        checkpoint: impl FnOnce(CommitSeq) -> Result<()>,
     ) -> Result<u64> {
         block_on(async {
             let turn = self.commits.turn().acquire(1).await;
             let mut section = self.commits.occupy(turn)?;
             self.tables.refusal(tree).map_or(Ok(()), Err)?;
-            // What is visible next must follow everything before it.
-            self.wait_durable(Mode::Blocking, self.commits.last().position).await?;
-            // Before there are pages that only a record can make part of the database.
-            self.wait_for_room(Mode::Blocking, 0).await?;
+            // What is durable and visible next must follow everything before it.
+            let position = self.commits.last().position;
+            self.wait_durable(Mode::Blocking, position).await?;
             self.refuse_unless_empty(tree).await?;
             let mut load = Load { builder: Builder::new(tree, self.store.page_bytes()), long: Vec::new(), count: 0 };
-            if let Err(error) = self.fill(&mut section, tree, entries, &mut load).await {
-                self.take_back(&mut section, load.builder.pages(), &load.long).await?;
+            if let Err(stopped) = self.fill(&mut section, tree, entries, &mut load).await {
+                take_back(&mut section, &load)?;
                 // Neither in the log nor in a checkpoint: there is nothing that could fail.
                 section.give_up();
-                return Err(error);
+                drop(section);
+                match stopped {
+                    Stopped::Failed(error) => return Err(error),
+                    Stopped::Panicked(why) => resume_unwind(why),
+                }
             }
-            let position = self.append_nothing(&mut section).await?;
+            self.make_durable(&mut section, tree, &load, checkpoint).await?;
+            // It is, so it may be seen without waiting for anything.
             section.settle(Durability::Deferred, position);
-            self.wait_durable(Mode::Blocking, position).await?;
-            checkpoint().inspect_err(|error| self.commits.poison(error))?;
             Ok(load.count)
         })
+    }
+
+    /// Makes a filled tree durable. With an error other than `Poisoned` it is empty again, and this commit does not take place.
+    async fn make_durable(
+        &self,
+        section: &mut Exclusive<S, L>,
+        tree: Tree,
+        load: &Load,
+        checkpoint: impl FnOnce(CommitSeq) -> Result<()>,
+    ) -> Result<()> {
+        let emptied = || {
+            let mut edits = self.store.edits();
+            tree.empty(&mut edits)?;
+            Ok(edits)
+        };
+        // What would take it back is at hand before it is needed: then there may be neither a disk nor room.
+        let emptied = attempt(&*self.store, &self.admission, Mode::Blocking, emptied).await;
+        let mut emptied = emptied.map_err(|error| {
+            let what = format!("a load could be neither made durable nor taken back ({error}); reopen the database");
+            let error = Error::new(ErrorKind::Poisoned, what);
+            self.commits.poison(&error);
+            error
+        })?;
+        let made = emptied.aside(|| checkpoint(section.seq()));
+        if let Err(error) = &made {
+            if error.kind() == ErrorKind::Poisoned {
+                self.commits.poison(error);
+            } else {
+                load.pages().for_each(|page| emptied.free(page));
+                self.store.publish(emptied, section.seq());
+                section.give_up();
+            }
+        }
+        made
     }
 
     async fn refuse_unless_empty(&self, tree: Tree) -> Result<()> {
@@ -99,10 +159,10 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         tree: Tree,
         mut entries: impl Iterator<Item = (K, V)>,
         state: &mut Load,
-    ) -> Result<()> {
+    ) -> std::result::Result<(), Stopped> {
         let inline_max = inline_value_bytes_max(self.store.page_bytes());
         let portion = (PORTION_BYTES / self.store.page_bytes()).min(self.store.edit_frames_max() / 2).max(1);
-        let mut next = entries.next();
+        let mut next = next_of(&mut entries)?;
         let mut at: Option<OverflowRef> = None;
         let mut held = Held::default();
         loop {
@@ -111,8 +171,10 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 && value.as_ref().len() > inline_max
             {
                 refuse_too_long(value.as_ref())?;
-                at = self.write_long(section, tree, value.as_ref()).await?;
-                state.long.extend(at);
+                let mut writer = Writer::new(value.as_ref());
+                let written = self.write_long(section, tree, &mut writer).await;
+                state.long.extend_from_slice(writer.pages());
+                at = written?;
             }
             let Load { builder, count, .. } = &mut *state;
             let written_before = builder.pages().len();
@@ -132,7 +194,10 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                         *count += 1;
                         at = None;
                         // They may come from a database, and wait for frames there.
-                        next = edits.aside(|| entries.next());
+                        match edits.aside(|| next_of(&mut entries)) {
+                            Ok(entry) => next = entry,
+                            Err(stopped) => return Ok(Step::Stopped(stopped)),
+                        }
                     }
                     builder.finish(edits).map(|()| Step::Done)
                 };
@@ -143,7 +208,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             self.store.write_soon(&builder.pages()[written_before..]);
             match step {
                 Ok(Step::Done) => return Ok(()),
-                Ok(Step::Refused(error)) => return Err(error),
+                Ok(Step::Stopped(stopped)) => return Err(stopped),
                 Ok(Step::More) => held = Held::default(),
                 Ok(Step::Wait(wait)) | Err(wait) => {
                     // What was filled is published: only what comes next must find room, not all of it once more.
@@ -156,38 +221,36 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             }
         }
     }
+}
 
-    /// Frees the pages of a load that was given up.
-    async fn take_back(&self, section: &mut Exclusive<S, L>, pages: &[PageId], long: &[OverflowRef]) -> Result<()> {
-        let mut all = pages.to_vec();
-        for value in long {
-            all.extend(self.pages_of(Mode::Blocking, *value).await?);
-        }
-        let freed = section.edit(|edits, _| {
-            all.iter().for_each(|page| edits.free(*page));
-            Ok(())
-        });
-        freed.map_err(|wait| Error::new(ErrorKind::Bug, format!("freeing pages met {wait:?}")))
-    }
+/// Frees the pages of a load that was given up. Reads and writes nothing: that may be what it was given up for.
+fn take_back<S: Store, L: CommitLog>(section: &mut Exclusive<S, L>, load: &Load) -> Result<()> {
+    let freed = section.edit(|edits, _| {
+        load.pages().for_each(|page| edits.free(page));
+        Ok(())
+    });
+    freed.map_err(|wait| Error::new(ErrorKind::Bug, format!("freeing pages met {wait:?}")))
+}
 
-    async fn append_nothing(&self, section: &mut Exclusive<S, L>) -> Result<LogPosition> {
-        loop {
-            match section.append(&[], Some(Durability::Deferred)) {
-                Ok(position) => return Ok(position),
-                Err(Wait::LogFull { len_bytes }) => self.wait_for_room(Mode::Blocking, len_bytes).await?,
-                Err(Wait::Failed(error)) => return Err(error),
-                Err(wait) => return Err(Error::new(ErrorKind::Bug, format!("the log met {wait:?}"))),
-            }
-        }
-    }
+/// The caller's next entry. It may panic with what was published half-way: that is to be taken back first.
+fn next_of<T>(entries: &mut impl Iterator<Item = T>) -> std::result::Result<Option<T>, Stopped> {
+    // Nothing of ours is changed inside, and the caller's iterator is not used again.
+    catch_unwind(AssertUnwindSafe(|| entries.next())).map_err(Stopped::Panicked)
 }
 
 /// A load under way.
 struct Load {
     builder: Builder,
-    /// Long values that were written.
-    long: Vec<OverflowRef>,
+    /// All pages of long values.
+    long: Vec<PageId>,
     count: u64,
+}
+
+impl Load {
+    /// Every page that was published but the root.
+    fn pages(&self) -> impl Iterator<Item = PageId> {
+        self.builder.pages().iter().chain(&self.long).copied()
+    }
 }
 
 pub(super) fn refuse_too_long(value: &[u8]) -> Result<()> {

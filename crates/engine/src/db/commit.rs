@@ -370,17 +370,17 @@ impl<S: Store, L: CommitLog> Core<S, L> {
 
     async fn write_long_op(&self, section: &mut Exclusive<S, L>, op: &Op) -> Result<Option<OverflowRef>> {
         let Op::Put { tree, value, .. } = op else { return Ok(None) };
-        self.write_long(section, *tree, value).await
+        self.write_long(section, *tree, &mut Writer::new(value)).await
     }
 
-    /// Writes a long value in as many portions as it takes. Answers where it is.
+    /// Writes a long value in as many portions as it takes. Answers where it is. Those that were published before an error are what
+    /// `writer` knows of.
     pub(super) async fn write_long(
         &self,
         section: &mut Exclusive<S, L>,
         tree: Tree,
-        value: &[u8],
+        writer: &mut Writer<'_>,
     ) -> Result<Option<OverflowRef>> {
-        let mut writer = Writer::new(value);
         let portion = (self.store.edit_frames_max() / 2).max(1);
         let mut held = Held::default();
         loop {

@@ -1,4 +1,4 @@
-//! Creating, opening, closing and copying a database: puts the parts together.
+//! Creating, opening and closing a database: puts the parts together.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::mem::ManuallyDrop;
@@ -17,11 +17,11 @@ use super::wait::Mode;
 use crate::background;
 use crate::checkpoint::{Background, Checkpointer};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{PageId, TableId};
+use crate::format::{CommitSeq, PageId, TableId};
 use crate::gate::block_on;
 use crate::pager::{Keeper, Mover, Pager, ToEmptyOut, Together};
 use crate::pages::Store;
-use crate::recovery::{self, Opened};
+use crate::recovery::{self, Opened, Purpose};
 use crate::settings::Settings;
 use crate::tree::Tree;
 use crate::txn::visibility::Visibility;
@@ -31,8 +31,6 @@ use crate::wal::{Log, LogKeeper};
 
 /// What keeps others from opening the same database.
 const LOCK: &str = "lock";
-/// Memory for writing a backup.
-const BACKUP_CACHE_BYTES: usize = 16 << 20;
 
 /// What a database holds besides its core: threads, the lock, the way to its files. Its threads end when it is dropped, before
 /// the lock is given back. Kept by all that may still write: handles, and large commits that outlive theirs. None of its own threads
@@ -58,6 +56,11 @@ struct Threads {
 impl Owner {
     pub(super) fn checkpoint(&self) -> Result<()> {
         self.checkpointer.checkpoint().map(drop)
+    }
+
+    /// See [`Checkpointer::checkpoint_at`].
+    pub(super) fn checkpoint_at(&self, commit: CommitSeq) -> Result<()> {
+        self.checkpointer.checkpoint_at(commit)
     }
 
     /// Sees to it that the pages of dropped tables are freed. What is in the way is met again by whoever drops the next one, or opens
@@ -115,11 +118,16 @@ impl Drop for Owner {
 
 /// Creates a database in a folder of this machine and opens it. Blocks.
 pub(crate) fn create(path: &Path, settings: &Settings) -> Result<Db> {
+    let (directory, lock) = new_directory(path, settings)?;
+    create_in(&directory, settings, Purpose::Use, Some(lock))
+}
+
+/// The directory of a database that is to be created in a folder of this machine, and what keeps others from it.
+pub(super) fn new_directory(path: &Path, settings: &Settings) -> Result<(Arc<dyn Directory>, FolderLock)> {
     make_folder(path).map_err(|error| Error::from_io("create the folder", error))?;
     let (folder, lock) = folder(path)?;
     recovery::refuse_existing(&folder)?;
-    let directory = super::stripes::create(folder, &settings.stripe_folders, random())?;
-    create_in(&directory, settings, Some(lock))
+    Ok((super::stripes::create(folder, &settings.stripe_folders, random())?, lock))
 }
 
 /// Opens the database in a folder of this machine. Blocks.
@@ -133,7 +141,7 @@ pub(crate) fn open(path: &Path, settings: &Settings) -> Result<Db> {
     }
     let (folder, lock) = folder(path)?;
     let striped = super::stripes::is_striped(&folder);
-    match super::stripes::open(folder).and_then(|directory| open_in(&directory, settings, Some(lock))) {
+    match super::stripes::open(folder).and_then(|directory| open_in(&directory, settings, Purpose::Use, Some(lock))) {
         // Where folders are missing, the error says which.
         Err(error) if striped => Err(error),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(nothing()),
@@ -153,16 +161,26 @@ fn random() -> u64 {
 }
 
 /// Creates a database and opens it. Blocks.
-pub(super) fn create_in(directory: &Arc<dyn Directory>, settings: &Settings, lock: Option<FolderLock>) -> Result<Db> {
+pub(super) fn create_in(
+    directory: &Arc<dyn Directory>,
+    settings: &Settings,
+    purpose: Purpose,
+    lock: Option<FolderLock>,
+) -> Result<Db> {
     // Tells the files of one database from those of all others.
     let file_id = settings.seed.unwrap_or_else(random);
-    recovery::create(directory, settings, file_id)?;
-    open_in(directory, settings, lock)
+    recovery::create(directory, settings, file_id, purpose)?;
+    open_in(directory, settings, purpose, lock)
 }
 
 /// Opens a database: loads the page table, replays the log, starts the threads. Blocks.
-pub(super) fn open_in(directory: &Arc<dyn Directory>, settings: &Settings, lock: Option<FolderLock>) -> Result<Db> {
-    let Opened { pager, log, base, records, checkpointer, disk } = recovery::open(directory, settings)?;
+pub(super) fn open_in(
+    directory: &Arc<dyn Directory>,
+    settings: &Settings,
+    purpose: Purpose,
+    lock: Option<FolderLock>,
+) -> Result<Db> {
+    let Opened { pager, log, base, records, checkpointer, disk } = recovery::open(directory, settings, purpose)?;
     let (store, log) = (Arc::new(pager.clone()), Arc::new(log));
     let visibility = Arc::new(Visibility::new(store.clone(), base));
     let hook = visibility.clone();
@@ -209,43 +227,4 @@ impl<S: Store, L: crate::pages::CommitLog> Core<S, L> {
         }
         Ok(tables)
     }
-}
-
-/// Copies what is visible now into a new database. Blocks.
-pub(crate) fn backup(db: &Db, path: &Path) -> Result<()> {
-    // Never given up: a backup is worth the old pages it keeps.
-    let held = Arc::new(db.core.store.essential_snapshot());
-    let snapshot = super::Snapshot { db: db.clone(), held };
-    let settings = Settings { page_bytes: db.page_bytes(), cache_bytes: BACKUP_CACHE_BYTES, ..Settings::default() };
-    let copy = create(path, &settings)?;
-    let copied = copy_tables(&snapshot, &copy);
-    drop(copy);
-    if copied.is_err() {
-        // What is there is a sound database with a part of the content: worse than none. The reason of the failure counts.
-        for name in ["data", "log"] {
-            let _ = std::fs::remove_file(path.join(name));
-        }
-    }
-    copied
-}
-
-fn copy_tables(snapshot: &super::Snapshot, copy: &Db) -> Result<()> {
-    for name in block_on(snapshot.table_names_in(Mode::Blocking))? {
-        let from = block_on(snapshot.table_in(Mode::Blocking, &name))?;
-        let to = block_on(copy.create_table_in(Mode::Blocking, &name))?;
-        let mut range = snapshot.range::<&[u8]>(&from, ..)?;
-        let mut failed = None;
-        let entries = std::iter::from_fn(|| match range.next_blocking() {
-            Ok(entry) => entry,
-            Err(error) => {
-                failed = Some(error);
-                None
-            }
-        });
-        to.bulk_load_blocking(entries)?;
-        if let Some(error) = failed {
-            return Err(error);
-        }
-    }
-    Ok(())
 }

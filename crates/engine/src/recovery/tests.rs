@@ -63,7 +63,7 @@ fn decode(record: &[u8]) -> Vec<(u64, u64)> {
 impl Numbers {
     fn open(world: &SimWorld) -> Result<Self> {
         let directory: Arc<dyn Directory> = world.directory();
-        let mut opened = open(&directory, &settings())?;
+        let mut opened = open(&directory, &settings(), Purpose::Use)?;
         let pager = opened.pager.clone();
         opened.log.set_hook(Box::new(move |commit| pager.set_visible(commit)));
         let mut next = opened.base.0 + 1;
@@ -150,7 +150,7 @@ struct Promises {
 
 fn history(world: &SimWorld, seed: u64, steps: usize, promises: &mut Promises) -> Result<()> {
     let directory: Arc<dyn Directory> = world.directory();
-    create(&directory, &settings(), seed | 1)?;
+    create(&directory, &settings(), seed | 1, Purpose::Use)?;
     promises.created = true;
     promises.states = vec![vec![0; KEYS as usize]];
     let mut numbers = Numbers::open(world)?;
@@ -373,9 +373,9 @@ fn truncated_emptied_missing_and_foreign_files_give_clear_errors() {
     mixed.restore_file("log", &other).unwrap();
     assert!(text(&mixed).contains("the log does not contain group"), "{}", text(&mixed));
     let directory = world.directory();
-    assert_eq!(create(&directory, &settings(), 1).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    assert_eq!(create(&directory, &settings(), 1, Purpose::Use).unwrap_err().kind(), ErrorKind::AlreadyExists);
     assert_eq!(
-        open(&SimWorld::new(1, SimOptions::calm()).directory(), &settings()).err().unwrap().kind(),
+        open(&SimWorld::new(1, SimOptions::calm()).directory(), &settings(), Purpose::Use).err().unwrap().kind(),
         ErrorKind::NotFound
     );
 }
@@ -497,7 +497,7 @@ fn two_checkpoints_right_after_one_another_free_nothing_that_the_durable_one_nam
     for k in 0.. {
         let world = SimWorld::new(k, SimOptions::calm());
         let directory: Arc<dyn Directory> = world.directory();
-        create(&directory, &settings(), 1).unwrap();
+        create(&directory, &settings(), 1, Purpose::Use).unwrap();
         let mut numbers = Numbers::open(&world).unwrap();
         let position = numbers.commit(&sets(1)).unwrap();
         numbers.opened.log.durable(position).wait().unwrap();
@@ -515,7 +515,7 @@ fn two_checkpoints_right_after_one_another_free_nothing_that_the_durable_one_nam
             // It goes on until its superblock is durable, and not to the blocks that it frees.
             let dead_versions = pager.hold_dead_versions();
             drop(books);
-            let base = || open(&world.restart(k).directory(), &settings()).unwrap().base;
+            let base = || open(&world.restart(k).directory(), &settings(), Purpose::Use).unwrap().base;
             wait_until("the first is durable", || base() == CommitSeq(2));
             // The second fails at its k-th write: at the end that is the superblock.
             world.inject(Fault::new(Call::Write, Effect::Errno(5)).on("data").after(k));
@@ -531,7 +531,7 @@ fn two_checkpoints_right_after_one_another_free_nothing_that_the_durable_one_nam
             assert_eq!(first.join().unwrap().unwrap(), CommitSeq(2), "{world}");
             second.join().unwrap()
         });
-        let durable = open(&world.restart(k).directory(), &settings()).unwrap();
+        let durable = open(&world.restart(k).directory(), &settings(), Purpose::Use).unwrap();
         let (named, books) = (durable.pager.core().books(), pager.core().books());
         let pages = named.map.pages().map(|(_, at)| at.block);
         for block in pages.chain(named.map.node_places().map(|(_, at)| at.block)) {

@@ -63,22 +63,35 @@ fn level_counts(page_bytes: usize, len_bytes: u64) -> Vec<u64> {
     counts
 }
 
-/// Writes one value, over as many `Edits` as it takes. Holds 8 bytes for each page of one level.
+/// Writes one value, over as many `Edits` as it takes. Holds 8 bytes for each page.
 #[derive(Debug)]
 pub(crate) struct Writer<'v> {
     value: &'v [u8],
+    /// All pages so far, level after level, data first.
+    pages: Vec<PageId>,
+    at: Progress,
+}
+
+/// How far a value is written.
+#[derive(Debug, Clone, Copy)]
+struct Progress {
     /// Level being written.
     level: u8,
     /// Pages of the level below that no page of this one names yet (bytes of the value, at level 0).
     rest: usize,
-    below: Vec<PageId>,
-    done: Vec<PageId>,
+    /// Where among the pages this level begins: right behind the one below.
+    start: usize,
 }
 
 impl<'v> Writer<'v> {
     /// Begins with nothing written.
     pub(crate) fn new(value: &'v [u8]) -> Self {
-        Self { value, level: 0, rest: value.len(), below: Vec::new(), done: Vec::new() }
+        Self { value, pages: Vec::new(), at: Progress { level: 0, rest: value.len(), start: 0 } }
+    }
+
+    /// Every page written so far: what there is to free when the value is not wanted after all.
+    pub(crate) fn pages(&self) -> &[PageId] {
+        &self.pages
     }
 
     /// Writes up to `pages_max` (at least 1) more pages. Answers where the value is once all are written.
@@ -90,44 +103,59 @@ impl<'v> Writer<'v> {
         pages_max: usize,
     ) -> Attempt<Option<OverflowRef>> {
         let counts = level_counts(edits.page_bytes(), self.value.len() as u64);
-        let left = counts.iter().skip(self.level.into()).sum::<u64>() as usize - self.done.len();
+        let left = counts.iter().sum::<u64>() as usize - self.pages.len();
         edits.reserve(pages_max.min(left))?;
-        // From here on nothing can wait: the frames are ours, and no page is looked at.
+        // From here on nothing can wait: the frames are ours, and no page is looked at. But page numbers can run out.
+        let (at, written) = (self.at, self.pages.len());
         for _ in 0..pages_max {
-            if self.rest == 0 && !self.done.is_empty() {
-                if let [root] = self.done[..] {
-                    return Ok(Some(OverflowRef { len_bytes: self.value.len() as u64, root }));
-                }
-                self.below = std::mem::take(&mut self.done);
-                self.rest = self.below.len();
-                self.level += 1;
+            if let Some(value) = self.written() {
+                return Ok(Some(value));
             }
-            let page_bytes = edits.page_bytes();
-            let (id, body) = edits.allocate(self.done.last().copied().unwrap_or(near))?;
-            let (header, content) = body.split_at_mut(OVERFLOW_HEADER_BYTES);
-            if self.level == 0 {
-                let start = self.value.len() - self.rest;
-                let part = &self.value[start..self.value.len().min(start + data_bytes(page_bytes))];
-                header[0] = KIND_OVERFLOW_DATA;
-                content[..part.len()].copy_from_slice(part);
-                self.rest -= part.len();
-            } else {
-                let start = self.below.len() - self.rest;
-                let part = &self.below[start..self.below.len().min(start + fanout(page_bytes))];
-                header[0] = KIND_OVERFLOW_INDEX;
-                header[1] = self.level;
-                header[2..4].copy_from_slice(&(part.len() as u16).to_le_bytes());
-                for (child, at) in part.iter().zip(content.chunks_exact_mut(CHILD_BYTES)) {
-                    at.copy_from_slice(&encode_child(*child));
-                }
-                self.rest -= part.len();
+            if let Err(wait) = self.write_page(edits, near) {
+                self.at = at;
+                self.pages.truncate(written);
+                return Err(wait);
             }
-            self.done.push(id);
         }
-        Ok(match self.done[..] {
-            [root] if self.rest == 0 => Some(OverflowRef { len_bytes: self.value.len() as u64, root }),
+        Ok(self.written())
+    }
+
+    /// Where the value is, if all of it is written.
+    fn written(&self) -> Option<OverflowRef> {
+        match self.pages[self.at.start..] {
+            [root] if self.at.rest == 0 => Some(OverflowRef { len_bytes: self.value.len() as u64, root }),
             _ => None,
-        })
+        }
+    }
+
+    /// Writes the next page. There is one: not all of the value is written.
+    fn write_page<E: Edits>(&mut self, edits: &mut E, near: PageId) -> Attempt<()> {
+        let at = &mut self.at;
+        if at.rest == 0 && self.pages.len() > at.start {
+            *at = Progress { level: at.level + 1, rest: self.pages.len() - at.start, start: self.pages.len() };
+        }
+        let page_bytes = edits.page_bytes();
+        let (id, body) = edits.allocate(self.pages[at.start..].last().copied().unwrap_or(near))?;
+        let (header, content) = body.split_at_mut(OVERFLOW_HEADER_BYTES);
+        if at.level == 0 {
+            let rest = &self.value[self.value.len() - at.rest..];
+            let part = &rest[..rest.len().min(data_bytes(page_bytes))];
+            header[0] = KIND_OVERFLOW_DATA;
+            content[..part.len()].copy_from_slice(part);
+            at.rest -= part.len();
+        } else {
+            let rest = &self.pages[at.start - at.rest..at.start];
+            let part = &rest[..rest.len().min(fanout(page_bytes))];
+            header[0] = KIND_OVERFLOW_INDEX;
+            header[1] = at.level;
+            header[2..4].copy_from_slice(&(part.len() as u16).to_le_bytes());
+            for (child, at) in part.iter().zip(content.chunks_exact_mut(CHILD_BYTES)) {
+                at.copy_from_slice(&encode_child(*child));
+            }
+            at.rest -= part.len();
+        }
+        self.pages.push(id);
+        Ok(())
     }
 }
 

@@ -52,6 +52,13 @@ impl Tree {
         Ok(Self { root, table })
     }
 
+    /// Makes the tree empty. What there was below its root is the caller's to free.
+    pub(crate) fn empty<E: Edits>(&self, edits: &mut E) -> Attempt<()> {
+        let spec = NodeSpec { level: 0, table: self.table, lower: &[], upper: None, first_child: None };
+        edit::init(edits.edit(self.root)?, &spec);
+        Ok(())
+    }
+
     /// Sets the value of `key`. Answers what it replaced.
     pub(crate) fn put<E: Edits>(&self, edits: &mut E, key: &[u8], value: Cell<'_>) -> Attempt<Option<Replaced>> {
         check_size(edits.page_bytes(), key, value)?;

@@ -1,0 +1,267 @@
+//! Loads that do not come to their end, and what others see of them.
+
+use nofault_io::disk::Directory;
+use nofault_io::sim::{Call, Effect, Fault, SimOptions, SimWorld};
+
+use super::*;
+use crate::db::{Db, Table};
+use crate::settings::Settings;
+
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+
+/// As little of everything as there can be, and no threads: the same steps do the same things.
+fn tiny() -> Settings {
+    Settings {
+        page_bytes: 512,
+        cache_bytes: 640 << 10,
+        log_bytes: 1 << 20,
+        background_threads: false,
+        seed: Some(1),
+        ..Settings::default()
+    }
+}
+
+/// A database with two empty tables, on disks that can be made to fail.
+struct Empty {
+    world: SimWorld,
+    db: Db,
+    table: Table,
+    other: Table,
+    /// Blocks in use.
+    blocks: u64,
+}
+
+impl Empty {
+    fn new() -> Self {
+        Self::with(&tiny())
+    }
+
+    fn with(settings: &Settings) -> Self {
+        let world = SimWorld::new(1, SimOptions::calm());
+        let directory: Arc<dyn Directory> = world.directory();
+        let db = Db::create_in(&directory, settings).unwrap();
+        let create = |name| block_on(db.create_table_in(Mode::Blocking, name)).unwrap();
+        let (table, other) = (create("t"), create("other"));
+        let mut empty = Self { world, db, table, other, blocks: 0 };
+        empty.blocks = empty.blocks_after_checkpoints();
+        empty
+    }
+
+    fn blocks_after_checkpoints(&self) -> u64 {
+        (0..2).for_each(|_| self.db.checkpoint_blocking().unwrap());
+        self.db.stats().pool.blocks_used
+    }
+
+    /// Nothing is left of a load into `table`, and everything goes on.
+    fn assert_as_before(&self, what: &str) {
+        put(&self.other, b"k", b"v").unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(self.table.get_blocking(b"k").unwrap(), None, "{what}");
+        assert_eq!(rows_of(&self.table), 0, "{what}");
+        let blocks = self.blocks_after_checkpoints();
+        // The page table keeps nodes for the page numbers that there were.
+        assert!(blocks <= self.blocks + 60, "{what}: {blocks} blocks in use after {}", self.blocks);
+        let found = self.db.verify_blocking().unwrap();
+        assert!(found.is_clean(), "{what}: {:?}", found.problems);
+        assert_eq!(load(&self.table, 500).unwrap(), 500, "{what}");
+        assert_eq!(rows_of(&self.table), 500, "{what}");
+    }
+}
+
+fn put(table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
+    block_on(table.put_in(Mode::Blocking, key, value, Durability::Sync))
+}
+
+fn load(table: &Table, rows: u32) -> Result<u64> {
+    table.bulk_load_blocking((0..rows).map(|row| (row.to_be_bytes(), [row as u8; 60])))
+}
+
+fn rows_of(table: &Table) -> usize {
+    let mut range = table.range::<&[u8]>(..);
+    std::iter::from_fn(|| range.next_blocking().unwrap()).count()
+}
+
+#[test]
+fn a_long_value_that_cannot_be_written_to_its_end_leaves_no_pages_behind() {
+    let empty = Empty::with(&Settings { cache_bytes: 2 << 20, ..tiny() });
+    // More than may be published and not written.
+    let value = vec![7; 2 << 20];
+    for after in [0, 1, 2] {
+        empty.world.inject(Fault::new(Call::Write, Effect::Errno(ENOSPC)).on("data").after(after));
+        let error = empty.table.bulk_load_blocking([([1u8], &value)]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+        // Checkpoints are of what is visible: from here on that is younger than the load.
+        put(&empty.other, b"k", b"v").unwrap();
+        let blocks = empty.blocks_after_checkpoints();
+        assert!(blocks <= empty.blocks + 60, "write {after}: {blocks} blocks in use after {}", empty.blocks);
+    }
+    empty.assert_as_before("at last");
+}
+
+/// To free a long value its index was read, and a load that had failed already failed the whole database with that.
+#[test]
+fn a_load_is_taken_back_without_reading() {
+    let empty = Empty::new();
+    let long = vec![7; 9000];
+    let first = std::iter::once((vec![0], long));
+    // Enough for the index of the long value to leave the pool.
+    let rows = (0..40_000u32).map(|row| ([&[1], &row.to_be_bytes()[..]].concat(), vec![1; 60]));
+    let wrong = std::iter::once_with(|| {
+        empty.world.inject(Fault::new(Call::Read, Effect::Errno(EIO)).on("data"));
+        (vec![0], vec![0])
+    });
+    let error = empty.table.bulk_load_blocking(first.chain(rows).chain(wrong)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidCall, "{error}");
+    // The first to read meets what was in wait for the load.
+    if let Err(error) = put(&empty.other, b"k", b"v") {
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    }
+    empty.assert_as_before("after a wrong key");
+}
+
+#[test]
+fn a_panic_of_the_entries_goes_on_when_the_load_is_taken_back() {
+    let empty = Empty::new();
+    for rows in [0, 100, 40_000] {
+        let entries = (0..=rows).map(|row: u32| {
+            assert!(row < rows, "there is no row {row}");
+            (row.to_be_bytes(), if row % 1000 == 500 { vec![2; 9000] } else { vec![1; 60] })
+        });
+        let panicked = catch_unwind(AssertUnwindSafe(|| empty.table.bulk_load_blocking(entries))).unwrap_err();
+        let said = panicked.downcast_ref::<String>().expect("a text");
+        assert_eq!(*said, format!("there is no row {rows}"));
+        put(&empty.other, b"k", b"v").unwrap_or_else(|error| panic!("{rows} rows: {error}"));
+    }
+    empty.assert_as_before("after panics");
+}
+
+/// With short values, packed ones and a long one.
+fn rows(count: u32) -> impl Iterator<Item = ([u8; 4], Vec<u8>)> {
+    let len = |row: u32| match row % 100 {
+        0 => 3000,
+        1..50 => 90,
+        _ => 20,
+    };
+    (0..count).map(move |row| (row.to_be_bytes(), vec![row as u8; len(row)]))
+}
+
+/// The rows of table `t` after a power cut at this moment.
+fn rows_after_cut(world: &SimWorld, seed: u64) -> usize {
+    let directory: Arc<dyn Directory> = world.restart(seed).directory();
+    // A page table of many pages wants more cache to be opened.
+    let settings = Settings { cache_bytes: 1 << 20, ..tiny() };
+    let db = Db::open_in(&directory, &settings).unwrap_or_else(|error| panic!("cut {seed}: {error}"));
+    let found = db.verify_blocking().unwrap();
+    assert!(found.is_clean(), "cut {seed}: {:?}", found.problems);
+    rows_of(&block_on(db.table_in(Mode::Blocking, "t")).unwrap())
+}
+
+#[test]
+fn a_load_is_seen_when_a_power_cut_can_no_longer_take_it_away() {
+    let empty = Empty::new();
+    let (db, table, world) = (&empty.db, &empty.table, &empty.world);
+    let before = db.stats().visible_commit;
+    let checkpoint = |commit| {
+        assert_eq!(rows_of(table), 0, "before it is durable");
+        assert_eq!(rows_after_cut(world, 1), 0);
+        db.owner.checkpoint_at(commit)?;
+        assert_eq!(rows_of(table), 0, "it is durable and about to be seen");
+        for seed in 2..6 {
+            assert_eq!(rows_after_cut(world, seed), 500);
+        }
+        // Somebody else makes one, of what can be seen.
+        db.checkpoint_blocking().unwrap();
+        assert_eq!(rows_after_cut(world, 6), 500, "a later checkpoint was of an earlier commit");
+        assert_eq!(db.stats().visible_commit, before);
+        Ok(())
+    };
+    assert_eq!(db.core.bulk_load(table.tree, rows(500), checkpoint).unwrap(), 500);
+    assert_eq!(rows_of(table), 500);
+    for round in 0..20u8 {
+        put(&empty.other, &[round], b"v").unwrap();
+        put(table, &[9, round], b"v").unwrap();
+        assert_eq!(rows_after_cut(world, round.into()), 501 + usize::from(round));
+        if round % 5 == 4 {
+            db.checkpoint_blocking().unwrap();
+        }
+    }
+    assert!(db.verify_blocking().unwrap().is_clean());
+}
+
+#[test]
+fn a_load_whose_checkpoint_fails_is_taken_back_whatever_others_do_meanwhile() {
+    for errno in [EIO, ENOSPC] {
+        let mut failed = 0;
+        for (call, after) in (0..1000).map(|after| (Call::Write, after)) {
+            let empty = Empty::new();
+            let (db, world) = (&empty.db, &empty.world);
+            let what = format!("errno {errno}, write {after}");
+            let checkpoint = |commit| {
+                world.inject(Fault::new(call, Effect::Errno(errno)).on("data").after(after));
+                let made = db.owner.checkpoint_at(commit);
+                if made.as_ref().is_err_and(|error| error.kind() != ErrorKind::Poisoned) {
+                    assert_eq!(rows_of(&empty.table), 0, "{what}");
+                    assert_eq!(rows_after_cut(world, after), 0, "{what}");
+                    // The background thread's turn, before this one comes to take anything back.
+                    db.checkpoint_blocking().unwrap_or_else(|error| panic!("{what}: {error}"));
+                    assert_eq!(rows_after_cut(world, after), 0, "{what}, after a checkpoint of another");
+                }
+                made
+            };
+            let Err(error) = db.core.bulk_load(empty.table.tree, rows(500), checkpoint) else { break };
+            if error.kind() == ErrorKind::Poisoned {
+                // The superblock: its write comes last.
+                let refused = put(&empty.other, b"k", b"v").unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::Poisoned, "{what}: {refused}");
+                assert_eq!(rows_of(&empty.table), 0, "{what}");
+                let found = rows_after_cut(world, after);
+                assert!(found == 0 || found == 500, "{what}: {found} rows");
+                continue;
+            }
+            failed += 1;
+            put(&empty.other, b"a", b"v").unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(rows_after_cut(world, after), 0, "{what}, after a commit");
+            empty.assert_as_before(&what);
+            assert_eq!(rows_after_cut(world, after), 500, "{what}, after another load");
+        }
+        assert!(failed > 2, "errno {errno}: only {failed} failed");
+    }
+}
+
+#[test]
+fn whatever_call_fails_a_load_happens_or_not_and_commits_go_on_unless_nobody_knows() {
+    let calls =
+        [(Call::Write, EIO), (Call::Write, ENOSPC), (Call::Allocate, EIO), (Call::Sync, EIO), (Call::Read, EIO)];
+    for (call, errno) in calls {
+        let (mut taken_back, mut poisoned) = (0, 0);
+        for after in 0..1000 {
+            let empty = Empty::new();
+            let what = format!("{call:?} {after}, errno {errno}");
+            empty.world.inject(Fault::new(call, Effect::Errno(errno)).on("data").after(after));
+            let loaded = empty.table.bulk_load_blocking(rows(3000));
+            match loaded.map_err(|error| error.kind()) {
+                Ok(count) => {
+                    assert_eq!((count, rows_after_cut(&empty.world, after)), (3000, 3000), "{what}");
+                    if empty.world.stats().error_count == 0 {
+                        break;
+                    }
+                }
+                Err(ErrorKind::Poisoned) => {
+                    poisoned += 1;
+                    let found = rows_after_cut(&empty.world, after);
+                    assert!(found == 0 || found == 3000, "{what}: {found} rows");
+                }
+                Err(_) => {
+                    taken_back += 1;
+                    assert_eq!(rows_after_cut(&empty.world, after), 0, "{what}");
+                    empty.assert_as_before(&what);
+                }
+            }
+        }
+        match call {
+            Call::Write => assert!(taken_back > 5 && poisoned == 1, "{taken_back} taken back, {poisoned} poisoned"),
+            Call::Sync => assert_eq!((taken_back, poisoned), (0, 1)),
+            _ => assert_eq!(poisoned, 0, "{call:?}: {taken_back} taken back"),
+        }
+    }
+}
