@@ -12,7 +12,8 @@
 //!
 //! Kept true by:
 //! 1. Commit numbers, positions in the log and publications follow one order: all three happen in the section.
-//! 2. Nothing is published that was not appended to the log first, except by replaying the log.
+//! 2. Nothing is published that was not appended to the log first, except by replaying the log, and by a bulk load, which a
+//!    checkpoint of its own has on disk before anybody sees it.
 //! 3. `recent` hears of a commit in the section in which it is published, so no transaction misses it.
 
 mod known;
