@@ -138,6 +138,13 @@ impl Settings {
             background_thread: true,
         }
     }
+
+    /// Small pages, a small map and a small log, and no thread.
+    #[cfg(test)]
+    fn small(protocol: Protocol) -> Self {
+        let (page_bytes, map_bytes, log_bytes) = (512, 4 << 20, 64 << 10);
+        Self { page_bytes, map_bytes, log_bytes, background_thread: false, ..Self::new(protocol) }
+    }
 }
 
 /// Changes that take effect together, in the order given.

@@ -58,3 +58,18 @@ impl Default for Settings {
         }
     }
 }
+
+#[cfg(test)]
+impl Settings {
+    /// As little of everything as there can be, and no threads: with the same seed the same steps do the same things.
+    pub(crate) fn tiny(seed: u64) -> Self {
+        Self {
+            page_bytes: 512,
+            cache_bytes: 640 << 10,
+            log_bytes: 1 << 20,
+            background_threads: false,
+            seed: Some(seed),
+            ..Self::default()
+        }
+    }
+}

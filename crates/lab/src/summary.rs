@@ -307,6 +307,11 @@ impl<'a> Group<'a> {
         fills && limited && out_of_core && self.good.iter().any(|cell| cell.outcome.full_at_s.is_none())
     }
 
+    /// Whether it reads through a map and what it shows is, where it was to be, paging.
+    pub fn pages_through_a_map(&self) -> bool {
+        self.family() == Family::Mapped && !self.never_filled()
+    }
+
     /// Whether it waits for absent pages outside of what is timed as an access (`op`): it asks first, and serves others meanwhile. Its
     /// tail of `op` is that of pages that were there, and says nothing beside that of a thread that waits within its accesses.
     pub fn waits_apart(&self) -> bool {

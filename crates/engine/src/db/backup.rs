@@ -73,14 +73,7 @@ mod tests {
     const ENOSPC: i32 = 28;
 
     fn settings() -> Settings {
-        Settings {
-            page_bytes: 512,
-            cache_bytes: 640 << 10,
-            log_bytes: 1 << 20,
-            background_threads: false,
-            seed: Some(1),
-            ..Settings::default()
-        }
+        Settings::tiny(1)
     }
 
     fn opened(world: &SimWorld) -> Result<Db> {

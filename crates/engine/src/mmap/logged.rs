@@ -35,6 +35,7 @@ use super::placed::Placed;
 use super::versions::{NEWEST, Versions};
 use super::workspace::{Shape, View, Workspace};
 use super::{Batch, READS_GO_ON, apply_batch, guarded, lock, reads_after_failure, record};
+use crate::background;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, PageId, seal_page};
 use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Pages, Ticket, Wait};
@@ -558,10 +559,7 @@ impl Background {
                 store.apply().and_then(|_| store.maintain()).unwrap_or_else(|error| store.poison(&error));
             }
         };
-        let thread = std::thread::Builder::new()
-            .name("nofault-map".into())
-            .spawn(work)
-            .map_err(|error| Error::new(ErrorKind::NoSpace, format!("start a background thread: {error}")))?;
+        let thread = background::start("nofault-map", work)?;
         Ok(Self { store: Arc::downgrade(store), stop, thread: Some(thread) })
     }
 }

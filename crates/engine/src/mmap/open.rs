@@ -182,13 +182,7 @@ mod tests {
         for protocol in [Protocol::OsCow, Protocol::UserCow(WriteBack::Call), Protocol::MappedLog] {
             let scratch = tempfile::tempdir().unwrap();
             let path = scratch.path();
-            let settings = Settings {
-                page_bytes: 512,
-                map_bytes: 4 << 20,
-                log_bytes: 64 << 10,
-                background_thread: false,
-                ..Settings::new(protocol)
-            };
+            let settings = Settings::small(protocol);
             // SAFETY: nobody else knows the folder.
             drop(unsafe { Store::create(path, &settings) }.unwrap());
             begin_a_record_larger_than_the_log(path, &settings);

@@ -10,7 +10,7 @@ use crate::record::ExperimentId;
 use crate::summary::{Family, Group, Metric, Spread, target_title};
 
 pub(super) fn mapped<'g, 'a>(groups: &[&'g Group<'a>]) -> Vec<&'g Group<'a>> {
-    groups.iter().copied().filter(|group| group.family() == Family::Mapped && !group.never_filled()).collect()
+    groups.iter().copied().filter(|group| group.pages_through_a_map()).collect()
 }
 
 fn explicit<'g, 'a>(groups: &[&'g Group<'a>]) -> Vec<&'g Group<'a>> {

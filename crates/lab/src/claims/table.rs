@@ -5,7 +5,7 @@ use crate::record::CacheState;
 use crate::summary::{Family, Group, Metric, is_plain};
 
 fn mapped(group: &Group<'_>) -> bool {
-    group.family() == Family::Mapped && !group.never_filled()
+    group.pages_through_a_map()
 }
 
 fn one_at_a_time(family: Family) -> bool {

@@ -111,7 +111,7 @@ fn sentence(a: &Group<'_>, b: &Group<'_>, metric: Metric, what: &str, comparison
 }
 
 fn mapped<'g, 'a>(groups: &[&'g Group<'a>]) -> Vec<&'g Group<'a>> {
-    groups.iter().copied().filter(|group| group.family() == Family::Mapped && !group.never_filled()).collect()
+    groups.iter().copied().filter(|group| group.pages_through_a_map()).collect()
 }
 
 fn explicit<'g, 'a>(groups: &[&'g Group<'a>]) -> Vec<&'g Group<'a>> {

@@ -10,16 +10,8 @@ use crate::settings::Settings;
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 
-/// As little of everything as there can be, and no threads: the same steps do the same things.
 fn tiny() -> Settings {
-    Settings {
-        page_bytes: 512,
-        cache_bytes: 640 << 10,
-        log_bytes: 1 << 20,
-        background_threads: false,
-        seed: Some(1),
-        ..Settings::default()
-    }
+    Settings::tiny(1)
 }
 
 /// A database with two empty tables, on disks that can be made to fail.

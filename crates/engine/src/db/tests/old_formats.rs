@@ -12,14 +12,7 @@ use crate::format::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, set_version, version_o
 use crate::settings::Settings;
 
 fn settings() -> Settings {
-    Settings {
-        page_bytes: 512,
-        cache_bytes: 640 << 10,
-        log_bytes: 1 << 20,
-        background_threads: false,
-        seed: Some(3),
-        ..Settings::default()
-    }
+    Settings::tiny(3)
 }
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -7,15 +7,8 @@ const LOGGED: [Protocol; 4] =
     [Protocol::OsCow, Protocol::UserCow(WriteBack::Map), Protocol::UserCow(WriteBack::Call), Protocol::MappedLog];
 
 fn create(folder: &tempfile::TempDir, protocol: Protocol) -> Store {
-    let settings = Settings {
-        page_bytes: 512,
-        map_bytes: 4 << 20,
-        log_bytes: 64 << 10,
-        background_thread: false,
-        ..Settings::new(protocol)
-    };
     // SAFETY: nobody else knows the folder.
-    unsafe { Store::create(folder.path(), &settings) }.unwrap()
+    unsafe { Store::create(folder.path(), &Settings::small(protocol)) }.unwrap()
 }
 
 fn logged(store: &Store) -> &Logged {
