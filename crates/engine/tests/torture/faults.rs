@@ -7,7 +7,7 @@ use nofault::Durability;
 use nofault::blocking::Db;
 use nofault::error::{Error, ErrorKind};
 use nofault_io::disk::Directory;
-use nofault_io::sim::{Call, Effect, Fault, SimOptions, SimStats, SimWorld};
+use nofault_io::sim::{Caching, Call, Effect, Fault, SimOptions, SimStats, SimWorld};
 
 use crate::story::{Book, Story, Style, blames_the_data, content, for_each_seed, tiny, verify};
 
@@ -20,7 +20,9 @@ const STEPS: usize = 45;
 /// Creates a database, takes steps, and goes on after each failure as a careful application would; then looks what is left.
 /// Answers what the world was asked, and whether the fault was met.
 fn history(seed: u64, fault: Option<Fault>, what: &str) -> (SimStats, bool) {
-    let world = SimWorld::new(seed, [SimOptions::calm(), SimOptions::adversarial()][seed as usize % 2]);
+    let caching = [Caching::Direct, Caching::Buffered][seed as usize / 2 % 2];
+    let options = [SimOptions::calm(), SimOptions::adversarial()][seed as usize % 2];
+    let world = SimWorld::new(seed, SimOptions { caching, ..options });
     let directory: Arc<dyn Directory> = world.directory();
     if let Some(fault) = &fault {
         world.inject(fault.clone());
@@ -39,7 +41,7 @@ fn history(seed: u64, fault: Option<Fault>, what: &str) -> (SimStats, bool) {
     for _ in 0..STEPS {
         if let Err(error) = story.step() {
             check_kind(&error, what);
-            if settle(&mut story, error, what) == Health::Poisoned {
+            if settle(&mut story, error, caching, what) == Health::Poisoned {
                 break;
             }
         }
@@ -58,7 +60,7 @@ fn history(seed: u64, fault: Option<Fault>, what: &str) -> (SimStats, bool) {
     verify(&db).or_else(|_| verify(&db)).unwrap_or_else(|error| panic!("{what}: {error:?}"));
     let table = db.create_table("afterwards").or_else(|_| db.create_table("afterwards"));
     if let Err(error) = table {
-        assert!(fault.is_some_and(|_| error.kind() != ErrorKind::Corrupt), "{what}: {error:?}");
+        assert!(fault.is_some() && error.kind() != ErrorKind::Corrupt, "{what}: {error:?}");
     }
     (stats, met)
 }
@@ -75,7 +77,10 @@ fn check_kind(error: &Error, what: &str) {
 }
 
 /// After a failure: either nothing happened and commits go on, or commits fail for good and reads go on.
-fn settle(story: &mut Story, error: Error, what: &str) -> Health {
+///
+/// A page cache may have dropped pages that a failed sync covered, and the pool had no reason to keep them. A read of such a page
+/// is an error that names it, until the database is opened again and has them from the log.
+fn settle(story: &mut Story, error: Error, caching: Caching, what: &str) -> Health {
     let synced = if error.kind() == ErrorKind::Poisoned { Err(error) } else { story.db.sync() };
     match synced {
         Ok(()) => {
@@ -89,11 +94,15 @@ fn settle(story: &mut Story, error: Error, what: &str) -> Health {
         }
         Err(poison) => {
             assert_eq!(poison.kind(), ErrorKind::Poisoned, "{what}: {poison:?}");
-            let found = content(&story.db).unwrap_or_else(|error| panic!("{what}: reads go on: {error:?}"));
-            story.book.clone().survived(found, &format!("{what}: poisoned"));
+            let page_is_gone = |error: &Error| caching == Caching::Buffered && error.kind() == ErrorKind::Corrupt;
+            match content(&story.db) {
+                Ok(found) => story.book.clone().survived(found, &format!("{what}: poisoned")),
+                Err(error) if page_is_gone(&error) => {}
+                Err(error) => panic!("{what}: reads go on: {error:?}"),
+            }
             for _ in 0..2 {
                 let refused = story.db.create_table("poisoned").expect_err("commits fail for good");
-                assert_eq!(refused.kind(), ErrorKind::Poisoned, "{what}: {refused:?}");
+                assert!(refused.kind() == ErrorKind::Poisoned || page_is_gone(&refused), "{what}: {refused:?}");
             }
             Health::Poisoned
         }
@@ -146,7 +155,7 @@ fn a_failed_read_is_an_error_for_those_who_wait_and_forgotten_then() {
 
 #[test]
 fn a_failed_write_or_allocation_is_refused_or_poisons() {
-    for_each_seed("a_failed_write", 1..=2, |seed| {
+    for_each_seed("a_failed_write", 1..=4, |seed| {
         every(seed, Call::Write, EIO, 150);
         every(seed, Call::Write, ENOSPC, 50);
         every(seed, Call::Write, EINTR, 20);

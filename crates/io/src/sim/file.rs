@@ -6,7 +6,8 @@
 //!    was just after a write (shared with the cache, so it costs nothing), and the sectors of it that the write touched.
 //! 3. A sync moves the newest covered version of each sector to `stable` and forgets that version and older ones.
 //! 4. A failed sync marks the versions it covered as abandoned: reads still see them, a cut may still keep them, but no
-//!    later sync moves them (Linux marks the pages clean). Lengths are metadata and stay pending.
+//!    later sync moves them (Linux marks the pages clean). Lengths are metadata and stay pending. A failed durable write
+//!    abandons its own versions.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -146,6 +147,39 @@ impl File {
     pub(super) fn abandon(&mut self, covered: WriteSeq) {
         for version in self.pending.values_mut().flatten().filter(|version| version.seq <= covered) {
             version.abandoned = true;
+        }
+    }
+
+    /// The durable write `seq` failed: no later sync makes durable what it has left.
+    pub(super) fn abandon_write(&mut self, seq: WriteSeq) {
+        for version in self.pending.values_mut().flatten().filter(|version| version.seq == seq) {
+            version.abandoned = true;
+        }
+    }
+
+    /// Whether the page cache holds a page of this range that is clean and differs from the device.
+    pub(super) fn has_abandoned_pages(&self, range: Range<u64>) -> bool {
+        pages_of(range).any(|page| self.is_abandoned(page))
+    }
+
+    /// A page with a version that is not abandoned is dirty, which keeps it in the page cache.
+    fn is_abandoned(&self, page: usize) -> bool {
+        self.pending.get(&page).is_some_and(|versions| versions.iter().all(|version| version.abandoned))
+    }
+
+    /// The kernel drops the clean pages of this range from its page cache: each sector becomes what the device happens to
+    /// hold, for reads from now on and for every power cut.
+    pub(super) fn drop_abandoned_pages(&mut self, range: Range<u64>, options: &SimOptions, rng: &mut fastrand::Rng) {
+        for page in pages_of(range) {
+            if !self.is_abandoned(page) {
+                continue;
+            }
+            let versions = self.pending.remove(&page).unwrap_or_default();
+            let (mut stored, mut fate) = (self.stable.clone(), Fate::draw(rng));
+            self.choose_sectors(page, &versions, &mut stored, &mut fate, options, rng);
+            self.stable = stored;
+            let image = self.stable.page(page);
+            self.cache.set_page(page, image);
         }
     }
 

@@ -7,13 +7,16 @@ use std::path::Path;
 use super::bytes::FILE_BYTES_MAX;
 use super::file::{Begun, File, WriteSeq};
 use super::names::FileId;
-use super::options::{Call, Defer, Effect};
+use super::options::{Caching, Call, Defer, Effect};
 use super::state::State;
 use crate::completion::{Completion, Op, OpKind, WriteData};
 use crate::disk::describe_op;
 use crate::error::{Error, ErrorKind, Result};
 
 pub(super) type QueueId = u64;
+
+/// Of so many reads that meet abandoned pages one finds that the page cache has dropped them.
+const DROP_ODDS: u8 = 4;
 
 /// An operation accepted and not completed.
 pub(super) struct Flight {
@@ -205,9 +208,10 @@ impl State {
             self.rng.fill(buffer);
             return Err(error);
         }
+        let end = job.offset.saturating_add(buffer.len() as u64);
+        self.drop_clean_pages(job, end)?;
         let file = file_of(&mut self.files, job)?;
         let file_len = file.len();
-        let end = job.offset.saturating_add(buffer.len() as u64);
         if end > file_len {
             let left = file_len.saturating_sub(job.offset);
             let why = format!("{left} of {} bytes: the file ends at {file_len}", buffer.len());
@@ -222,6 +226,19 @@ impl State {
             self.mix_in_flight_writes(job, &mut buffer[job.part.clone()]);
         }
         self.damage(job.effect, buffer);
+        Ok(())
+    }
+
+    /// Now and then the kernel wants the memory of the page cache back.
+    fn drop_clean_pages(&mut self, job: &Job, end: u64) -> Result<()> {
+        let file = file_of(&mut self.files, job)?;
+        let range = job.offset..end.min(file.len()).max(job.offset);
+        if self.options.caching == Caching::Buffered
+            && file.has_abandoned_pages(range.clone())
+            && self.rng.u8(..DROP_ODDS) == 0
+        {
+            file.drop_abandoned_pages(range, &self.options, &mut self.rng);
+        }
         Ok(())
     }
 
@@ -256,10 +273,15 @@ impl State {
         let seq = self.next_seq();
         let sector = self.options.sector_bytes;
         if let Err(error) = job.errno() {
+            // A durable write has reached the page cache as a whole before its write-back fails.
+            let whole = durable && self.options.caching == Caching::Buffered;
             for (index, chunk) in data.chunks(sector).enumerate().filter(|_| room.is_ok()) {
-                if self.rng.bool() {
+                if whole || self.rng.bool() {
                     file_of(&mut self.files, job)?.write(seq, job.offset + (index * sector) as u64, chunk);
                 }
+            }
+            if durable {
+                file_of(&mut self.files, job)?.abandon_write(seq);
             }
             return Err(error);
         }

@@ -14,12 +14,24 @@ pub enum Defer {
     Adversarial,
 }
 
+/// What stands between a file and its device. It decides what a failed durable write leaves behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Caching {
+    /// O_DIRECT. A failed durable write has stored any of its sectors, which is what reads then see. No later sync makes
+    /// them durable.
+    Direct,
+    /// The page cache of Linux. After a failed durable write reads see all of the new bytes, from pages that are marked
+    /// clean: no later sync writes them. The kernel may drop clean pages at any time, for want of memory; from then on
+    /// reads give what the device holds, old or new, each sector for itself. The same happens to what a failed sync covered.
+    Buffered,
+}
+
 /// Chances, from 0 to 1 per operation, of trouble that nobody announced. All zero by default.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Rates {
     /// A read fails with EIO.
     pub read_error: f64,
-    /// A write fails with EIO; any of its sectors may have been written.
+    /// A write fails with EIO. [`Caching`] says what that leaves behind.
     pub write_error: f64,
     /// A sync fails with EIO, and what it covered is dropped (see [`super`]).
     pub sync_error: f64,
@@ -46,6 +58,8 @@ pub struct Rates {
 pub struct SimOptions {
     /// When completions come.
     pub defer: Defer,
+    /// Whether files have a page cache.
+    pub caching: Caching,
     /// What is written at once or not at all, in bytes: a power of two from 64 to 4096.
     pub sector_bytes: usize,
     /// What offsets, lengths and addresses must be multiples of; 1 for no rule.
@@ -65,6 +79,7 @@ impl SimOptions {
     pub fn calm() -> Self {
         Self {
             defer: Defer::Immediate,
+            caching: Caching::Direct,
             sector_bytes: 512,
             align_bytes: 512,
             torn_sectors: false,
@@ -97,7 +112,7 @@ impl SimOptions {
         DiskInfo {
             kind: "sim",
             path: Some(name.into()),
-            direct: true,
+            direct: self.caching == Caching::Direct,
             align_bytes: self.align_bytes,
             notes: vec!["simulated: bytes live in memory".into()],
         }
@@ -140,7 +155,7 @@ pub enum Call {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// It fails with this errno: EIO, ENOSPC, or ETIMEDOUT for something transient of kind `Other`. Names stay as they
-    /// were; a failed write may have written any of its sectors; a failed sync drops what it covered.
+    /// were; a failed write leaves what [`Caching`] says; a failed sync drops what it covered.
     Errno(i32),
     /// It is acknowledged and does nothing: a lost write, a sync or directory sync that lies, an
     /// allocation of nothing. Other calls on names ignore it.
@@ -191,6 +206,11 @@ impl Fault {
     pub fn times(mut self, count: u64) -> Self {
         self.times = count;
         self
+    }
+
+    /// The kind of calls it is meant for.
+    pub fn call(&self) -> Call {
+        self.call
     }
 
     /// Whether it hits this call; counts it when it could have.

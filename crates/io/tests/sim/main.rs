@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod abandoned;
 #[path = "../common/mod.rs"]
 mod common;
 mod contract;
