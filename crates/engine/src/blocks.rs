@@ -83,6 +83,19 @@ impl BlockReader {
     }
 }
 
+/// Reads one piece with `Disk::perform`: on the calling thread and into a buffer of its own, past all queues. For a piece whose first
+/// read is in doubt.
+///
+/// # Errors
+/// What the disk says.
+pub(crate) fn read_once(disk: &dyn Disk, len_bytes: usize, offset: u64) -> Result<IoBuf> {
+    let failed = |error| Error::from_io("read the data file again", error);
+    let buffer = IoBuf::zeroed(len_bytes, PageKind::Small).map_err(failed)?;
+    let mut completion = disk.perform(Op::new(0, offset, OpKind::Read(buffer))).map_err(failed)?;
+    std::mem::replace(&mut completion.result, Ok(0)).map_err(failed)?;
+    into_buffer(completion)
+}
+
 fn into_buffer(completion: Completion) -> Result<IoBuf> {
     completion.into_buffer().ok_or_else(|| Error::new(ErrorKind::Bug, "a read came back without its buffer"))
 }

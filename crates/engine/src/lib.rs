@@ -63,6 +63,7 @@ pub mod mmap;
 mod pager;
 mod pages;
 mod recovery;
+mod reread;
 pub mod settings;
 mod space;
 mod tree;

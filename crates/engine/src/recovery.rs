@@ -13,7 +13,7 @@ use std::sync::Arc;
 use nofault_io::aligned::IoBuf;
 use nofault_io::disk::{Directory, Disk};
 
-use crate::blocks::BlockReader;
+use crate::blocks::{BlockReader, read_once};
 use crate::checkpoint::Checkpointer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
@@ -21,6 +21,7 @@ use crate::format::{
     Superblock, Tag, decode_node, entries_per_node, node_location, nodes_on_level,
 };
 use crate::pager::{Map, PAGES_MAX, Pager, PagerOptions};
+use crate::reread::Reread;
 use crate::settings::Settings;
 use crate::space::Space;
 use crate::txn;
@@ -180,7 +181,7 @@ pub(crate) fn open(directory: &Arc<dyn Directory>, settings: &Settings, purpose:
     let open_file =
         |name: &str| directory.open(name).map_err(|error| Error::from_io(format!("open the file «{name}»"), error));
     let disk = open_file(purpose.data_name())?;
-    let mut reader = DataReader { blocks: BlockReader::open(&*disk)? };
+    let mut reader = DataReader::open(&disk)?;
     let in_force = reader.superblock()?;
     let superblock = in_force.superblock;
     let mut space = Pager::new_space(superblock.page_bytes as usize, FILE_BYTES_MAX);
@@ -300,10 +301,37 @@ impl InForce {
 
 /// Reads what recovery starts from.
 struct DataReader {
+    disk: Arc<dyn Disk>,
     blocks: BlockReader,
 }
 
 impl DataReader {
+    fn open(disk: &Arc<dyn Disk>) -> Result<Self> {
+        Ok(Self { disk: Arc::clone(disk), blocks: BlockReader::open(&**disk)? })
+    }
+
+    /// Decodes `first`, the outcome of a read at `offset`. While that fails the bytes are read again, through `Disk::perform` instead of
+    /// the queue: without them an older state would be in force, or none.
+    ///
+    /// # Errors
+    /// What the last read or decoding it fails with.
+    fn decode_again<T>(
+        &self,
+        first: Result<IoBuf>,
+        offset: u64,
+        len_bytes: usize,
+        decode: impl Fn(IoBuf) -> Result<T>,
+    ) -> Result<T> {
+        let mut first = Some(first);
+        Reread::on(&*self.disk).until_whole(|_| {
+            let block = match first.take() {
+                Some(block) => block,
+                None => read_once(&*self.disk, len_bytes, offset),
+            };
+            block.and_then(&decode)
+        })
+    }
+
     /// The superblock in force: the valid one with the higher number.
     ///
     /// # Errors
@@ -314,8 +342,10 @@ impl DataReader {
             if self.blocks.file_bytes() < offset + SUPERBLOCK_BYTES as u64 {
                 return Err(Superblock::cut_off(slot));
             }
-            let sector = self.blocks.read(SUPERBLOCK_BYTES, &[offset])?.remove(0);
-            Superblock::decode(slot, &sector).map(|superblock| InForce { superblock, slot, sector })
+            let first = self.blocks.try_read(SUPERBLOCK_BYTES, &[offset])?.remove(0);
+            self.decode_again(first, offset, SUPERBLOCK_BYTES, |sector| {
+                Superblock::decode(slot, &sector).map(|superblock| InForce { superblock, slot, sector })
+            })
         };
         let unreadable = |slot: &Result<InForce>| {
             let error = slot.as_ref().err()?;
@@ -389,9 +419,12 @@ impl DataReader {
                     claim(&format_args!("page-table node {} of level {level}", node.index), *at)?;
                 }
                 let offsets: Vec<u64> = window.iter().map(|(_, at)| at.block.0 * page_bytes as u64).collect();
-                for ((node, at), block) in window.iter().zip(self.blocks.read(page_bytes, &offsets)?) {
+                let blocks = self.blocks.try_read(page_bytes, &offsets)?;
+                for (((node, at), offset), block) in window.iter().zip(&offsets).zip(blocks) {
                     map.set_node(*node, *at);
-                    let entries = decode_node(superblock.file_id, *node, *at, &block)?;
+                    let entries = self.decode_again(block, *offset, page_bytes, |block| {
+                        decode_node(superblock.file_id, *node, *at, &block)
+                    })?;
                     for (index, word) in (node.index * per_node..).zip(entries) {
                         let Some(at) = Location::from_word(word) else { continue };
                         if index >= named {

@@ -67,3 +67,25 @@ fn a_database_is_not_opened_while_its_superblock_cannot_be_written_and_is_unharm
     assert!(world.read_file("data").unwrap() == before, "opening has changed the data file: {world}");
     assert_eq!(numbers.state().unwrap(), state, "{world}");
 }
+
+#[test]
+fn one_bad_read_of_a_superblock_or_a_page_table_node_decides_nothing() {
+    let (world, state) = settled_world(17);
+    let nodes = Numbers::open(&world).unwrap().opened.pager.core().books().map.node_places().count();
+    let mut bad = 0;
+    for read in 0..2 + nodes as u64 {
+        for effect in
+            [Effect::FlippedBit, Effect::ZeroedSector, Effect::GarbageSector, Effect::Misdirected, Effect::Errno(EIO)]
+        {
+            for seed in 0..8 {
+                let world = world.restart(seed);
+                world.inject(Fault::new(Call::Read, effect).on("data").after(read));
+                let numbers =
+                    Numbers::open(&world).unwrap_or_else(|error| panic!("{effect:?} of read {read}: {error}: {world}"));
+                assert_eq!(numbers.state().unwrap(), state, "{effect:?} of read {read}: {world}");
+                bad += 1;
+            }
+        }
+    }
+    assert!(bad > 100, "{bad} bad reads");
+}
