@@ -19,6 +19,9 @@ cargo xtask <command>
   models  every interleaving of what pool and log do between threads, cut down to their protocols, in release
   sim     power cuts on the simulated disk, optimised, on all CPUs, with fresh seeds: --minutes N (default 1). A failure
           prints its seed, the line that repeats it, and ends with exit code 1
+  histories
+          transactions of threads and tasks beside each other, also while the process is killed, optimised, with fresh
+          seeds, checked for strict serializability: --minutes N (default 1). A failure says where the history was left
 ";
 
 fn main() -> ExitCode {
@@ -28,6 +31,7 @@ fn main() -> ExitCode {
         "tidy" => tidy::run(&root()),
         "models" => models(),
         "sim" => sim(),
+        "histories" => histories(),
         "" | "help" | "-h" | "--help" => {
             print!("{HELP}");
             Ok(())
@@ -67,16 +71,31 @@ fn models() -> Result<()> {
 
 /// The same body as the ordinary test of power cuts, for as long as asked.
 fn sim() -> Result<()> {
+    for_minutes("torture", "power_cuts::power_cuts_for_minutes", minutes("sim")?)
+}
+
+/// The same bodies as the ordinary tests of concurrent histories, for as long as asked.
+fn histories() -> Result<()> {
+    for_minutes("isolation", "histories::histories_for_minutes", minutes("histories")?)
+}
+
+/// What follows `--minutes`, or 1.
+fn minutes(command: &str) -> Result<f64> {
     let arguments: Vec<String> = std::env::args().skip(2).collect();
     let minutes = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => "1",
-        ["--minutes", minutes] if minutes.parse::<f64>().is_ok_and(|minutes| minutes > 0.0) => minutes,
-        _ => bail!("cargo xtask sim takes --minutes N\n\n{HELP}"),
+        [] => Some(1.0),
+        ["--minutes", minutes] => minutes.parse().ok().filter(|minutes| *minutes > 0.0),
+        _ => None,
     };
-    let test = ["test", "--profile", "sim", "-p", "nofault", "--test", "torture", "--"];
-    let which = ["power_cuts_for_minutes", "--ignored", "--nocapture"];
+    minutes.with_context(|| format!("cargo xtask {command} takes --minutes N\n\n{HELP}"))
+}
+
+/// Runs an ignored test that asks the environment how long to go on.
+fn for_minutes(target: &str, name: &str, minutes: f64) -> Result<()> {
+    let test = ["test", "--profile", "sim", "-p", "nofault", "--test", target, "--"];
+    let which = [name, "--exact", "--ignored", "--nocapture"];
     // Unlimited: it ends by itself.
-    cargo_within(None, &[&test[..], &which].concat(), &[("NOFAULT_SIM_MINUTES", minutes)])
+    cargo_within(None, &[&test[..], &which].concat(), &[("NOFAULT_SIM_MINUTES", &minutes.to_string())])
 }
 
 fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
