@@ -54,7 +54,7 @@ pub fn open_disk(path: &Path, options: &FileOptions, backend: Backend) -> Result
 /// # Errors
 /// `NotFound` when there is no folder above it, `NoPermission`, `NoSpace`, what the system says of the sync.
 pub fn make_folder(path: &Path) -> Result<()> {
-    make_folder_with(path, |above| File::open(above)?.sync_all())
+    make_folder_with(path, |above| sync_folder(&File::open(above)?))
 }
 
 fn make_folder_with(path: &Path, sync: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<()> {
@@ -195,8 +195,13 @@ impl Directory for Folder {
     }
 
     fn sync(&self) -> Result<()> {
-        self.descriptor.sync_all().map_err(|error| Error::from_io("sync the folder", &error).at(&self.path))
+        sync_folder(&self.descriptor).map_err(|error| Error::from_io("sync the folder", &error).at(&self.path))
     }
+}
+
+/// Not `File::sync_all`: that repeats a sync which was interrupted, and the second says nothing of what the first has lost.
+fn sync_folder(folder: &File) -> std::io::Result<()> {
+    Ok(rustix::fs::fsync(folder)?)
 }
 
 /// A lock that this process holds; dropping it lets go.

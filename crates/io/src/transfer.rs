@@ -16,7 +16,7 @@ use crate::file::DiskFile;
 const IOVECS_MAX: usize = 1024;
 /// Most bytes asked for at once. The kernel moves at most 2 GiB less a page a call; below that, and a round number.
 const CALL_BYTES_MAX: usize = 1 << 30;
-/// EINTR and EAGAIN are repeated, but a file that answers nothing else for ever must not hang its user.
+/// EINTR and EAGAIN are repeated, but for a sync, of which nobody knows then what it has done. And a file that answers nothing else for ever must not hang its user.
 const INTERRUPTIONS_MAX: u32 = 10_000;
 
 /// An operation and how far it has come.
@@ -133,7 +133,9 @@ impl Transfer {
         if answer < 0 {
             let errno = i32::try_from(-answer).unwrap_or(libc::EIO);
             self.interruptions += 1;
-            if matches!(errno, libc::EINTR | libc::EAGAIN) && self.interruptions < INTERRUPTIONS_MAX {
+            // A second sync may find pages marked clean that the first has not written, and say nothing of them.
+            let may_repeat = !matches!(self.op.kind, OpKind::Sync);
+            if may_repeat && matches!(errno, libc::EINTR | libc::EAGAIN) && self.interruptions < INTERRUPTIONS_MAX {
                 return Step::Again;
             }
             return Step::Done(Err(self.failed(errno, file)));
@@ -240,7 +242,7 @@ impl Transfer {
             (libc::EINVAL, _) if file.info().direct => {
                 error.hint("direct I/O was refused after it had been set: check the file system, or open it buffered")
             }
-            (libc::EIO, OpKind::Sync | OpKind::Write { .. }) => {
+            (libc::EIO | libc::EINTR | libc::EAGAIN, OpKind::Sync) | (libc::EIO, OpKind::Write { .. }) => {
                 error.hint("writes since the last good sync may be lost; repeating the sync would not tell")
             }
             _ => error,
@@ -397,9 +399,25 @@ mod tests {
             assert_eq!(result.unwrap(), LEN);
             assert!(disk.iter().enumerate().all(|(at, byte)| *byte == (at / 32) as u8), "seed {seed}: gather");
 
-            for kind in [OpKind::Sync, OpKind::Allocate { len_bytes: 4096 }] {
-                assert_eq!(carried_out(kind, &file, &mut disk, rng).1.unwrap(), 0, "seed {seed}");
-            }
+            let allocate = OpKind::Allocate { len_bytes: 4096 };
+            assert_eq!(carried_out(allocate, &file, &mut disk, rng).1.unwrap(), 0, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn an_interrupted_sync_is_a_failed_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = file(&folder);
+        for errno in [libc::EINTR, libc::EAGAIN, libc::EIO] {
+            let mut sync = Transfer::new(Op::new(1, 0, OpKind::Sync));
+            let Step::Done(result) = sync.answered(-i64::from(errno), &file) else {
+                panic!("errno {errno} is repeated")
+            };
+            assert_eq!(result.unwrap_err().errno(), Some(errno));
+            // A durable write may be repeated: that writes the bytes once more.
+            let mut write = Transfer::new(Op::new(1, 0, OpKind::write(buffer(|_| 1), true)));
+            let again = matches!(write.answered(-i64::from(errno), &file), Step::Again);
+            assert_eq!(again, errno != libc::EIO);
         }
     }
 
