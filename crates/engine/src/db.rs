@@ -229,7 +229,9 @@ impl Db {
         }
     }
 
-    /// Makes every commit so far durable, the deferred ones included.
+    /// Makes every commit so far durable, the deferred ones included, and writes behind them that they are: from then on damage to any of
+    /// them is an error when the database is opened, never a shorter history. Without `sync` that is written by the next commit, or by
+    /// a thread of the database when there is none for a while.
     ///
     /// # Errors
     /// `Poisoned` after a failure of the log.
@@ -333,7 +335,7 @@ impl Db {
     }
 
     pub(crate) async fn sync_in(&self, mode: Mode) -> Result<()> {
-        self.core.wait_durable(mode, self.core.commits.last().position).await?;
+        self.core.wait_stated(mode, self.core.commits.last().position).await?;
         self.core.commits.check_poison()
     }
 

@@ -285,4 +285,9 @@ pub(crate) trait CommitLog: Send + Sync + 'static {
     /// Ready when everything up to `position` is durable; starts the write that makes it so. A ticket that is given up before leaves
     /// that to the log, which then does it by itself, if it has a thread.
     fn durable(&self, position: LogPosition) -> Self::Ticket;
+
+    /// As [`CommitLog::durable`], and until the log itself says so: from then on damage to any of it is noticed.
+    fn stated(&self, position: LogPosition) -> Self::Ticket {
+        self.durable(position)
+    }
 }

@@ -196,9 +196,8 @@ pub(crate) fn open(directory: &Arc<dyn Directory>, settings: &Settings, purpose:
         sequence: superblock.log_anchor_sequence,
         checksum: superblock.log_anchor_checksum,
     };
-    // Twice through the log: first to know that all of it is whole and where it ends, then, as the caller asks, for records.
-    let recovered = read_log(&*log_disk, &options, anchor, superblock.commit)?;
-    let records = RecordIter::open(&*log_disk, &options, anchor, superblock.commit, recovered.commit())?;
+    // First to know that all of it is whole and where it ends; then, as the caller asks, for records.
+    let (recovered, records) = read_log(&*log_disk, &options, anchor, superblock.commit)?;
     let log = Log::open(&*log_disk, options, recovered)?;
     let checkpointer = Arc::new(Checkpointer::new(pager.clone(), log.clone(), superblock));
     in_force.make_durable(&pager)?;

@@ -40,12 +40,17 @@ impl Reread {
             if outcome.is_ok() {
                 break;
             }
-            if attempt == READS - 1 && !self.pause.is_zero() {
-                std::thread::sleep(self.pause);
-            }
+            self.pause_before(attempt);
             outcome = read(attempt);
         }
         outcome
+    }
+
+    /// For a caller that repeats by itself: to be called before each read but the first, which is number 0. Blocks before the last.
+    pub(crate) fn pause_before(self, attempt: u32) {
+        if attempt == READS - 1 && !self.pause.is_zero() {
+            std::thread::sleep(self.pause);
+        }
     }
 }
 

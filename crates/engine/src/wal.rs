@@ -18,6 +18,8 @@
 //!    keeps the next, that one can only continue the very group that was lost, never the one that takes its place.
 //! 6. A thread that waits is woken to drive, or because its commit is durable and visible, or there is room for it or will be none, and
 //!    for nothing else.
+//! 7. Whatever was acknowledged is said to be durable by a group behind it, before long: by the next one, or by an empty *closing group*. That
+//!    is written when the log is synced or closed, and by the keeper when nothing was written for a while; never for another closing group.
 //!
 //! `reader` is the other direction; the bytes are in `format::log_group`.
 
@@ -113,6 +115,7 @@ struct LogCore {
 #[derive(Debug, Default)]
 struct Counts {
     groups: AtomicU64,
+    closing_groups: AtomicU64,
     records: AtomicU64,
     bytes: AtomicU64,
     room_waits: AtomicU64,
@@ -133,8 +136,10 @@ struct Counts {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogStats {
-    /// Durable writes, one a group.
+    /// Durable writes of records, one a group.
     pub groups_written: u64,
+    /// Durable writes that only say of earlier ones that they are durable: one for each sync, close or pause after which it was not said.
+    pub closing_groups_written: u64,
     /// Records that became durable.
     pub records_durable: u64,
     /// Bytes written, padding included.
@@ -176,6 +181,15 @@ struct LogState {
     durable_commit: CommitSeq,
     /// The last group of those that are durable with all before them.
     durable_sequence: u64,
+    /// The last of those with a part of a record.
+    content_sequence: u64,
+    /// The last that a durable group, or the superblock, says to have been durable; and how far that is on the scale of `LogPosition`.
+    stated_sequence: u64,
+    stated: u64,
+    /// As `content_sequence` when the log was opened.
+    recovered_content: u64,
+    /// A closing group is to be written as soon as nothing else is pending: see rule 7.
+    wants_closing: bool,
     /// The commit whose record has begun and has not ended: its pieces must not wait for a checkpoint.
     open_record: Option<CommitSeq>,
     poisoned: Option<Error>,
@@ -224,6 +238,11 @@ impl Log {
             appended: 0,
             durable_commit: recovered.commit,
             durable_sequence: recovered.last.sequence,
+            content_sequence: recovered.content,
+            stated_sequence: recovered.stated,
+            stated: 0,
+            recovered_content: recovered.content,
+            wants_closing: false,
             open_record: None,
             poisoned: None,
             refused: None,
@@ -310,6 +329,15 @@ impl Log {
         pages::Ticket::wait(&mut self.durable(LogPosition(appended)))
     }
 
+    /// As [`Log::flush`], and until a group says so: from then on damage to any of it is noticed. Blocks.
+    ///
+    /// # Errors
+    /// `Poisoned` after a failed write.
+    pub(crate) fn settle(&self) -> Result<()> {
+        let appended = self.0.lock().appended;
+        pages::Ticket::wait(&mut self.stated(LogPosition(appended)))
+    }
+
     /// The newest commit that is durable.
     pub(crate) fn durable_commit(&self) -> CommitSeq {
         self.0.lock().durable_commit
@@ -331,6 +359,7 @@ impl Log {
         {
             let mut state = self.0.lock();
             state.anchor = anchor;
+            state.stated_sequence = state.stated_sequence.max(anchor.sequence);
             while state.marks.front().is_some_and(|mark| mark.anchor.sequence <= anchor.sequence) {
                 state.marks.pop_front();
             }
@@ -355,6 +384,7 @@ impl Log {
         let state = self.0.lock();
         LogStats {
             groups_written: self.0.counts.groups.load(Ordering::Relaxed),
+            closing_groups_written: self.0.counts.closing_groups.load(Ordering::Relaxed),
             records_durable: self.0.counts.records.load(Ordering::Relaxed),
             bytes_written: self.0.counts.bytes.load(Ordering::Relaxed),
             live_bytes: self.0.live_bytes(&state, 0),
@@ -436,9 +466,29 @@ impl CommitLog for Log {
     fn durable(&self, position: LogPosition) -> LogTicket {
         LogTicket::new(&self.0, Goal::Durable(position))
     }
+
+    fn stated(&self, position: LogPosition) -> LogTicket {
+        LogTicket::new(&self.0, Goal::Stated(position))
+    }
 }
 
 impl LogState {
+    /// Whether a group, or the superblock, says of all records that are durable that they are.
+    fn is_stated(&self) -> bool {
+        self.stated_sequence >= self.content_sequence
+    }
+
+    /// Whether a closing group is to be written, as far as is known here: groups may be in flight.
+    fn closing_is_due(&self) -> bool {
+        let wanted = self.wants_closing || self.sleepers.waits_for_closing();
+        wanted && self.pending.is_empty() && !self.is_stated()
+    }
+
+    /// Whether there is something to write.
+    fn has_work(&self) -> bool {
+        !self.pending.is_empty() || self.closing_is_due()
+    }
+
     /// The record that has begun will not end. Recovery ignores its pieces, so checkpoints need not stay before them: they may take
     /// more of the log than there is room for, and whatever would be committed after them waits for that.
     fn give_up_record(&mut self) {

@@ -106,6 +106,12 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         ready_sent(mode, &mut ticket).await
     }
 
+    /// Waits until the log is durable up to `position` and says so.
+    pub(super) async fn wait_stated(&self, mode: Mode, position: LogPosition) -> Result<()> {
+        let mut ticket = self.log.stated(position);
+        ready_sent(mode, &mut ticket).await
+    }
+
     /// Waits until the log has room. Where no thread makes checkpoints, this one does.
     pub(super) async fn wait_for_room(&self, mode: Mode, len_bytes: usize) -> Result<()> {
         let Some(make_room) = self.make_room.get() else {

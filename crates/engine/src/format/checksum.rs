@@ -51,10 +51,18 @@ pub(crate) fn placed_checksum(file_id: u64, place: u64, content: &[u8]) -> u64 {
     let mut seed = [0; 16];
     seed[..8].copy_from_slice(&file_id.to_le_bytes());
     seed[8..].copy_from_slice(&place.to_le_bytes());
+    #[cfg(test)]
+    SUMMED_BYTES.with(|bytes| bytes.set(bytes.get() + content.len() as u64));
     let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
     digest.update(&seed);
     digest.update(content);
     digest.finalize()
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Bytes that [`placed_checksum`] has summed on this thread: for tests that bound the work.
+    pub(crate) static SUMMED_BYTES: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 #[cfg(test)]

@@ -4,6 +4,9 @@
 //! checksum, so groups form a chain that stale bytes of a recycled segment cannot continue; and it says up to which group
 //! everything was known to be durable when it was written, which is how recovery tells a torn tail from damage. All groups of one
 //! opening have a number of its own, so that none of them is ever written a second time by a later one.
+//!
+//! The header has a checksum of its own: what a group says of others can be believed without reading all of it, also when the rest of it
+//! was torn.
 
 use super::CommitSeq;
 use super::checksum::placed_checksum;
@@ -20,6 +23,11 @@ pub(crate) const PIECE_HEADER_BYTES: usize = 16;
 const MAGIC: u32 = u32::from_le_bytes(*b"NFlg");
 const PIECE_FIRST: u32 = 1;
 const PIECE_LAST: u32 = 2;
+
+/// Bytes of the header before its own checksum.
+const SUMMED_HEADER_BYTES: usize = 64;
+/// Longest group of the versions whose headers have no checksum.
+pub(crate) const UNSUMMED_GROUP_BYTES_MAX: usize = 128 << 10;
 
 /// The header of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,11 +93,34 @@ pub(crate) fn encode_group(file_id: u64, header: &GroupHeader, block: &mut [u8])
     out.u64(header.previous);
     out.u64(header.slots);
     out.u64(header.opening);
-    out.put(&[0; GROUP_HEADER_BYTES - 64]);
+    out.put(&[0; GROUP_HEADER_BYTES - SUMMED_HEADER_BYTES]);
+    let sum = header_checksum(file_id, header.position, block);
+    block[SUMMED_HEADER_BYTES..][..8].copy_from_slice(&sum.to_le_bytes());
     let end = GROUP_HEADER_BYTES + header.payload_bytes as usize;
     let sum = placed_checksum(file_id, header.position, &block[8..end]);
     block[..8].copy_from_slice(&sum.to_le_bytes());
     sum
+}
+
+/// The checksum of a header: never 0, which stands for none. Multiplied, because a CRC over bytes that are followed by their own CRC does not
+/// depend on them: the checksum of the group would be the same whatever its header says.
+fn header_checksum(file_id: u64, position: u64, block: &[u8]) -> u64 {
+    placed_checksum(file_id, position, &block[8..SUMMED_HEADER_BYTES]).wrapping_mul(0x9E37_79B9_7F4A_7C15).max(1)
+}
+
+/// Whether a group really says what [`peek_group`] read in its header at the beginning of `block`. The header's own checksum decides;
+/// only a group of a version that had none is summed as a whole. A group that is not all in `block` has not said so then.
+pub(crate) fn header_is_true(file_id: u64, segment_bytes: u64, header: &GroupHeader, block: &[u8]) -> bool {
+    let stored = Reader { bytes: block, at: SUMMED_HEADER_BYTES }.u64();
+    if stored != 0 {
+        return stored == header_checksum(file_id, header.position, block);
+    }
+    header.len_bytes() <= UNSUMMED_GROUP_BYTES_MAX && decode_group(file_id, segment_bytes, block).is_some()
+}
+
+/// Whether the header at the beginning of `block` has a checksum of its own, as all have since version 3.
+pub(crate) fn has_header_checksum(block: &[u8]) -> bool {
+    block.len() >= GROUP_HEADER_BYTES && Reader { bytes: block, at: SUMMED_HEADER_BYTES }.u64() != 0
 }
 
 /// What the first block of a group claims, unchecked but for the magic number and a sane length: enough to know how much to
@@ -202,6 +233,42 @@ mod tests {
         let pieces: Vec<_> = pieces.map(|(head, content)| (head.commit.0, content)).collect();
         assert_eq!(pieces, [(5, &b"put a"[..]), (6, &b"delete b"[..])]);
         assert_eq!(decode_group(2, SEGMENT, &block), None, "another file's group");
+    }
+
+    #[test]
+    fn groups_that_differ_in_their_headers_alone_have_different_checksums() {
+        let (header, mut block) = group();
+        let others = [
+            GroupHeader { opening: 10, ..header },
+            GroupHeader { previous: 78, ..header },
+            GroupHeader { durable_sequence: 2, ..header },
+        ];
+        for other in others {
+            assert_ne!(encode_group(1, &other, &mut block), header.checksum, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_header_is_believed_by_its_own_checksum_and_without_one_by_that_of_the_group() {
+        let (header, mut block) = group();
+        assert!(has_header_checksum(&block) && header_is_true(1, SEGMENT, &header, &block));
+        for bit in 12 * 8..(SUMMED_HEADER_BYTES + 8) * 8 {
+            block[bit / 8] ^= 1 << (bit % 8);
+            let says_so = peek_group(&block, SEGMENT).is_some_and(|header| header_is_true(1, SEGMENT, &header, &block));
+            assert!(!says_so, "bit {bit}");
+            block[bit / 8] ^= 1 << (bit % 8);
+        }
+        // The rest may be torn.
+        block[GROUP_HEADER_BYTES] ^= 1;
+        assert!(header_is_true(1, SEGMENT, &header, &block) && !header_is_true(2, SEGMENT, &header, &block));
+        // As earlier versions wrote it.
+        let end = GROUP_HEADER_BYTES + header.payload_bytes as usize;
+        block[SUMMED_HEADER_BYTES..][..8].fill(0);
+        assert!(!header_is_true(1, SEGMENT, &header, &block));
+        let sum = placed_checksum(1, header.position, &block[8..end]);
+        block[..8].copy_from_slice(&sum.to_le_bytes());
+        let header = peek_group(&block, SEGMENT).unwrap();
+        assert!(!has_header_checksum(&block) && header_is_true(1, SEGMENT, &header, &block));
     }
 
     #[test]

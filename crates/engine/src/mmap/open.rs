@@ -16,7 +16,7 @@ use super::{Settings, TABLE, record};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node_mut::{NodeSpec, init};
 use crate::format::{CommitSeq, HEADER_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PageId, seal_page};
-use crate::wal::{Anchor, Log, LogOptions, RecordIter, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, create_log, read_log};
+use crate::wal::{Anchor, Log, LogOptions, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, create_log, read_log};
 
 /// The file with the pages.
 pub(super) const DATA: &str = "data";
@@ -130,11 +130,11 @@ pub(super) fn replay(
 ) -> Result<(Log, CommitSeq, State)> {
     let disk = folder.open(LOG).map_err(|error| Error::from_io("open the log", error))?;
     let options = log_options(settings, meta.file_id, meta.segment_bytes);
-    let recovered = read_log(&*disk, &options, meta.anchor, meta.commit)?;
-    let last = recovered.commit();
+    let (recovered, records) = read_log(&*disk, &options, meta.anchor, meta.commit)?;
+    let last = recovered.commit;
     let mut state = meta.state;
     let mut changed = BTreeSet::new();
-    for found in RecordIter::open(&*disk, &options, meta.anchor, meta.commit, last)? {
+    for found in records {
         state = record::replay(&found?.1, |id, start, bytes| {
             let pages_max = meta.map_bytes / meta.page_bytes as u64;
             if !(META_PAGES..pages_max).contains(&id.0) || start + bytes.len() > meta.page_bytes {
@@ -168,8 +168,8 @@ mod tests {
         let meta = DataFile::open(&path.join(DATA)).unwrap().meta().unwrap();
         let options = log_options(settings, meta.file_id, meta.segment_bytes);
         let disk = folder.open(LOG).unwrap();
-        let recovered = read_log(&*disk, &options, meta.anchor, meta.commit).unwrap();
-        let commit = recovered.commit().next();
+        let (recovered, _) = read_log(&*disk, &options, meta.anchor, meta.commit).unwrap();
+        let commit = recovered.commit.next();
         let log = Log::open(&*disk, options, recovered).unwrap();
         while log.stats().live_bytes <= options.log_bytes {
             log.append(commit, &[&[7; 10_000]], None).unwrap();

@@ -46,6 +46,10 @@ struct Flight {
     /// The last commit whose record ends in it.
     commit: Option<CommitSeq>,
     records: u64,
+    /// Has a part of a record.
+    has_content: bool,
+    /// What it says to be durable: the last group, and how far that is on the scale of `LogPosition`.
+    states: (u64, u64),
     /// The part of the buffer that was not needed.
     tail: Option<IoBuf>,
     outcome: Option<std::result::Result<(), IoError>>,
@@ -75,7 +79,9 @@ impl Writer {
     }
 
     /// Builds the next group from what waits in `state`. `state.position` is where it goes; its segment has a slot.
-    fn build(&mut self, state: &mut LogState, mut buffer: IoBuf) -> (IoBuf, Flight) {
+    ///
+    /// All before `durable`, on the scale of `LogPosition`, is durable.
+    fn build(&mut self, state: &mut LogState, durable: u64, mut buffer: IoBuf) -> (IoBuf, Flight) {
         let segment_left = self.options.segment_bytes - state.position % self.options.segment_bytes;
         let room = buffer.len().min(segment_left as usize);
         let mut at = GROUP_HEADER_BYTES;
@@ -131,7 +137,8 @@ impl Writer {
         let tail = (!tail.is_empty()).then_some(tail);
         let token = self.next_token;
         self.next_token += 1;
-        (block, Flight { token, anchor, end, commit, records, tail, outcome: None })
+        let (has_content, states) = (at > GROUP_HEADER_BYTES, (header.durable_sequence, durable));
+        (block, Flight { token, anchor, end, commit, records, has_content, states, tail, outcome: None })
     }
 
     fn land(&mut self, completion: Completion) {
@@ -237,7 +244,7 @@ impl LogCore {
     /// Whether there is more to write for one who drives to `goal`.
     fn wants_more(&self, state: &LogState, goal: Option<Goal>) -> bool {
         let there_yet = goal.is_some_and(|goal| self.reached(state, goal).is_some());
-        !state.pending.is_empty() && state.poisoned.is_none() && !there_yet
+        state.has_work() && state.poisoned.is_none() && !there_yet
     }
 
     /// What nobody waits for.
@@ -254,15 +261,21 @@ impl LogCore {
             let mut state = self.lock();
             // While one group is on its way, a small second one would only take commits from a larger one that follows it.
             let worth_it = writer.flying.is_empty() || state.pending_bytes >= PIPELINE_BYTES;
-            if state.pending.is_empty() || !worth_it || state.poisoned.is_some() {
+            if !state.has_work() || !worth_it || state.poisoned.is_some() {
                 return None;
             }
+            let is_closing = state.pending.is_empty();
             if writer.segments.offset_of(state.position).is_none() {
                 // Only what a durable superblock names becomes the anchor.
                 writer.segments.recycle_before(state.anchor.position);
                 if !writer.segments.assign(state.position) {
                     drop(state);
                     if let Err(error) = writer.add_segment() {
+                        if is_closing && error.kind() == ErrorKind::NoSpace {
+                            // What it would say is true all the same.
+                            self.lock().give_up_closing();
+                            return None;
+                        }
                         self.poison(&error);
                         return None;
                     }
@@ -272,9 +285,10 @@ impl LogCore {
             }
             let offset = writer.segments.offset_of(state.position)?;
             let buffer = writer.spare.pop()?;
-            let (block, flight) = writer.build(&mut state, buffer);
+            let (block, flight) = writer.build(&mut state, self.durable.load(Ordering::Relaxed), buffer);
             drop(state);
-            self.counts.groups.fetch_add(1, Ordering::Relaxed);
+            let count = if flight.has_content { &self.counts.groups } else { &self.counts.closing_groups };
+            count.fetch_add(1, Ordering::Relaxed);
             self.counts.bytes.fetch_add(block.len() as u64, Ordering::Relaxed);
             let token = flight.token;
             writer.flying.push_back(flight);
@@ -297,6 +311,11 @@ impl LogCore {
                 continue;
             }
             state.durable_sequence = flight.anchor.sequence;
+            state.stated_sequence = state.stated_sequence.max(flight.states.0);
+            state.stated = state.stated.max(flight.states.1);
+            if flight.has_content {
+                state.content_sequence = flight.anchor.sequence;
+            }
             end = Some(flight.end);
             if let Some(commit) = flight.commit {
                 state.durable_commit = commit;
@@ -315,6 +334,10 @@ impl LogCore {
         self.take_durable(&mut state, LogPosition(durable), wake);
         // Only now: whoever looks in between must not go on before its commit is visible, or while it is on the list.
         self.durable.store(durable, Ordering::Release);
+        state.wants_closing &= !state.is_stated();
+        if state.must_watch() {
+            self.bell.ring();
+        }
         self.wants_more(&state, goal)
     }
 

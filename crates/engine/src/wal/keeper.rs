@@ -1,4 +1,5 @@
-//! The log's background thread: drives for tasks, and writes deferred commits soon (the last ones when the database is closed).
+//! The log's background thread: drives for tasks, and writes deferred commits soon (the last ones when the database is closed). When
+//! nothing has been written for a while, it writes a closing group, unless there is nothing to say: rule 7 of the log.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -11,6 +12,8 @@ use crate::error::Result;
 
 /// How long deferred commits gather before they are written.
 const DEFER: Duration = Duration::from_millis(2);
+/// How long nothing is written before a closing group is.
+const IDLE: Duration = Duration::from_millis(200);
 
 /// The thread; it ends when this is dropped.
 pub(crate) struct LogKeeper {
@@ -28,6 +31,10 @@ impl Log {
         let stop = Arc::new(AtomicBool::new(false));
         let (core, seen) = (Arc::downgrade(&self.0), Arc::clone(&stop));
         self.0.bell.set_listened(true);
+        // What was found at opening may have been acknowledged.
+        if self.0.lock().must_watch() {
+            self.0.bell.ring();
+        }
         let thread = background::start("nofault-log", move || keep(&core, &seen))?;
         Ok(LogKeeper { core: Arc::downgrade(&self.0), stop, thread: Some(thread) })
     }
@@ -48,16 +55,23 @@ impl Drop for LogKeeper {
 }
 
 fn keep(core: &Weak<LogCore>, stop: &AtomicBool) {
+    // The last durable group when it looked before.
+    let mut seen = None;
     loop {
         let Some(core) = core.upgrade() else { return };
         if stop.load(Ordering::SeqCst) {
             // The last deferred commits. Who must know that this worked calls `sync` before: the log is closed now, whatever
             // becomes of it.
-            let _ = Log(core).flush();
+            let _ = Log(core).settle();
             return;
         }
-        core.bell.wait(None, None);
-        if !stop.load(Ordering::SeqCst) && !core.lock().keeper.told_soon {
+        let pause = core.lock().keeper.watches.then_some(IDLE);
+        let rang = core.bell.wait(None, pause);
+        let deferred = {
+            let keeper = &core.lock().keeper;
+            keeper.told_deferred && !keeper.told_soon
+        };
+        if deferred && !stop.load(Ordering::SeqCst) {
             core.bell.wait(None, Some(DEFER));
         }
         if stop.load(Ordering::SeqCst) {
@@ -66,7 +80,14 @@ fn keep(core: &Weak<LogCore>, stop: &AtomicBool) {
         let driving = {
             let mut state = core.lock();
             state.keeper.looks();
-            core.try_driving(&mut state)
+            state.keeper.watches = !state.is_stated() && state.poisoned.is_none();
+            if !rang && state.keeper.watches {
+                let now = Some(state.durable_sequence);
+                state.wants_closing |= state.pending.is_empty() && seen == now;
+                seen = now;
+            }
+            // Who has nothing to write is not to be in the way of others.
+            if state.has_work() { core.try_driving(&mut state) } else { None }
         };
         if let Some(driving) = driving {
             driving.drive(None);

@@ -3,31 +3,46 @@
 //! The chain of groups starts at the anchor that the superblock names and goes on as long as the next group is whole, is
 //! in its place, and names the one before. Where it stops there are two cases. Groups that were in flight together may have
 //! been lost in any order, so a broken group followed by whole ones can be an honest end: nobody was told of any of them.
-//! But when some later group says that the missing one *was durable*, then acknowledged commits are damaged: an error.
+//! But when some later group says that the missing one *was durable*, then acknowledged commits are damaged: an error ([`beyond`]).
+//!
+//! One bad read must not end the log: a group, or the anchor, counts as missing only after it was read three times.
+//!
+//! Of the file these parts are read: the first block of each slot, the groups from the anchor on (and once more while they are replayed,
+//! if they do not fit the window), and behind the end as much as it takes to tell the end from damage.
 //!
 //! Of the log only a window is in memory ([`WINDOW_BYTES`]), whatever the size of a segment. It takes no more than the groups in
 //! flight do later, when there are any, so reading the log needs no memory of its own.
+//!
+//! Kept true by: what is read may be in a cache only, because its write failed, or a sync did. So groups that no later one says to have
+//! been durable are written once more, and synced, before anything follows them. A sync alone would not do: after one that failed, the
+//! next covers nothing of what that one did.
 
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hasher};
-use std::ops::Range;
+mod beyond;
+mod file;
+mod records;
+
+use std::collections::VecDeque;
 
 use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::completion::{Op, OpKind};
-use nofault_io::disk::{Disk, Queue, QueueOptions};
+use nofault_io::disk::{Disk, QueueOptions};
 
+use self::beyond::UNKNOWN_SLOTS_MAX;
+use self::file::{Directory, LogFile};
+pub(crate) use self::records::RecordIter;
+use self::records::Records;
 use super::{Anchor, GROUPS_IN_FLIGHT_BYTES, LogOptions, Mark};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{
-    COUNTED_MAX, CommitSeq, GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, PieceHeader, decode_group, payload_of,
-    peek_group, take_piece,
-};
+use crate::format::{CommitSeq, GroupHeader, LOG_BLOCK_BYTES, has_header_checksum, payload_of, take_piece};
+use crate::reread::READS;
 
 #[cfg(test)]
 mod tests;
 
 /// Bytes of the log in memory while it is read. Groups are smaller; a longer one, if it is the next, takes its length.
 const WINDOW_BYTES: usize = GROUPS_IN_FLIGHT_BYTES;
+/// Times that a log is read from its anchor on, before groups that were there and are gone count as an error.
+const ATTEMPTS: usize = 3;
 
 /// What was found, for going on with the log.
 #[derive(Debug)]
@@ -41,219 +56,203 @@ pub(crate) struct Recovered {
     pub(super) anchor: Anchor,
     pub(super) marks: Vec<Mark>,
     /// The last commit whose record is complete, or that of the checkpoint.
-    pub(super) commit: CommitSeq,
-    /// A hash of all groups that are in the file, those behind the end of the log included.
+    pub(crate) commit: CommitSeq,
+    /// A hash of the groups that were read, those behind the end of the log included.
     pub(super) groups: u64,
-}
-
-impl Recovered {
-    /// The newest commit that survived.
-    pub(crate) fn commit(&self) -> CommitSeq {
-        self.commit
-    }
+    /// The last group that another one, or the superblock, says to have been durable.
+    pub(super) stated: u64,
+    /// The last group with a part of a record, or the anchor.
+    pub(super) content: u64,
 }
 
 /// Reads the chain of groups after `anchor` to its end. Memory: the window. Afterwards everything in it is durable, even if
-/// it was not before.
+/// it was not before. Answers what it takes to go on, and the complete records, which must be read before anything is written.
 ///
 /// # Errors
 /// `Corrupt` when the anchor is not there, when a group that had been acknowledged is damaged, or when commits do not come in
 /// order; what the disk says otherwise.
-pub(crate) fn read_log(disk: &dyn Disk, options: &LogOptions, anchor: Anchor, after: CommitSeq) -> Result<Recovered> {
+pub(crate) fn read_log(
+    disk: &dyn Disk,
+    options: &LogOptions,
+    anchor: Anchor,
+    after: CommitSeq,
+) -> Result<(Recovered, RecordIter)> {
+    for _ in 0..ATTEMPTS {
+        if let Some(read) = try_read(disk, options, anchor, after)? {
+            return Ok(read);
+        }
+    }
+    let what =
+        "groups of the log are there in one read and gone in the next: the device or its cache drops what was written";
+    Err(Error::new(ErrorKind::Io, what))
+}
+
+/// `None` when groups were there, and were gone before they could be made durable: as none has been shown to anyone, the log may end
+/// before them.
+fn try_read(
+    disk: &dyn Disk,
+    options: &LogOptions,
+    anchor: Anchor,
+    after: CommitSeq,
+) -> Result<Option<(Recovered, RecordIter)>> {
     let mut chain = Chain::open(disk, options, anchor)?;
-    // What a process that died left in the device's cache must not be lost later, once it has been seen.
-    chain.reader.run(OpKind::Sync, 0)?;
+    let begin = chain.place;
     let mut records = Records::new(after);
     let mut marks = Vec::new();
+    let (mut stated, mut content) = (anchor.sequence, anchor.sequence);
+    // From the last one on that is surely durable.
+    let mut places = VecDeque::from([begin]);
     while let Some((header, at)) = chain.next()? {
         let mut starts = None;
-        let mut rest = payload_of(&header, &chain.reader.window[at..])?;
+        let mut rest = payload_of(&header, &chain.file.window[at..])?;
+        if !rest.is_empty() {
+            content = header.sequence;
+        }
         while let Some((head, _)) = take_piece(&header, &mut rest)? {
             if head.first {
                 starts = Some(head.commit);
             }
             records.take(&header, head)?;
         }
-        marks.push(Mark { anchor: chain.last, starts });
+        marks.push(Mark { anchor: chain.place.last, starts });
+        // Earlier versions called durable what they had found at opening, after nothing but a sync.
+        if has_header_checksum(&chain.file.window[at..]) {
+            stated = stated.max(header.durable_sequence.min(header.sequence - 1));
+        }
+        places.push_back(chain.place);
+        while places.get(1).is_some_and(|place| place.last.sequence <= stated) {
+            places.pop_front();
+        }
     }
     // Of the last record the end may be missing. It never comes, so checkpoints need not stay before its beginning.
     let youngest = Some(records.commit);
     marks.iter_mut().for_each(|mark: &mut Mark| mark.starts = mark.starts.min(youngest));
-    if chain.at_anchor {
+    let end = chain.place;
+    if end.at_anchor {
         let what = format!(
             "the log does not contain group {} at {}, after which the last checkpoint begins: it is damaged, or older than the data file",
             anchor.sequence, anchor.position
         );
         return Err(Error::new(ErrorKind::Corrupt, what));
     }
-    let Chain { mut reader, slots, last, position, slots_claimed, .. } = chain;
-    if slots_claimed > slots.len() as u64 {
+    if chain.slots_claimed > chain.slots.len() as u64 {
         let what = format!(
-            "the log file has been cut short: it holds {} of {slots_claimed} segments; restore it or a backup",
-            slots.len()
+            "the log file has been cut short: it holds {} of {} segments; restore it or a backup",
+            chain.slots.len(),
+            chain.slots_claimed
         );
         return Err(Error::new(ErrorKind::Corrupt, what));
     }
-    let groups = reader.refuse_damage(last.sequence + 1, position)?;
-    Ok(Recovered { slots, last, position, anchor, marks, commit: records.commit, groups })
+    let groups = chain.refuse_damage()?;
+    let slots = chain.slots.clone();
+    if let Some(place) = places.front()
+        && place.last.sequence < end.last.sequence
+        && !chain.rewrite(*place, end.position)?
+    {
+        return Ok(None);
+    }
+    chain.place = begin;
+    let Place { last, position, .. } = end;
+    let commit = records.commit;
+    let recovered = Recovered { slots, last, position, anchor, marks, commit, groups, stated, content };
+    Ok(Some((recovered, RecordIter::new(chain, after, commit))))
 }
 
-/// The complete records after a checkpoint, in order, read as they are asked for. Memory: the window.
-pub(crate) struct RecordIter {
-    chain: Chain,
-    records: Records,
-    /// The group that is being read, and where in the window the rest of its pieces lies.
-    group: Option<(GroupHeader, Range<usize>)>,
-    /// The last complete commit, as `read_log` found it.
-    until: CommitSeq,
-    over: bool,
-}
-
-impl RecordIter {
-    /// The records of commits after `after` up to `until`, of a log that [`read_log`] has accepted.
-    ///
-    /// # Errors
-    /// What the disk says.
-    pub(crate) fn open(
-        disk: &dyn Disk,
-        options: &LogOptions,
-        anchor: Anchor,
-        after: CommitSeq,
-        until: CommitSeq,
-    ) -> Result<Self> {
-        let chain = Chain::open(disk, options, anchor)?;
-        Ok(Self { chain, records: Records::new(after), group: None, until, over: after == until })
-    }
-
-    /// Appends the next record to `into`, and answers whose it is; `None` after the last. Nothing is appended with an error, which
-    /// ends it.
-    ///
-    /// # Errors
-    /// What the disk says, or that the log is another one than before.
-    pub(crate) fn next_into(&mut self, into: &mut Vec<u8>) -> Result<Option<CommitSeq>> {
-        if self.over {
-            return Ok(None);
-        }
-        let start = into.len();
-        let commit = self.build(start, into).inspect_err(|_| {
-            into.truncate(start);
-        });
-        // What follows the last complete record may be overwritten from now on.
-        self.over = !matches!(commit, Ok(commit) if commit < self.until);
-        commit.map(Some)
-    }
-
-    /// Builds the next record behind the first `start` bytes of `into`.
-    fn build(&mut self, start: usize, into: &mut Vec<u8>) -> Result<CommitSeq> {
-        loop {
-            let (header, left) = match self.group.take() {
-                Some(group) => group,
-                None => self.next_group()?,
-            };
-            let mut rest = &self.chain.reader.window[left.clone()];
-            while let Some((head, content)) = take_piece(&header, &mut rest)? {
-                match self.records.take(&header, head)? {
-                    Part::Unwanted => continue,
-                    Part::First => into.truncate(start),
-                    Part::Further => {}
-                }
-                into.extend_from_slice(content);
-                if head.last {
-                    self.group = Some((header, left.end - rest.len()..left.end));
-                    return Ok(head.commit);
-                }
-            }
-        }
-    }
-
-    fn next_group(&mut self) -> Result<(GroupHeader, Range<usize>)> {
-        let Some((header, at)) = self.chain.next()? else {
-            let what = format!("the log ended at {} the second time it was read", self.chain.position);
-            return Err(Error::new(ErrorKind::Io, what));
-        };
-        let start = at + GROUP_HEADER_BYTES;
-        Ok((header, start..start + payload_of(&header, &self.chain.reader.window[at..])?.len()))
-    }
-}
-
-impl Iterator for RecordIter {
-    type Item = Result<(CommitSeq, Vec<u8>)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let mut record = Vec::new();
-        self.next_into(&mut record).transpose().map(|commit| commit.map(|commit| (commit, record)))
-    }
+/// How far a chain has been followed.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    /// The last group; the anchor, as long as none follows it.
+    last: Anchor,
+    /// Where the next one is.
+    position: u64,
+    /// Which slot it is in, unless a segment begins there.
+    slot: Option<usize>,
+    /// The next one is the anchor.
+    at_anchor: bool,
 }
 
 /// Goes from group to group.
 struct Chain {
-    reader: Reader,
-    /// Which slots may hold which segment, by what their first group says.
-    candidates: HashMap<u64, Vec<usize>>,
+    file: LogFile,
+    directory: Directory,
     anchor: Anchor,
-    /// Still looking for the anchor.
-    at_anchor: bool,
-    last: Anchor,
-    position: u64,
-    slot: Option<usize>,
+    place: Place,
     slots: Vec<Option<u64>>,
-    /// Segments that the file has held according to its groups.
+    /// Segments that the file had when the last group was written.
     slots_claimed: u64,
 }
 
 impl Chain {
     fn open(disk: &dyn Disk, options: &LogOptions, anchor: Anchor) -> Result<Self> {
-        let mut reader = Reader::open(disk, options)?;
-        let candidates = reader.candidates()?;
-        let slots = vec![None; reader.slot_count()];
-        let position = anchor.position;
-        Ok(Self {
-            reader,
-            candidates,
-            anchor,
-            at_anchor: true,
-            last: anchor,
-            position,
-            slot: None,
-            slots,
-            slots_claimed: 0,
-        })
+        let mut file = LogFile::open(disk, options)?;
+        let directory = file.directory()?;
+        let slots = vec![None; file.slot_count()];
+        let place = Place { last: anchor, position: anchor.position, slot: None, at_anchor: true };
+        Ok(Self { file, directory, anchor, place, slots, slots_claimed: 0 })
     }
 
     /// The next group after the anchor, and where in the window it begins. `None` at the end of the chain.
     fn next(&mut self) -> Result<Option<(GroupHeader, usize)>> {
         loop {
-            let segment = self.position / self.reader.segment_bytes;
-            let at = self.position % self.reader.segment_bytes;
-            let mut next = None;
-            if at == 0 || self.slot.is_none() {
-                self.slot = None;
-                for slot in self.candidates.get(&segment).cloned().unwrap_or_default() {
-                    next = self.group_at(slot, at)?;
-                    if next.is_some() {
-                        self.slot = Some(slot);
-                        self.slots[slot] = Some(segment);
-                        break;
-                    }
-                }
-            } else if let Some(slot) = self.slot {
-                next = self.group_at(slot, at)?;
-            }
-            let Some((header, start)) = next else { return Ok(None) };
-            self.position += header.len_bytes() as u64;
-            self.slots_claimed = self.slots_claimed.max(header.slots);
-            if !self.at_anchor {
-                self.last = Anchor { position: header.position, sequence: header.sequence, checksum: header.checksum };
+            let Some((header, start)) = self.find_surely()? else { return Ok(None) };
+            self.place.position += header.len_bytes() as u64;
+            self.slots_claimed = header.slots;
+            if !std::mem::take(&mut self.place.at_anchor) {
+                self.place.last =
+                    Anchor { position: header.position, sequence: header.sequence, checksum: header.checksum };
                 return Ok(Some((header, start)));
             }
-            self.at_anchor = false;
         }
+    }
+
+    /// The group at this place. When it is not there, it is read again, and so are the beginnings of all slots if one of them is where it
+    /// must begin.
+    fn find_surely(&mut self) -> Result<Option<(GroupHeader, usize)>> {
+        let mut found = self.find();
+        for attempt in 1..READS {
+            if matches!(found, Ok(Some(_))) {
+                break;
+            }
+            self.file.begin_again(attempt)?;
+            found = self.find_again();
+            self.file.end_again();
+        }
+        found
+    }
+
+    fn find_again(&mut self) -> Result<Option<(GroupHeader, usize)>> {
+        if self.place.slot.is_none() || self.place.position.is_multiple_of(self.file.segment_bytes) {
+            self.directory.learn(self.file.directory()?);
+        }
+        self.find()
+    }
+
+    fn find(&mut self) -> Result<Option<(GroupHeader, usize)>> {
+        let segment = self.place.position / self.file.segment_bytes;
+        let at = self.place.position % self.file.segment_bytes;
+        if let Some(slot) = self.place.slot.filter(|_| at != 0) {
+            return self.group_at(slot, at);
+        }
+        let mut slots = self.directory.held.get(&segment).cloned().unwrap_or_default();
+        if self.place.at_anchor {
+            // What lies before the anchor may be damaged: nobody needs it.
+            slots.extend(self.directory.unknown.iter().take(UNKNOWN_SLOTS_MAX));
+        }
+        for slot in slots {
+            let found = self.group_at(slot, at)?;
+            if found.is_some() {
+                self.place.slot = Some(slot);
+                self.slots[slot] = Some(segment);
+                return Ok(found);
+            }
+        }
+        Ok(None)
     }
 
     /// The group at this place of a slot, if it is the one that continues the chain, and where in the window it begins.
     fn group_at(&mut self, slot: usize, at: u64) -> Result<Option<(GroupHeader, usize)>> {
-        let (anchor, last, at_anchor, position) = (self.anchor, self.last, self.at_anchor, self.position);
-        self.reader.group(slot, at, |header| {
+        let (anchor, Place { last, position, at_anchor, .. }) = (self.anchor, self.place);
+        self.file.group(slot, at, |header| {
             let continues = if at_anchor {
                 (header.sequence, header.checksum) == (anchor.sequence, anchor.checksum)
             } else {
@@ -262,179 +261,17 @@ impl Chain {
             continues && header.position == position
         })
     }
-}
 
-/// Knows which pieces make up records.
-struct Records {
-    after: CommitSeq,
-    building: Option<CommitSeq>,
-    /// The last commit whose record is complete.
-    commit: CommitSeq,
-}
-
-/// What a piece is to the record that is being put together.
-enum Part {
-    /// Of a record before the checkpoint, whose beginning may lie before the anchor.
-    Unwanted,
-    /// Its first piece. Whatever there was of another one was given up before its end.
-    First,
-    /// The next one.
-    Further,
-}
-
-impl Records {
-    fn new(after: CommitSeq) -> Self {
-        Self { after, building: None, commit: after }
-    }
-
-    /// Takes the next piece of the log.
-    fn take(&mut self, group: &GroupHeader, head: PieceHeader) -> Result<Part> {
-        if head.first {
-            self.building = Some(head.commit);
+    /// Writes the groups from `place` to `end` once more: the bytes that were just found to be whole. False, when they are not there any
+    /// more.
+    fn rewrite(&mut self, place: Place, end: u64) -> Result<bool> {
+        self.place = place;
+        while self.place.position < end {
+            let Some((header, start)) = self.next()? else { return Ok(false) };
+            self.file.rewrite(start..start + header.len_bytes());
         }
-        if head.commit <= self.after || self.building != Some(head.commit) {
-            return Ok(Part::Unwanted);
-        }
-        if head.commit.0 >= COUNTED_MAX || (head.last && head.commit <= self.commit) {
-            let what = format!("log group {}: commit {} comes after {}", group.sequence, head.commit, self.commit);
-            return Err(Error::new(ErrorKind::Corrupt, what));
-        }
-        if head.last {
-            self.commit = head.commit;
-            self.building = None;
-        }
-        Ok(if head.first { Part::First } else { Part::Further })
-    }
-}
-
-/// Reads the log file, a window at a time.
-struct Reader {
-    queue: Box<dyn Queue>,
-    file_bytes: u64,
-    file_id: u64,
-    segment_bytes: u64,
-    window: IoBuf,
-    /// Of which slot, and from which byte of it on.
-    loaded: Option<(usize, u64)>,
-}
-
-impl Reader {
-    fn open(disk: &dyn Disk, options: &LogOptions) -> Result<Self> {
-        let failed = |error| Error::from_io("open the log", error);
-        let queue = disk.queue(&QueueOptions { depth_max: 8, ..QueueOptions::default() }).map_err(failed)?;
-        let file_bytes = disk.len_bytes().map_err(failed)?;
-        let window_bytes = options.segment_bytes.min(WINDOW_BYTES as u64) as usize;
-        // Huge pages would be more than was asked for.
-        let window = IoBuf::zeroed(window_bytes, PageKind::Small).map_err(failed)?;
-        let (file_id, segment_bytes) = (options.file_id, options.segment_bytes);
-        Ok(Self { queue, file_bytes, file_id, segment_bytes, window, loaded: None })
-    }
-
-    fn slot_count(&self) -> usize {
-        (self.file_bytes / self.segment_bytes) as usize
-    }
-
-    fn run(&mut self, kind: OpKind, offset: u64) -> Result<OpKind> {
-        let failed = |error| Error::from_io("read the log", error);
-        self.queue.push(Op::new(0, offset, kind)).map_err(|refused| failed(refused.error))?;
-        let mut done = Vec::new();
-        while done.is_empty() {
-            self.queue.reap(1, &mut done).map_err(failed)?;
-        }
-        let completion = done.remove(0);
-        completion.result.map_err(failed)?;
-        Ok(completion.op.kind)
-    }
-
-    /// Sees to it that these bytes of a slot, which lie within the segment, are in the window. Answers where in it they begin.
-    fn load(&mut self, slot: usize, at: u64, len_bytes: usize) -> Result<usize> {
-        if let Some((of, from)) = self.loaded
-            && of == slot
-            && at >= from
-            && at - from + len_bytes as u64 <= self.window.len() as u64
-        {
-            return Ok((at - from) as usize);
-        }
-        self.loaded = None;
-        let failed = |error| Error::from_io("read the log", error);
-        let empty = IoBuf::zeroed(LOG_BLOCK_BYTES, PageKind::Small).map_err(failed)?;
-        let mut buffer = std::mem::replace(&mut self.window, empty);
-        if buffer.len() < len_bytes {
-            drop(buffer);
-            buffer = IoBuf::zeroed(len_bytes.next_multiple_of(LOG_BLOCK_BYTES), PageKind::Small).map_err(failed)?;
-        }
-        // At the end of a segment the window reaches back.
-        let from = at.min(self.segment_bytes - buffer.len() as u64);
-        match self.run(OpKind::Read(buffer), slot as u64 * self.segment_bytes + from)? {
-            OpKind::Read(buffer) => self.window = buffer,
-            _ => return Err(Error::new(ErrorKind::Bug, "a read came back as something else")),
-        }
-        self.loaded = Some((slot, from));
-        Ok((at - from) as usize)
-    }
-
-    /// The whole group at this place of a slot, if there is one and its header, unchecked yet, is `wanted`; and where in the
-    /// window it begins.
-    fn group(
-        &mut self,
-        slot: usize,
-        at: u64,
-        wanted: impl FnOnce(&GroupHeader) -> bool,
-    ) -> Result<Option<(GroupHeader, usize)>> {
-        if at + LOG_BLOCK_BYTES as u64 > self.segment_bytes {
-            return Ok(None);
-        }
-        let start = self.load(slot, at, LOG_BLOCK_BYTES)?;
-        let block = &self.window[start..start + LOG_BLOCK_BYTES];
-        let claimed = peek_group(block, self.segment_bytes).filter(wanted);
-        // What it says of its place need not be true.
-        let claimed = claimed.filter(|header| at + header.len_bytes() as u64 <= self.segment_bytes);
-        let Some(claimed) = claimed else { return Ok(None) };
-        let start = self.load(slot, at, claimed.len_bytes())?;
-        let whole = decode_group(self.file_id, self.segment_bytes, &self.window[start..]);
-        Ok(whole.map(|header| (header, start)))
-    }
-
-    /// Which slots may hold which segment, by what their first group says.
-    fn candidates(&mut self) -> Result<HashMap<u64, Vec<usize>>> {
-        let mut candidates: HashMap<u64, Vec<usize>> = HashMap::new();
-        for slot in 0..self.slot_count() {
-            let block = IoBuf::zeroed(LOG_BLOCK_BYTES, PageKind::Small)
-                .map_err(|error| Error::from_io("read the log", error))?;
-            let OpKind::Read(block) = self.run(OpKind::Read(block), slot as u64 * self.segment_bytes)? else {
-                continue;
-            };
-            if let Some(header) = peek_group(&block, self.segment_bytes)
-                && header.position % self.segment_bytes == 0
-            {
-                candidates.entry(header.position / self.segment_bytes).or_default().push(slot);
-            }
-        }
-        Ok(candidates)
-    }
-
-    /// Looks for a group that says that group `missing` was durable. Answers a hash of all that it looked at.
-    fn refuse_damage(&mut self, missing: u64, position: u64) -> Result<u64> {
-        let segment_bytes = self.segment_bytes;
-        let mut groups = DefaultHasher::new();
-        for slot in 0..self.slot_count() {
-            for at in (0..segment_bytes).step_by(LOG_BLOCK_BYTES) {
-                let says_so = |header: &GroupHeader| {
-                    groups.write_u64(header.checksum);
-                    header.position % segment_bytes == at
-                        && header.sequence > missing
-                        && header.durable_sequence >= missing
-                };
-                if let Some((later, _)) = self.group(slot, at, says_so)? {
-                    let what = format!(
-                        "log group {missing} at {position} is damaged: group {} at {} was written after it had been made durable. Commits from there on cannot be replayed; restore from a backup",
-                        later.sequence, later.position
-                    );
-                    return Err(Error::new(ErrorKind::Corrupt, what));
-                }
-            }
-        }
-        Ok(groups.finish())
+        self.file.make_durable()?;
+        Ok(true)
     }
 }
 
@@ -475,6 +312,8 @@ pub(crate) fn create_log(disk: &dyn Disk, options: &LogOptions) -> Result<(Ancho
         marks: Vec::new(),
         commit: CommitSeq(0),
         groups: 0,
+        stated: 1,
+        content: 1,
     };
     Ok((anchor, recovered))
 }

@@ -1,3 +1,5 @@
+mod acknowledged;
+mod ends;
 mod openings;
 
 use std::sync::Arc;
@@ -37,11 +39,13 @@ fn create_with(world: &SimWorld, options: LogOptions) -> Result<(Log, Anchor)> {
 }
 
 fn reopen(world: &SimWorld, anchor: Anchor, after: u64) -> Result<(Log, Seen)> {
-    let disk = disk(world)?;
-    let recovered = read_log(&*disk, &OPTIONS, anchor, CommitSeq(after))?;
-    let records = RecordIter::open(&*disk, &OPTIONS, anchor, CommitSeq(after), recovered.commit())?;
+    reopen_on(&*disk(world)?, OPTIONS, anchor, after)
+}
+
+fn reopen_on(disk: &dyn Disk, options: LogOptions, anchor: Anchor, after: u64) -> Result<(Log, Seen)> {
+    let (recovered, records) = read_log(disk, &options, anchor, CommitSeq(after))?;
     let seen = records.collect::<Result<Seen>>()?;
-    Ok((Log::open(&*disk, OPTIONS, recovered)?, seen))
+    Ok((Log::open(disk, options, recovered)?, seen))
 }
 
 /// The record of a commit: its own number, over and over, so that a wrong byte anywhere shows.
@@ -362,6 +366,7 @@ fn rung_after<T: Send + 'static>(meanwhile: impl Fn(&Log) -> T + Send + Sync + '
     let log = Arc::new(create(&world).unwrap().0);
     // As if there were a keeper's thread.
     log.0.bell.set_listened(true);
+    log.0.lock().keeper.watches = true;
     let left = Arc::new(Mutex::new(None));
     log.set_hook(Box::new({
         let (log, left) = (Arc::downgrade(&log), Arc::clone(&left));

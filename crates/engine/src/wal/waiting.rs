@@ -16,6 +16,8 @@ use crate::pages::{self, LogPosition};
 pub(super) enum Goal {
     /// All up to here is durable.
     Durable(LogPosition),
+    /// As above, and a group says so.
+    Stated(LogPosition),
     /// There is room for so many bytes; or a checkpoint, one more than before, has failed to make it.
     Room { len_bytes: usize, failures_before: u64 },
 }
@@ -43,6 +45,7 @@ impl Sleeper {
 #[derive(Default)]
 pub(super) struct Sleepers {
     for_durable: BTreeMap<(LogPosition, u64), Sleeper>,
+    for_stated: BTreeMap<u64, (LogPosition, Sleeper)>,
     for_room: BTreeMap<u64, (usize, Sleeper)>,
     next_ticket: u64,
 }
@@ -56,6 +59,7 @@ impl Sleepers {
         });
         match goal {
             Goal::Durable(position) => self.for_durable.insert((position, number), sleeper),
+            Goal::Stated(position) => self.for_stated.insert(number, (position, sleeper)).map(|(_, sleeper)| sleeper),
             Goal::Room { len_bytes, .. } => {
                 self.for_room.insert(number, (len_bytes, sleeper)).map(|(_, sleeper)| sleeper)
             }
@@ -67,12 +71,18 @@ impl Sleepers {
         let number = ticket.take()?;
         match goal {
             Goal::Durable(position) => self.for_durable.remove(&(position, number)),
+            Goal::Stated(_) => self.for_stated.remove(&number).map(|(_, sleeper)| sleeper),
             Goal::Room { .. } => self.for_room.remove(&number).map(|(_, sleeper)| sleeper),
         }
     }
 
+    pub(super) fn waits_for_closing(&self) -> bool {
+        !self.for_stated.is_empty()
+    }
+
     fn take_all(&mut self, wake: &mut Vec<Sleeper>) {
         wake.extend(std::mem::take(&mut self.for_durable).into_values());
+        wake.extend(std::mem::take(&mut self.for_stated).into_values().map(|(_, sleeper)| sleeper));
         wake.extend(std::mem::take(&mut self.for_room).into_values().map(|(_, sleeper)| sleeper));
     }
 
@@ -90,6 +100,10 @@ impl Sleepers {
         if let Some(ticket) = found.map(|(ticket, _)| *ticket) {
             return self.for_durable.remove(&ticket);
         }
+        let found = self.for_stated.iter().find(|(_, (_, sleeper))| sleeper.is_thread());
+        if let Some(ticket) = found.map(|(ticket, _)| *ticket) {
+            return self.for_stated.remove(&ticket).map(|(_, sleeper)| sleeper);
+        }
         let found = self.for_room.iter().find(|(_, (_, sleeper))| sleeper.is_thread());
         let ticket = found.map(|(ticket, _)| *ticket)?;
         self.for_room.remove(&ticket).map(|(_, sleeper)| sleeper)
@@ -103,7 +117,9 @@ pub(super) struct KeeperPart {
     soon_until: Option<LogPosition>,
     deferred_until: Option<LogPosition>,
     pub(super) told_soon: bool,
-    told_deferred: bool,
+    pub(super) told_deferred: bool,
+    /// It looks every now and then whether anything is written still: until all that is durable is said to be.
+    pub(super) watches: bool,
 }
 
 impl KeeperPart {
@@ -128,6 +144,9 @@ impl LogCore {
     pub(super) fn reached(&self, state: &LogState, goal: Goal) -> Option<Result<()>> {
         match (goal, &state.poisoned) {
             (Goal::Durable(position), _) if self.is_durable(position) => Some(Ok(())),
+            (Goal::Stated(position), _) if state.says_durable(position, self.durable.load(Ordering::Acquire)) => {
+                Some(Ok(()))
+            }
             (_, Some(error)) => Some(Err(error.clone())),
             (Goal::Room { .. }, None) if state.refused.is_some() => state.refused.clone().map(Err),
             (Goal::Room { len_bytes, .. }, None) if self.has_room(state, len_bytes) => Some(Ok(())),
@@ -157,6 +176,12 @@ impl LogCore {
             return state.sleepers.take_all(wake);
         }
         state.sleepers.take_durable(durable, wake);
+        if !state.sleepers.for_stated.is_empty() {
+            let mut for_stated = std::mem::take(&mut state.sleepers.for_stated);
+            let found = for_stated.extract_if(.., |_, (position, _)| state.says_durable(*position, durable.0));
+            wake.extend(found.map(|(_, (_, sleeper))| sleeper));
+            state.sleepers.for_stated = for_stated;
+        }
         if !state.sleepers.for_room.is_empty() {
             let mut for_room = std::mem::take(&mut state.sleepers.for_room);
             let found = for_room.extract_if(.., |_, (len_bytes, _)| self.has_room(state, *len_bytes));
@@ -195,6 +220,24 @@ impl LogCore {
 }
 
 impl LogState {
+    /// Whether all up to `position` is durable, as it is up to `durable`, and a group says so.
+    fn says_durable(&self, position: LogPosition, durable: u64) -> bool {
+        let by_next = self.stated >= position.0 && self.stated_sequence >= self.recovered_content;
+        by_next || (durable >= position.0 && self.is_stated())
+    }
+
+    /// There is no room for a closing group: who waits for it waits for no more than that all is durable.
+    pub(super) fn give_up_closing(&mut self) {
+        self.stated_sequence = self.content_sequence;
+        self.stated = self.appended;
+        self.wants_closing = false;
+    }
+
+    /// Whether the keeper is to be rung for, to see to it that what has just become durable is said to be.
+    pub(super) fn must_watch(&mut self) -> bool {
+        !self.is_stated() && !std::mem::replace(&mut self.keeper.watches, true)
+    }
+
     /// Leaves what is pending up to `until` to the keeper. True when it is to be rung for.
     fn leave_to_keeper(&mut self, until: LogPosition) -> bool {
         self.keeper.soon_until = self.keeper.soon_until.max(Some(until));
@@ -203,8 +246,11 @@ impl LogState {
 
     /// Whether the keeper is to be rung for: nobody drives, something is pending that is left to it, and it has not been told.
     fn must_tell_keeper(&mut self) -> bool {
-        if self.driving || self.pending.is_empty() || self.poisoned.is_some() {
+        if self.driving || !self.has_work() || self.poisoned.is_some() {
             return false;
+        }
+        if self.pending.is_empty() {
+            return !std::mem::replace(&mut self.keeper.told_soon, true);
         }
         let begins = Some(LogPosition(self.appended - self.pending_bytes as u64));
         let keeper = &mut self.keeper;
@@ -227,7 +273,7 @@ impl Drop for Driving<'_> {
         let mut state = self.core.lock();
         state.driving = false;
         self.core.take_satisfied(&mut state, &mut self.wake);
-        let goes_on = !state.pending.is_empty() && state.poisoned.is_none();
+        let goes_on = state.has_work() && state.poisoned.is_none();
         let heir = if goes_on { state.sleepers.take_thread() } else { None };
         // A thread that has appended and does not wait yet comes by itself.
         let tell = heir.is_none() && state.must_tell_keeper();
@@ -276,6 +322,10 @@ impl pages::Ticket for LogTicket {
         let before = state.sleepers.add(number, *goal, Sleeper::Task(waker.clone()));
         let until = match *goal {
             Goal::Durable(position) => position,
+            Goal::Stated(position) => {
+                state.wants_closing = true;
+                position
+            }
             Goal::Room { .. } => LogPosition(state.appended),
         };
         let tell = state.leave_to_keeper(until);
@@ -306,7 +356,8 @@ impl pages::Ticket for LogTicket {
                     drop((gone, to_pass_on));
                     return outcome;
                 }
-                let driving = if state.pending.is_empty() { None } else { core.try_driving(&mut state) };
+                state.wants_closing |= matches!(goal, Goal::Stated(_));
+                let driving = if state.has_work() { core.try_driving(&mut state) } else { None };
                 match driving {
                     Some(_) => drop(state.sleepers.remove(number, *goal)),
                     None => drop(state.sleepers.add(number, *goal, Sleeper::Thread(std::thread::current()))),
@@ -331,7 +382,7 @@ impl Drop for LogTicket {
         let gone = state.sleepers.remove(&mut self.number, self.goal);
         let tell = match self.goal {
             // Whoever made this commit has gone; it is to become durable, and visible, all the same.
-            Goal::Durable(position) => state.leave_to_keeper(position),
+            Goal::Durable(position) | Goal::Stated(position) => state.leave_to_keeper(position),
             Goal::Room { .. } => false,
         };
         drop(state);
@@ -363,6 +414,7 @@ mod tests {
         let log = Log::open(&*disk, OPTIONS, create_log(&*disk, &OPTIONS).unwrap().1).unwrap();
         // As if there were a keeper's thread.
         log.0.bell.set_listened(true);
+        log.0.lock().keeper.watches = true;
         let append = |commit: u64, len_bytes: usize| {
             log.append(CommitSeq(commit), &[&vec![1; len_bytes]], Some(Durability::Sync))
         };

@@ -4,7 +4,7 @@ use nofault_io::sim::{SimOptions, SimWorld};
 
 use super::super::{Log, create_log};
 use super::*;
-use crate::format::{PIECE_HEADER_BYTES, encode_group};
+use crate::format::{COUNTED_MAX, GROUP_HEADER_BYTES, PIECE_HEADER_BYTES, PieceHeader, encode_group};
 use crate::pages::{CommitLog as _, Durability, Ticket as _};
 
 /// Segments of the size that ordinary databases have.
@@ -25,10 +25,9 @@ type Seen = Vec<(CommitSeq, Vec<u8>)>;
 /// All records, and the bytes of the log that were in memory at a time.
 fn read(world: &SimWorld, anchor: Anchor) -> Result<(Seen, usize)> {
     let disk = world.directory().open("log").unwrap();
-    let recovered = read_log(&*disk, &OPTIONS, anchor, CommitSeq(0))?;
-    let mut records = RecordIter::open(&*disk, &OPTIONS, anchor, CommitSeq(0), recovered.commit())?;
+    let (_, mut records) = read_log(&*disk, &OPTIONS, anchor, CommitSeq(0))?;
     let seen = records.by_ref().collect::<Result<_>>()?;
-    Ok((seen, records.chain.reader.window.len()))
+    Ok((seen, records.chain.file.window.len()))
 }
 
 #[test]

@@ -1,0 +1,86 @@
+//! Looks behind the end of a log for groups that know better: that say of the one missing there that it was durable.
+//!
+//! A log fills segment after segment, each from its beginning. So what was written later than the missing group lies behind it in its
+//! segment, or in a slot whose first group names a later one; a slot with an older segment needs no look, unless the missing group should
+//! have begun a segment. Of each place as much is read as
+//! there are groups of this life of the log, and [`SILENCE_BYTES`] more: more than all groups in flight, which is all that can be missing
+//! between whole groups unless it was damaged.
+
+use std::hash::{DefaultHasher, Hasher};
+
+use super::Chain;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{GroupHeader, LOG_BLOCK_BYTES, has_header_checksum, header_is_true};
+
+/// Bytes without the beginning of any group of this life of the log, after which there is none.
+const SILENCE_BYTES: u64 = 1 << 20;
+/// Slots that are searched although their first block is no group. Those that were never used are a few.
+pub(super) const UNKNOWN_SLOTS_MAX: usize = 64;
+
+impl Chain {
+    /// Looks for a group that says that the one missing at the end of the chain was durable. Answers a hash of all that it looked at.
+    ///
+    /// # Errors
+    /// `Corrupt` when there is one; what the disk says.
+    pub(super) fn refuse_damage(&mut self) -> Result<u64> {
+        let (place, segment_bytes) = (self.place, self.file.segment_bytes);
+        let at = place.position % segment_bytes;
+        let mut seen = DefaultHasher::new();
+        seen.write_u64(place.last.checksum);
+        self.directory.checksums.iter().for_each(|checksum| seen.write_u64(*checksum));
+        let own = place.slot.filter(|_| at != 0);
+        let mut places: Vec<(usize, u64)> = own.map(|slot| (slot, at)).into_iter().collect();
+        let later = self.directory.held.range(place.position / segment_bytes..).flat_map(|(_, slots)| slots);
+        let unknown = self.directory.unknown.iter().take(UNKNOWN_SLOTS_MAX);
+        places.extend(later.chain(unknown).filter(|slot| Some(**slot) != own).map(|slot| (*slot, 0)));
+        if at == 0 {
+            // What is missing is the beginning of a segment. Its slot may have an older one in its place.
+            let earlier = self.directory.held.range(..place.position / segment_bytes).flat_map(|(_, slots)| slots);
+            places.extend(earlier.filter(|slot| self.slots[**slot].is_none()).map(|slot| (*slot, 0)));
+        }
+        for (slot, from) in places {
+            if let Some(later) = self.later_group(slot, from, &mut seen)? {
+                let what = format!(
+                    "log group {} at {} is damaged: group {} at {} was written after it had been made durable. Commits from there on cannot be replayed; restore from a backup",
+                    place.last.sequence + 1,
+                    place.position,
+                    later.sequence,
+                    later.position
+                );
+                return Err(Error::new(ErrorKind::Corrupt, what));
+            }
+        }
+        Ok(seen.finish())
+    }
+
+    /// The first group in a slot, from here on, that says so.
+    fn later_group(&mut self, slot: usize, from: u64, seen: &mut DefaultHasher) -> Result<Option<GroupHeader>> {
+        let (position, missing) = (self.place.position, self.place.last.sequence + 1);
+        let (mut at, mut silence) = (from, 0);
+        while at < self.file.segment_bytes && silence < SILENCE_BYTES {
+            let block_at = at;
+            at += LOG_BLOCK_BYTES as u64;
+            silence += LOG_BLOCK_BYTES as u64;
+            let Some((header, start)) = self.file.claim(slot, block_at)? else { continue };
+            seen.write_u64(header.checksum);
+            if header.position % self.file.segment_bytes != block_at || header.position < position {
+                continue;
+            }
+            silence = 0;
+            if header.sequence > missing && header.durable_sequence >= missing && self.is_true(slot, &header, start)? {
+                return Ok(Some(header));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a group says what the block in the window claims. Sums a header, or what a group of an earlier version may have at the most.
+    fn is_true(&mut self, slot: usize, header: &GroupHeader, start: usize) -> Result<bool> {
+        let (file_id, segment_bytes) = (self.file.file_id, self.file.segment_bytes);
+        if has_header_checksum(&self.file.window[start..]) {
+            return Ok(header_is_true(file_id, segment_bytes, header, &self.file.window[start..]));
+        }
+        let Some(start) = self.file.bring(slot, header)? else { return Ok(false) };
+        Ok(header_is_true(file_id, segment_bytes, header, &self.file.window[start..]))
+    }
+}

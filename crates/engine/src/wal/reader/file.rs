@@ -1,0 +1,279 @@
+//! Reads the log file, a window at a time, and finds out which slot may hold which segment.
+//!
+//! A read is made again, on the calling thread and without a queue in between where the disk can do that, before anything that it
+//! lacks counts as lost: see [`LogFile::begin_again`].
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use nofault_io::aligned::{IoBuf, PageKind};
+use nofault_io::completion::{Completion, Op, OpKind, WriteData};
+use nofault_io::disk::{Disk, Queue, QueueOptions};
+
+use super::super::{LogOptions, SEGMENT_BYTES_MAX};
+use super::WINDOW_BYTES;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{GroupHeader, LOG_BLOCK_BYTES, UNSUMMED_GROUP_BYTES_MAX, decode_group, peek_group};
+use crate::reread::Reread;
+
+/// Slots whose first blocks are read at a time.
+const BLOCKS_AT_ONCE: usize = 64;
+/// Bytes of the first read of a row of them; each next one is twice as long, up to the window.
+const FIRST_READ_BYTES: usize = 64 << 10;
+/// Slots of a log file. With the smallest segments these are 64 GiB.
+const SLOTS_MAX: u64 = 1 << 22;
+
+/// See the module.
+pub(super) struct LogFile {
+    queue: Box<dyn Queue>,
+    file_bytes: u64,
+    pub(super) file_id: u64,
+    pub(super) segment_bytes: u64,
+    pub(super) window: IoBuf,
+    loaded: Option<Loaded>,
+    /// Bytes of the next read, if it goes on where the last one ended.
+    read_bytes: usize,
+    reread: Reread,
+    /// Reads bypass the queue where they can, and take no more than they must.
+    again: bool,
+    /// The blocks of the window that are to be written once more.
+    rewrite: Option<Range<usize>>,
+    rewritten: bool,
+}
+
+/// What is in the window: of which slot, from which byte of it on, and how much.
+#[derive(Debug, Clone, Copy)]
+struct Loaded {
+    slot: usize,
+    from: u64,
+    len_bytes: usize,
+}
+
+/// What the slots of the file hold, by their first blocks.
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    /// Slots that may hold a segment. More than one claims the same in damaged files only.
+    pub(super) held: BTreeMap<u64, Vec<usize>>,
+    /// Slots whose first block is no group: never used, or damaged.
+    pub(super) unknown: Vec<usize>,
+    /// Checksums of the groups that slots begin with.
+    pub(super) checksums: Vec<u64>,
+}
+
+impl Directory {
+    /// Takes in what a second look has found.
+    pub(super) fn learn(&mut self, other: Self) {
+        for (segment, slots) in other.held {
+            let known = self.held.entry(segment).or_default();
+            known.extend(slots.iter().filter(|slot| !known.contains(slot)).copied().collect::<Vec<_>>());
+            self.unknown.retain(|slot| !slots.contains(slot));
+        }
+    }
+}
+
+impl LogFile {
+    pub(super) fn open(disk: &dyn Disk, options: &LogOptions) -> Result<Self> {
+        let failed = |error| Error::from_io("open the log", error);
+        let (file_id, segment_bytes) = (options.file_id, options.segment_bytes);
+        let file_bytes = disk.len_bytes().map_err(failed)?;
+        if segment_bytes > SEGMENT_BYTES_MAX || file_bytes / segment_bytes > SLOTS_MAX {
+            let what = format!(
+                "a log of {file_bytes} bytes in segments of {segment_bytes}: there are at most {SLOTS_MAX} segments of at most {SEGMENT_BYTES_MAX} bytes"
+            );
+            return Err(Error::new(ErrorKind::Corrupt, what));
+        }
+        let queue =
+            disk.queue(&QueueOptions { depth_max: BLOCKS_AT_ONCE, ..QueueOptions::default() }).map_err(failed)?;
+        // Huge pages would be more than was asked for.
+        let window_bytes = segment_bytes.min(WINDOW_BYTES as u64) as usize;
+        let window = IoBuf::zeroed(window_bytes, PageKind::Small).map_err(failed)?;
+        let reread = Reread::on(disk);
+        Ok(Self {
+            queue,
+            file_bytes,
+            file_id,
+            segment_bytes,
+            window,
+            loaded: None,
+            read_bytes: FIRST_READ_BYTES,
+            reread,
+            again: false,
+            rewrite: None,
+            rewritten: false,
+        })
+    }
+
+    pub(super) fn slot_count(&self) -> usize {
+        (self.file_bytes / self.segment_bytes) as usize
+    }
+
+    /// What is looked at from here on is read, the `attempt`-th time.
+    pub(super) fn begin_again(&mut self, attempt: u32) -> Result<()> {
+        self.write_back()?;
+        self.loaded = None;
+        self.reread.pause_before(attempt);
+        self.again = true;
+        Ok(())
+    }
+
+    pub(super) fn end_again(&mut self) {
+        self.again = false;
+    }
+
+    fn run(&mut self, kind: OpKind, offset: u64, action: &str) -> Result<OpKind> {
+        let failed = |error| Error::from_io(action, error);
+        let mut done: Vec<Completion> = Vec::new();
+        if self.again {
+            self.queue.run(Op::new(0, offset, kind), &mut done).map_err(failed)?;
+        } else {
+            self.queue.push(Op::new(0, offset, kind)).map_err(|refused| failed(refused.error))?;
+            while done.is_empty() {
+                self.queue.reap(1, &mut done).map_err(failed)?;
+            }
+        }
+        let completion = done.remove(0);
+        completion.result.map_err(failed)?;
+        Ok(completion.op.kind)
+    }
+
+    /// Sees to it that these bytes of a slot, which lie within the segment, are in the window. Answers where in it they begin.
+    fn load(&mut self, slot: usize, at: u64, len_bytes: usize) -> Result<usize> {
+        let mut goes_on = false;
+        if let Some(loaded) = self.loaded.filter(|loaded| loaded.slot == slot && at >= loaded.from) {
+            if at - loaded.from + len_bytes as u64 <= loaded.len_bytes as u64 {
+                return Ok((at - loaded.from) as usize);
+            }
+            goes_on = at - loaded.from <= loaded.len_bytes as u64;
+        }
+        self.write_back()?;
+        self.loaded = None;
+        self.read_bytes = if goes_on { (2 * self.read_bytes).min(WINDOW_BYTES) } else { FIRST_READ_BYTES };
+        let failed = |error| Error::from_io("read the log", error);
+        if self.window.len() < len_bytes {
+            self.window =
+                IoBuf::zeroed(len_bytes.next_multiple_of(LOG_BLOCK_BYTES), PageKind::Small).map_err(failed)?;
+        }
+        let more = if self.again { 0 } else { self.read_bytes };
+        let left = usize::try_from(self.segment_bytes - at).unwrap_or(usize::MAX);
+        let read_bytes = len_bytes.next_multiple_of(LOG_BLOCK_BYTES).max(more).min(self.window.len()).min(left);
+        let (part, rest) = self.take_window()?.split_at(read_bytes);
+        match self.run(OpKind::Read(part), slot as u64 * self.segment_bytes + at, "read the log")? {
+            OpKind::Read(part) => self.window = join(part, rest)?,
+            _ => return Err(Error::new(ErrorKind::Bug, "a read came back as something else")),
+        }
+        self.loaded = Some(Loaded { slot, from: at, len_bytes: read_bytes });
+        Ok(0)
+    }
+
+    /// The memory of the window. When it is not put back, the next read has none, and makes some.
+    fn take_window(&mut self) -> Result<IoBuf> {
+        let left = IoBuf::zeroed(LOG_BLOCK_BYTES, PageKind::Small);
+        Ok(std::mem::replace(&mut self.window, left.map_err(|error| Error::from_io("read the log", error))?))
+    }
+
+    /// The whole group at this place of a slot, if there is one and its header, unchecked yet, is `wanted`; and where in the
+    /// window it begins.
+    pub(super) fn group(
+        &mut self,
+        slot: usize,
+        at: u64,
+        wanted: impl FnOnce(&GroupHeader) -> bool,
+    ) -> Result<Option<(GroupHeader, usize)>> {
+        let Some((claimed, _)) = self.claim(slot, at)?.filter(|(header, _)| wanted(header)) else { return Ok(None) };
+        let start = self.load(slot, at, claimed.len_bytes())?;
+        let whole = decode_group(self.file_id, self.segment_bytes, &self.window[start..]);
+        Ok(whole.map(|header| (header, start)))
+    }
+
+    /// What the block at this place of a slot claims as the beginning of a group that fits in there, unchecked; and where in the window
+    /// it begins.
+    pub(super) fn claim(&mut self, slot: usize, at: u64) -> Result<Option<(GroupHeader, usize)>> {
+        if at + LOG_BLOCK_BYTES as u64 > self.segment_bytes {
+            return Ok(None);
+        }
+        let start = self.load(slot, at, LOG_BLOCK_BYTES)?;
+        let claimed = peek_group(&self.window[start..start + LOG_BLOCK_BYTES], self.segment_bytes);
+        // What it says of its place need not be true.
+        let fits = |header: &GroupHeader| at + header.len_bytes() as u64 <= self.segment_bytes;
+        Ok(claimed.filter(fits).map(|header| (header, start)))
+    }
+
+    /// Brings all of a group of an earlier version into the window, and answers where it begins; `None` when it claims to be longer than
+    /// those ever were.
+    pub(super) fn bring(&mut self, slot: usize, header: &GroupHeader) -> Result<Option<usize>> {
+        if header.len_bytes() > UNSUMMED_GROUP_BYTES_MAX {
+            return Ok(None);
+        }
+        self.load(slot, header.position % self.segment_bytes, header.len_bytes()).map(Some)
+    }
+
+    /// Which slots may hold which segment, by what their first block says.
+    pub(super) fn directory(&mut self) -> Result<Directory> {
+        let failed = |error| Error::from_io("read the log", error);
+        let mut directory = Directory::default();
+        let count = self.slot_count();
+        let mut spare: Vec<IoBuf> = Vec::new();
+        for first in (0..count).step_by(BLOCKS_AT_ONCE) {
+            let mut done = Vec::new();
+            let last = count.min(first + BLOCKS_AT_ONCE);
+            for slot in first..last {
+                let block = spare.pop().map_or_else(|| IoBuf::zeroed(LOG_BLOCK_BYTES, PageKind::Small), Ok);
+                let op = Op::new(slot as u64, slot as u64 * self.segment_bytes, OpKind::Read(block.map_err(failed)?));
+                match self.again {
+                    true => self.queue.run(op, &mut done).map_err(failed)?,
+                    false => self.queue.push(op).map_err(|refused| failed(refused.error))?,
+                }
+            }
+            while self.queue.in_flight() > 0 {
+                self.queue.reap(1, &mut done).map_err(failed)?;
+            }
+            done.sort_unstable_by_key(|completion| completion.op.token);
+            for completion in done {
+                completion.result.map_err(failed)?;
+                let (slot, OpKind::Read(block)) = (completion.op.token as usize, completion.op.kind) else { continue };
+                match peek_group(&block, self.segment_bytes) {
+                    Some(header) if header.position.is_multiple_of(self.segment_bytes) => {
+                        directory.held.entry(header.position / self.segment_bytes).or_default().push(slot);
+                        directory.checksums.push(header.checksum);
+                    }
+                    _ => directory.unknown.push(slot),
+                }
+                spare.push(block);
+            }
+        }
+        Ok(directory)
+    }
+
+    /// These bytes of the window, which were found to be whole, are to be written once more before the window goes.
+    pub(super) fn rewrite(&mut self, range: Range<usize>) {
+        let range = self.rewrite.take().map_or(range.clone(), |before| before.start.min(range.start)..range.end);
+        self.rewrite = Some(range);
+    }
+
+    fn write_back(&mut self) -> Result<()> {
+        let (Some(range), Some(loaded)) = (self.rewrite.take(), self.loaded) else { return Ok(()) };
+        let (head, rest) = self.take_window()?.split_at(range.start);
+        let (part, tail) = rest.split_at(range.len());
+        let offset = loaded.slot as u64 * self.segment_bytes + loaded.from + range.start as u64;
+        let written = self.run(OpKind::write(part, false), offset, "write the end of the log once more")?;
+        let OpKind::Write { data: WriteData::Owned(part), .. } = written else {
+            return Err(Error::new(ErrorKind::Bug, "a write came back as something else"));
+        };
+        self.window = join(join(head, part)?, tail)?;
+        self.rewritten = true;
+        Ok(())
+    }
+
+    /// Makes what was to be written once more durable.
+    pub(super) fn make_durable(&mut self) -> Result<()> {
+        self.write_back()?;
+        if std::mem::take(&mut self.rewritten) {
+            self.run(OpKind::Sync, 0, "make the end of the log durable")?;
+        }
+        Ok(())
+    }
+}
+
+fn join(part: IoBuf, next: IoBuf) -> Result<IoBuf> {
+    part.join(next).map_err(|_| Error::new(ErrorKind::Bug, "the parts of a window do not join"))
+}

@@ -1,0 +1,127 @@
+//! Puts the records of commits together from the groups of a log, as they are asked for.
+
+use std::ops::Range;
+
+use super::Chain;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{COUNTED_MAX, CommitSeq, GROUP_HEADER_BYTES, GroupHeader, PieceHeader, payload_of, take_piece};
+
+/// The complete records after a checkpoint, in order, read as they are asked for. Memory: the window.
+pub(crate) struct RecordIter {
+    pub(super) chain: Chain,
+    records: Records,
+    /// The group that is being read, and where in the window the rest of its pieces lies.
+    group: Option<(GroupHeader, Range<usize>)>,
+    /// The last complete commit, as [`super::read_log`] found it.
+    until: CommitSeq,
+    over: bool,
+}
+
+impl RecordIter {
+    /// The records of commits after `after` up to `until`, of a log whose chain, from its anchor on, [`super::read_log`] has accepted.
+    pub(super) fn new(chain: Chain, after: CommitSeq, until: CommitSeq) -> Self {
+        Self { chain, records: Records::new(after), group: None, until, over: after == until }
+    }
+
+    /// Appends the next record to `into`, and answers whose it is; `None` after the last. Nothing is appended with an error, which
+    /// ends it.
+    ///
+    /// # Errors
+    /// What the disk says, or that the log is another one than before.
+    pub(crate) fn next_into(&mut self, into: &mut Vec<u8>) -> Result<Option<CommitSeq>> {
+        if self.over {
+            return Ok(None);
+        }
+        let start = into.len();
+        let commit = self.build(start, into).inspect_err(|_| {
+            into.truncate(start);
+        });
+        // What follows the last complete record may be overwritten from now on.
+        self.over = !matches!(commit, Ok(commit) if commit < self.until);
+        commit.map(Some)
+    }
+
+    /// Builds the next record behind the first `start` bytes of `into`.
+    fn build(&mut self, start: usize, into: &mut Vec<u8>) -> Result<CommitSeq> {
+        loop {
+            let (header, left) = match self.group.take() {
+                Some(group) => group,
+                None => self.next_group()?,
+            };
+            let mut rest = &self.chain.file.window[left.clone()];
+            while let Some((head, content)) = take_piece(&header, &mut rest)? {
+                match self.records.take(&header, head)? {
+                    Part::Unwanted => continue,
+                    Part::First => into.truncate(start),
+                    Part::Further => {}
+                }
+                into.extend_from_slice(content);
+                if head.last {
+                    self.group = Some((header, left.end - rest.len()..left.end));
+                    return Ok(head.commit);
+                }
+            }
+        }
+    }
+
+    fn next_group(&mut self) -> Result<(GroupHeader, Range<usize>)> {
+        let Some((header, at)) = self.chain.next()? else {
+            let what = format!("the log ended at {} the second time it was read", self.chain.place.position);
+            return Err(Error::new(ErrorKind::Io, what));
+        };
+        let start = at + GROUP_HEADER_BYTES;
+        Ok((header, start..start + payload_of(&header, &self.chain.file.window[at..])?.len()))
+    }
+}
+
+impl Iterator for RecordIter {
+    type Item = Result<(CommitSeq, Vec<u8>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut record = Vec::new();
+        self.next_into(&mut record).transpose().map(|commit| commit.map(|commit| (commit, record)))
+    }
+}
+
+/// Knows which pieces make up records.
+pub(super) struct Records {
+    after: CommitSeq,
+    building: Option<CommitSeq>,
+    /// The last commit whose record is complete.
+    pub(super) commit: CommitSeq,
+}
+
+/// What a piece is to the record that is being put together.
+pub(super) enum Part {
+    /// Of a record before the checkpoint, whose beginning may lie before the anchor.
+    Unwanted,
+    /// Its first piece. Whatever there was of another one was given up before its end.
+    First,
+    /// The next one.
+    Further,
+}
+
+impl Records {
+    pub(super) fn new(after: CommitSeq) -> Self {
+        Self { after, building: None, commit: after }
+    }
+
+    /// Takes the next piece of the log.
+    pub(super) fn take(&mut self, group: &GroupHeader, head: PieceHeader) -> Result<Part> {
+        if head.first {
+            self.building = Some(head.commit);
+        }
+        if head.commit <= self.after || self.building != Some(head.commit) {
+            return Ok(Part::Unwanted);
+        }
+        if head.commit.0 >= COUNTED_MAX || (head.last && head.commit <= self.commit) {
+            let what = format!("log group {}: commit {} comes after {}", group.sequence, head.commit, self.commit);
+            return Err(Error::new(ErrorKind::Corrupt, what));
+        }
+        if head.last {
+            self.commit = head.commit;
+            self.building = None;
+        }
+        Ok(if head.first { Part::First } else { Part::Further })
+    }
+}

@@ -1,0 +1,230 @@
+//! Damage to what was acknowledged is noticed, wherever it is: something behind it says that it was durable.
+
+use super::*;
+use crate::format::{GROUP_HEADER_BYTES, GroupHeader, decode_group};
+
+/// Where each whole group begins in the file, and its header.
+fn groups(world: &SimWorld, options: &LogOptions) -> Vec<(u64, GroupHeader)> {
+    let bytes = world.read_file("log").unwrap();
+    let starts = (0..bytes.len()).step_by(LOG_BLOCK_BYTES);
+    let found =
+        starts.filter_map(|at| Some((at as u64, decode_group(options.file_id, options.segment_bytes, &bytes[at..])?)));
+    found.collect()
+}
+
+/// Flips bits in each group of a log: the answer is an error that names it, or all of `whole`. Tells how many were errors.
+fn flip_bits_everywhere(world: &SimWorld, options: LogOptions, anchor: Anchor, whole: &Seen) -> usize {
+    let mut errors = 0;
+    for (at, header) in groups(world, &options) {
+        let last = (GROUP_HEADER_BYTES as u64 + u64::from(header.payload_bytes)) - 1;
+        for byte in [0, 9, 20, 34, 45, 66, last / 2, last] {
+            let damaged = world.restart(byte);
+            damaged.flip_bit("log", at + byte, (byte % 8) as u32).unwrap();
+            match reopen_on(&*disk(&damaged).unwrap(), options, anchor, 0) {
+                Ok((_, seen)) => assert!(seen == *whole, "{} records are left: {header:?}, byte {byte}", seen.len()),
+                Err(error) => {
+                    let names = format!("group {} at {}", header.sequence, header.position);
+                    let named = error.to_string().contains(&names);
+                    assert!(error.kind() == ErrorKind::Corrupt && named, "{error}: {header:?}");
+                    errors += 1;
+                }
+            }
+        }
+    }
+    errors
+}
+
+/// Some groups in flight together named the same group as durable: damage to the third-last one was taken for the log's end.
+#[test]
+fn damage_to_any_group_is_noticed_once_the_log_has_been_settled() {
+    for (segment_bytes, len_bytes) in [(32768, 300), (32768, 14_000), (1 << 20, 14_000), (16384, 4_000)] {
+        let options = LogOptions { segment_bytes, buffer_bytes: 1 << 20, ..OPTIONS };
+        let world = SimWorld::new(31, SimOptions::calm());
+        let (log, anchor) = create_with(&world, options).unwrap();
+        let mut whole = Vec::new();
+        for commit in 1..=40 {
+            let bytes = vec![commit as u8; len_bytes];
+            log.append(CommitSeq(commit), &[&bytes], Some(Durability::Deferred)).unwrap();
+            whole.push((CommitSeq(commit), bytes));
+        }
+        log.settle().unwrap();
+        let stats = log.stats();
+        assert_eq!(stats.closing_groups_written, 1, "{stats:?}");
+        let errors = flip_bits_everywhere(&world, options, anchor, &whole);
+        // All but the closing group, whose loss loses nothing.
+        assert_eq!(errors as u64, (stats.groups_written + 1) * 8);
+        // Settled is settled.
+        log.settle().unwrap();
+        assert_eq!(log.stats(), stats);
+        drop(log);
+        // The next opening finds it so.
+        let (log, _) = reopen_on(&*disk(&world).unwrap(), options, anchor, 0).unwrap();
+        log.settle().unwrap();
+        assert_eq!(log.stats().closing_groups_written, 0);
+    }
+}
+
+/// The slot of the last segment looks like an older one then, and there is nothing behind its place in the log.
+#[test]
+fn a_segment_whose_beginning_is_as_it_was_long_ago_does_not_end_the_log() {
+    let world = SimWorld::new(33, SimOptions::calm());
+    let (log, _) = create(&world).unwrap();
+    let mut commit = 0;
+    let mut next = |log: &Log| {
+        commit += 1;
+        let position = append(log, commit, &[commit as u8; 3000]).unwrap();
+        log.durable(position).wait().unwrap();
+        commit
+    };
+    while log.stats().file_bytes < 6 * OPTIONS.segment_bytes {
+        next(&log);
+    }
+    let older = world.snapshot_file("log").unwrap();
+    // A checkpoint; then a segment that was used before is begun again.
+    let after = next(&log);
+    let anchor = log.anchor_after(CommitSeq(after));
+    log.recycle(anchor);
+    let begun = |world: &SimWorld| {
+        let mut found = groups(world, &OPTIONS).into_iter();
+        let begins = |header: &GroupHeader| header.position.is_multiple_of(OPTIONS.segment_bytes);
+        found.rfind(|(_, header)| header.position > anchor.position && begins(header))
+    };
+    while begun(&world).is_none() {
+        next(&log);
+    }
+    let last = (0..3).map(|_| next(&log)).last().unwrap();
+    log.settle().unwrap();
+    drop(log);
+    assert_eq!(reopen(&world, anchor, after).unwrap().1.len() as u64, last - after);
+    let (at, header) = begun(&world).unwrap();
+    assert!(at < 6 * OPTIONS.segment_bytes, "{header:?} is in a new segment");
+    world.restore_range("log", &older, at..at + LOG_BLOCK_BYTES as u64).unwrap();
+    let error = reopen(&world, anchor, after).err().unwrap();
+    assert!(error.to_string().contains(&format!("group {} at", header.sequence)), "{error}");
+}
+
+#[test]
+fn an_idle_log_is_closed_once_and_then_left_alone() {
+    let world = SimWorld::new(32, SimOptions::calm());
+    let (log, anchor) = create(&world).unwrap();
+    let keeper = log.start_keeper().unwrap();
+    let mut whole = Vec::new();
+    for round in 1..=3 {
+        let position = append(&log, round, b"one of few").unwrap();
+        whole.push((CommitSeq(round), b"one of few".to_vec()));
+        log.durable(position).wait().unwrap();
+        while log.stats().closing_groups_written < round {
+            std::thread::yield_now();
+        }
+        // It does not watch any more, so nothing wakes it but the next commit.
+        while log.0.lock().keeper.watches {
+            std::thread::yield_now();
+        }
+        assert!(!log.0.lock().has_work());
+        assert_eq!(log.stats().closing_groups_written, round);
+    }
+    assert_eq!(flip_bits_everywhere(&world, OPTIONS, anchor, &whole), (3 + 1 + 2) * 8);
+    drop(keeper);
+    assert_eq!(log.stats().closing_groups_written, 3, "nothing was left to say");
+    // One that is dropped at once says it as well.
+    let keeper = log.start_keeper().unwrap();
+    let position = append(&log, 4, b"the last").unwrap();
+    log.durable(position).wait().unwrap();
+    drop(keeper);
+    assert!(log.0.lock().is_stated());
+    drop(log);
+    // What an earlier process left without a word is closed by the next.
+    let bytes = groups(&world, &OPTIONS).last().unwrap().0;
+    world.zero_range("log", bytes..bytes + LOG_BLOCK_BYTES as u64).unwrap();
+    let (log, seen) = reopen(&world, anchor, 0).unwrap();
+    assert_eq!(seen.len(), 4);
+    let keeper = log.start_keeper().unwrap();
+    while log.stats().closing_groups_written == 0 {
+        std::thread::yield_now();
+    }
+    drop(keeper);
+}
+
+#[test]
+fn a_power_cut_in_a_closing_group_is_an_end_like_any_other() {
+    let mut cuts = 0;
+    for seed in 0..8 {
+        let history = |world: &SimWorld, acknowledged: &mut u64, settled: &mut u64| -> Result<Anchor> {
+            let (log, anchor) = create(world)?;
+            for commit in 1..=12 {
+                let position = append(&log, commit, &vec![commit as u8; 3000])?;
+                log.durable(position).wait()?;
+                *acknowledged = commit;
+                if commit % 3 == seed % 3 {
+                    log.settle()?;
+                    *settled = commit;
+                }
+            }
+            Ok(anchor)
+        };
+        let whole = SimWorld::new(seed, SimOptions::adversarial());
+        let anchor = history(&whole, &mut 0, &mut 0).unwrap();
+        for event in 1..=whole.events() {
+            let world = SimWorld::new(seed, SimOptions::adversarial());
+            world.cut_after(event);
+            let (mut acknowledged, mut settled) = (0, 0);
+            let _ = history(&world, &mut acknowledged, &mut settled);
+            let after = world.restart(event);
+            if settled + acknowledged == 0 {
+                continue;
+            }
+            let (log, seen) = reopen(&after, anchor, 0).unwrap_or_else(|error| panic!("{error}: {after}"));
+            assert!(seen.len() as u64 >= acknowledged, "{} of {acknowledged}: {after}", seen.len());
+            // And it goes on behind it.
+            let next = seen.len() as u64 + 1;
+            let position = append(&log, next, b"next").unwrap();
+            log.durable(position).wait().unwrap();
+            log.settle().unwrap();
+            drop(log);
+            let last = after.restart(event + 1);
+            assert_eq!(reopen(&last, anchor, 0).unwrap().1.len() as u64, next, "{last}");
+            cuts += 1;
+        }
+    }
+    assert!(cuts > 300, "only {cuts} cuts");
+}
+
+#[test]
+fn threads_and_tasks_may_settle_while_others_commit() {
+    for seed in 0..4 {
+        let world = SimWorld::new(seed, SimOptions::default());
+        let (log, _) = create_large(&world).unwrap();
+        let keeper = log.start_keeper().unwrap();
+        let section = Mutex::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..6 {
+                let (section, log) = (&section, &log);
+                scope.spawn(move || {
+                    for round in 0..150 {
+                        let position = {
+                            let mut next = section.lock().unwrap();
+                            *next += 1;
+                            log.append(CommitSeq(*next), &[b"a small record"], Some(Durability::Deferred)).ok().unwrap()
+                        };
+                        match (thread + round) % 3 {
+                            0 => log.stated(position).wait().unwrap(),
+                            1 => {
+                                let mut ticket = log.stated(position);
+                                let ready = std::future::poll_fn(|context| ticket.poll(context.waker()));
+                                crate::gate::block_on(ready).unwrap();
+                            }
+                            _ => {
+                                let mut ticket = log.stated(position);
+                                let _ = ticket.poll(std::task::Waker::noop());
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        log.settle().unwrap();
+        assert_eq!(log.stats().records_durable, 900);
+        assert!(log.0.lock().is_stated());
+        drop(keeper);
+    }
+}

@@ -1,0 +1,200 @@
+//! Where a log ends: what one bad read, a failed sync or a forged file may change about it.
+
+use std::os::fd::BorrowedFd;
+
+use nofault_io::completion::{Completion, Op, OpKind};
+use nofault_io::disk::{DiskInfo, Queue, QueueOptions, Refused};
+use nofault_io::sim::{Call, Effect, Fault};
+
+use super::*;
+use crate::format::{GROUP_HEADER_BYTES, GroupHeader, SUMMED_BYTES, encode_group};
+
+const SECTOR: usize = 512;
+
+/// A disk that returns one sector of one read wrong, once: the `at`-th of all sectors that are read from it.
+#[derive(Debug)]
+struct OneBadSector {
+    disk: Arc<dyn Disk>,
+    at: u64,
+    zeroes: bool,
+    /// Sectors read so far.
+    seen: Arc<AtomicU64>,
+}
+
+impl Disk for OneBadSector {
+    fn info(&self) -> DiskInfo {
+        self.disk.info()
+    }
+
+    fn len_bytes(&self) -> nofault_io::error::Result<u64> {
+        self.disk.len_bytes()
+    }
+
+    fn queue(&self, options: &QueueOptions) -> nofault_io::error::Result<Box<dyn Queue>> {
+        let (queue, seen) = (self.disk.queue(options)?, Arc::clone(&self.seen));
+        Ok(Box::new(BadQueue { queue, at: self.at, zeroes: self.zeroes, seen }))
+    }
+}
+
+struct BadQueue {
+    queue: Box<dyn Queue>,
+    at: u64,
+    zeroes: bool,
+    seen: Arc<AtomicU64>,
+}
+
+impl Queue for BadQueue {
+    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+        self.queue.push(op)
+    }
+
+    fn submit(&mut self) -> nofault_io::error::Result<()> {
+        self.queue.submit()
+    }
+
+    fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> nofault_io::error::Result<()> {
+        let before = into.len();
+        self.queue.reap(wait_for, into)?;
+        for completion in &mut into[before..] {
+            let OpKind::Read(buffer) = &mut completion.op.kind else { continue };
+            let sectors = (buffer.len() / SECTOR) as u64;
+            let first = self.seen.fetch_add(sectors, Ordering::Relaxed);
+            if (first..first + sectors).contains(&self.at) {
+                let start = (self.at - first) as usize * SECTOR;
+                let sector = &mut buffer[start..start + SECTOR];
+                match self.zeroes {
+                    true => sector.fill(0),
+                    false => fastrand::Rng::with_seed(self.at).fill(sector),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.queue.ready_fd()
+    }
+}
+
+/// One sector that came back as zeroes once made the last commit disappear for good, or the whole log be refused.
+#[test]
+fn a_sector_that_is_read_wrong_once_neither_ends_the_log_nor_refuses_it() {
+    for (segment_bytes, commit_bytes, commits) in [(32768, 500, 40), (16384, 9_000, 12), (1 << 20, 60_000, 12)] {
+        let options = LogOptions { segment_bytes, ..OPTIONS };
+        let world = SimWorld::new(21, SimOptions::calm());
+        let (log, anchor) = create_with(&world, options).unwrap();
+        for commit in 1..=commits {
+            let position = append(&log, commit, &vec![commit as u8; commit_bytes]).unwrap();
+            log.durable(position).wait().unwrap();
+        }
+        drop(log);
+        let open = |at: u64, zeroes: bool| {
+            let world = world.restart(1);
+            let seen = Arc::new(AtomicU64::new(0));
+            let disk = OneBadSector { disk: disk(&world).unwrap(), at, zeroes, seen: Arc::clone(&seen) };
+            let outcome = reopen_on(&disk, options, anchor, 0).map(|(_, records)| records);
+            (outcome, seen.load(Ordering::Relaxed))
+        };
+        let (whole, sectors) = open(u64::MAX, true);
+        let whole = whole.unwrap();
+        assert_eq!(whole.len() as u64, commits);
+        // Beyond so many every read is alike; some hundreds of them are enough.
+        let stride = (sectors / 1500).max(1);
+        for (at, zeroes) in (0..sectors).step_by(stride as usize).flat_map(|at| [(at, true), (at, false)]) {
+            let records = open(at, zeroes).0.unwrap_or_else(|error| panic!("sector {at} of {sectors}: {error}"));
+            assert!(records == whole, "sector {at} of {sectors}: {} of {commits} commits", records.len());
+        }
+    }
+}
+
+/// A process that dies of a failed write leaves it in the page cache; the sync that fails at the next opening makes the cache forget that
+/// the device never had it. The opening after that acknowledged commits behind it, and a power cut left them behind a gap.
+#[test]
+fn commits_behind_a_group_whose_sync_failed_survive_every_power_cut() {
+    let (mut cuts, mut revived) = (0, 0);
+    for seed in 0..40 {
+        let options = SimOptions { sector_bytes: 4096, ..SimOptions::calm() };
+        let world = SimWorld::new(seed, options);
+        let (log, anchor) = create(&world).unwrap();
+        let mut acknowledged = 3;
+        for commit in 1..=acknowledged {
+            let position = append(&log, commit, b"one").unwrap();
+            log.durable(position).wait().unwrap();
+        }
+        world.inject(Fault::new(Call::Write, Effect::Errno(libc_eio())).on("log"));
+        let position = append(&log, 4, b"not acknowledged").unwrap();
+        log.durable(position).wait().unwrap_err();
+        drop(log);
+        world.inject(Fault::new(Call::Sync, Effect::Errno(libc_eio())).on("log"));
+        let (log, seen) = match reopen(&world, anchor, 0) {
+            Ok(opened) => opened,
+            Err(_) => reopen(&world, anchor, 0).unwrap(),
+        };
+        revived += u64::from(seen.len() == 4);
+        acknowledged = seen.len() as u64;
+        for _ in 0..3 {
+            acknowledged += 1;
+            let position = append(&log, acknowledged, b"behind it").unwrap();
+            log.durable(position).wait().unwrap();
+        }
+        drop(log);
+        for fate in 0..20 {
+            let after = world.restart(fate);
+            let (_, seen) = reopen(&after, anchor, 0).unwrap_or_else(|error| panic!("{error}: {after}"));
+            assert_eq!(seen.len() as u64, acknowledged, "{after}");
+            cuts += 1;
+        }
+    }
+    assert!(cuts >= 800 && revived > 5, "{cuts} cuts, {revived} groups that only the cache had");
+}
+
+fn libc_eio() -> i32 {
+    rustix::io::Errno::IO.raw_os_error()
+}
+
+/// A log in which every block claims to begin a long group took time that grew with the square of its size.
+#[test]
+fn a_log_in_which_every_block_claims_a_long_group_is_summed_a_bounded_number_of_times() {
+    for segment_bytes in [1 << 20, 8 << 20] {
+        let options = LogOptions { segment_bytes, log_bytes: 1 << 30, ..OPTIONS };
+        let world = SimWorld::new(22, SimOptions::calm());
+        let (log, anchor) = create_with(&world, options).unwrap();
+        let position = append(&log, 1, b"one").unwrap();
+        log.durable(position).wait().unwrap();
+        drop(log);
+        let mut bytes = world.read_file("log").unwrap();
+        for at in (2 * LOG_BLOCK_BYTES..bytes.len() - LOG_BLOCK_BYTES).step_by(LOG_BLOCK_BYTES) {
+            let left = segment_bytes as usize - at % segment_bytes as usize - GROUP_HEADER_BYTES;
+            let header = GroupHeader {
+                sequence: 1000 + at as u64,
+                position: at as u64,
+                durable_sequence: 900,
+                previous: 1,
+                slots: 2,
+                opening: 3,
+                payload_bytes: left as u32,
+                checksum: 0,
+            };
+            // Every second one as earlier builds wrote them: without a checksum of the header.
+            let summed_header = (at / LOG_BLOCK_BYTES).is_multiple_of(2);
+            let mut block = vec![0; LOG_BLOCK_BYTES];
+            encode_group(OPTIONS.file_id, &GroupHeader { payload_bytes: 100, ..header }, &mut block);
+            block[12..16].copy_from_slice(&header.payload_bytes.to_le_bytes());
+            if !summed_header {
+                block[64..GROUP_HEADER_BYTES].fill(0);
+            }
+            block[..8].fill(9);
+            bytes[at..at + LOG_BLOCK_BYTES].copy_from_slice(&block);
+        }
+        world.overwrite("log", 0, &bytes).unwrap();
+        let before = SUMMED_BYTES.get();
+        let outcome = reopen_on(&*disk(&world).unwrap(), options, anchor, 0);
+        let summed = SUMMED_BYTES.get() - before;
+        assert!(summed <= 40 * bytes.len() as u64, "{summed} bytes summed of a file of {}", bytes.len());
+        assert_eq!(outcome.unwrap().1.len(), 1);
+    }
+}
