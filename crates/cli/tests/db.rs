@@ -53,7 +53,7 @@ fn a_database_over_several_folders_is_opened_by_its_own() {
     assert!(stat["data_bytes"].as_u64() > Some(4 << 20), "{stat}");
     assert!(stat["pages_hit"].as_u64() > Some(0), "{stat}");
     std::fs::rename(folder.path().join("third"), folder.path().join("elsewhere")).unwrap();
-    assert!(said(&run(&["get", "shop", "00000001"]), 2).contains("third"));
+    assert!(said(&run(&["get", "shop", "00000001"]), 6).contains("third"));
     let refused = run(&["create", "other", "--stripe-over", "shop/data/x"]);
     assert!(
         !refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("shop/data/x"),

@@ -42,7 +42,7 @@ use crate::settings::Settings;
 
 /// A database, for threads. See [`db::Db`], and the example of the module.
 #[derive(Debug, Clone)]
-pub struct Db(db::Db);
+pub struct Db(pub(crate) db::Db);
 
 impl Db {
     /// Creates a database. See [`db::Db::create`].

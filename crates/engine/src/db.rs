@@ -10,6 +10,7 @@ mod backup;
 mod batch;
 mod bounds;
 mod bulk;
+mod closing;
 mod commit;
 mod compact;
 mod completions;
@@ -67,7 +68,7 @@ type TheCore = Core<Pager, Log>;
 /// A database. Cloning gives another handle of the same; it is closed when the last handle, and everything obtained from
 /// it, is gone, and a large commit whose future was dropped has come to its end. Commits that were [`Durability::Deferred`] are
 /// written then; who must know that it worked calls [`Db::sync`]. Dropping the last of them waits for that, except in a waker that
-/// the database has called: then a thread of its own closes it, and until it has, opening the folder answers `Busy`.
+/// the database has called: then a thread of its own closes it. Opening the folder again waits until it is closed.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -122,8 +123,9 @@ impl Db {
     /// leaves a database or nothing that `open` would take for one.
     ///
     /// # Errors
-    /// `AlreadyExists` when the folder holds a database: open it. `Busy` when somebody else uses the folder. `InvalidCall` for
-    /// settings out of range. `NoPermission`, `NoSpace`, `Io` as the system says.
+    /// `AlreadyExists` when the folder holds a database: open it; or a part of one: the message says which part is missing. `InvalidCall`
+    /// for settings out of range, or when the folder holds files of anybody else. `Busy` when another process is creating a database
+    /// there. Then nothing there has changed. `NoPermission`, `NoSpace`, `Io` as the system says.
     pub async fn create(folder: impl AsRef<Path>, settings: &Settings) -> Result<Self> {
         let (folder, settings) = (folder.as_ref().to_path_buf(), settings.clone());
         thread::run("nofault-create", move || open::create(&folder, &settings)).await?
@@ -132,22 +134,23 @@ impl Db {
     /// Opens the database in `folder`. After a crash this replays the log; the time is bounded by `log_bytes`.
     ///
     /// # Errors
-    /// `NotFound` when there is none: create it. `Busy` when somebody else has it open, saying who. `Corrupt` when it is damaged,
-    /// saying where. `Unsupported` when it was written by a later version.
+    /// `NotFound` when there is none, nor any part of one: create it. `Busy` when it is open elsewhere, saying where. `Corrupt` when it is
+    /// damaged, saying where, or when a part of it is missing, saying which. `InvalidCall` when one of its files is a link or no
+    /// regular file. `Unsupported` when it was written by a later version.
     pub async fn open(folder: impl AsRef<Path>, settings: &Settings) -> Result<Self> {
         let (folder, settings) = (folder.as_ref().to_path_buf(), settings.clone());
         thread::run("nofault-open", move || open::open(&folder, &settings)).await?
     }
 
-    /// Like [`Db::create`], on disks of the caller's choice. Blocks. Nothing keeps others from using the same disks.
+    /// Like [`Db::create`], on disks of the caller's choice. Blocks. What keeps others from using them is [`Directory::lock`].
     ///
     /// # Errors
     /// As [`Db::create`].
     pub fn create_in(directory: &Arc<dyn Directory>, settings: &Settings) -> Result<Self> {
-        open::create_in(directory, settings, Purpose::Use, None)
+        open::create_in(directory, settings, Purpose::Use, None, None)
     }
 
-    /// Like [`Db::open`], on disks of the caller's choice. Blocks. Nothing keeps others from using the same disks.
+    /// Like [`Db::open`], on disks of the caller's choice. Blocks. What keeps others from using them is [`Directory::lock`].
     ///
     /// # Errors
     /// As [`Db::open`].

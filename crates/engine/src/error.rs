@@ -49,7 +49,7 @@ pub enum ErrorKind {
     InvalidCall,
     /// There is no such database, file or table: create it, or check the name.
     NotFound,
-    /// There is one already: open it, or choose another name.
+    /// There is one already, or a part of one: open it, put back what is missing, or choose another name.
     AlreadyExists,
     /// Rights are missing: change them, or run as another user.
     NoPermission,
@@ -57,8 +57,8 @@ pub enum ErrorKind {
     NoSpace,
     /// This kernel, file system or version of nofault cannot do it; the message says what would.
     Unsupported,
-    /// Bytes on disk are not what was written there. The message names page and position. Run `verify`, restore from a
-    /// backup; what does not touch the page goes on working.
+    /// Bytes on disk are not what was written there, or a file of the database is missing. The message names page and position, or the
+    /// file. Put the file back; run `verify`, restore from a backup. What does not touch a damaged page goes on working.
     Corrupt,
     /// The device or its driver failed. A read may be tried again.
     Io,

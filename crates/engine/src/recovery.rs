@@ -1,9 +1,12 @@
 //! From files to a running store: creating a database, and opening one after whatever happened to it.
 //!
-//! A database is a folder with two files: `data` (superblocks, pages, page table) and `log`. Creating works under the name
-//! `data.new`; the rename is what makes it a database, after everything in it, and its log, is durable. So a power cut
+//! A database is a folder with two files: `data` (superblocks, pages, page table) and `log`. Creating works under temporary names
+//! (`names`); the rename to `data` is what makes it a database, after everything in it, and its log, is durable. So a power cut
 //! leaves a database or none, never one that cannot be opened. Opening never creates: an empty file is an error. A copy of another
-//! database is a database only with all that is to be in it: until then its file is named `data.copy` ([`finish_copy`]).
+//! database is a database only with all that is to be in it: until then its file has a temporary name ([`finish_copy`]).
+//!
+//! The data file is locked before it has its name, and before it is read; the name of the holder is left only when the folder is known to
+//! hold a database.
 //!
 //! What is read at opening may be in a cache only, its write having failed or been cut short by the end of the process. So before
 //! anything that an older superblock names is overwritten, the one in force is made durable ([`InForce::make_durable`]).
@@ -11,8 +14,9 @@
 use std::sync::Arc;
 
 use nofault_io::aligned::IoBuf;
-use nofault_io::disk::{Directory, Disk};
+use nofault_io::disk::{Directory, Disk, FileLock};
 
+use self::names::{COPY, DATA, LOCK, LOG, NEW_DATA, NEW_LOG, NEW_STRIPES, STRIPES};
 use crate::blocks::{BlockReader, read_once};
 use crate::checkpoint::Checkpointer;
 use crate::error::{Error, ErrorKind, Result};
@@ -30,19 +34,11 @@ use crate::wal::{
     read_log,
 };
 
+pub(crate) mod names;
+
 #[cfg(test)]
 mod tests;
 
-/// The file with the pages.
-const DATA: &str = "data";
-/// The file with the log.
-const LOG: &str = "log";
-/// A database that is being created.
-const UNFINISHED: &str = "data.new";
-/// A database that is being filled with what is in another.
-const COPY: &str = "data.copy";
-/// Every name that the file with the pages ever has.
-pub(crate) const DATA_NAMES: [&str; 3] = [DATA, UNFINISHED, COPY];
 /// Nodes read at a time.
 const NODES_AT_A_TIME: usize = 64;
 
@@ -65,6 +61,20 @@ impl Purpose {
     }
 }
 
+/// What keeps others from the files of a database, until it is dropped: first the name that this process has left, then the files.
+#[derive(Debug)]
+pub(crate) struct Locks {
+    _signed: Option<Box<dyn FileLock>>,
+    files: Box<dyn FileLock>,
+}
+
+impl Locks {
+    /// What tells the data file from all others of this machine, where there is a file.
+    pub(crate) fn id(&self) -> Option<(u64, u64)> {
+        self.files.id()
+    }
+}
+
 /// A database that has been opened. The records must be replayed, in order, before anything else is done with it.
 pub(crate) struct Opened {
     /// Its pages, as of commit `base`.
@@ -79,18 +89,30 @@ pub(crate) struct Opened {
     pub(crate) checkpointer: Arc<Checkpointer>,
     /// The data file, for reading beside the pool.
     pub(crate) disk: Arc<dyn Disk>,
+    /// To be kept for as long as anything may be written.
+    pub(crate) locks: Locks,
 }
 
-/// Creates a database in an existing folder. `file_id` should be random: it tells the files of one database from all others.
+/// How a database is to be created.
+#[derive(Debug)]
+pub(crate) struct Creation {
+    /// Should be random: it tells the files of one database from all others.
+    pub(crate) file_id: u64,
+    /// What it is for.
+    pub(crate) purpose: Purpose,
+    /// The list of its folders, if it is striped.
+    pub(crate) stripes: Option<String>,
+    /// Kept for as long as the database is locked, if it is given.
+    pub(crate) signed: Option<Box<dyn FileLock>>,
+}
+
+/// Creates a database in an existing folder. What an unfinished creation left is removed. Answers what keeps others from it.
 ///
 /// # Errors
-/// `AlreadyExists` when there is one (nothing is touched), `InvalidCall` for impossible settings, or what the disk says.
-pub(crate) fn create(
-    directory: &Arc<dyn Directory>,
-    settings: &Settings,
-    file_id: u64,
-    purpose: Purpose,
-) -> Result<()> {
+/// `AlreadyExists` when there is one, or a part of one (nothing is touched), `Busy` when it is being created, `InvalidCall` for
+/// impossible settings, or what the disk says.
+pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, creation: Creation) -> Result<Locks> {
+    let Creation { file_id, purpose, stripes, signed } = creation;
     let failed = |action: &str| {
         let action = action.to_owned();
         move |error| Error::from_io(action, error)
@@ -104,17 +126,19 @@ pub(crate) fn create(
     first.set(PageId::CATALOG_ROOT, Some(somewhere));
     first.set_node(NodeId { level: 0, index: 0 }, somewhere);
     refuse_small_cache(settings, settings.page_bytes, &first)?;
-    refuse_existing(&**directory)?;
-    let names = directory.list().map_err(failed("list the folder"))?;
-    // Left by a creation or a copy that was cut short: there was never a database that needed them.
-    for name in names.iter().filter(|name| [UNFINISHED, COPY, LOG].contains(&name.as_str())) {
-        directory.remove(name).map_err(failed("remove what an unfinished creation left"))?;
+    names::refuse_existing(&names::contents_of(&**directory)?)?;
+    names::remove_unfinished(&**directory)?;
+    if let Some(stripes) = &stripes {
+        directory.write_text(NEW_STRIPES, stripes).map_err(failed("write down the folders of a database"))?;
+        // Before there is anything in those folders: the list is what an unfinished creation there is known by.
+        directory.sync().map_err(failed("sync the folder"))?;
     }
-    let log_disk = directory.create(LOG).map_err(failed("create the log"))?;
+    let log_disk = directory.create(NEW_LOG).map_err(failed("create the log"))?;
     let options = log_options(settings, file_id, segment_bytes_for(settings.log_bytes));
     let (anchor, recovered) = create_log(&*log_disk, &options)?;
     let log = Log::open(&*log_disk, options, recovered)?;
-    let disk = directory.create(UNFINISHED).map_err(failed("create the data file"))?;
+    let disk = directory.create(NEW_DATA).map_err(failed("create the data file"))?;
+    let files = directory.lock(NEW_DATA, LOCK).map_err(failed("lock the data file"))?;
     let superblock = Superblock {
         file_id,
         page_bytes: settings.page_bytes as u32,
@@ -134,62 +158,76 @@ pub(crate) fn create(
         Pager::new(&disk, &pager_options(settings, &superblock), Map::new(settings.page_bytes), space, CommitSeq(0))?;
     txn::create_catalog(&pager)?;
     Checkpointer::new(pager, log, superblock).checkpoint()?;
-    // Both files are whole and durable; now their names, and then the one that makes them a database.
+    // All files are whole and durable; now their names: first the temporary ones, by which the next creation knows what it finds, and last
+    // the one that makes them a database.
     directory.sync().map_err(failed("sync the folder"))?;
-    directory.rename(UNFINISHED, purpose.data_name()).map_err(failed("name the data file"))?;
-    directory.sync().map_err(failed("sync the folder"))
+    directory.rename(NEW_LOG, LOG).map_err(failed("name the log"))?;
+    if stripes.is_some() {
+        directory.rename(NEW_STRIPES, STRIPES).map_err(failed("name the list of folders"))?;
+    }
+    directory.sync().map_err(failed("sync the folder"))?;
+    directory.rename(NEW_DATA, purpose.data_name()).map_err(failed("name the data file"))?;
+    directory.sync().map_err(failed("sync the folder"))?;
+    Ok(Locks { _signed: signed, files })
 }
 
 /// Makes a database of a copy: everything in it is durable, and nobody has it open any more.
 ///
 /// # Errors
-/// What the system says: then it may be one or not.
+/// `Busy` when another one has it all the same; what the system says: then it may be one or not.
 pub(crate) fn finish_copy(directory: &dyn Directory) -> Result<()> {
-    directory.rename(COPY, DATA).map_err(|error| Error::from_io("name the data file of a copy", error))?;
+    let failed = |error| Error::from_io("name the data file of a copy", error);
+    let _lock = directory.lock(COPY, LOCK).map_err(failed)?;
+    directory.rename(COPY, DATA).map_err(failed)?;
     directory.sync().map_err(|error| Error::from_io("sync the folder of a copy", error))
 }
 
 /// Removes what there is of a copy that did not come to its end, as far as that is possible.
 pub(crate) fn remove_copy(directory: &dyn Directory) {
-    // The pages first: without them the log is nothing.
-    for name in [DATA, COPY, LOG] {
-        let _ = directory.remove(name);
+    if matches!(names::contents_of(directory), Ok(names::Contents::Database)) {
+        // It has its name already, and without that the rest is known for what it is.
+        let _ = directory.rename(DATA, COPY);
     }
-    let _ = directory.sync();
+    let _ = names::remove_unfinished(directory)
+        .and_then(|()| directory.sync().map_err(|error| Error::from_io("sync the folder of a copy", error)));
 }
 
-/// Whether a database may be created in a folder.
+/// Opens the database in a folder: the one that was created with `locks`, or another one.
 ///
 /// # Errors
-/// `AlreadyExists` when there is one.
-pub(crate) fn refuse_existing(directory: &dyn Directory) -> Result<()> {
-    let names = directory.list().map_err(|error| Error::from_io("list the folder", error))?;
-    if names.iter().any(|name| name == DATA) {
-        let what = "there is a database in this folder already: open it instead";
-        return Err(Error::new(ErrorKind::AlreadyExists, what));
-    }
-    Ok(())
-}
-
-/// Opens the database in a folder. Its lock is the caller's business.
-///
-/// # Errors
-/// `NotFound` when there is none, `Corrupt` when a file is damaged, emptied, foreign, or older than the other (the message
-/// says which and where), `Unsupported` for another version, `InvalidCall` for a cache too small for it, what the disk says. Of
-/// a database that was refused no byte has changed.
-pub(crate) fn open(directory: &Arc<dyn Directory>, settings: &Settings, purpose: Purpose) -> Result<Opened> {
-    let open_file =
-        |name: &str| directory.open(name).map_err(|error| Error::from_io(format!("open the file «{name}»"), error));
-    let disk = open_file(purpose.data_name())?;
+/// `NotFound` when there is none, `Busy` when another one has it open, `Corrupt` when a file is missing, damaged, emptied, foreign, or
+/// older than the other (the message says which and where), `InvalidCall` when one is no regular file or the cache is too small
+/// for it, `Unsupported` for another version, what the disk says. Of a database that was refused no byte has changed.
+pub(crate) fn open(
+    directory: &Arc<dyn Directory>,
+    settings: &Settings,
+    purpose: Purpose,
+    locks: Option<Locks>,
+) -> Result<Opened> {
+    let (is_new, data) = (locks.is_some(), purpose.data_name());
+    let mut locks = match locks {
+        Some(locks) => locks,
+        None => {
+            let files = directory.lock(data, LOCK).map_err(|error| unusable(&**directory, data, error))?;
+            Locks { _signed: None, files }
+        }
+    };
+    let open_file = |name: &str| directory.open(name).map_err(|error| unusable(&**directory, name, error));
+    let (disk, log_disk) = (open_file(data)?, open_file(LOG)?);
+    locks.files.check(data).map_err(|error| unusable(&**directory, data, error))?;
     let mut reader = DataReader::open(&disk)?;
     let in_force = reader.superblock()?;
+    if !is_new {
+        // Now that it is known to be a database: the file with the name is written.
+        let failed = |error| Error::from_io("open the database", error);
+        locks._signed = Some(directory.sign(LOCK).map_err(failed)?);
+    }
     let superblock = in_force.superblock;
     let mut space = Pager::new_space(superblock.page_bytes as usize, FILE_BYTES_MAX);
     let map = reader.page_table(&superblock, &mut space)?;
     drop(reader);
     refuse_small_cache(settings, superblock.page_bytes as usize, &map)?;
     let pager = Pager::new(&disk, &pager_options(settings, &superblock), map, space, superblock.commit)?;
-    let log_disk = open_file(LOG)?;
     let options = log_options(settings, superblock.file_id, superblock.segment_bytes);
     let anchor = Anchor {
         position: superblock.log_anchor,
@@ -201,7 +239,29 @@ pub(crate) fn open(directory: &Arc<dyn Directory>, settings: &Settings, purpose:
     let log = Log::open(&*log_disk, options, recovered)?;
     let checkpointer = Arc::new(Checkpointer::new(pager.clone(), log.clone(), superblock));
     in_force.make_durable(&pager)?;
-    Ok(Opened { pager, log, base: superblock.commit, records, checkpointer, disk })
+    Ok(Opened { pager, log, base: superblock.commit, records, checkpointer, disk, locks })
+}
+
+/// Why a file of a database cannot be opened.
+fn unusable(directory: &dyn Directory, name: &str, error: nofault_io::error::Error) -> Error {
+    use nofault_io::error::ErrorKind as Io;
+    let action = format!("open the file «{name}»");
+    match error.kind() {
+        Io::NotFound => {
+            names::contents_of(directory).and_then(|contents| names::refuse_missing(&contents)).err().unwrap_or_else(
+                // It is a part in another folder.
+                || {
+                    Error::new(
+                        ErrorKind::Corrupt,
+                        format!("{action}: {error}: it is missing; put it back, or restore a backup"),
+                    )
+                },
+            )
+        }
+        // It is a link, a folder, a pipe.
+        Io::InvalidCall => Error::new(ErrorKind::InvalidCall, format!("{action}: {error}")),
+        _ => Error::from_io(action, error),
+    }
 }
 
 /// Largest data file: what a page table of the largest size can name with small pages.

@@ -564,11 +564,11 @@ fn a_database_striped_over_folders_is_found_by_its_own_and_says_which_part_is_mi
     assert_eq!(Db::create(&path, &modest()).unwrap_err().kind(), ErrorKind::AlreadyExists);
     std::fs::rename(&third, scratch.path().join("elsewhere")).unwrap();
     let error = Db::open(&path, &modest()).unwrap_err();
-    assert!(error.kind() == ErrorKind::NotFound && error.to_string().contains("third"), "{error:?}");
+    assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("third"), "{error:?}");
     // An empty folder in its place is no substitute.
     std::fs::create_dir(&third).unwrap();
     let error = Db::open(&path, &modest()).unwrap_err();
-    assert!(error.kind() == ErrorKind::NotFound && error.to_string().contains("third"), "{error:?}");
+    assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("third"), "{error:?}");
 }
 
 #[test]

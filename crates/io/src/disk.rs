@@ -17,8 +17,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::aligned::Region;
-use crate::completion::{Completion, Op};
+use crate::aligned::{IoBuf, PageKind, Region};
+use crate::completion::{Completion, Op, OpKind};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How long a `reap` that waits leaves a kernel alone that takes no operations for want of memory …
@@ -239,6 +239,101 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// # Errors
     /// What the system says; afterwards nothing is known about the names changed since the last success.
     fn sync(&self) -> Result<()>;
+
+    /// Creates a small file with this text, which is durable afterwards. Its name is durable only after `sync`. Blocks.
+    ///
+    /// On disks that ask for alignment, empty lines follow the text.
+    ///
+    /// # Errors
+    /// As [`Directory::create`], or what the system says of the write.
+    fn write_text(&self, name: &str, text: &str) -> Result<()> {
+        let disk = self.create(name)?;
+        let align_bytes = disk.info().align_bytes;
+        let mut bytes = IoBuf::zeroed(text.len().max(1).next_multiple_of(align_bytes), PageKind::Small)?;
+        bytes.fill(b'\n');
+        bytes[..text.len()].copy_from_slice(text.as_bytes());
+        disk.perform(Op::new(0, 0, OpKind::write(bytes, false)))?.result?;
+        disk.perform(Op::new(0, 0, OpKind::Sync))?.result.map(drop)
+    }
+
+    /// The bytes of a small file. Blocks.
+    ///
+    /// # Errors
+    /// `NotFound`, `NoPermission`; `InvalidCall` when it has more than [`TEXT_BYTES_MAX`] bytes; what the system says of the read.
+    fn read_text(&self, name: &str) -> Result<Vec<u8>> {
+        let disk = self.open(name)?;
+        let len_bytes = disk.len_bytes()?;
+        refuse_long_text(name, len_bytes)?;
+        let len_bytes = len_bytes as usize / disk.info().align_bytes * disk.info().align_bytes;
+        if len_bytes == 0 {
+            return Ok(Vec::new());
+        }
+        let done = disk.perform(Op::new(0, 0, OpKind::Read(IoBuf::zeroed(len_bytes, PageKind::Small)?)))?;
+        done.result.clone()?;
+        Ok(done.into_buffer().map_or_else(Vec::new, |bytes| bytes.to_vec()))
+    }
+
+    /// Locks the file `name`: until the lock is dropped, or this process ends, every other attempt to lock it fails, in this process and
+    /// in others, whatever happens to its name. `signed` is the file in which the holder has left its name, for the message.
+    ///
+    /// A simulated directory has one user: there the lock excludes nothing.
+    ///
+    /// # Errors
+    /// `Busy` when another one holds it; `NotFound`, `NoPermission`; `InvalidCall` when it is not a regular file; `Unsupported` where the
+    /// file system has no locks.
+    fn lock(&self, name: &str, signed: &str) -> Result<Box<dyn FileLock>> {
+        let _ = (name, signed);
+        Ok(Box::new(NothingToLock))
+    }
+
+    /// Leaves the name of this process in the file `name`, for the message of [`Directory::lock`], and keeps others from doing so until
+    /// the result is dropped. What is not such a file stays as it is: then, and where the file cannot be written, nothing is left.
+    ///
+    /// # Errors
+    /// `Busy` when another one has left its name and is still there.
+    fn sign(&self, name: &str) -> Result<Box<dyn FileLock>> {
+        let _ = name;
+        Ok(Box::new(NothingToLock))
+    }
+}
+
+/// A lock that this process holds; dropping it lets go.
+pub trait FileLock: Send + Sync + fmt::Debug {
+    /// Whether `name`, in the directory in which it was locked, stands for the locked file.
+    ///
+    /// # Errors
+    /// `Busy` when the name stands for another file, or for none.
+    fn check(&self, name: &str) -> Result<()> {
+        let _ = name;
+        Ok(())
+    }
+
+    /// What tells the locked file from all others of this machine (device and inode), where there is a file.
+    fn id(&self) -> Option<(u64, u64)> {
+        None
+    }
+}
+
+/// Where nothing was to be locked.
+#[derive(Debug)]
+pub(crate) struct NothingToLock;
+
+impl FileLock for NothingToLock {}
+
+/// Longest text that [`Directory::read_text`] reads.
+pub const TEXT_BYTES_MAX: u64 = 1 << 20;
+
+/// # Errors
+/// `InvalidCall` when a text of so many bytes is longer than [`TEXT_BYTES_MAX`].
+pub(crate) fn refuse_long_text(name: &str, len_bytes: u64) -> Result<()> {
+    if len_bytes <= TEXT_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::InvalidCall,
+        format!("read {name}"),
+        format!("{len_bytes} bytes are too many for a text"),
+    ))
 }
 
 /// Checks what every disk asks of an operation before it is accepted: bytes to move, alignment, and an end that is a position.
@@ -246,7 +341,6 @@ pub trait Directory: Send + Sync + fmt::Debug {
 /// # Errors
 /// `InvalidCall`, saying which rule was broken.
 pub fn check_op(op: &Op, align_bytes: usize) -> Result<()> {
-    use crate::completion::OpKind;
     let align = align_bytes as u64;
     let invalid = |why: String| Error::new(ErrorKind::InvalidCall, describe_op(op), why);
     let check_part = |part: &[u8]| {
@@ -276,7 +370,6 @@ pub fn check_op(op: &Op, align_bytes: usize) -> Result<()> {
 }
 
 fn op_name(kind: &crate::completion::OpKind) -> String {
-    use crate::completion::OpKind;
     match kind {
         OpKind::Read(buffer) => format!("read {} bytes", buffer.len()),
         OpKind::Write { data, durable: false } => format!("write {} bytes", data.len_bytes()),

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, OFlags, SeekFrom, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, StatxFlags};
 
 use crate::completion::{Op, OpKind};
 use crate::disk::{DirectIo, DiskInfo, FileOptions, check_op, describe_op};
@@ -49,6 +49,36 @@ impl DiskFile {
             .custom_flags(libc::O_NONBLOCK)
             .open(path)
             .map_err(|error| failed(&error))?;
+        let remove = || drop(std::fs::remove_file(path));
+        Self::of(kind, file, path, options, remove)
+    }
+
+    /// Opens `name` in an open folder for a disk of the given kind, as [`open_regular`] does; `path` is for messages. Creating one that
+    /// exists fails, whatever it is.
+    ///
+    /// # Errors
+    /// As [`DiskFile::open`]; `InvalidCall` for whatever is no regular file, symbolic links included.
+    pub(crate) fn open_in(
+        kind: &'static str,
+        folder: BorrowedFd<'_>,
+        name: &str,
+        path: &Path,
+        options: &FileOptions,
+    ) -> Result<Self> {
+        let action = if options.create { "create" } else { "open" };
+        let mut flags = if options.write { OFlags::RDWR } else { OFlags::RDONLY };
+        flags.set(OFlags::CREATE | OFlags::EXCL, options.create);
+        let file = open_regular(action, folder, name, path, flags)?;
+        let remove = || {
+            let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
+        };
+        Self::of(kind, file, path, options, remove)
+    }
+
+    /// Makes a disk of an open file; `remove` undoes its creation.
+    fn of(kind: &'static str, file: File, path: &Path, options: &FileOptions, remove: impl FnOnce()) -> Result<Self> {
+        let action = if options.create { "create" } else { "open" };
+        let failed = |error: &std::io::Error| Error::from_io(action, error).at(path);
         let file_type = file.metadata().map_err(|error| failed(&error))?.file_type();
         let block_device = file_type.is_block_device();
         if !block_device && !file_type.is_file() {
@@ -70,7 +100,7 @@ impl DiskFile {
             (DirectIo::Prefer, Err(reason)) => info.notes.push(format!("buffered: {reason}")),
             (DirectIo::Require, Err(reason)) => {
                 if options.create {
-                    let _ = std::fs::remove_file(path);
+                    remove();
                 }
                 let hint = format!("{reason}; use another file system, or do not require direct I/O");
                 return Err(Error::new(ErrorKind::Unsupported, action, hint).at(path));
@@ -137,6 +167,55 @@ impl AsRawFd for DiskFile {
     fn as_raw_fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
+}
+
+/// Opens the regular file `name` in an open folder. A symbolic link is not followed, so that nothing outside the folder is opened; a FIFO
+/// or a device is not opened either, so that nothing waits for it or is set in motion. `path` is for messages.
+///
+/// # Errors
+/// `InvalidCall` for anything else than a regular file, saying what it is; `NotFound`, `AlreadyExists`, `NoPermission`, `NoSpace`.
+pub(crate) fn open_regular(
+    action: &'static str,
+    folder: BorrowedFd<'_>,
+    name: &str,
+    path: &Path,
+    flags: OFlags,
+) -> Result<File> {
+    let failed = |error| Error::from_rustix(action, error).at(path);
+    if !flags.contains(OFlags::EXCL) {
+        match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => check_regular(action, path, FileType::from_raw_mode(stat.st_mode))?,
+            Err(rustix::io::Errno::NOENT) if flags.contains(OFlags::CREATE) => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    // The name may have been given to something else since: it is looked at once more when it is open.
+    let safe = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let file = match rustix::fs::openat(folder, name, flags | safe, Mode::from_raw_mode(0o666)) {
+        Ok(file) => File::from(file),
+        Err(rustix::io::Errno::LOOP) => return Err(not_regular(action, path, FileType::Symlink)),
+        Err(error) => return Err(failed(error)),
+    };
+    let stat = rustix::fs::fstat(&file).map_err(failed)?;
+    check_regular(action, path, FileType::from_raw_mode(stat.st_mode))?;
+    set_flags(&file, OFlags::empty()).map_err(failed)?;
+    Ok(file)
+}
+
+fn check_regular(action: &'static str, path: &Path, file_type: FileType) -> Result<()> {
+    if file_type == FileType::RegularFile { Ok(()) } else { Err(not_regular(action, path, file_type)) }
+}
+
+fn not_regular(action: &'static str, path: &Path, file_type: FileType) -> Error {
+    let detail = match file_type {
+        FileType::Symlink => "a symbolic link, and none is followed here: put the file itself in its place",
+        FileType::Directory => "a folder, not a file",
+        FileType::Fifo => "a FIFO, not a file",
+        FileType::Socket => "a socket, not a file",
+        FileType::BlockDevice | FileType::CharacterDevice => "a device, not a file",
+        _ => "not a regular file",
+    };
+    Error::new(ErrorKind::InvalidCall, action, detail).at(path)
 }
 
 /// Sets the changeable flags of an open file to exactly `flags`.

@@ -1,18 +1,24 @@
 //! A folder of real disks, and the choice between ring and pool of threads.
 //!
-//! Kept true by: a name is one component of a path, so that nothing outside the folder is ever touched; the folder's own
-//! descriptor is what `sync` syncs, wherever the folder has been moved since.
+//! Kept true by: a name is one component of a path, every file is reached from the folder's own descriptor, and no symbolic link is
+//! followed, so that nothing outside the folder is ever touched, wherever the folder has been moved since and whatever has its place.
+
+mod lock;
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{AtFlags, FileType, OFlags};
 
-use crate::disk::{DirectIo, Directory, Disk, FileOptions};
+pub use self::lock::FolderLock;
+use self::lock::LockedFile;
+use crate::disk::{DirectIo, Directory, Disk, FileLock, FileOptions, NothingToLock, refuse_long_text};
 use crate::error::{Error, ErrorKind, Result};
+use crate::file::open_regular;
 use crate::psync::PsyncDisk;
 use crate::uring::UringDisk;
 
@@ -42,6 +48,21 @@ pub fn open_disk(path: &Path, options: &FileOptions, backend: Backend) -> Result
         Backend::Psync => Ok(Arc::new(pool()?)),
         Backend::Auto => match UringDisk::ring_refused() {
             None => Ok(Arc::new(UringDisk::open(path, options)?)),
+            Some(reason) => Ok(Arc::new(pool()?.with_note(format!("no io_uring: {reason}")))),
+        },
+    }
+}
+
+/// As [`open_disk`], for a regular file in an open folder.
+fn open_disk_in(folder: &Folder, name: &str, options: &FileOptions) -> Result<Arc<dyn Disk>> {
+    let (path, descriptor) = (folder.path_of(name)?, folder.descriptor.as_fd());
+    let pool = || PsyncDisk::open_in(descriptor, name, &path, options, POOL_THREADS);
+    let ring = || UringDisk::open_in(descriptor, name, &path, options);
+    match folder.backend {
+        Backend::Uring => Ok(Arc::new(ring()?)),
+        Backend::Psync => Ok(Arc::new(pool()?)),
+        Backend::Auto => match UringDisk::ring_refused() {
+            None => Ok(Arc::new(ring()?)),
             Some(reason) => Ok(Arc::new(pool()?.with_note(format!("no io_uring: {reason}")))),
         },
     }
@@ -111,38 +132,59 @@ impl Folder {
         &self.path
     }
 
-    /// Takes the lock file `name` for this process (flock), creating it if need be. Released when the result is dropped or
-    /// the process ends, however it ends. The file stays.
+    /// Leaves the name of this process in the file `name`, creating it if need be, and locks that file (flock). Released when the
+    /// result is dropped or the process ends, however it ends. The file stays.
+    ///
+    /// Whoever removes the file lets a second process in: what must not be used by two is to be locked itself, see
+    /// [`Directory::lock`].
     ///
     /// # Errors
-    /// `Busy`, naming the process that holds it; `InvalidCall` for a name that is none; `NoPermission`, `NoSpace`.
-    pub fn lock(&self, name: &str) -> Result<FolderLock> {
-        let path = self.path_of(name)?;
-        let failed = |error: &std::io::Error| Error::from_io("lock", error).at(&path);
-        // Not truncated: what is in it names the holder, until we are that.
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(|error| failed(&error))?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let mut holder = String::new();
-                // A holder that has just taken it may not have written its name yet.
-                let known = (&file).take(4096).read_to_string(&mut holder).is_ok() && !holder.trim().is_empty();
-                let holder = if known { holder.trim() } else { "another process" };
-                let detail = format!("held by {holder}: close it there first");
-                return Err(Error::new(ErrorKind::Busy, "lock", detail).at(&path));
+    /// `Busy`, naming the process that holds it; `InvalidCall` for a name that is none, for a file that holds anything but such a name,
+    /// and for what is no regular file; `NoPermission`, `NoSpace`.
+    pub fn lock_by_name(&self, name: &str) -> Result<FolderLock> {
+        FolderLock::take(self, name)
+    }
+
+    /// Whether `name` is a regular file that is empty or holds the name of a process, as [`Folder::lock_by_name`] leaves it.
+    pub fn is_signature(&self, name: &str) -> bool {
+        lock::is_signature(self, name)
+    }
+
+    /// Everything in the folder, sorted by name, with what it is. Changes nothing.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn entries(&self) -> Result<Vec<Entry>> {
+        let failed = |error| Error::from_rustix("list", error).at(&self.path);
+        let mut entries = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.descriptor).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if matches!(entry.file_name().to_bytes(), b"." | b"..") {
+                continue;
             }
-            Err(errno) => return Err(Error::from_rustix("lock", errno).at(&path)),
+            let file_type = match entry.file_type() {
+                FileType::Unknown => {
+                    match rustix::fs::statat(&self.descriptor, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+                        Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+                        // Removed since.
+                        Err(rustix::io::Errno::NOENT) => continue,
+                        Err(error) => return Err(failed(error)),
+                    }
+                }
+                known => known,
+            };
+            let kind = match file_type {
+                FileType::RegularFile => EntryKind::File,
+                FileType::Directory => EntryKind::Folder,
+                FileType::Symlink => EntryKind::Link,
+                _ => EntryKind::Other,
+            };
+            let name = entry.file_name().to_str().map(ToOwned::to_owned);
+            let name = name.map_err(|_| entry.file_name().to_string_lossy().into_owned());
+            entries.push(Entry { name, kind });
         }
-        let command = std::fs::read_to_string("/proc/self/comm").unwrap_or_else(|_| "unknown".into());
-        let holder = format!("process {} ({})\n", std::process::id(), command.trim());
-        file.set_len(0).and_then(|()| file.write_all(holder.as_bytes())).map_err(|error| failed(&error))?;
-        Ok(FolderLock { file, owner: std::process::id() })
+        entries.sort_unstable_by(|a, b| a.name().cmp(b.name()));
+        Ok(entries)
     }
 
     fn path_of(&self, name: &str) -> Result<PathBuf> {
@@ -155,9 +197,41 @@ impl Folder {
     }
 
     fn open_with(&self, name: &str, create: bool) -> Result<Arc<dyn Disk>> {
-        let options = FileOptions { direct: self.direct, write: true, create };
-        open_disk(&self.path_of(name)?, &options, self.backend)
+        open_disk_in(self, name, &FileOptions { direct: self.direct, write: true, create })
     }
+}
+
+/// Something in a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// As it is, or, where that is not Unicode, something similar to print.
+    name: std::result::Result<String, String>,
+    kind: EntryKind,
+}
+
+impl Entry {
+    /// Its name, or, where that is not Unicode, something similar to print.
+    pub fn name(&self) -> &str {
+        self.name.as_ref().unwrap_or_else(|similar| similar)
+    }
+
+    /// What it is; links are not followed.
+    pub fn kind(&self) -> EntryKind {
+        self.kind
+    }
+}
+
+/// What something in a folder is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Folder,
+    /// A symbolic link, to whatever.
+    Link,
+    /// A FIFO, a socket or a device.
+    Other,
 }
 
 impl Directory for Folder {
@@ -170,58 +244,64 @@ impl Directory for Folder {
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        let (from, to) = (self.path_of(from)?, self.path_of(to)?);
-        let action = || format!("rename to {}", to.display());
-        std::fs::rename(&from, &to).map_err(|error| Error::from_io(action(), &error).at(&from))
+        let (from_path, to_path) = (self.path_of(from)?, self.path_of(to)?);
+        let action = || format!("rename to {}", to_path.display());
+        rustix::fs::renameat(&self.descriptor, from, &self.descriptor, to)
+            .map_err(|error| Error::from_rustix(action(), error).at(&from_path))
     }
 
     fn remove(&self, name: &str) -> Result<()> {
         let path = self.path_of(name)?;
-        std::fs::remove_file(&path).map_err(|error| Error::from_io("remove", &error).at(&path))
+        rustix::fs::unlinkat(&self.descriptor, name, AtFlags::empty())
+            .map_err(|error| Error::from_rustix("remove", error).at(&path))
     }
 
     /// Folders in it, and names that are not Unicode (none of ours are), are left out.
     fn list(&self) -> Result<Vec<String>> {
-        let failed = |error: &std::io::Error| Error::from_io("list", error).at(&self.path);
-        let mut names = Vec::new();
-        for entry in std::fs::read_dir(&self.path).map_err(|error| failed(&error))? {
-            let entry = entry.map_err(|error| failed(&error))?;
-            if !entry.file_type().map_err(|error| failed(&error))?.is_dir() {
-                names.extend(entry.file_name().into_string());
-            }
-        }
-        names.sort_unstable();
-        Ok(names)
+        let entries = self.entries()?.into_iter().filter(|entry| entry.kind != EntryKind::Folder);
+        Ok(entries.filter_map(|entry| entry.name.ok()).collect())
     }
 
     fn sync(&self) -> Result<()> {
         sync_folder(&self.descriptor).map_err(|error| Error::from_io("sync the folder", &error).at(&self.path))
+    }
+
+    fn write_text(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.path_of(name)?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        let mut file = open_regular("create", self.descriptor.as_fd(), name, &path, flags)?;
+        let written = file.write_all(text.as_bytes()).and_then(|()| Ok(rustix::fs::fsync(&file)?));
+        written.map_err(|error| Error::from_io("write", &error).at(&path))
+    }
+
+    fn read_text(&self, name: &str) -> Result<Vec<u8>> {
+        let path = self.path_of(name)?;
+        let failed = |error: &std::io::Error| Error::from_io("read", error).at(&path);
+        let mut file = open_regular("read", self.descriptor.as_fd(), name, &path, OFlags::RDONLY)?;
+        let len_bytes = file.metadata().map_err(|error| failed(&error))?.len();
+        refuse_long_text(name, len_bytes).map_err(|error| error.at(&path))?;
+        let mut bytes = Vec::with_capacity(len_bytes as usize);
+        (&mut file).take(len_bytes).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+        Ok(bytes)
+    }
+
+    fn lock(&self, name: &str, signed: &str) -> Result<Box<dyn FileLock>> {
+        Ok(Box::new(LockedFile::take(self, name, signed)?))
+    }
+
+    fn sign(&self, name: &str) -> Result<Box<dyn FileLock>> {
+        match self.lock_by_name(name) {
+            Ok(signed) => Ok(Box::new(signed)),
+            Err(error) if error.kind() == ErrorKind::Busy => Err(error),
+            // The name is for a message only.
+            Err(_) => Ok(Box::new(NothingToLock)),
+        }
     }
 }
 
 /// Not `File::sync_all`: that repeats a sync which was interrupted, and the second says nothing of what the first has lost.
 fn sync_folder(folder: &File) -> std::io::Result<()> {
     Ok(rustix::fs::fsync(folder)?)
-}
-
-/// A lock that this process holds; dropping it lets go.
-#[derive(Debug)]
-pub struct FolderLock {
-    /// The kernel ties the lock to this open file.
-    file: File,
-    /// The process that took it.
-    owner: u32,
-}
-
-impl Drop for FolderLock {
-    /// Says so to the kernel, and does not only close: a child process that another thread is starting right now has the
-    /// same open file until it runs its own program, and would keep the lock for us. What such a child drops is not its to give.
-    fn drop(&mut self) {
-        if self.owner == std::process::id() {
-            // Cannot fail for a file that is open and locked; closing it is the second try.
-            let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -285,47 +365,72 @@ mod tests {
         for name in ["", ".", "..", "a/b", "/etc/passwd", "../x", "nul\0"] {
             assert_eq!(folder.create(name).unwrap_err().kind(), ErrorKind::InvalidCall, "{name:?}");
             assert_eq!(folder.rename("x", name).unwrap_err().kind(), ErrorKind::InvalidCall, "{name:?}");
-            assert_eq!(folder.lock(name).unwrap_err().kind(), ErrorKind::InvalidCall, "{name:?}");
+            assert_eq!(folder.lock_by_name(name).unwrap_err().kind(), ErrorKind::InvalidCall, "{name:?}");
         }
     }
 
     #[test]
     fn a_second_lock_is_refused_by_the_name_of_its_holder_and_given_after_it() {
         let (_scratch, folder) = folder();
-        let held = folder.lock("lock").unwrap();
-        let error = folder.lock("lock").unwrap_err();
+        let held = folder.lock_by_name("lock").unwrap();
+        let error = folder.lock_by_name("lock").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy);
         assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
         drop(held);
-        folder.lock("lock").unwrap();
+        folder.lock_by_name("lock").unwrap();
     }
 
     #[test]
-    fn a_lock_let_go_is_free_even_while_a_child_being_started_has_its_file() {
-        let (_scratch, folder) = folder();
-        let held = folder.lock("lock").unwrap();
-        // What a child has between its fork and its exec.
-        let inherited = held.file.try_clone().unwrap();
-        drop(held);
-        folder.lock("lock").unwrap();
-        drop(inherited);
+    fn what_is_no_regular_file_is_refused_without_waiting_for_it_or_touching_what_it_leads_to() {
+        for backend in [Backend::Auto, Backend::Psync] {
+            let scratch = tempfile::tempdir().unwrap();
+            let folder = Folder::open(scratch.path(), backend).unwrap();
+            let elsewhere = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(elsewhere.path(), "somebody's").unwrap();
+            let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+            let at = |name: &str| folder.path().join(name);
+            rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), FileType::Fifo, mode, 0).unwrap();
+            std::os::unix::fs::symlink(elsewhere.path(), at("link")).unwrap();
+            std::os::unix::fs::symlink("nowhere", at("dangling")).unwrap();
+            std::fs::create_dir(at("folder")).unwrap();
+            for (name, what) in
+                [("pipe", "FIFO"), ("link", "symbolic link"), ("dangling", "symbolic link"), ("folder", "folder")]
+            {
+                let is_refused = |error: Error| {
+                    assert_eq!(error.kind(), ErrorKind::InvalidCall, "{name}: {error}");
+                    assert!(error.to_string().contains(what), "{name}: {error}");
+                };
+                is_refused(folder.open(name).unwrap_err());
+                is_refused(folder.lock(name, "lock").unwrap_err());
+                is_refused(folder.read_text(name).unwrap_err());
+                is_refused(folder.lock_by_name(name).unwrap_err());
+                drop(folder.sign(name).unwrap());
+                assert_eq!(folder.create(name).unwrap_err().kind(), ErrorKind::AlreadyExists, "{name}");
+                assert_eq!(folder.write_text(name, "x").unwrap_err().kind(), ErrorKind::AlreadyExists, "{name}");
+            }
+            assert_eq!(std::fs::read_to_string(elsewhere.path()).unwrap(), "somebody's");
+            assert!(!at("nowhere").exists());
+            let kinds: Vec<_> = folder.entries().unwrap().into_iter().map(|entry| entry.kind()).collect();
+            assert_eq!(kinds, [EntryKind::Link, EntryKind::Folder, EntryKind::Link, EntryKind::Other]);
+        }
     }
 
     #[test]
-    fn a_child_that_drops_its_copy_of_the_lock_does_not_let_go_of_it() {
-        let (_scratch, folder) = folder();
-        let held = folder.lock("lock").unwrap();
-        drop(FolderLock { file: held.file.try_clone().unwrap(), owner: held.owner ^ 1 });
-        assert_eq!(folder.lock("lock").unwrap_err().kind(), ErrorKind::Busy);
-    }
-
-    #[test]
-    fn what_is_neither_file_nor_device_is_refused_without_waiting_for_it() {
-        let (_scratch, folder) = folder();
-        let path = folder.path().join("pipe");
-        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-        assert_eq!(folder.open("pipe").unwrap_err().kind(), ErrorKind::InvalidCall);
+    fn a_folder_that_is_moved_keeps_its_files_and_touches_none_of_the_one_in_its_place() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (path, moved) = (scratch.path().join("a"), scratch.path().join("b"));
+        std::fs::create_dir(&path).unwrap();
+        let folder = Folder::open(&path, Backend::Auto).unwrap();
+        folder.write_text("one", "1").unwrap();
+        std::fs::rename(&path, &moved).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        folder.create("two").unwrap();
+        folder.rename("one", "uno").unwrap();
+        assert_eq!(folder.read_text("uno").unwrap(), b"1");
+        assert_eq!(folder.list().unwrap(), ["two", "uno"]);
+        folder.remove("two").unwrap();
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(&moved).unwrap().count(), 1);
     }
 
     #[test]

@@ -44,10 +44,27 @@ impl PsyncDisk {
         if threads == 0 {
             return Err(Error::new(ErrorKind::InvalidCall, "open", "a pool of zero threads").at(path));
         }
-        let file = DiskFile::open("psync", path, options)?;
+        Self::of(DiskFile::open("psync", path, options)?, threads).map_err(|error| error.at(path))
+    }
+
+    /// Opens a regular file in an open folder; see [`DiskFile::open_in`].
+    ///
+    /// # Errors
+    /// As [`PsyncDisk::open`].
+    pub(crate) fn open_in(
+        folder: BorrowedFd<'_>,
+        name: &str,
+        path: &Path,
+        options: &FileOptions,
+        threads: usize,
+    ) -> Result<Self> {
+        Self::of(DiskFile::open_in("psync", folder, name, path, options)?, threads).map_err(|error| error.at(path))
+    }
+
+    fn of(file: DiskFile, threads: usize) -> Result<Self> {
         let mut info = file.info().clone();
         info.notes.push(format!("system calls on up to {threads} threads"));
-        let pool = Pool::start(file, threads).map_err(|error| error.at(path))?;
+        let pool = Pool::start(file, threads)?;
         Ok(Self { pool: Arc::new(pool), info })
     }
 

@@ -7,6 +7,7 @@
 
 mod queue;
 
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -89,8 +90,22 @@ impl UringDisk {
         if let Some(refused) = Self::ring_refused() {
             return Err(refused.at(path));
         }
-        let file = Arc::new(DiskFile::open("io_uring", path, options)?);
-        Ok(Self { file, queue_notes: Mutex::default() })
+        Ok(Self::of(DiskFile::open("io_uring", path, options)?))
+    }
+
+    /// Opens a regular file in an open folder; see [`DiskFile::open_in`].
+    ///
+    /// # Errors
+    /// As [`UringDisk::open`].
+    pub(crate) fn open_in(folder: BorrowedFd<'_>, name: &str, path: &Path, options: &FileOptions) -> Result<Self> {
+        if let Some(refused) = Self::ring_refused() {
+            return Err(refused.at(path));
+        }
+        Ok(Self::of(DiskFile::open_in("io_uring", folder, name, path, options)?))
+    }
+
+    fn of(file: DiskFile) -> Self {
+        Self { file: Arc::new(file), queue_notes: Mutex::default() }
     }
 
     /// Why this process can have no ring; `None` when it can. Sets one up and closes it, some 50 us.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use nofault_io::disk::Directory;
 
+use super::open::NewDirectory;
 use super::wait::Mode;
 use super::{Db, Snapshot, open};
 use crate::error::Result;
@@ -23,8 +24,8 @@ const CACHE_BYTES: usize = 16 << 20;
 pub(crate) fn backup(db: &Db, path: &Path) -> Result<()> {
     let snapshot = essential_snapshot(db);
     let settings = Settings { page_bytes: db.page_bytes(), cache_bytes: CACHE_BYTES, ..Settings::default() };
-    // Held until the copy has its name, or is gone.
-    let (directory, _lock) = open::new_directory(path, &settings)?;
+    // `_signed` is held until the copy has its name, or is gone.
+    let NewDirectory { directory, signed: _signed, .. } = open::new_directory(path, &settings)?;
     copy(&snapshot, &directory, &settings)
 }
 
@@ -34,7 +35,7 @@ fn essential_snapshot(db: &Db) -> Snapshot {
 }
 
 fn copy(snapshot: &Snapshot, directory: &Arc<dyn Directory>, settings: &Settings) -> Result<()> {
-    let copy = open::create_in(directory, settings, Purpose::Copy, None)?;
+    let copy = open::create_in(directory, settings, Purpose::Copy, None, None)?;
     let copied = copy_tables(snapshot, &copy);
     // Closed before it is a database: then nobody writes to it any more. All that was copied is durable, as every step was.
     drop(copy);
@@ -69,6 +70,7 @@ mod tests {
 
     use super::*;
     use crate::error::ErrorKind;
+    use crate::recovery::names::COPY;
 
     const ENOSPC: i32 = 28;
 
@@ -149,7 +151,7 @@ mod tests {
         let db = source();
         let mut failed = 0;
         for (call, name) in
-            [(Call::Write, "data.copy"), (Call::Rename, "data.copy"), (Call::Write, "log"), (Call::SyncDirectory, "")]
+            [(Call::Write, COPY), (Call::Rename, COPY), (Call::Write, "log.nofault-new"), (Call::SyncDirectory, "")]
         {
             for after in 0..4 {
                 let world = SimWorld::new(4, SimOptions::calm());

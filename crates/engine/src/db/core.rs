@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
 use super::tables::Tables;
 use super::wait::{Admission, Held, Mode, attempt, load};
@@ -27,7 +27,7 @@ pub(crate) struct Core<S: Store, L: CommitLog> {
     /// Makes room in the log, where no background thread does. Blocks.
     pub(super) make_room: OnceLock<MakeRoom>,
     /// What keeps the database open, and others from opening it.
-    owner: OnceLock<Weak<dyn Any + Send + Sync>>,
+    owner: OnceLock<Keep>,
     /// Pages of dropped tables that could not be read when they were to be freed.
     pub(super) damaged_in_dropped: AtomicU64,
 }
@@ -55,6 +55,9 @@ pub(super) fn takes_another(error: &Error, taken: &mut usize) -> bool {
 /// Makes room for so many bytes on this thread, with a checkpoint if need be. False when it is worth another try.
 pub(super) type MakeRoom = Box<dyn Fn(usize) -> Result<bool> + Send + Sync>;
 
+/// Answers something that keeps the database open until it is dropped, unless it is closed already.
+pub(super) type Keep = Box<dyn Fn() -> Option<Box<dyn Any + Send + Sync>> + Send + Sync>;
+
 impl<S: Store, L: CommitLog> Core<S, L> {
     /// Puts the parts together. The catalog exists.
     pub(crate) fn new(store: Arc<S>, log: Arc<L>, commits: Arc<Commits<S, L>>) -> Self {
@@ -65,14 +68,14 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 
     /// From now on work that may outlive its caller keeps this alive.
-    pub(super) fn belongs_to(&self, owner: Weak<dyn Any + Send + Sync>) {
-        let set = self.owner.set(owner);
+    pub(super) fn belongs_to(&self, keep: Keep) {
+        let set = self.owner.set(keep);
         debug_assert!(set.is_ok(), "said once, when the database is opened");
     }
 
     /// For work that may outlive its caller: to be kept until it is over.
-    pub(super) fn owner(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        self.owner.get().and_then(Weak::upgrade)
+    pub(super) fn owner(&self) -> Option<Box<dyn Any + Send + Sync>> {
+        self.owner.get().and_then(|keep| keep())
     }
 
     /// From now on whoever finds the log full calls this.

@@ -5,14 +5,16 @@ use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use nofault_io::disk::{Directory, Disk, DiskInfo};
-use nofault_io::folder::{Backend, Folder, FolderLock, make_folder};
+use nofault_io::disk::{Directory, Disk, DiskInfo, FileLock};
+use nofault_io::folder::{Backend, EntryKind, Folder, make_folder};
 use rustc_hash::FxHashMap;
 
 use super::Db;
+use super::closing::{self, Opening};
 use super::core::Core;
 use super::drops::Freer;
 use super::replay::Replay;
+use super::stripes::{self, ThisMachine};
 use super::wait::Mode;
 use crate::background;
 use crate::checkpoint::{Background, Checkpointer};
@@ -21,16 +23,14 @@ use crate::format::{CommitSeq, PageId, TableId};
 use crate::gate::block_on;
 use crate::pager::{Keeper, Mover, Pager, ToEmptyOut, Together};
 use crate::pages::Store;
-use crate::recovery::{self, Opened, Purpose};
+use crate::recovery::names::{self, Contents, DATA, LOCK};
+use crate::recovery::{self, Creation, Locks, Opened, Purpose};
 use crate::settings::Settings;
 use crate::tree::Tree;
 use crate::txn::visibility::Visibility;
 use crate::txn::{self, CATALOG, Commits};
 use crate::verify::{BlockReport, verify_blocks};
 use crate::wal::{Log, LogKeeper};
-
-/// What keeps others from opening the same database.
-const LOCK: &str = "lock";
 
 /// What a database holds besides its core: threads, the lock, the way to its files. Its threads end when it is dropped, before
 /// the lock is given back. Kept by all that may still write: handles, and large commits that outlive theirs. None of its own threads
@@ -42,7 +42,13 @@ pub(super) struct Owner {
     threads: Mutex<Option<Threads>>,
     /// Held by whoever frees what dropped tables have left, where no thread does.
     freeing: Mutex<()>,
-    lock: Option<FolderLock>,
+    held: Option<Held>,
+}
+
+/// What is given back when a database is closed, in this order.
+struct Held {
+    _locks: Locks,
+    opening: Opening,
 }
 
 /// Dropped in this order: freeing needs room in the log, which checkpoints make; these need the log, the log needs nobody.
@@ -106,54 +112,100 @@ impl Drop for Owner {
         }
         // This thread is one of those, or one that they may be waiting for: the waker was called in the middle of its work. So another
         // one waits. Where none is to be had all stays as it is, above all the lock: nobody else may open what is still written to.
-        let left = ManuallyDrop::new((threads, self.lock.take()));
+        let stays_open = self.held.as_ref().map(|held| held.opening.stays_open());
+        let left = ManuallyDrop::new((threads, self.held.take()));
         let close = move || {
-            let (threads, lock) = ManuallyDrop::into_inner(left);
+            let (threads, held) = ManuallyDrop::into_inner(left);
             drop(threads);
-            drop(lock);
+            drop(held);
         };
-        let _ = std::thread::Builder::new().name("nofault-close".into()).spawn(close);
+        if std::thread::Builder::new().name("nofault-close".into()).spawn(close).is_err()
+            && let Some(stays_open) = stays_open
+        {
+            stays_open();
+        }
     }
 }
 
 /// Creates a database in a folder of this machine and opens it. Blocks.
 pub(crate) fn create(path: &Path, settings: &Settings) -> Result<Db> {
-    let (directory, lock) = new_directory(path, settings)?;
-    create_in(&directory, settings, Purpose::Use, Some(lock))
+    let NewDirectory { directory, stripes, signed } = new_directory(path, settings)?;
+    create_in(&directory, settings, Purpose::Use, stripes, Some(signed))
 }
 
-/// The directory of a database that is to be created in a folder of this machine, and what keeps others from it.
-pub(super) fn new_directory(path: &Path, settings: &Settings) -> Result<(Arc<dyn Directory>, FolderLock)> {
+/// Where a database is to be created.
+pub(super) struct NewDirectory {
+    pub(super) directory: Arc<dyn Directory>,
+    /// The list of its folders, if it is striped.
+    pub(super) stripes: Option<String>,
+    /// Keeps others from creating one there.
+    pub(super) signed: Box<dyn FileLock>,
+}
+
+/// The directory of a database that is to be created in a folder of this machine. Nothing is changed where there is one, or anything
+/// else that is not left by an unfinished creation.
+pub(super) fn new_directory(path: &Path, settings: &Settings) -> Result<NewDirectory> {
+    let failed = |error| Error::from_io(format_args!("create a database in {}", path.display()), error);
     make_folder(path).map_err(|error| Error::from_io("create the folder", error))?;
-    let (folder, lock) = folder(path)?;
-    recovery::refuse_existing(&folder)?;
-    Ok((super::stripes::create(folder, &settings.stripe_folders, random())?, lock))
+    let folder = Folder::open(path, Backend::Auto).map_err(failed)?;
+    refuse_occupied(&folder)?;
+    let signed: Box<dyn FileLock> = Box::new(folder.lock_by_name(LOCK).map_err(failed)?);
+    // Another one may have created a database there before it gave the lock back.
+    refuse_occupied(&folder)?;
+    let main: Arc<dyn Directory> = Arc::new(folder);
+    stripes::remove_unfinished_parts(&*main, &ThisMachine)?;
+    let (directory, stripes) = stripes::create(main, &settings.stripe_folders, random(), &ThisMachine)?;
+    Ok(NewDirectory { directory, stripes, signed })
 }
 
-/// Opens the database in a folder of this machine. Blocks.
-pub(crate) fn open(path: &Path, settings: &Settings) -> Result<Db> {
-    let nothing = || {
-        let message = format!("there is no database in {}: create it, or check the path", path.display());
-        Error::new(ErrorKind::NotFound, message)
+/// Whether a database may be created in a folder: in an empty one, but for folders, or in one with nothing but what an unfinished
+/// creation or backup left.
+///
+/// # Errors
+/// `AlreadyExists` when there is a database or a part of one, `Busy` when it is open, `InvalidCall` when there is anything else.
+fn refuse_occupied(folder: &Folder) -> Result<()> {
+    let at = |error: Error| Error::new(error.kind(), format!("{}: {error}", folder.path().display()));
+    let entries = folder.entries().map_err(|error| Error::from_io("list the folder", error))?;
+    let contents = names::contents(entries.iter().map(nofault_io::folder::Entry::name));
+    if contents == Contents::Database
+        && let Err(error) = folder.lock(DATA, LOCK)
+        && error.kind() == nofault_io::error::ErrorKind::Busy
+    {
+        return Err(Error::from_io("there is a database in this folder already", error));
+    }
+    names::refuse_existing(&contents).map_err(at)?;
+    let is_ours = |name: &str, kind: EntryKind| match kind {
+        EntryKind::Folder => !names::is_reserved(name),
+        EntryKind::File if name == LOCK => folder.is_signature(LOCK),
+        // Parts of an unfinished creation, should this folder be one of those that it was to be striped over.
+        EntryKind::File => names::is_reserved(name) || (contents == Contents::Unfinished && names::is_part(name)),
+        EntryKind::Link | EntryKind::Other => false,
     };
-    if !path.is_dir() {
-        return Err(nothing());
-    }
-    let (folder, lock) = folder(path)?;
-    let striped = super::stripes::is_striped(&folder);
-    match super::stripes::open(folder).and_then(|directory| open_in(&directory, settings, Purpose::Use, Some(lock))) {
-        // Where folders are missing, the error says which.
-        Err(error) if striped => Err(error),
-        Err(error) if error.kind() == ErrorKind::NotFound => Err(nothing()),
-        result => result,
+    match entries.iter().find(|entry| !is_ours(entry.name(), entry.kind())) {
+        None => Ok(()),
+        Some(entry) => {
+            let what = format!("there is «{}» in it, and no database: create one in a folder of its own", entry.name());
+            Err(at(Error::new(ErrorKind::InvalidCall, what)))
+        }
     }
 }
 
-fn folder(path: &Path) -> Result<(Folder, FolderLock)> {
+/// Opens the database in a folder of this machine, once it is closed if this process is about to close it. Blocks.
+pub(crate) fn open(path: &Path, settings: &Settings) -> Result<Db> {
+    closing::once_closed(&path.join(DATA), || open_now(path, settings))
+}
+
+fn open_now(path: &Path, settings: &Settings) -> Result<Db> {
+    if !path.is_dir() {
+        let what = format!("there is no database in {}: create it, or check the path", path.display());
+        return Err(Error::new(ErrorKind::NotFound, what));
+    }
     let failed = |error| Error::from_io(format_args!("open the database in {}", path.display()), error);
     let folder = Folder::open(path, Backend::Auto).map_err(failed)?;
-    let lock = folder.lock(LOCK).map_err(failed)?;
-    Ok((folder, lock))
+    let at = |error: Error| Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let entries = folder.entries().map_err(failed)?;
+    names::refuse_missing(&names::contents(entries.iter().map(nofault_io::folder::Entry::name))).map_err(at)?;
+    open_in(&stripes::open(Arc::new(folder), &ThisMachine).map_err(at)?, settings, Purpose::Use, None)
 }
 
 fn random() -> u64 {
@@ -165,22 +217,27 @@ pub(super) fn create_in(
     directory: &Arc<dyn Directory>,
     settings: &Settings,
     purpose: Purpose,
-    lock: Option<FolderLock>,
+    stripes: Option<String>,
+    signed: Option<Box<dyn FileLock>>,
 ) -> Result<Db> {
-    // Tells the files of one database from those of all others.
-    let file_id = settings.seed.unwrap_or_else(random);
-    recovery::create(directory, settings, file_id, purpose)?;
-    open_in(directory, settings, purpose, lock)
+    let creation = Creation { file_id: settings.seed.unwrap_or_else(random), purpose, stripes, signed };
+    let locks = recovery::create(directory, settings, creation)?;
+    open_in(directory, settings, purpose, Some(locks))
 }
 
-/// Opens a database: loads the page table, replays the log, starts the threads. Blocks.
+/// Opens a database, the one that was created with `locks` or another one: loads the page table, replays the log, starts the threads.
+/// Blocks.
 pub(super) fn open_in(
     directory: &Arc<dyn Directory>,
     settings: &Settings,
     purpose: Purpose,
-    lock: Option<FolderLock>,
+    locks: Option<Locks>,
 ) -> Result<Db> {
-    let Opened { pager, log, base, records, checkpointer, disk } = recovery::open(directory, settings, purpose)?;
+    // Declared first, so that it is dropped last, should anything go wrong.
+    let held;
+    let Opened { pager, log, base, records, checkpointer, disk, locks } =
+        recovery::open(directory, settings, purpose, locks)?;
+    held = Held { opening: Opening::register(locks.id()), _locks: locks };
     let (store, log) = (Arc::new(pager.clone()), Arc::new(log));
     let visibility = Arc::new(Visibility::new(store.clone(), base));
     let hook = visibility.clone();
@@ -204,13 +261,16 @@ pub(super) fn open_in(
     };
     let without_threads = threads.is_none();
     let (threads, freeing) = (Mutex::new(threads), Mutex::default());
-    let owner = Owner { checkpointer, disk, pager, threads, freeing, lock };
+    let owner = Owner { checkpointer, disk, pager, threads, freeing, held: Some(held) };
     if without_threads {
         owner.free_dropped(&core);
     }
     let owner = Arc::new(owner);
-    let weak: Weak<Owner> = Arc::downgrade(&owner);
-    core.belongs_to(weak);
+    if let Some(held) = &owner.held {
+        let weak: Weak<Owner> = Arc::downgrade(&owner);
+        held.opening.belongs_to(weak.clone());
+        core.belongs_to(held.opening.outliving(weak));
+    }
     Ok(Db { core, owner })
 }
 

@@ -1,94 +1,160 @@
 //! Databases whose data file lies in stripes over several folders, one for each device.
 //!
-//! Which folders is written in a small text file beside the database, before anything else of it: opening needs only the one
+//! Which folders is written in a small text file beside the database, before anything is in them: opening needs only the one
 //! folder, and a device that moved needs only an editor. A page in the wrong place is found by its checksum, as always.
 
-use std::io::Write;
+#[cfg(test)]
+mod tests;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nofault_io::disk::Directory;
+use nofault_io::error::{Error as IoError, ErrorKind as IoErrorKind};
 use nofault_io::folder::{Backend, Folder, make_folder};
 use nofault_io::striped::StripedDirectory;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::recovery::DATA_NAMES;
+use crate::recovery::names::{Contents, DATA_NAMES, LOCK, NEW_STRIPES, STRIPES, contents_of};
 
-/// The text file.
-const NAME: &str = "stripes";
 const TITLE: &str = "nofault stripes 1";
 const END: &str = "end";
 /// A multiple of every page size, and large enough that a run of pages is one read.
 const STRIPE_BYTES: u64 = 1 << 20;
 
-/// Makes the folders and writes down which they are; then the directory of a new database. Without folders, an ordinary one.
+/// Where the folders of a striped database are: on this machine, or in a simulation.
+pub(super) trait Places {
+    /// Makes a folder, unless it is there, and answers its absolute path.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn make(&self, path: &Path) -> nofault_io::error::Result<PathBuf>;
+
+    /// Opens a folder.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn open(&self, path: &Path) -> nofault_io::error::Result<Arc<dyn Directory>>;
+}
+
+/// The folders of this machine.
+pub(super) struct ThisMachine;
+
+impl Places for ThisMachine {
+    fn make(&self, path: &Path) -> nofault_io::error::Result<PathBuf> {
+        make_folder(path)?;
+        path.canonicalize().map_err(|error| IoError::from_io("find", &error).at(path))
+    }
+
+    fn open(&self, path: &Path) -> nofault_io::error::Result<Arc<dyn Directory>> {
+        Ok(Arc::new(Folder::open(path, Backend::Auto)?))
+    }
+}
+
+/// The directory of a database that is to be created over these folders, which are made, and the list of them. Without folders, an
+/// ordinary one.
 ///
 /// # Errors
 /// `InvalidCall` for paths that cannot be written down, what the system says otherwise.
-pub(super) fn create(main: Folder, folders: &[PathBuf], id: u64) -> Result<Arc<dyn Directory>> {
-    let list = main.path().join(NAME);
-    let failed = |error: &std::io::Error| {
-        Error::from_io(
-            "write down the folders of a database",
-            nofault_io::error::Error::from_io("write", error).at(&list),
-        )
-    };
+pub(super) fn create(
+    main: Arc<dyn Directory>,
+    folders: &[PathBuf],
+    id: u64,
+    places: &dyn Places,
+) -> Result<(Arc<dyn Directory>, Option<String>)> {
     if folders.is_empty() {
-        // Of a creation that was cut short.
-        return match std::fs::remove_file(&list) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(&error)),
-            _ => Ok(Arc::new(main)),
-        };
+        return Ok((main, None));
     }
-    let mut text = format!("{TITLE}\n{id:016x}\n{STRIPE_BYTES}\n");
+    let failed = |error| Error::from_io("stripe a database over a folder", error);
+    let mut list = format!("{TITLE}\n{id:016x}\n{STRIPE_BYTES}\n");
+    let mut others = Vec::new();
     for folder in folders {
-        let failed = |error| Error::from_io("stripe a database over a folder", error);
-        make_folder(folder).map_err(failed)?;
-        let path = folder
-            .canonicalize()
-            .map_err(|error| failed(nofault_io::error::Error::from_io("find", &error).at(folder)))?;
+        let path = places.make(folder).map_err(failed)?;
         let name = path.to_str().filter(|name| !name.contains('\n')).ok_or_else(|| {
             Error::new(ErrorKind::InvalidCall, format!("stripe over {}: the path is no line of text", path.display()))
         })?;
-        text += &format!("{name}\n");
+        list += &format!("{name}\n");
+        others.push(places.open(&path).map_err(failed)?);
     }
-    text += &format!("{END}\n");
-    let mut file = std::fs::File::create(&list).map_err(|error| failed(&error))?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(|error| failed(&error))?;
-    open(main)
+    list += &format!("{END}\n");
+    let id = format!("{id:016x}");
+    Ok((Arc::new(striped(main, others, &id, STRIPE_BYTES)), Some(list)))
 }
 
-/// Whether a database says that it is striped.
-pub(super) fn is_striped(main: &Folder) -> bool {
-    main.path().join(NAME).exists()
+fn striped(main: Arc<dyn Directory>, others: Vec<Arc<dyn Directory>>, id: &str, stripe_bytes: u64) -> StripedDirectory {
+    StripedDirectory::new(main, others, &DATA_NAMES, &part_name(id), stripe_bytes)
+}
+
+/// The name of the parts in other folders, without their numbers.
+fn part_name(id: &str) -> String {
+    format!("data-{id}")
 }
 
 /// The directory of a database, striped if it says so.
 ///
 /// # Errors
-/// `Corrupt` when the list of folders is damaged, `NotFound` and the like when one of them is.
-pub(super) fn open(main: Folder) -> Result<Arc<dyn Directory>> {
-    let list = main.path().join(NAME);
-    let text = match std::fs::read_to_string(&list) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Arc::new(main)),
-        Err(error) => {
-            let error = nofault_io::error::Error::from_io("read", &error).at(&list);
-            return Err(Error::from_io("read the folders of a database", error));
+/// `Corrupt` when the list of folders is damaged or one of them is missing, and the like.
+pub(super) fn open(main: Arc<dyn Directory>, places: &dyn Places) -> Result<Arc<dyn Directory>> {
+    let bytes = match main.read_text(STRIPES) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == IoErrorKind::NotFound => return Ok(main),
+        Err(error) if error.kind() == IoErrorKind::InvalidCall => {
+            return Err(Error::new(ErrorKind::InvalidCall, format!("read the folders of a database: {error}")));
         }
+        Err(error) => return Err(Error::from_io("read the folders of a database", error)),
     };
+    let text = String::from_utf8_lossy(&bytes);
     let (id, stripe_bytes, folders) = parse(&text).ok_or_else(|| {
-        Error::new(ErrorKind::Corrupt, format!("{}: not a list of the folders of a database", list.display()))
+        Error::new(ErrorKind::Corrupt, format!("the file «{STRIPES}» is not a list of the folders of a database"))
     })?;
-    let mut others: Vec<Arc<dyn Directory>> = Vec::new();
+    let mut others = Vec::new();
     for folder in folders {
-        let opened = Folder::open(Path::new(folder), Backend::Auto).map_err(|error| {
-            let what = format!("a part of the database is missing; where it is now belongs into {}", list.display());
-            Error::from_io(what, error)
+        let opened = places.open(Path::new(folder)).map_err(|error| {
+            let what =
+                format!("a folder of the database is missing; where it is now belongs into the file «{STRIPES}»");
+            match error.kind() {
+                IoErrorKind::NotFound => Error::new(ErrorKind::Corrupt, format!("{what}: {error}")),
+                _ => Error::from_io(what, error),
+            }
         })?;
-        others.push(Arc::new(opened));
+        others.push(opened);
     }
-    Ok(Arc::new(StripedDirectory::new(Arc::new(main), others, &DATA_NAMES, &format!("data-{id}"), stripe_bytes)))
+    Ok(Arc::new(striped(main, others, id, stripe_bytes)))
+}
+
+/// Removes what a creation that was cut short has left in other folders: the parts that its list names. Without a list that can be
+/// read there are none, as it is durable before they are made. Blocks.
+///
+/// # Errors
+/// `Busy` when somebody has one of them open; what the system says, unless a folder is gone.
+pub(super) fn remove_unfinished_parts(main: &dyn Directory, places: &dyn Places) -> Result<()> {
+    let failed = |error| Error::from_io("remove what an unfinished creation left", error);
+    if contents_of(main)? != Contents::Unfinished {
+        return Ok(());
+    }
+    for list in [NEW_STRIPES, STRIPES] {
+        let bytes = match main.read_text(list) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == IoErrorKind::NotFound => continue,
+            Err(error) => return Err(failed(error)),
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        let Some((id, _, folders)) = parse(&text) else { continue };
+        for (index, folder) in folders.into_iter().enumerate() {
+            let part = format!("{}-{}", part_name(id), index + 1);
+            match places.open(Path::new(folder)).and_then(|folder| remove_part(&*folder, &part)) {
+                Err(error) if error.kind() != IoErrorKind::NotFound => return Err(failed(error)),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+fn remove_part(folder: &dyn Directory, part: &str) -> nofault_io::error::Result<()> {
+    let _lock = folder.lock(part, LOCK)?;
+    folder.remove(part)?;
+    folder.sync()
 }
 
 /// The id, the bytes of a stripe and the folders that a list names, if it is whole.
@@ -100,20 +166,6 @@ pub(crate) fn parse(text: &str) -> Option<(&str, u64, Vec<&str>)> {
     let id = lines.next().filter(|id| id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
     let stripe_bytes = lines.next()?.parse().ok().filter(|bytes: &u64| *bytes > 0 && bytes.is_multiple_of(1 << 16))?;
     let mut folders: Vec<&str> = lines.collect();
+    while folders.pop_if(|line| line.is_empty()).is_some() {}
     (folders.pop() == Some(END) && !folders.is_empty()).then_some((id, stripe_bytes, folders))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_list_of_folders_is_whole_or_refused() {
-        let whole = format!("{TITLE}\n00000000000000ff\n1048576\n/a\n/b c\n{END}\n");
-        assert_eq!(parse(&whole), Some(("00000000000000ff", 1 << 20, vec!["/a", "/b c"])));
-        for end in 0..whole.len() - 1 {
-            assert_eq!(parse(&whole[..end]), None, "{}", &whole[..end]);
-        }
-        assert_eq!(parse(&whole.replace("1048576", "1000")), None);
-    }
 }

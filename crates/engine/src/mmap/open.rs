@@ -46,7 +46,7 @@ pub(super) fn check(settings: &Settings) -> Result<()> {
 pub(super) fn lock_folder(path: &Path) -> Result<(Folder, FolderLock)> {
     let failed = |error| Error::from_io(format_args!("open the store in {}", path.display()), error);
     let folder = Folder::open(path, Backend::Auto).map_err(failed)?;
-    let held = folder.lock(LOCK).map_err(failed)?;
+    let held = folder.lock_by_name(LOCK).map_err(failed)?;
     Ok((folder, held))
 }
 

@@ -30,6 +30,10 @@ fn settings() -> Settings {
     }
 }
 
+fn creation(file_id: u64) -> Creation {
+    Creation { file_id, purpose: Purpose::Use, stripes: None, signed: None }
+}
+
 /// A database of numbered pages. Page `k + 1` holds the number that commit records set for key `k`.
 struct Numbers {
     opened: Opened,
@@ -63,7 +67,7 @@ fn decode(record: &[u8]) -> Vec<(u64, u64)> {
 impl Numbers {
     fn open(world: &SimWorld) -> Result<Self> {
         let directory: Arc<dyn Directory> = world.directory();
-        let mut opened = open(&directory, &settings(), Purpose::Use)?;
+        let mut opened = open(&directory, &settings(), Purpose::Use, None)?;
         let pager = opened.pager.clone();
         opened.log.set_hook(Box::new(move |commit| pager.set_visible(commit)));
         let mut next = opened.base.0 + 1;
@@ -150,7 +154,7 @@ struct Promises {
 
 fn history(world: &SimWorld, seed: u64, steps: usize, promises: &mut Promises) -> Result<()> {
     let directory: Arc<dyn Directory> = world.directory();
-    create(&directory, &settings(), seed | 1, Purpose::Use)?;
+    create(&directory, &settings(), creation(seed | 1))?;
     promises.created = true;
     promises.states = vec![vec![0; KEYS as usize]];
     let mut numbers = Numbers::open(world)?;
@@ -364,7 +368,7 @@ fn truncated_emptied_missing_and_foreign_files_give_clear_errors() {
     assert!(text(&foreign).contains("not a nofault database"), "{}", text(&foreign));
     let no_log = world.restart(4);
     no_log.directory().remove("log").unwrap();
-    assert_eq!(Numbers::open(&no_log).err().unwrap().kind(), ErrorKind::NotFound);
+    assert!(text(&no_log).contains("«log» is missing"), "{}", text(&no_log));
     let empty_log = world.restart(5);
     empty_log.set_len("log", 0).unwrap();
     assert!(text(&empty_log).contains("the log does not contain group"), "{}", text(&empty_log));
@@ -373,9 +377,9 @@ fn truncated_emptied_missing_and_foreign_files_give_clear_errors() {
     mixed.restore_file("log", &other).unwrap();
     assert!(text(&mixed).contains("the log does not contain group"), "{}", text(&mixed));
     let directory = world.directory();
-    assert_eq!(create(&directory, &settings(), 1, Purpose::Use).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    assert_eq!(create(&directory, &settings(), creation(1)).unwrap_err().kind(), ErrorKind::AlreadyExists);
     assert_eq!(
-        open(&SimWorld::new(1, SimOptions::calm()).directory(), &settings(), Purpose::Use).err().unwrap().kind(),
+        open(&SimWorld::new(1, SimOptions::calm()).directory(), &settings(), Purpose::Use, None).err().unwrap().kind(),
         ErrorKind::NotFound
     );
 }
@@ -497,7 +501,7 @@ fn two_checkpoints_right_after_one_another_free_nothing_that_the_durable_one_nam
     for k in 0.. {
         let world = SimWorld::new(k, SimOptions::calm());
         let directory: Arc<dyn Directory> = world.directory();
-        create(&directory, &settings(), 1, Purpose::Use).unwrap();
+        create(&directory, &settings(), creation(1)).unwrap();
         let mut numbers = Numbers::open(&world).unwrap();
         let position = numbers.commit(&sets(1)).unwrap();
         numbers.opened.log.durable(position).wait().unwrap();
@@ -515,7 +519,7 @@ fn two_checkpoints_right_after_one_another_free_nothing_that_the_durable_one_nam
             // It goes on until its superblock is durable, and not to the blocks that it frees.
             let dead_versions = pager.hold_dead_versions();
             drop(books);
-            let base = || open(&world.restart(k).directory(), &settings(), Purpose::Use).unwrap().base;
+            let base = || open(&world.restart(k).directory(), &settings(), Purpose::Use, None).unwrap().base;
             wait_until("the first is durable", || base() == CommitSeq(2));
             // The second fails at its k-th write: at the end that is the superblock.
             world.inject(Fault::new(Call::Write, Effect::Errno(5)).on("data").after(k));
@@ -531,7 +535,7 @@ fn two_checkpoints_right_after_one_another_free_nothing_that_the_durable_one_nam
             assert_eq!(first.join().unwrap().unwrap(), CommitSeq(2), "{world}");
             second.join().unwrap()
         });
-        let durable = open(&world.restart(k).directory(), &settings(), Purpose::Use).unwrap();
+        let durable = open(&world.restart(k).directory(), &settings(), Purpose::Use, None).unwrap();
         let (named, books) = (durable.pager.core().books(), pager.core().books());
         let pages = named.map.pages().map(|(_, at)| at.block);
         for block in pages.chain(named.map.node_places().map(|(_, at)| at.block)) {

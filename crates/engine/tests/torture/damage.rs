@@ -286,6 +286,8 @@ fn a_missing_file_is_an_error_and_not_a_fresh_start() {
         let directory = patient.world.directory();
         directory.remove(file).unwrap();
         let error = Db::open_in(&directory, &tiny()).map(drop).expect_err(file);
-        assert!(matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt), "{file}: {error:?}");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{file}: {error:?}");
+        let error = Db::create_in(&directory, &tiny()).map(drop).expect_err(file);
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{file}: {error:?}");
     }
 }

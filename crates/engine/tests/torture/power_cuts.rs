@@ -37,7 +37,8 @@ pub(crate) fn lives(seed: u64, count: usize) -> History {
         let mut directory: Arc<dyn Directory> = world.directory();
         if striped {
             let parts = vec![directory.clone(), directory.clone()];
-            directory = Arc::new(StripedDirectory::new(directory, parts, &["data", "data.new"], "part", 64 << 10));
+            directory =
+                Arc::new(StripedDirectory::new(directory, parts, &["data", "data.nofault-new"], "part", 64 << 10));
         }
         let (ended, outcome) = one_life(&directory, &settings, book, rng, style, &mut created, &what);
         (book, rng) = ended;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::StripedDisk;
-use crate::disk::{Directory, Disk};
+use crate::disk::{Directory, Disk, FileLock};
 use crate::error::{ErrorKind, Result};
 
 /// See the module.
@@ -94,6 +94,50 @@ impl Directory for StripedDirectory {
     fn sync(&self) -> Result<()> {
         self.others.iter().try_for_each(|other| other.sync())?;
         self.main.sync()
+    }
+
+    fn write_text(&self, name: &str, text: &str) -> Result<()> {
+        self.main.write_text(name, text)
+    }
+
+    fn read_text(&self, name: &str) -> Result<Vec<u8>> {
+        self.main.read_text(name)
+    }
+
+    /// Locks every part of a striped file.
+    fn lock(&self, name: &str, signed: &str) -> Result<Box<dyn FileLock>> {
+        let main = self.main.lock(name, signed)?;
+        let mut parts = Vec::new();
+        if self.is_striped(name) {
+            for (other, part) in self.parts() {
+                let lock = other.lock(&part, signed)?;
+                parts.push((lock, part));
+            }
+        }
+        Ok(Box::new(LockedParts { main, parts }))
+    }
+
+    fn sign(&self, name: &str) -> Result<Box<dyn FileLock>> {
+        self.main.sign(name)
+    }
+}
+
+/// The locks of all parts of a file.
+#[derive(Debug)]
+struct LockedParts {
+    main: Box<dyn FileLock>,
+    /// With their names.
+    parts: Vec<(Box<dyn FileLock>, String)>,
+}
+
+impl FileLock for LockedParts {
+    fn check(&self, name: &str) -> Result<()> {
+        self.main.check(name)?;
+        self.parts.iter().try_for_each(|(lock, part)| lock.check(part))
+    }
+
+    fn id(&self) -> Option<(u64, u64)> {
+        self.main.id()
     }
 }
 

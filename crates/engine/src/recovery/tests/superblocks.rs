@@ -23,7 +23,7 @@ fn set_all(numbers: &mut Numbers, value: u64, promises: &mut Promises) {
 fn failed_at(k: u64, seed: u64) -> (SimWorld, Promises, bool) {
     let world = SimWorld::new(seed, SimOptions::calm());
     let directory: Arc<dyn Directory> = world.directory();
-    create(&directory, &settings(), 1, Purpose::Use).unwrap();
+    create(&directory, &settings(), creation(1)).unwrap();
     let mut promises = Promises { created: true, acknowledged: 0, states: vec![vec![0; KEYS as usize]] };
     let mut numbers = Numbers::open(&world).unwrap();
     set_all(&mut numbers, 1, &mut promises);

@@ -1,0 +1,159 @@
+//! Which databases this process has open, so that opening one that is being closed waits for that.
+//!
+//! A database is closed when its last handle has gone and the large commits that outlive their callers have come to their end. Between
+//! the two nobody can be told to close it: an opening would be refused for a reason that the caller cannot see, and waits instead.
+//!
+//! Kept true by: an opening waits only while nothing but such commits, or the closing itself, keeps the database; each of them ends, and
+//! tells when it has.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::core::Keep;
+use crate::background;
+use crate::error::{ErrorKind, Result};
+
+/// A data file: its device and inode.
+type FileId = (u64, u64);
+
+static OPEN: Mutex<Openings> = Mutex::new(Openings { of_files: BTreeMap::new(), newest: 0 });
+/// Something changed in `OPEN` that may end a wait.
+static CHANGED: Condvar = Condvar::new();
+
+struct Openings {
+    of_files: BTreeMap<FileId, State>,
+    newest: u64,
+}
+
+struct State {
+    /// Tells it from a later opening of the same file.
+    number: u64,
+    /// What the database belongs to; `None` while it is being opened, and where it will never be closed.
+    owner: Option<Weak<dyn Any + Send + Sync>>,
+    /// How many keep the owner without being a handle.
+    outliving: usize,
+}
+
+impl State {
+    /// Whether no handle is left. Nothing makes one from then on.
+    fn is_closing(&self) -> bool {
+        self.owner.as_ref().is_some_and(|owner| owner.strong_count() <= self.outliving)
+    }
+}
+
+fn openings() -> MutexGuard<'static, Openings> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An open database of this process. Dropped when it is closed, after its locks.
+pub(super) struct Opening {
+    id: Option<FileId>,
+    number: u64,
+}
+
+impl Opening {
+    /// Notes that the file is being opened; `None` for a database without one, of which there is nothing to note.
+    pub(super) fn register(id: Option<FileId>) -> Self {
+        let mut openings = openings();
+        openings.newest += 1;
+        let number = openings.newest;
+        if let Some(id) = id {
+            openings.of_files.insert(id, State { number, owner: None, outliving: 0 });
+        }
+        Self { id, number }
+    }
+
+    /// Says what is gone once the last handle is.
+    pub(super) fn belongs_to(&self, owner: Weak<dyn Any + Send + Sync>) {
+        change(self.id, self.number, |state| state.owner = Some(owner));
+    }
+
+    /// What makes keepers of the owner that are no handles.
+    pub(super) fn outliving(&self, owner: Weak<dyn Any + Send + Sync>) -> Keep {
+        let (id, number) = (self.id, self.number);
+        Box::new(move || {
+            let owner = owner.upgrade()?;
+            change(id, number, |state| state.outliving += 1);
+            Some(Box::new(Outliving { id, number, owner: Some(owner) }))
+        })
+    }
+
+    /// What to call when the database can never be closed: nobody waits for it then.
+    pub(super) fn stays_open(&self) -> impl FnOnce() + use<> {
+        let (id, number) = (self.id, self.number);
+        move || change(id, number, |state| state.owner = None)
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        let Some(id) = self.id else { return };
+        let mut openings = openings();
+        if openings.of_files.get(&id).is_some_and(|state| state.number == self.number) {
+            openings.of_files.remove(&id);
+        }
+        CHANGED.notify_all();
+    }
+}
+
+/// Keeps a database open that may have no handle any more.
+struct Outliving {
+    id: Option<FileId>,
+    number: u64,
+    owner: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Drop for Outliving {
+    fn drop(&mut self) {
+        // This may close the database. Before it counts as gone: in between the count would say that a handle is left.
+        drop(self.owner.take());
+        change(self.id, self.number, |state| state.outliving -= 1);
+    }
+}
+
+fn change(id: Option<FileId>, number: u64, change: impl FnOnce(&mut State)) {
+    let Some(id) = id else { return };
+    if let Some(state) = openings().of_files.get_mut(&id).filter(|state| state.number == number) {
+        change(state);
+    }
+    CHANGED.notify_all();
+}
+
+/// Opens a database with `open`, again whenever it was refused because this process was about to close it. Blocks until then, except on
+/// a thread of a database, for which the closing may have to wait.
+///
+/// # Errors
+/// What `open` fails with.
+pub(super) fn once_closed<T>(data: &Path, open: impl Fn() -> Result<T>) -> Result<T> {
+    let mut was_open = true;
+    loop {
+        let refused = match open() {
+            Err(error) if error.kind() == ErrorKind::Busy && !background::is_here() => error,
+            result => return result,
+        };
+        let Ok(file) = std::fs::symlink_metadata(data) else { return Err(refused) };
+        match wait_closed((file.dev(), file.ino())) {
+            Some(closed) if closed => was_open = true,
+            // It may have been closed between the two looks at it.
+            None if was_open => was_open = false,
+            _ => return Err(refused),
+        }
+    }
+}
+
+/// Waits for as long as the file is about to be closed. `None` when this process does not have it open, false when it has a handle.
+fn wait_closed(id: FileId) -> Option<bool> {
+    let mut openings = openings();
+    let number = openings.of_files.get(&id)?.number;
+    loop {
+        match openings.of_files.get(&id) {
+            Some(state) if state.number == number && state.is_closing() => {}
+            Some(state) if state.number == number => return Some(false),
+            _ => return Some(true),
+        }
+        openings = CHANGED.wait(openings).unwrap_or_else(PoisonError::into_inner);
+    }
+}

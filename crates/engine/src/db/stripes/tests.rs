@@ -1,0 +1,143 @@
+use std::collections::BTreeMap;
+
+use nofault_io::sim::{SimOptions, SimWorld};
+
+use super::*;
+use crate::blocking::Db;
+use crate::db::open::{create_in, open_in};
+use crate::recovery::Purpose;
+use crate::recovery::names::{is_part, is_reserved};
+use crate::settings::Settings;
+
+#[test]
+fn a_list_of_folders_is_whole_or_refused() {
+    let whole = format!("{TITLE}\n00000000000000ff\n1048576\n/a\n/b c\n{END}\n");
+    assert_eq!(parse(&whole), Some(("00000000000000ff", 1 << 20, vec!["/a", "/b c"])));
+    for end in 0..whole.len() - 1 {
+        assert_eq!(parse(&whole[..end]), None, "{}", &whole[..end]);
+    }
+    assert_eq!(parse(&format!("{whole}\n\n")), parse(&whole));
+    assert_eq!(parse(&whole.replace("1048576", "1000")), None);
+    assert_eq!(parse(&format!("{TITLE}\n00000000000000ff\n1048576\n{END}\n\n")), None);
+}
+
+/// Folders on devices of their own, which lose power together.
+#[derive(Clone)]
+struct SimPlaces(BTreeMap<PathBuf, SimWorld>);
+
+const MAIN: &str = "/main";
+const OTHERS: [&str; 2] = ["/second", "/third"];
+
+impl SimPlaces {
+    fn new(options: SimOptions) -> Self {
+        let paths = [MAIN].into_iter().chain(OTHERS);
+        Self((0..).zip(paths).map(|(seed, path)| (path.into(), SimWorld::new(seed, options))).collect())
+    }
+
+    fn main(&self) -> Arc<dyn Directory> {
+        self.0[Path::new(MAIN)].directory()
+    }
+
+    /// All as a power cut at this moment leaves it.
+    fn after_cut(&self, seed: u64) -> Self {
+        let after = |(path, world): (&PathBuf, &SimWorld)| (path.clone(), world.restart(seed));
+        Self(self.0.iter().map(after).collect())
+    }
+
+    fn names(&self, path: &str) -> Vec<String> {
+        self.0[Path::new(path)].directory().list().unwrap()
+    }
+
+    fn create(&self, id: u64) -> Result<()> {
+        let main = self.main();
+        remove_unfinished_parts(&*main, self)?;
+        let (directory, list) = create(main, &OTHERS.map(PathBuf::from), id, self)?;
+        let db = Db(create_in(&directory, &Settings::tiny(1), Purpose::Use, list, None)?);
+        db.create_table("t")?.put("key", "value")
+    }
+
+    fn open(&self) -> Result<Db> {
+        open_in(&open(self.main(), self)?, &Settings::tiny(1), Purpose::Use, None).map(Db)
+    }
+
+    /// There is a whole database, and nothing beside it.
+    fn assert_created(&self, id: u64, what: &str) {
+        let value = self.open().and_then(|db| db.table("t")?.get("key"));
+        assert_eq!(value.unwrap_or_else(|error| panic!("{what}: {error}")), Some(b"value".to_vec()), "{what}");
+        assert_eq!(self.names(MAIN), ["data", "log", "stripes"], "{what}");
+        for (number, other) in (1..).zip(OTHERS) {
+            assert_eq!(self.names(other), [format!("data-{id:016x}-{number}")], "{what}");
+        }
+    }
+}
+
+impl Places for SimPlaces {
+    fn make(&self, path: &Path) -> nofault_io::error::Result<PathBuf> {
+        Ok(path.into())
+    }
+
+    fn open(&self, path: &Path) -> nofault_io::error::Result<Arc<dyn Directory>> {
+        Ok(self.0[path].directory())
+    }
+}
+
+/// Cuts the power of all folders at every event of one of them, and asks what is left. `begin` is what there is before the creation.
+fn cut_everywhere(begin: &SimPlaces, id: u64, images: u64) -> (u64, u64) {
+    let whole = begin.after_cut(0);
+    whole.create(id).unwrap();
+    let (mut cuts, mut nothing) = (0, 0);
+    for path in [MAIN].into_iter().chain(OTHERS) {
+        for event in 1..=whole.0[Path::new(path)].events() {
+            let places = begin.after_cut(0);
+            places.0[Path::new(path)].cut_after(event);
+            let _ = places.create(id);
+            for seed in 0..images {
+                let what = format!("event {event} of {path}, image {seed}");
+                let after = places.after_cut(seed);
+                cuts += 1;
+                match after.open() {
+                    // Created; what was put may have come too late.
+                    Ok(db) => assert!(db.table_names().is_ok(), "{what}"),
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::NotFound, "{what}: {error}");
+                        let foreign = after.names(MAIN).into_iter().find(|name| !is_reserved(name) && !is_part(name));
+                        assert_eq!(foreign, None, "{what}");
+                        nothing += 1;
+                        after.create(id + 1).unwrap_or_else(|error| panic!("{what}: {error}"));
+                        after.assert_created(id + 1, &what);
+                    }
+                }
+            }
+        }
+    }
+    (cuts, nothing)
+}
+
+#[test]
+fn a_power_cut_at_any_moment_of_creating_a_striped_database_leaves_it_or_nothing_in_the_way_of_the_next() {
+    for options in [SimOptions::calm(), SimOptions::adversarial()] {
+        let (cuts, nothing) = cut_everywhere(&SimPlaces::new(options), 0xA0, 4);
+        println!("{cuts} images, {nothing} without a database");
+        assert!(nothing > 100 && nothing < cuts, "{nothing} of {cuts}");
+    }
+}
+
+#[test]
+fn and_so_does_one_of_a_creation_that_finds_another_unfinished() {
+    // Early, in the middle, and shortly before the end.
+    for part in [1, 3, 4, 5, 6] {
+        let whole = SimPlaces::new(SimOptions::calm());
+        whole.create(0xB0).unwrap();
+        let unfinished = (0..).map(|seed| {
+            let places = SimPlaces::new(SimOptions::calm());
+            let main = Path::new(MAIN);
+            places.0[main].cut_after(whole.0[main].events() * part / 7);
+            let _ = places.create(0xB0);
+            places.after_cut(seed)
+        });
+        let mut unfinished =
+            unfinished.take(20).filter(|places| places.open().is_err() && !places.names(MAIN).is_empty());
+        let Some(begin) = unfinished.next() else { continue };
+        cut_everywhere(&begin, 0xC0, 2);
+    }
+}

@@ -1,0 +1,203 @@
+//! The names of a database's files, and what those in a folder say: a database, a part of one, a creation that was cut short, or nothing.
+//!
+//! A creation works under temporary names that contain `nofault`, so that no file of anybody else has one. It gives the other files
+//! their names only after the temporary data file has its name durably, and the data file its name last. So without `data`, a `log` or a
+//! `stripes` beside a temporary data file is left by a creation or a backup that was cut short; without one it is a part of a database.
+
+use nofault_io::disk::Directory;
+use nofault_io::error::ErrorKind as IoErrorKind;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The file with the pages.
+pub(crate) const DATA: &str = "data";
+/// The file with the log.
+pub(crate) const LOG: &str = "log";
+/// The list of the folders of a striped database.
+pub(crate) const STRIPES: &str = "stripes";
+/// The file in which the process that has the database open leaves its name.
+pub(crate) const LOCK: &str = "lock";
+/// The data file of a database that is being created.
+pub(crate) const NEW_DATA: &str = "data.nofault-new";
+/// The data file of a database that is being filled with what is in another.
+pub(crate) const COPY: &str = "data.nofault-copy";
+/// The log of a database that is being created.
+pub(crate) const NEW_LOG: &str = "log.nofault-new";
+/// The list of the folders of a database that is being created.
+pub(crate) const NEW_STRIPES: &str = "stripes.nofault-new";
+
+/// Every name that the file with the pages ever has.
+pub(crate) const DATA_NAMES: [&str; 3] = [DATA, NEW_DATA, COPY];
+/// Every name that only an unfinished creation or backup has.
+const TEMPORARY: [&str; 4] = [NEW_DATA, COPY, NEW_LOG, NEW_STRIPES];
+
+/// What the names in a folder say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Contents {
+    /// There is no file of a database.
+    Nothing,
+    /// A creation or a backup was cut short. There was never a database that needed these files.
+    Unfinished,
+    /// Both files of a database are there.
+    Database,
+    /// Some files of a database are there, and `missing` is not.
+    Incomplete { found: Vec<String>, missing: &'static str },
+}
+
+/// Whether a file of this name is one of a database, finished or not.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    [DATA, LOG, STRIPES, LOCK].contains(&name) || TEMPORARY.contains(&name)
+}
+
+/// Whether a file of this name is a part of a striped data file.
+pub(crate) fn is_part(name: &str) -> bool {
+    let number = name.strip_prefix("data-").and_then(|rest| rest.split_once('-'));
+    number.is_some_and(|(id, number)| {
+        id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit()) && number.parse::<u32>().is_ok()
+    })
+}
+
+/// What these names say.
+pub(crate) fn contents<'a>(names: impl Iterator<Item = &'a str>) -> Contents {
+    let names: Vec<&str> = names.filter(|name| is_reserved(name) || is_part(name)).collect();
+    let has = |name: &str| names.contains(&name);
+    let found = || names.iter().filter(|name| **name != LOCK).map(|name| (*name).to_owned()).collect();
+    match (has(DATA), has(LOG)) {
+        (true, true) => Contents::Database,
+        (true, false) => Contents::Incomplete { found: found(), missing: LOG },
+        (false, _) if has(NEW_DATA) || has(COPY) => Contents::Unfinished,
+        (false, false) if !has(STRIPES) => {
+            let begun = has(NEW_LOG) || has(NEW_STRIPES);
+            match (begun, names.iter().any(|name| is_part(name))) {
+                (true, _) => Contents::Unfinished,
+                (false, true) => Contents::Incomplete { found: found(), missing: DATA },
+                (false, false) => Contents::Nothing,
+            }
+        }
+        (false, _) => Contents::Incomplete { found: found(), missing: DATA },
+    }
+}
+
+/// What the names in a directory say.
+///
+/// # Errors
+/// What the disk says.
+pub(crate) fn contents_of(directory: &dyn Directory) -> Result<Contents> {
+    let names = directory.list().map_err(|error| Error::from_io("list the folder", error))?;
+    Ok(contents(names.iter().map(String::as_str)))
+}
+
+/// Whether a database may be created where the names say this.
+///
+/// # Errors
+/// `AlreadyExists` when there is one, or a part of one.
+pub(crate) fn refuse_existing(contents: &Contents) -> Result<()> {
+    match contents {
+        Contents::Nothing | Contents::Unfinished => Ok(()),
+        Contents::Database => {
+            let what = "there is a database in this folder already: open it instead";
+            Err(Error::new(ErrorKind::AlreadyExists, what))
+        }
+        Contents::Incomplete { found, missing } => {
+            let what = format!(
+                "{}; to begin anew, move {} away first: what is only there is lost otherwise",
+                incomplete(found, missing),
+                listed(found)
+            );
+            Err(Error::new(ErrorKind::AlreadyExists, what))
+        }
+    }
+}
+
+/// Whether there is a database to open where the names say this.
+///
+/// # Errors
+/// `NotFound` when there is none; `Corrupt` when a part of it is missing.
+pub(crate) fn refuse_missing(contents: &Contents) -> Result<()> {
+    match contents {
+        Contents::Database => Ok(()),
+        Contents::Nothing => {
+            Err(Error::new(ErrorKind::NotFound, "there is no database in this folder: create it, or check the path"))
+        }
+        Contents::Unfinished => {
+            let what = "a creation or a backup was cut short in this folder, and there is no database: create it again";
+            Err(Error::new(ErrorKind::NotFound, what))
+        }
+        Contents::Incomplete { found, missing } => Err(Error::new(ErrorKind::Corrupt, incomplete(found, missing))),
+    }
+}
+
+fn incomplete(found: &[String], missing: &str) -> String {
+    format!(
+        "«{missing}» is missing in this folder, where {} is: a part of a database; if it is being copied or restored, wait for \
+         that, else put it back, or restore a backup",
+        listed(found)
+    )
+}
+
+fn listed(names: &[String]) -> String {
+    names.iter().map(|name| format!("«{name}»")).collect::<Vec<_>>().join(", ")
+}
+
+/// Removes what a creation or a backup that was cut short has left. Where the power fails meanwhile, the rest is still known for that.
+/// Blocks.
+///
+/// # Errors
+/// `Busy` when a creation is under way; what the disk says.
+pub(crate) fn remove_unfinished(directory: &dyn Directory) -> Result<()> {
+    let failed = |error| Error::from_io("remove what an unfinished creation left", error);
+    let names = directory.list().map_err(failed)?;
+    if contents(names.iter().map(String::as_str)) != Contents::Unfinished {
+        return Ok(());
+    }
+    let there =
+        |wanted: &[&str]| -> Vec<&String> { names.iter().filter(|name| wanted.contains(&name.as_str())).collect() };
+    for name in there(&[NEW_DATA, COPY]) {
+        match directory.lock(name, LOCK) {
+            // Parts of it may never have been made.
+            Err(error) if error.kind() != IoErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+    }
+    let named = there(&[LOG, STRIPES]);
+    for name in &named {
+        directory.remove(name).map_err(failed)?;
+    }
+    if !named.is_empty() {
+        // Before the temporary data file, without which they are parts of a database.
+        directory.sync().map_err(failed)?;
+    }
+    there(&TEMPORARY).into_iter().try_for_each(|name| directory.remove(name)).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_a_database_from_a_part_of_one_and_from_what_was_left_unfinished() {
+        let part = "data-0123456789abcdef-1";
+        let incomplete = |found: &[&str], missing| Contents::Incomplete {
+            found: found.iter().map(|name| (*name).to_owned()).collect(),
+            missing,
+        };
+        for (names, said) in [
+            (&["data.new", "lock", "readme", "data-1", "data-0123456789abcdef-x"][..], Contents::Nothing),
+            (&[DATA, LOG], Contents::Database),
+            (&[DATA, LOG, LOCK, NEW_DATA, STRIPES], Contents::Database),
+            (&[DATA, LOCK], incomplete(&[DATA], LOG)),
+            (&[DATA, NEW_LOG], incomplete(&[DATA, NEW_LOG], LOG)),
+            (&[LOG], incomplete(&[LOG], DATA)),
+            (&[LOG, NEW_LOG], incomplete(&[LOG, NEW_LOG], DATA)),
+            (&[STRIPES, NEW_STRIPES], incomplete(&[STRIPES, NEW_STRIPES], DATA)),
+            (&[part], incomplete(&[part], DATA)),
+            (&[part, LOG], incomplete(&[part, LOG], DATA)),
+            (&[part, NEW_STRIPES], Contents::Unfinished),
+            (&[NEW_LOG], Contents::Unfinished),
+            (&[NEW_DATA, LOG, STRIPES], Contents::Unfinished),
+            (&[COPY, LOG, STRIPES, LOCK], Contents::Unfinished),
+        ] {
+            assert_eq!(contents(names.iter().copied()), said, "{names:?}");
+        }
+    }
+}

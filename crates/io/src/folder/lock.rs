@@ -1,0 +1,330 @@
+//! Locks on files of a folder, and the file in which their holder leaves its name.
+//!
+//! The lock is on the file that it protects, so no name that is removed, renamed or put back lets a second process in. It is a lock of
+//! the open file description (F_OFD_SETLK): two openings in one process exclude each other, and closing another descriptor of the same
+//! file does not let go. The file with the name is for the message alone.
+//!
+//! Kept true by: a lock is given only when the name still stands for the file that was locked.
+
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FlockOperation, OFlags};
+use rustix::io::Errno;
+
+use super::Folder;
+use crate::disk::FileLock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::file::open_regular;
+
+/// How often a file is looked for again that was replaced while it was being locked.
+const REPLACED_MAX: usize = 16;
+/// A name that a holder has left is not longer than this.
+const SIGNATURE_BYTES_MAX: u64 = 256;
+/// What it begins with.
+const SIGNATURE: &str = "process ";
+
+/// How the kernel was asked for a lock. Everybody who locks the same file is answered in the same way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// F_OFD_SETLK.
+    Description,
+    /// flock, where the kernel or the file system does not know the former.
+    Flock,
+}
+
+/// A file of a folder that this process has locked; dropping it lets go.
+#[derive(Debug)]
+pub(super) struct LockedFile {
+    /// The kernel ties the lock to this open file.
+    file: File,
+    how: How,
+    /// The process that took it.
+    owner: u32,
+    id: (u64, u64),
+    folder: File,
+    path: PathBuf,
+}
+
+impl LockedFile {
+    pub(super) fn take(folder: &Folder, name: &str, signed: &str) -> Result<Self> {
+        Self::take_with(folder, name, signed, lock_description)
+    }
+
+    fn take_with(
+        folder: &Folder,
+        name: &str,
+        signed: &str,
+        lock_description: impl Fn(&File) -> rustix::io::Result<()>,
+    ) -> Result<Self> {
+        let path = folder.path_of(name)?;
+        let failed = |error: &std::io::Error| Error::from_io("lock", error).at(&path);
+        for _ in 0..REPLACED_MAX {
+            let file = open_regular("lock", folder.descriptor.as_fd(), name, &path, OFlags::RDWR)?;
+            let how = match lock_description(&file) {
+                Ok(()) => How::Description,
+                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
+                        .map_err(|error| refused(folder, signed, &path, error))?;
+                    How::Flock
+                }
+                Err(error) => return Err(refused(folder, signed, &path, error)),
+            };
+            let stat = rustix::fs::fstat(&file).map_err(|error| Error::from_rustix("lock", error).at(&path))?;
+            let id = (stat.st_dev, stat.st_ino);
+            let folder = folder.descriptor.try_clone().map_err(|error| failed(&error))?;
+            let lock = Self { file, how, owner: std::process::id(), id, folder, path: path.clone() };
+            if lock.check(name).is_ok() {
+                return Ok(lock);
+            }
+        }
+        Err(Error::new(ErrorKind::Busy, "lock", "the file is being replaced again and again").at(&path))
+    }
+}
+
+impl FileLock for LockedFile {
+    fn check(&self, name: &str) -> Result<()> {
+        match rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if (stat.st_dev, stat.st_ino) == self.id => Ok(()),
+            Ok(_) | Err(Errno::NOENT) => {
+                let detail =
+                    "the file was replaced or removed while it was being opened: see who does that, and try again";
+                Err(Error::new(ErrorKind::Busy, "lock", detail).at(&self.path))
+            }
+            Err(error) => Err(Error::from_rustix("lock", error).at(&self.path)),
+        }
+    }
+
+    fn id(&self) -> Option<(u64, u64)> {
+        Some(self.id)
+    }
+}
+
+impl Drop for LockedFile {
+    /// Says so to the kernel, and does not only close: a child process that another thread is starting right now has the
+    /// same open file until it runs its own program, and would keep the lock for us. What such a child drops is not its to give.
+    fn drop(&mut self) {
+        if self.owner == std::process::id() {
+            // Neither can fail for a file that is open and locked; closing it is the second try.
+            let _ = match self.how {
+                How::Description => set_description_lock(&self.file, libc::F_UNLCK),
+                How::Flock => rustix::fs::flock(&self.file, FlockOperation::Unlock),
+            };
+        }
+    }
+}
+
+/// Why a lock was not given, and who holds it.
+fn refused(folder: &Folder, signed: &str, path: &Path, error: Errno) -> Error {
+    if !matches!(error, Errno::AGAIN | Errno::ACCESS) {
+        let hint = "this file system gives no locks: put the database on another one, which keeps two processes apart";
+        return Error::new(ErrorKind::Unsupported, "lock", format!("{error}: {hint}")).at(path);
+    }
+    let signed_path = folder.path.join(signed);
+    let holder = open_regular("read", folder.descriptor.as_fd(), signed, &signed_path, OFlags::RDONLY);
+    held_by(&holder.ok().and_then(|file| signature(&file)).unwrap_or_default(), path)
+}
+
+fn held_by(holder: &str, path: &Path) -> Error {
+    // A holder that has just taken it may not have left its name yet.
+    let holder = if holder.is_empty() { "another process" } else { holder };
+    Error::new(ErrorKind::Busy, "lock", format!("held by {holder}: close it there first")).at(path)
+}
+
+fn lock_description(file: &File) -> rustix::io::Result<()> {
+    set_description_lock(file, libc::F_WRLCK)
+}
+
+/// Sets the lock of an open file description on all bytes of a file, present and future. Does not wait.
+fn set_description_lock(file: &File, lock_type: libc::c_int) -> rustix::io::Result<()> {
+    // SAFETY: `flock` is plain numbers, for which zeroes are a value: all bytes, from the beginning, and no process as F_OFD_SETLK asks.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = lock_type as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    loop {
+        // SAFETY: the descriptor is open for as long as `file` lives, and the kernel only reads `lock` during the call.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } == 0 {
+            return Ok(());
+        }
+        match std::io::Error::last_os_error().raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::INTR) => {}
+            error => return Err(error.unwrap_or(Errno::INVAL)),
+        }
+    }
+}
+
+/// A file in which this process has left its name; dropping it gives it free. The file stays.
+#[derive(Debug)]
+pub struct FolderLock {
+    /// The kernel ties the lock to this open file.
+    file: File,
+    /// The process that took it.
+    owner: u32,
+}
+
+impl FolderLock {
+    pub(super) fn take(folder: &Folder, name: &str) -> Result<Self> {
+        let path = folder.path_of(name)?;
+        let failed = |error: &std::io::Error| Error::from_io("lock", error).at(&path);
+        // Not truncated: what is in it names the holder, until we are that, or is not ours at all.
+        let open = |flags| open_regular("lock", folder.descriptor.as_fd(), name, &path, flags);
+        let mut file = open(OFlags::RDWR | OFlags::CREATE)?;
+        let holder = signature(&file).ok_or_else(|| {
+            let detail = "the file holds something else than the name of a process: it stays as it is";
+            Error::new(ErrorKind::InvalidCall, "lock", detail).at(&path)
+        })?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(held_by(&holder, &path)),
+            Err(errno) => return Err(Error::from_rustix("lock", errno).at(&path)),
+        }
+        let command = std::fs::read_to_string("/proc/self/comm").unwrap_or_else(|_| "unknown".into());
+        let holder = format!("{SIGNATURE}{} ({})\n", std::process::id(), command.trim());
+        let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(holder.as_bytes()));
+        written.map_err(|error| failed(&error))?;
+        Ok(Self { file, owner: std::process::id() })
+    }
+}
+
+impl FileLock for FolderLock {}
+
+impl Drop for FolderLock {
+    /// As that of a locked file.
+    fn drop(&mut self) {
+        if self.owner == std::process::id() {
+            // Cannot fail for a file that is open and locked; closing it is the second try.
+            let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        }
+    }
+}
+
+/// The name that a process has left in a file: empty when there is none. `None` when the file holds anything else. A power cut may leave
+/// zeroes instead of a name.
+fn signature(mut file: &File) -> Option<String> {
+    if file.metadata().ok()?.len() > SIGNATURE_BYTES_MAX {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    file.rewind().and_then(|()| file.take(SIGNATURE_BYTES_MAX).read_to_end(&mut bytes)).ok()?;
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Some(String::new());
+    }
+    let text = String::from_utf8(bytes).ok()?;
+    let number = text.strip_prefix(SIGNATURE)?;
+    number.starts_with(|first: char| first.is_ascii_digit()).then(|| text.trim().to_owned())
+}
+
+/// See [`Folder::is_signature`].
+pub(super) fn is_signature(folder: &Folder, name: &str) -> bool {
+    let path = folder.path.join(name);
+    let file = open_regular("read", folder.descriptor.as_fd(), name, &path, OFlags::RDONLY);
+    file.is_ok_and(|file| signature(&file).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::Directory;
+    use crate::folder::Backend;
+
+    fn folder() -> (tempfile::TempDir, Folder) {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = Folder::open(scratch.path(), Backend::Auto).unwrap();
+        std::fs::write(folder.path().join("data"), "data").unwrap();
+        (scratch, folder)
+    }
+
+    #[test]
+    fn a_locked_file_stays_locked_whatever_becomes_of_every_name() {
+        let (_scratch, folder) = folder();
+        let path = |name: &str| folder.path().join(name);
+        let held = folder.lock("data", "lock").unwrap();
+        let signed = folder.sign("lock").unwrap();
+        let refused = || folder.lock("data", "lock").unwrap_err();
+        assert_eq!(refused().kind(), ErrorKind::Busy);
+        assert!(refused().to_string().contains(&format!("process {}", std::process::id())), "{}", refused());
+        std::fs::remove_file(path("lock")).unwrap();
+        assert_eq!(refused().kind(), ErrorKind::Busy);
+        std::fs::rename(path("data"), path("moved")).unwrap();
+        assert_eq!(folder.lock("moved", "lock").unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(held.check("data").unwrap_err().kind(), ErrorKind::Busy);
+        std::fs::write(path("data"), "another").unwrap();
+        assert_eq!(held.check("data").unwrap_err().kind(), ErrorKind::Busy);
+        std::fs::rename(path("moved"), path("data")).unwrap();
+        held.check("data").unwrap();
+        // Another descriptor of the same file that is closed takes nothing away.
+        drop(File::open(path("data")).unwrap());
+        assert_eq!(refused().kind(), ErrorKind::Busy);
+        drop((held, signed));
+        folder.lock("data", "lock").unwrap();
+        assert_eq!(folder.lock("gone", "lock").unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_kernel_without_locks_of_descriptions_is_asked_for_the_older_kind() {
+        let (_scratch, folder) = folder();
+        let take = |error| LockedFile::take_with(&folder, "data", "lock", |_| Err(error));
+        let held = take(Errno::INVAL).unwrap();
+        assert_eq!(held.how, How::Flock);
+        assert_eq!(take(Errno::INVAL).unwrap_err().kind(), ErrorKind::Busy);
+        let inherited = held.file.try_clone().unwrap();
+        drop(held);
+        drop(take(Errno::NOSYS).unwrap());
+        drop(inherited);
+        let error = take(Errno::NOLCK).unwrap_err();
+        assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("gives no locks"), "{error}");
+    }
+
+    #[test]
+    fn a_name_is_left_only_in_a_file_that_is_empty_or_holds_such_a_name() {
+        let (_scratch, folder) = folder();
+        let path = folder.path().join("lock");
+        for ours in ["", "process 7 (x)\n", "\0\0\0\0"] {
+            std::fs::write(&path, ours).unwrap();
+            assert!(folder.is_signature("lock"), "{ours:?}");
+            drop(folder.sign("lock").unwrap());
+            let left = std::fs::read_to_string(&path).unwrap();
+            assert!(left.starts_with(&format!("process {} (", std::process::id())), "{left}");
+        }
+        for foreign in ["flock of sheep\n".to_owned(), "process of elimination".into(), "process 7".repeat(99)] {
+            std::fs::write(&path, &foreign).unwrap();
+            assert!(!folder.is_signature("lock"), "{foreign:?}");
+            drop(folder.sign("lock").unwrap());
+            assert_eq!(folder.lock_by_name("lock").unwrap_err().kind(), ErrorKind::InvalidCall);
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), foreign);
+        }
+    }
+
+    #[test]
+    fn a_lock_let_go_is_free_even_while_a_child_being_started_has_its_file() {
+        let (_scratch, folder) = folder();
+        let held = LockedFile::take(&folder, "data", "lock").unwrap();
+        let named = folder.lock_by_name("lock").unwrap();
+        // What a child has between its fork and its exec.
+        let inherited = (held.file.try_clone().unwrap(), named.file.try_clone().unwrap());
+        drop((held, named));
+        folder.lock("data", "lock").unwrap();
+        folder.lock_by_name("lock").unwrap();
+        drop(inherited);
+    }
+
+    #[test]
+    fn a_child_that_drops_its_copy_of_the_lock_does_not_let_go_of_it() {
+        let (_scratch, folder) = folder();
+        let held = LockedFile::take(&folder, "data", "lock").unwrap();
+        drop(LockedFile {
+            file: held.file.try_clone().unwrap(),
+            how: held.how,
+            owner: held.owner ^ 1,
+            id: held.id,
+            folder: held.folder.try_clone().unwrap(),
+            path: held.path.clone(),
+        });
+        assert_eq!(folder.lock("data", "lock").unwrap_err().kind(), ErrorKind::Busy);
+        let named = folder.lock_by_name("lock").unwrap();
+        drop(FolderLock { file: named.file.try_clone().unwrap(), owner: named.owner ^ 1 });
+        assert_eq!(folder.lock_by_name("lock").unwrap_err().kind(), ErrorKind::Busy);
+    }
+}
