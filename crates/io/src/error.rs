@@ -59,7 +59,7 @@ impl Error {
 
     /// An error the system reported, by its (positive) errno.
     pub fn from_errno(action: impl Into<String>, errno: i32) -> Self {
-        let detail = String::new();
+        let detail = if errno == libc::ECANCELED { NO_WORKER.into() } else { String::new() };
         Self(Box::new(Parts { kind: kind_of(errno), action: action.into(), path: None, errno: Some(errno), detail }))
     }
 
@@ -136,6 +136,10 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// Why a ring cancels an operation that nobody has cancelled: one that may block is carried out by a thread of the kernel.
+const NO_WORKER: &str = "the kernel could start no thread for it: allow this user more processes (RLIMIT_NPROC, `ulimit -u`), or its \
+                         control group (pids.max)";
+
 fn kind_of(errno: i32) -> ErrorKind {
     match errno {
         libc::EINVAL | libc::EFAULT | libc::EBADF | libc::ERANGE | libc::EISDIR | libc::ENOTDIR => {
@@ -146,7 +150,9 @@ fn kind_of(errno: i32) -> ErrorKind {
         libc::ENOENT | libc::ENODEV | libc::ENXIO => ErrorKind::NotFound,
         libc::EEXIST => ErrorKind::AlreadyExists,
         libc::EBUSY | libc::EWOULDBLOCK | libc::ETXTBSY => ErrorKind::Busy,
-        libc::ENOSPC | libc::EDQUOT | libc::ENOMEM | libc::EFBIG | libc::EMFILE | libc::ENFILE => ErrorKind::NoSpace,
+        libc::ENOSPC | libc::EDQUOT | libc::ENOMEM | libc::EFBIG | libc::EMFILE | libc::ENFILE | libc::ECANCELED => {
+            ErrorKind::NoSpace
+        }
         libc::EIO | libc::EREMOTEIO | libc::EBADMSG | libc::EUCLEAN => ErrorKind::Device,
         _ => ErrorKind::Other,
     }
@@ -155,6 +161,13 @@ fn kind_of(errno: i32) -> ErrorKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_operation_without_a_thread_of_the_kernel_says_which_limit_is_in_its_way() {
+        let error = Error::from_errno("write 4096 bytes durably at 0", libc::ECANCELED);
+        assert_eq!(error.kind(), ErrorKind::NoSpace);
+        assert!(error.to_string().contains("RLIMIT_NPROC"), "{error}");
+    }
 
     #[test]
     fn a_message_names_action_place_reason_and_next_step() {

@@ -19,11 +19,14 @@ use crate::settings::Settings;
 
 /// Memory for writing a backup.
 const CACHE_BYTES: usize = 16 << 20;
+/// Decides how large a segment of the copy's log is: two are written with zeroes when it is created, and a bulk load needs no more.
+const LOG_BYTES: u64 = 16 << 20;
 
 /// Copies what is visible now into a new database. Blocks.
 pub(crate) fn backup(db: &Db, path: &Path) -> Result<()> {
     let snapshot = essential_snapshot(db);
-    let settings = Settings { page_bytes: db.page_bytes(), cache_bytes: CACHE_BYTES, ..Settings::default() };
+    let settings =
+        Settings { page_bytes: db.page_bytes(), cache_bytes: CACHE_BYTES, log_bytes: LOG_BYTES, ..Settings::default() };
     // `_signed` is held until the copy has its name, or is gone.
     let NewDirectory { directory, signed: _signed, .. } = open::new_directory(path, &settings)?;
     copy(&snapshot, &directory, &settings)
