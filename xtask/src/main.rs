@@ -17,8 +17,10 @@ cargo xtask <command>
   check   everything a change must pass: format, clippy, tidy, tests, docs
   tidy    the house rules only: direction of imports, dead files, file length, paths that do not belong here
   models  every interleaving of what pool and log do between threads, cut down to their protocols, in release
-  sim     power cuts on the simulated disk, optimised, on all CPUs, with fresh seeds: --minutes N (default 1). A failure
-          prints its seed, the line that repeats it, and ends with exit code 1
+  sim     power cuts on the simulated disk, optimised, on all CPUs, with fresh seeds: --minutes N (default 1), half of it
+          histories of one thread, which a seed repeats exactly, half power cuts, kills and failed writes among several
+          threads. A failure prints its seed and the line that repeats it, or where files and history were left and the
+          line that checks them again, and ends with exit code 1
   histories
           transactions of threads and tasks beside each other, also while the process is killed, optimised, with fresh
           seeds, checked for strict serializability: --minutes N (default 1). A failure says where the history was left
@@ -69,9 +71,13 @@ fn models() -> Result<()> {
     cargo(&test, &[("RUSTFLAGS", "--cfg nofault_models")])
 }
 
-/// The same body as the ordinary test of power cuts, for as long as asked.
+/// The same bodies as the ordinary tests of power cuts, for as long as asked.
 fn sim() -> Result<()> {
-    for_minutes("torture", "power_cuts::power_cuts_for_minutes", minutes("sim")?)
+    let minutes = minutes("sim")? / 2.0;
+    for test in ["power_cuts::power_cuts_for_minutes", "threads::threads_for_minutes"] {
+        for_minutes("torture", test, minutes)?;
+    }
+    Ok(())
 }
 
 /// The same bodies as the ordinary tests of concurrent histories, for as long as asked.

@@ -12,3 +12,4 @@ mod power_cuts;
 mod repeat;
 mod serializable;
 mod story;
+mod threads;

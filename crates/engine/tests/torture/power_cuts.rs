@@ -172,13 +172,18 @@ fn check_short_history(after: &SimWorld, settings: &Settings, book: &mut Option<
     verify(&db).unwrap_or_else(|error| panic!("{what}: {error:?}"));
 }
 
-/// Run by `cargo xtask sim`, for as long as it says, with seeds that nobody has seen, one at a time on each CPU. A failure names its seed.
+/// Run by `cargo xtask sim`, for as long as it says.
 #[test]
 #[ignore = "takes as long as NOFAULT_SIM_MINUTES says; use cargo xtask sim"]
 fn power_cuts_for_minutes() {
-    const TEST: &str = "power_cuts_for_minutes -- --ignored";
+    for_minutes("power_cuts_for_minutes -- --ignored", |seed| lives(seed, 250).cuts);
+}
+
+/// Runs `body` for as many minutes as `NOFAULT_SIM_MINUTES` says, with seeds never used before, one at a time on each CPU; or once,
+/// with the seed in `NOFAULT_SEED`. It answers how many power cuts it made. A failure names its seed.
+pub(crate) fn for_minutes(test: &'static str, body: impl Fn(u64) -> u64 + Sync) {
     if std::env::var_os("NOFAULT_SEED").is_some() {
-        return for_each_seed(TEST, [], |seed| println!("{:?}", lives(seed, 250)));
+        return for_each_seed(test, [], |seed| println!("{} power cuts", body(seed)));
     }
     let minutes: f64 = std::env::var("NOFAULT_SIM_MINUTES").map_or(1.0, |minutes| minutes.parse().expect("minutes"));
     let (started, end) = (Instant::now(), Duration::from_secs_f64(minutes * 60.0));
@@ -190,13 +195,13 @@ fn power_cuts_for_minutes() {
         let seconds = started.elapsed().as_secs_f64();
         println!("{cuts} power cuts of {seeds} seeds in {seconds:.0} s, {:.0} a second{end}", cuts as f64 / seconds);
     };
-    println!("seeds from {first} on");
+    println!("{test}: seeds from {first} on");
     let work = || {
         let mut failure = Failure(&failed, true);
         while started.elapsed() < end && !failed.load(Ordering::Relaxed) {
             let seed = first.wrapping_add(next.fetch_add(1, Ordering::Relaxed));
-            for_each_seed(TEST, [seed], |seed| {
-                cuts.fetch_add(lives(seed, 250).cuts, Ordering::Relaxed);
+            for_each_seed(test, [seed], |seed| {
+                cuts.fetch_add(body(seed), Ordering::Relaxed);
             });
             let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
             if told.elapsed() > Duration::from_secs(10) {

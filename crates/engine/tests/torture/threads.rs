@@ -1,0 +1,364 @@
+//! Power cuts, kills and failed writes while several threads use one database in every way beside each other.
+//!
+//! A seed draws a database and a few lives of it. In a life real threads write, load, drop, read snapshots, compact, make
+//! checkpoints and verify on one simulated disk; at some hundred moments chosen inside the engine's own calls the disk is
+//! copied as a power cut would leave it; and in the end the power fails, the process is killed, a write fails, or the
+//! database is closed. Afterwards each copy is opened, often with further cuts in recovery, and [`check`] says whether it
+//! may look like that.
+//!
+//! The order of threads is not drawn, so a seed does not repeat a failure to the last step. A failure leaves the files and
+//! the history behind, and prints how to check them again.
+
+mod check;
+mod dump;
+mod history;
+mod hooks;
+mod workers;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use fastrand::Rng;
+use nofault::blocking::Db;
+use nofault::error::{ErrorKind, Result};
+use nofault::settings::Settings;
+use nofault_io::disk::Directory;
+use nofault_io::sim::{Caching, Call, Effect, Fault, SimOptions, SimWorld};
+
+use self::check::{Checker, LISTS, MARKS, SHARED, View, own};
+use self::history::{History, Recorded, Tick};
+use self::hooks::{HookedDirectory, Hooks};
+use self::workers::{LOADED_TABLES, Shared, Writer};
+use crate::power_cuts::for_minutes;
+use crate::story::{Model, blames_the_data, content, for_each_seed, tiny_with, verify};
+
+const EIO: i32 = 5;
+
+/// What was done, for the report of a run.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tally {
+    pub(crate) cuts: u64,
+    pub(crate) commits: u64,
+    pub(crate) views: u64,
+}
+
+/// A picture of the disk as a power cut would have left it, and between which ticks it was taken.
+struct Image {
+    world: SimWorld,
+    from: Tick,
+    until: Tick,
+}
+
+/// How a life ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The power fails at this event of the disk.
+    Cut(u64),
+    /// The process is killed at this call to the disk; the machine lives on.
+    Kill(u64),
+    /// This call fails, once.
+    Fault(Call, u64),
+    /// It is closed when all threads have done their part.
+    Close,
+}
+
+impl End {
+    fn draw(rng: &mut Rng) -> Self {
+        let at = [20, 200, 1000, 4000][rng.usize(..4)];
+        match rng.u32(..10) {
+            0..4 => Self::Cut(rng.u64(1..=at)),
+            4..6 => Self::Kill(rng.u64(1..=at)),
+            6..8 => Self::Fault([Call::Write, Call::Sync][rng.usize(..2)], rng.u64(..at / 5)),
+            _ => Self::Close,
+        }
+    }
+}
+
+/// Whether the database may start threads of its own. Without them everything waits for its callers, who can still wait for each
+/// other in a pool that is full of pages which a disk without power does not take: the long form meets that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Background {
+    Always,
+    Perhaps,
+}
+
+/// What stays the same over the lives of a database.
+struct Setting {
+    seed: u64,
+    settings: Settings,
+    writers: usize,
+    loaders: usize,
+    images_max: usize,
+}
+
+impl Setting {
+    fn draw(seed: u64, rng: &mut Rng, background: Background) -> Self {
+        let page_bytes = [512, 512, 1024, 2048, 4096][rng.usize(..5)];
+        let settings = Settings {
+            log_bytes: [64, 128, 512][rng.usize(..3)] << 10,
+            background_threads: rng.bool() || background == Background::Always,
+            seed: None,
+            ..tiny_with(page_bytes)
+        };
+        Self { seed, settings, writers: rng.usize(2..5), loaders: rng.usize(1..3), images_max: 12 }
+    }
+
+    /// All names that a table may have.
+    fn tables(&self) -> Vec<String> {
+        let loaded = (0..self.loaders).flat_map(|loader| (0..LOADED_TABLES).map(move |n| format!("bulk-{loader}-{n}")));
+        let fixed = [MARKS, LISTS, SHARED].into_iter().map(str::to_owned);
+        fixed.chain((0..self.writers).map(own)).chain(loaded).collect()
+    }
+}
+
+fn options(rng: &mut Rng) -> SimOptions {
+    let options = [SimOptions::calm(), SimOptions::default(), SimOptions::adversarial()][rng.usize(..3)];
+    SimOptions { caching: [Caching::Direct, Caching::Buffered][rng.usize(..2)], ..options }
+}
+
+/// Some lives of a database, one after the other.
+pub(crate) fn lives(seed: u64, count: usize, background: Background) -> Tally {
+    let mut rng = Rng::with_seed(seed);
+    let setting = Setting::draw(seed, &mut rng, background);
+    let mut world = SimWorld::new(rng.u64(..), options(&mut rng));
+    let directory: Arc<dyn Directory> = world.directory();
+    let db = Db::create_in(&directory, &setting.settings).unwrap();
+    workers::create_tables(&db, setting.writers).unwrap();
+    let mut base = content(&db).unwrap();
+    drop(db);
+    let (mut tally, mut first_id) = (Tally::default(), 1);
+    for life in 0..count {
+        let what = format!("seed {seed}, life {life}, {:?}", setting.settings);
+        let life = Life { setting: &setting, base: &base, what };
+        (world, base, first_id) = life.run(world, first_id, &mut rng, &mut tally);
+    }
+    tally
+}
+
+/// One life of a database: from opening it to its end, and what all of its threads did.
+struct Life<'a> {
+    setting: &'a Setting,
+    base: &'a Model,
+    what: String,
+}
+
+impl Life<'_> {
+    /// Answers the world after it, what was found there, and the next free id.
+    fn run(&self, world: SimWorld, first_id: u32, rng: &mut Rng, tally: &mut Tally) -> (SimWorld, Model, u32) {
+        let end = End::draw(rng);
+        // Shown when this hangs.
+        println!("{}, {end:?}", self.what);
+        let setting = self.setting;
+        let shared = Arc::new(Shared {
+            history: History::new(setting.writers, setting.loaders, first_id),
+            views: Mutex::default(),
+            done: AtomicBool::new(false),
+            errors: Mutex::default(),
+        });
+        let images = Arc::new(Mutex::new(Vec::new()));
+        let hooks = self.hooks(&world, &shared, &images, end, rng);
+        match end {
+            End::Cut(event) => world.cut_after(world.events() + event),
+            End::Fault(call, after) => world.inject(Fault::new(call, Effect::Errno(EIO)).after(after)),
+            End::Kill(_) | End::Close => {}
+        }
+        let directory: Arc<dyn Directory> = Arc::new(HookedDirectory(world.directory(), hooks.clone()));
+        let opened = Db::open_in(&directory, &setting.settings);
+        match opened {
+            Ok(db) => self.threads(db, &shared, rng),
+            Err(error) => shared.errors.lock().unwrap().push(("open".into(), error)),
+        }
+        let is_over = world.is_cut() || hooks.is_dead() || world.stats().error_count > 0;
+        for (name, error) in &*shared.errors.lock().unwrap_or_else(PoisonError::into_inner) {
+            let fits = match error.kind() {
+                // A page that a failed sync has covered may be gone until the log brings it back.
+                ErrorKind::Corrupt => matches!(end, End::Fault(..)) && is_over,
+                ErrorKind::Bug | ErrorKind::NotFound | ErrorKind::InvalidCall => false,
+                _ => is_over,
+            };
+            assert!(fits, "{}: {name} failed with {error:?}; {end:?}", self.what);
+        }
+        let history = shared.history.recorded();
+        let mut checker = Checker::new(self.base, &history);
+        for view in std::mem::take(&mut *shared.views.lock().unwrap_or_else(PoisonError::into_inner)) {
+            tally.views += 1;
+            checker.check(&view).unwrap_or_else(|why| self.fail(&history, &view, None, &format!("a snapshot: {why}")));
+        }
+        for image in std::mem::take(&mut *images.lock().unwrap_or_else(PoisonError::into_inner)) {
+            self.check_image(image, &history, &mut checker, rng, tally);
+        }
+        tally.commits += history.threads.iter().map(Vec::len).sum::<usize>() as u64;
+        let until = shared.history.tick();
+        // A process that ends leaves the machine running, with all that it had been given.
+        // A cut or fault that was not met would wait for the next life.
+        let lives_on = match end {
+            End::Kill(_) => true,
+            End::Close => rng.bool(),
+            End::Cut(_) | End::Fault(..) => false,
+        };
+        let after = if lives_on { world } else { world.restart_with(rng.u64(..), options(rng)) };
+        let image = Image { world: after, from: until, until };
+        let (after, found) = self.check_image(image, &history, &mut checker, rng, tally);
+        (after, found, shared.history.end_id())
+    }
+
+    /// Takes pictures, and disturbs the order of threads, at calls of the engine.
+    fn hooks(
+        &self,
+        world: &SimWorld,
+        shared: &Arc<Shared>,
+        images: &Arc<Mutex<Vec<Image>>>,
+        end: End,
+        rng: &mut Rng,
+    ) -> Arc<Hooks> {
+        let calls = if let End::Kill(call) = end { call } else { u64::MAX };
+        let (world, shared, images, images_max) =
+            (world.clone(), shared.clone(), images.clone(), self.setting.images_max);
+        let (seed, count) = (rng.u64(..), AtomicU64::new(0));
+        Hooks::new(calls, move |_| {
+            let mut rng = Rng::with_seed(seed ^ count.fetch_add(1, Ordering::Relaxed));
+            if rng.u32(..60) == 0 && !world.is_cut() {
+                let from = shared.history.tick();
+                let image = world.restart_with(rng.u64(..), options(&mut rng));
+                let until = shared.history.tick();
+                let mut images = images.lock().unwrap_or_else(PoisonError::into_inner);
+                if images.len() < images_max {
+                    images.push(Image { world: image, from, until });
+                } else if let at @ 0..12 = rng.usize(..40) {
+                    // Later moments have their chance as well.
+                    images[at] = Image { world: image, from, until };
+                }
+            }
+            for _ in 0..rng.u32(..4) {
+                std::thread::yield_now();
+            }
+        })
+    }
+
+    /// Runs all threads of a life to their ends. The last one that still uses the database closes it.
+    fn threads(&self, db: Db, shared: &Shared, rng: &mut Rng) {
+        let tables = self.setting.tables();
+        let steps = [4, 12, 30][rng.usize(..3)];
+        let mut seed = || rng.fork();
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..self.setting.writers)
+                .map(|number| {
+                    let (db, rng, base) = (db.clone(), seed(), self.base);
+                    scope.spawn(move || {
+                        shared.run(&format!("writer {number}"), || {
+                            Writer::new(&db, shared, number, rng, base)?.work(steps)
+                        });
+                    })
+                })
+                .collect();
+            for loader in 0..self.setting.loaders {
+                let (db, rng, base) = (db.clone(), seed(), self.base);
+                scope.spawn(move || {
+                    shared.run("loader", || workers::load(&db, shared, loader, rng, base));
+                });
+            }
+            let (reader, rng, tables) = (db.clone(), seed(), &tables);
+            scope.spawn(move || shared.run("reader", || workers::read(&reader, shared, tables, rng)));
+            let (maintainer, rng) = (db, seed());
+            scope.spawn(move || shared.run("maintainer", || workers::maintain(&maintainer, shared, rng)));
+            let ended: Vec<_> = writers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+            shared.done.store(true, Ordering::Relaxed);
+            ended.into_iter().for_each(|ended| ended.unwrap());
+        });
+    }
+
+    /// Opens a picture, perhaps with power cuts on the way, and checks it. Answers the world then, and what is there.
+    fn check_image(
+        &self,
+        image: Image,
+        history: &Recorded,
+        checker: &mut Checker<'_>,
+        rng: &mut Rng,
+        tally: &mut Tally,
+    ) -> (SimWorld, Model) {
+        let Image { mut world, from, until } = image;
+        tally.cuts += 1;
+        while rng.u32(..3) == 0 {
+            world.cut_after(world.events() + rng.u64(1..=60));
+            let directory: Arc<dyn Directory> = world.directory();
+            if let Err(error) = Db::open_in(&directory, &self.setting.settings) {
+                let cut = world.is_cut() && !blames_the_data(&error);
+                assert!(cut, "{}: a power cut in recovery is taken for {error:?}", self.what);
+            }
+            world = world.restart_with(rng.u64(..), options(rng));
+            tally.cuts += 1;
+        }
+        let before = dump::files(&world);
+        let view = |found| View { found, from, until, is_snapshot: false };
+        let found = self.reopened(&world, rng.u32(..4) == 0).unwrap_or_else(|error| {
+            self.fail(history, &view(Model::new()), Some(&before), &format!("opening after a power cut: {error:?}"))
+        });
+        let view = view(found);
+        checker.check(&view).unwrap_or_else(|why| self.fail(history, &view, Some(&before), &why));
+        (world, view.found)
+    }
+
+    fn reopened(&self, world: &SimWorld, verifies: bool) -> Result<Model> {
+        let directory: Arc<dyn Directory> = world.directory();
+        // The page cache may drop an abandoned write between two looks at it, which is an error for the moment.
+        let db = Db::open_in(&directory, &self.setting.settings).or_else(|error| {
+            if blames_the_data(&error) { Err(error) } else { Db::open_in(&directory, &self.setting.settings) }
+        })?;
+        let found = content(&db)?;
+        if verifies {
+            verify(&db)?;
+        }
+        Ok(found)
+    }
+
+    fn fail(&self, history: &Recorded, view: &View, files: Option<&dump::Files>, why: &str) -> ! {
+        let Setting { seed, settings, .. } = self.setting;
+        let (base, history) = (self.base.clone(), history.clone());
+        let dump = dump::Dump { settings: settings.clone(), base, history, view: view.clone(), world: None };
+        let folder = dump::write(&seed.to_string(), &dump, files);
+        let again =
+            format!("NOFAULT_DUMP={folder} cargo test -p nofault --test torture a_dump_is_checked -- --ignored");
+        panic!("{}: {why}\ncheck it again with: {again}", self.what);
+    }
+}
+
+#[test]
+fn power_cuts_kills_and_faults_among_threads_keep_what_was_acknowledged() {
+    let started = Instant::now();
+    let mut all = BTreeMap::<&str, u64>::new();
+    for_each_seed("threads::power_cuts_kills", 1..=24, |seed| {
+        let tally = lives(seed, 8, Background::Always);
+        for (name, count) in [("cuts", tally.cuts), ("commits", tally.commits), ("snapshots", tally.views)] {
+            *all.entry(name).or_default() += count;
+        }
+    });
+    println!("{all:?} in {:.1} s", started.elapsed().as_secs_f64());
+}
+
+/// Run by `cargo xtask sim`, for as long as it says.
+#[test]
+#[ignore = "takes as long as NOFAULT_SIM_MINUTES says; use cargo xtask sim"]
+fn threads_for_minutes() {
+    for_minutes("threads::threads_for_minutes -- --ignored", |seed| lives(seed, 30, Background::Perhaps).cuts);
+}
+
+/// Checks what a failure has left in the folder `NOFAULT_DUMP`.
+#[test]
+#[ignore = "needs the folder that a failure has left"]
+fn a_dump_is_checked_again() {
+    let Some(folder) = std::env::var_os("NOFAULT_DUMP") else { return println!("SKIPPED: set NOFAULT_DUMP") };
+    let dump = dump::read(folder.as_ref());
+    let found = match &dump.world {
+        Some(world) => {
+            let directory: Arc<dyn Directory> = world.directory();
+            let db = Db::open_in(&directory, &dump.settings).unwrap();
+            verify(&db).unwrap();
+            content(&db).unwrap()
+        }
+        None => dump.view.found.clone(),
+    };
+    let view = View { found, ..dump.view };
+    Checker::new(&dump.base, &dump.history).check(&view).unwrap_or_else(|why| panic!("{why}"));
+}

@@ -1,0 +1,166 @@
+//! What several threads asked of a database and when: enough to say which states it may show.
+//!
+//! Every attempted commit has an id of its own, which is in every value that it writes. Its thread waits for it before it
+//! begins the next, so of each thread a first part of its commits survives. The commits of a writer also set the writer's
+//! key in the table `marks` to their id, which tells how long that part is.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// A moment: larger ones came later, whatever the thread.
+pub(crate) type Tick = u64;
+
+/// One change of a commit. Keys are numbers: see [`crate::story::key_of`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Write {
+    /// Sets a key to [`value`].
+    Put {
+        table: String,
+        key: u32,
+        len: usize,
+    },
+    Delete {
+        table: String,
+        key: u32,
+    },
+    /// Appends the id to a list.
+    Append {
+        list: u32,
+    },
+    /// The three below are alone in their commits.
+    Create {
+        table: String,
+    },
+    /// Fills an empty table with `count` keys from `first` on.
+    Load {
+        table: String,
+        first: u32,
+        count: u32,
+    },
+    Drop {
+        table: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Not known: still under way, or ended by an error that does not say.
+    Unknown,
+    Acknowledged(Tick),
+    /// Certainly not committed.
+    Refused,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Op {
+    pub(crate) id: u32,
+    pub(crate) invoked: Tick,
+    pub(crate) outcome: Outcome,
+    /// Whether its acknowledgement says that it is durable.
+    pub(crate) is_sync: bool,
+    pub(crate) writes: Vec<Write>,
+}
+
+impl Op {
+    /// When it was acknowledged, if it was.
+    pub(crate) fn acknowledged(&self) -> Option<Tick> {
+        match self.outcome {
+            Outcome::Acknowledged(at) => Some(at),
+            Outcome::Unknown | Outcome::Refused => None,
+        }
+    }
+}
+
+/// The value that commit `id` gives to a key: the id, and bytes that follow from it.
+pub(crate) fn value(id: u32, len: usize) -> Vec<u8> {
+    let rest = (4..len).map(|at| (id as usize).wrapping_mul(31).wrapping_add(at / 3 * 7) as u8);
+    id.to_le_bytes().into_iter().chain(rest).collect()
+}
+
+/// The id of the commit that wrote a value.
+pub(crate) fn id_of(value: &[u8]) -> Option<u32> {
+    Some(u32::from_le_bytes(value.get(..4)?.try_into().ok()?))
+}
+
+/// The commits of one life, by thread: first the writers, then the loaders.
+#[derive(Debug)]
+pub(crate) struct History {
+    clock: AtomicU64,
+    next_id: AtomicU32,
+    pub(crate) writers: usize,
+    threads: Vec<Mutex<Vec<Op>>>,
+    /// Begin and end of calls after which all earlier commits are durable.
+    syncs: Mutex<Vec<(Tick, Tick)>>,
+}
+
+/// What has become of a history, for the checker.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Recorded {
+    pub(crate) writers: usize,
+    pub(crate) threads: Vec<Vec<Op>>,
+    pub(crate) syncs: Vec<(Tick, Tick)>,
+}
+
+impl History {
+    /// Ids begin at `first_id`.
+    pub(crate) fn new(writers: usize, loaders: usize, first_id: u32) -> Self {
+        Self {
+            clock: AtomicU64::new(1),
+            next_id: AtomicU32::new(first_id),
+            writers,
+            threads: (0..writers + loaders).map(|_| Mutex::default()).collect(),
+            syncs: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn tick(&self) -> Tick {
+        self.clock.fetch_add(1, Ordering::SeqCst)
+    }
+
+    pub(crate) fn new_id(&self) -> u32 {
+        self.next_id.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// A commit is about to be tried.
+    pub(crate) fn begin(&self, thread: usize, id: u32, is_sync: bool, writes: Vec<Write>) {
+        let mut ops = self.ops(thread);
+        ops.push(Op { id, invoked: self.tick(), outcome: Outcome::Unknown, is_sync, writes });
+    }
+
+    /// The last commit of the thread was acknowledged. Answers it.
+    pub(crate) fn acknowledge(&self, thread: usize) -> Option<Op> {
+        let mut ops = self.ops(thread);
+        let op = ops.last_mut()?;
+        op.outcome = Outcome::Acknowledged(self.tick());
+        Some(op.clone())
+    }
+
+    /// The last commit of the thread has certainly not happened.
+    pub(crate) fn refuse(&self, thread: usize) {
+        if let Some(op) = self.ops(thread).last_mut() {
+            op.outcome = Outcome::Refused;
+        }
+    }
+
+    /// Everything acknowledged before `begun` has become durable by now.
+    pub(crate) fn synced(&self, begun: Tick) {
+        self.syncs.lock().unwrap_or_else(PoisonError::into_inner).push((begun, self.tick()));
+    }
+
+    pub(crate) fn recorded(&self) -> Recorded {
+        Recorded {
+            writers: self.writers,
+            threads: (0..self.threads.len()).map(|thread| self.ops(thread).clone()).collect(),
+            syncs: self.syncs.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
+
+    /// The first id that was not used.
+    pub(crate) fn end_id(&self) -> u32 {
+        self.next_id.load(Ordering::SeqCst)
+    }
+
+    fn ops(&self, thread: usize) -> std::sync::MutexGuard<'_, Vec<Op>> {
+        self.threads[thread].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
