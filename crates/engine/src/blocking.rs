@@ -334,6 +334,27 @@ impl Db {
         block_on(self.0.sync_in(Mode::Blocking))
     }
 
+    /// Closes the database, so that opening has little to do. See [`db::Db::close`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// stock.put("apples", "12")?;
+    /// drop(stock);
+    /// db.close()?;
+    /// let db = nofault::blocking::Db::open(folder.path().join("shop"), &settings)?;
+    /// assert_eq!(db.stats().log.live_bytes, 4096, "nothing to replay");
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    pub fn close(self) -> Result<()> {
+        self.0.close_blocking()
+    }
+
     /// Writes what has changed to the data file. See [`db::Db::checkpoint`].
     ///
     /// ```

@@ -69,6 +69,21 @@ impl Checkpointer {
         Ok(commit)
     }
 
+    /// Makes a checkpoint of what is visible when nothing is left in the log that opening would replay, as far as that is possible; none
+    /// when that is so already. Nothing is committed meanwhile, or it is left to the log. Blocks.
+    ///
+    /// # Errors
+    /// As [`Checkpointer::checkpoint`]; `Poisoned` when what was deferred cannot become durable.
+    pub(crate) fn checkpoint_before_closing(&self) -> Result<()> {
+        self.log.check()?;
+        self.log.flush()?;
+        let is_saved = {
+            let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+            !self.log.has_records() && self.pager.visible() <= current.commit
+        };
+        if is_saved { Ok(()) } else { self.checkpoint().map(drop) }
+    }
+
     /// Makes a checkpoint of `commit`, which is published to its last page and not visible yet. The caller holds the commit section,
     /// and all before it is visible and durable: so the newest version of each page is the one as of `commit`, and stays so. Blocks.
     ///

@@ -10,6 +10,7 @@ mod backup;
 mod batch;
 mod bounds;
 mod bulk;
+mod close;
 mod closing;
 mod commit;
 mod compact;
@@ -67,8 +68,9 @@ type TheCore = Core<Pager, Log>;
 
 /// A database. Cloning gives another handle of the same; it is closed when the last handle, and everything obtained from
 /// it, is gone, and a large commit whose future was dropped has come to its end. Commits that were [`Durability::Deferred`] are
-/// written then; who must know that it worked calls [`Db::sync`]. Dropping the last of them waits for that, except in a waker that
-/// the database has called: then a thread of its own closes it. Opening the folder again waits until it is closed.
+/// written then, and a checkpoint is made; who must know that it worked, or must not wait for it in a drop, calls [`Db::close`]. Dropping the
+/// last of them waits for that, except in a waker that the database has called: then a thread of its own closes it. Opening the folder
+/// again waits until it is closed.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -230,6 +232,18 @@ impl Db {
                 return Ok(result);
             }
         }
+    }
+
+    /// Closes the database: makes everything durable, makes a checkpoint, so that opening has nothing to replay and reads little, ends the
+    /// threads and lets others open the folder. Dropping the last handle does the same on the dropping thread, if there are background
+    /// threads, but nobody hears whether it worked; without them it does nothing.
+    ///
+    /// # Errors
+    /// `Busy` when other handles are left, or tables, snapshots, ranges or transactions: everything is durable then, and the last of them
+    /// closes the database when it is dropped. `NoSpace`, `Io`: the database is closed and all commits are durable, but the next opening
+    /// has to replay the log. `Poisoned` after a failure of the log.
+    pub async fn close(self) -> Result<()> {
+        thread::run("nofault-close", move || self.close_blocking()).await?
     }
 
     /// Makes every commit so far durable, the deferred ones included, and writes behind them that they are: from then on damage to any of

@@ -367,6 +367,12 @@ impl Log {
         self.0.wake_satisfied();
     }
 
+    /// Whether there are parts of records after the anchor, for an opening to look at.
+    pub(crate) fn has_records(&self) -> bool {
+        let state = self.0.lock();
+        !state.pending.is_empty() || state.content_sequence > state.anchor.sequence
+    }
+
     /// Whether so much log has piled up that it is time for a checkpoint: half of what is allowed.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         let state = self.0.lock();

@@ -10,6 +10,7 @@ use nofault_io::folder::{Backend, EntryKind, Folder, make_folder};
 use rustc_hash::FxHashMap;
 
 use super::Db;
+use super::close::end_threads;
 use super::closing::{self, Opening};
 use super::core::Core;
 use super::drops::Freer;
@@ -51,15 +52,31 @@ struct Held {
     opening: Opening,
 }
 
-/// Dropped in this order: freeing needs room in the log, which checkpoints make; these need the log, the log needs nobody.
-struct Threads {
-    freer: Freer,
-    _checkpoints: Background,
-    _log: LogKeeper,
-    _pool: Keeper,
+/// See [`end_threads`] for the order in which they end.
+pub(super) struct Threads {
+    pub(super) freer: Freer,
+    pub(super) checkpoints: Background,
+    pub(super) log: LogKeeper,
+    pub(super) pool: Keeper,
 }
 
 impl Owner {
+    /// Makes a checkpoint, unless there is nothing that one would add.
+    pub(super) fn save(&self) -> Result<()> {
+        self.checkpointer.checkpoint_before_closing()
+    }
+
+    /// Ends the threads, after a last checkpoint, and lets others open the database.
+    ///
+    /// # Errors
+    /// What the checkpoint fails with: it is closed all the same.
+    pub(super) fn close(mut self) -> Result<()> {
+        match self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(threads) => end_threads(threads, &self.checkpointer),
+            None => self.save(),
+        }
+    }
+
     pub(super) fn checkpoint(&self) -> Result<()> {
         self.checkpointer.checkpoint().map(drop)
     }
@@ -108,15 +125,17 @@ impl Drop for Owner {
     fn drop(&mut self) {
         let Some(threads) = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
         if !background::is_here() {
-            return drop(threads);
+            let _ = end_threads(threads, &self.checkpointer);
+            return;
         }
         // This thread is one of those, or one that they may be waiting for: the waker was called in the middle of its work. So another
         // one waits. Where none is to be had all stays as it is, above all the lock: nobody else may open what is still written to.
         let stays_open = self.held.as_ref().map(|held| held.opening.stays_open());
         let left = ManuallyDrop::new((threads, self.held.take()));
+        let checkpointer = Arc::clone(&self.checkpointer);
         let close = move || {
             let (threads, held) = ManuallyDrop::into_inner(left);
-            drop(threads);
+            let _ = end_threads(threads, &checkpointer);
             drop(held);
         };
         if std::thread::Builder::new().name("nofault-close".into()).spawn(close).is_err()
@@ -250,10 +269,10 @@ pub(super) fn open_in(
     let tables = block_on(core.all_tables())?;
     Replay::new(core.clone(), tables, recovery::replay_bytes(settings.cache_bytes)).run(records)?;
     let threads = if settings.background_threads {
-        let _pool = pager.start_keeper()?;
-        let _log = core.log.start_keeper()?;
-        let _checkpoints = Background::start(checkpointer.clone())?;
-        Some(Threads { freer: Freer::start(core.clone())?, _checkpoints, _log, _pool })
+        let pool = pager.start_keeper()?;
+        let log = core.log.start_keeper()?;
+        let checkpoints = Background::start(checkpointer.clone())?;
+        Some(Threads { freer: Freer::start(core.clone())?, checkpoints, log, pool })
     } else {
         let (checkpointer, log) = (checkpointer.clone(), core.log.clone());
         core.make_checkpoints(Box::new(move |len_bytes| log.make_room(len_bytes, || checkpointer.checkpoint())));

@@ -1,0 +1,46 @@
+//! Closing a database: the last checkpoint, so that opening has nothing to replay, and then the end of its threads.
+
+use std::sync::Arc;
+
+use super::open::Threads;
+use super::{Db, Mode};
+use crate::background;
+use crate::checkpoint::Checkpointer;
+use crate::error::{Error, ErrorKind, Result};
+use crate::gate::block_on;
+
+impl Db {
+    /// See [`Db::close`]. Blocks.
+    pub(crate) fn close_blocking(self) -> Result<()> {
+        if background::is_here() {
+            let what = "a database cannot be closed by its own thread, in a waker that it has called: do it elsewhere";
+            return Err(Error::new(ErrorKind::InvalidCall, what));
+        }
+        // For whoever keeps another handle: all that it can be told.
+        let saved = self.owner.save().or_else(|_| block_on(self.sync_in(Mode::Blocking)));
+        let Self { core, owner } = self;
+        drop(core);
+        match Arc::into_inner(owner) {
+            Some(owner) => saved.and(owner.close()),
+            None => {
+                let what = "everything is durable, but the database stays open: drop its other handles, tables, snapshots, ranges and transactions";
+                saved.and(Err(Error::new(ErrorKind::Busy, what)))
+            }
+        }
+    }
+}
+
+/// Ends the threads of a database, in this order: freeing needs room in the log, which checkpoints make; the last checkpoint is made when no
+/// other is; what it could not do is left in the log, which is closed last.
+///
+/// # Errors
+/// What the checkpoint fails with. The threads end all the same.
+pub(super) fn end_threads(threads: Threads, checkpointer: &Checkpointer) -> Result<()> {
+    let Threads { freer, checkpoints, log, pool } = threads;
+    drop(freer);
+    drop(checkpoints);
+    let outcome = checkpointer.checkpoint_before_closing();
+    drop(log);
+    drop(pool);
+    outcome
+}

@@ -1,0 +1,117 @@
+//! Closing a database so that opening it has little to do.
+
+use std::sync::Arc;
+
+use nofault::blocking::Db;
+use nofault::error::ErrorKind;
+use nofault::settings::Settings;
+use nofault::{Batch, Durability};
+use nofault_io::disk::Directory;
+use nofault_io::sim::{SimOptions, SimWorld};
+
+mod common;
+
+use common::tiny;
+
+fn directory(world: &SimWorld) -> Arc<dyn Directory> {
+    world.directory()
+}
+
+/// The whole log was read three times, whatever was in it.
+#[test]
+fn opening_after_a_clean_close_reads_little_whatever_the_size_of_the_log() {
+    for background_threads in [false, true] {
+        let mut file_bytes = Vec::new();
+        for log_bytes in [4 << 20, 48 << 20] {
+            let settings = Settings { cache_bytes: 16 << 20, log_bytes, background_threads, ..Settings::default() };
+            let world = SimWorld::new(1, SimOptions::calm());
+            let db = Db::create_in(&directory(&world), &settings).unwrap();
+            let table = db.create_table("t").unwrap();
+            // A few keys, over and over: much log and few pages.
+            for round in 0..40_u32 {
+                let mut batch = Batch::new();
+                for key in 0..40_u32 {
+                    batch.put(&table, key.to_be_bytes(), vec![round as u8; (log_bytes / 4096) as usize]);
+                }
+                db.write(batch, Durability::Deferred).unwrap();
+            }
+            drop(table);
+            db.close().unwrap();
+            let before = world.stats();
+            let db = Db::open_in(&directory(&world), &settings).unwrap();
+            let read_bytes = (world.stats() - before).read_bytes;
+            let stats = db.stats();
+            // The last group is where a replay would begin.
+            assert!(stats.log.live_bytes <= 128 << 10, "there is something to replay: {stats:?}");
+            assert!(read_bytes < 5 << 20, "{read_bytes} bytes read, of a log of {}", stats.log.file_bytes);
+            file_bytes.push(stats.log.file_bytes);
+            let table = db.table("t").unwrap();
+            assert!(table.get(7_u32.to_be_bytes()).unwrap().is_some_and(|value| value.iter().all(|byte| *byte == 39)));
+        }
+        assert!(file_bytes[0] < 8 << 20 && file_bytes[1] > 16 << 20, "{file_bytes:?}");
+    }
+}
+
+#[test]
+fn a_database_with_other_handles_is_saved_and_stays_open() {
+    for background_threads in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("db");
+        let settings = Settings { background_threads, ..tiny() };
+        let db = Db::create(&path, &settings).unwrap();
+        let table = db.create_table("t").unwrap();
+        table.put("a", "1").unwrap();
+        assert_eq!(db.clone().close().unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(db.close().unwrap_err().kind(), ErrorKind::Busy);
+        table.put("b", "2").unwrap();
+        assert_eq!(Db::open(&path, &settings).unwrap_err().kind(), ErrorKind::Busy);
+        drop(table);
+        let db = Db::open(&path, &settings).unwrap();
+        assert_eq!(db.table("t").unwrap().get("b").unwrap(), Some(b"2".to_vec()));
+        // With nothing to save it writes nothing.
+        let before = db.stats();
+        db.close().unwrap();
+        let db = Db::open(&path, &settings).unwrap();
+        assert_eq!(db.stats().log.live_bytes, 4096, "{before:?}");
+        db.close().unwrap();
+    }
+}
+
+#[test]
+fn a_power_cut_at_any_event_of_closing_loses_nothing_that_was_acknowledged() {
+    let mut cuts = 0;
+    for seed in 0..4 {
+        let fill = |world: &SimWorld| {
+            let db = Db::create_in(&directory(world), &tiny()).unwrap();
+            let table = db.create_table("t").unwrap();
+            for key in 0..30_u32 {
+                table.put(key.to_be_bytes(), vec![key as u8; 200]).unwrap();
+            }
+            let mut deferred = Batch::new();
+            deferred.put(&table, "deferred", "1");
+            db.write(deferred, Durability::Deferred).unwrap();
+            drop(table);
+            db
+        };
+        let whole = SimWorld::new(seed, SimOptions::adversarial());
+        let db = fill(&whole);
+        let start = whole.events();
+        db.close().unwrap();
+        for event in start + 1..=whole.events() {
+            let world = SimWorld::new(seed, SimOptions::adversarial());
+            let db = fill(&world);
+            world.cut_after(event);
+            let closed = db.close().is_ok();
+            let after = world.restart(event);
+            let db = Db::open_in(&directory(&after), &tiny()).unwrap_or_else(|error| panic!("{error}: {after}"));
+            let table = db.table("t").unwrap();
+            for key in 0..30_u32 {
+                assert_eq!(table.get(key.to_be_bytes()).unwrap(), Some(vec![key as u8; 200]), "{after}");
+            }
+            assert!(!closed || table.get("deferred").unwrap().is_some(), "{after}");
+            assert!(db.verify().unwrap().is_clean(), "{after}");
+            cuts += 1;
+        }
+    }
+    assert!(cuts > 40, "only {cuts} cuts");
+}
