@@ -246,7 +246,7 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
     if json {
         let answer = serde_json::json!({
             "path": path, "page_bytes": db.page_bytes(), "key_bytes_max": db.key_bytes_max(),
-            "commit": stats.visible_commit.0, "tables": tables,
+            "commit": stats.visible_commit.0, "tables": tables, "repairs": stats.repairs,
             "data_bytes": data_bytes, "data_bytes_used": used_bytes,
             "log_bytes": log_bytes, "log_bytes_live": stats.log.live_bytes,
             "memory_bytes": stats.pool.memory_bytes, "memory_frames_bytes": stats.pool.memory_frames_bytes,
@@ -297,6 +297,7 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
         ("disk", format!("{}, {way}", stats.disk.kind)),
     ];
     lines.extend(stats.disk.notes.iter().map(|note| ("", note.clone())));
+    lines.extend(stats.repairs.iter().map(|repair| ("repaired", repair.clone())));
     let text = lines.iter().fold(String::new(), |text, (name, value)| text + &format!("{name:<12} {value}\n"));
     print(&text)?;
     Ok(ExitCode::SUCCESS)
@@ -322,7 +323,7 @@ fn verify(db: Db, json: bool, cancel: &AtomicBool) -> Result<ExitCode> {
         });
         let answer = serde_json::json!({
             "clean": found.is_clean(), "tables": found.tables, "entries": found.entries, "pages": found.pages,
-            "blocks": found.blocks, "problems": problems.collect::<Vec<_>>(),
+            "blocks": found.blocks, "problems": problems.collect::<Vec<_>>(), "repairs": found.repairs,
         });
         print(&serde_json::to_string_pretty(&answer)?)?;
     } else {
@@ -330,9 +331,13 @@ fn verify(db: Db, json: bool, cancel: &AtomicBool) -> Result<ExitCode> {
             let place = problem.table.as_ref().map_or(String::new(), |table| format!("table {table}: "));
             print(&format!("{place}{}", problem.error))?;
         }
+        for repair in &found.repairs {
+            print(&format!("put right when the database was opened: {repair}"))?;
+        }
         let (tables, entries) = (found.tables, found.entries);
+        let repaired = if found.repairs.is_empty() { "" } else { ", after the repair above" };
         tell(&format!(
-            "read {} blocks; {tables} tables (with the catalog), {entries} entries in {} pages are sound",
+            "read {} blocks; {tables} tables (with the catalog), {entries} entries in {} pages are sound{repaired}",
             found.blocks, found.pages
         ));
     }

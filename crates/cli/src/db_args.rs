@@ -173,7 +173,8 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         open: OpenArguments,
     },
-    /// Read every page and print everything that is broken; exit code 6 when something is.
+    /// Read every page and print everything that is broken; exit code 6 when something is. A damaged superblock of the two is
+    /// rewritten from the other when the database is opened; that is printed and is no error.
     Verify {
         /// The database's folder.
         path: PathBuf,

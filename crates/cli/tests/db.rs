@@ -170,6 +170,28 @@ fn damage_is_printed_page_by_page_and_has_its_exit_code() {
 }
 
 #[test]
+fn verify_names_a_superblock_that_was_damaged_and_nothing_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines: String = (0..500).map(|n| format!("{{\"key\":\"{n:08}\",\"value\":\"{n:09}\"}}\n")).collect();
+    said(&db_with(folder.path(), &["load", "d", "--create", "--sorted", "-q"], lines.as_bytes()), 0);
+    said(&db(folder.path(), &["backup", "d", "copy"]), 0);
+    let path = folder.path().join("copy/data");
+    for (start, name) in [(0, "superblock A at 0"), (65_536, "superblock B at 65536")] {
+        for json in [false, true] {
+            let mut data = std::fs::read(&path).unwrap();
+            data[start + 3000] ^= 4;
+            std::fs::write(&path, data).unwrap();
+            let printed =
+                said(&db(folder.path(), if json { &["verify", "copy", "--json"] } else { &["verify", "copy"] }), 0);
+            assert!(printed.contains(name), "{printed}");
+            // By then it has been rewritten.
+            assert!(!said(&db(folder.path(), &["verify", "copy"]), 0).contains("superblock"));
+        }
+        assert_eq!(said(&db(folder.path(), &["scan", "copy"]), 0).lines().count(), 500);
+    }
+}
+
+#[test]
 fn a_reader_that_goes_is_no_error_and_a_second_process_is_told_who_has_it() {
     let folder = tempfile::tempdir().unwrap();
     let lines: String = (0..20_000).map(|n| format!("{{\"key\":\"{n:08}\",\"value\":\"{n:090}\"}}\n")).collect();

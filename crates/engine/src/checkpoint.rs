@@ -5,7 +5,8 @@
 //! 2. Make the log durable up to C: the superblock must never be ahead of the log.
 //! 3. Write the dirty pages of C, then the changed nodes of the page table, all to new blocks: the last checkpoint stays whole.
 //! 4. Sync. Only now may anything name those blocks.
-//! 5. Write the older superblock, durably. Now C is what recovery starts from.
+//! 5. Write the superblock to one slot, durably, and then to the other, durably. From the first on C is what recovery starts from; with
+//!    the second, damage of either slot does not bring the state before back.
 //! 6. Blocks that only the last checkpoint named become free, and log segments before C's anchor are used again.
 //!
 //! A failure in 3 leaves everything as it was, and the next checkpoint does the rest. After a failed sync or superblock
@@ -20,16 +21,19 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nofault_io::aligned::{IoBuf, PageKind};
+use nofault_io::disk::Disk;
 
 use crate::background;
 use crate::bell::Bell;
+use crate::blocks::read_once;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
-    CommitSeq, Location, NodeId, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, encode_node,
-    entries_per_node, node_location,
+    CONVERSION_OFFSET, CommitSeq, FEATURES_COMPATIBLE, Location, NodeId, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS,
+    Superblock, encode_node, entries_per_node, node_location,
 };
 use crate::pager::{CheckpointPlace, Mover, NodeToWrite, Pager, Snapshot, ToEmptyOut, Together};
 use crate::pages::{Snapshot as _, Store as _};
+use crate::reread::Reread;
 use crate::wal::Log;
 
 /// Nodes written at a time: a few large operations side by side.
@@ -116,6 +120,7 @@ impl Checkpointer {
             log_anchor: anchor.position,
             log_anchor_sequence: anchor.sequence,
             log_anchor_checksum: anchor.checksum,
+            compatible_features: current.compatible_features & FEATURES_COMPATIBLE,
             ..*current
         };
         let next = write_table(&self.pager, next)?;
@@ -147,6 +152,29 @@ impl Checkpointer {
     pub(crate) fn empty_out(&self, mover: &mut Mover, room: &mut ToEmptyOut) -> Result<Option<u64>> {
         let _none_meanwhile = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         mover.empty_out(room)
+    }
+
+    /// Reads both superblocks and compares them with the one in force, while no checkpoint is under way. Answers what is wrong with them:
+    /// nothing after a failure that only reopening gets over, when nobody knows what is in them.
+    pub(crate) fn check_superblocks(&self, disk: &dyn Disk) -> Vec<Error> {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.log.check().is_err() {
+            return Vec::new();
+        }
+        let check = |slot: usize| {
+            let found = Superblock::decode(slot, &read_once(disk, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS[slot])?)?;
+            if found == *current {
+                return Ok(());
+            }
+            let what = format!(
+                "{} is of checkpoint {}, although {} was the last one: a write of it was lost",
+                Superblock::place(slot),
+                found.sequence,
+                current.sequence
+            );
+            Err(Error::new(ErrorKind::Corrupt, what))
+        };
+        (0..SUPERBLOCK_OFFSETS.len()).filter_map(|slot| Reread::on(disk).until_whole(|_| check(slot)).err()).collect()
     }
 
     /// Checkpoints made since the database was opened.
@@ -222,17 +250,22 @@ impl Checkpointer {
         };
         core.sync_data().map_err(poison)?;
         core.books().space.checkpoint_begins();
-        write_superblock(&self.pager, next).map_err(poison)
+        let first = (next.sequence % 2) as usize;
+        // Never both at a time: while one is written the other is whole.
+        [first, 1 - first].into_iter().try_for_each(|slot| write_superblock(&self.pager, next, slot)).map_err(poison)
     }
 }
 
-/// Writes a superblock into the slot that its sequence number names: the older one.
-fn write_superblock(pager: &Pager, superblock: &Superblock) -> Result<()> {
-    let slot = (superblock.sequence % 2) as usize;
+/// Writes a superblock to a slot, durably.
+///
+/// # Errors
+/// When the write fails: then the slot may hold anything.
+pub(crate) fn write_superblock(pager: &Pager, superblock: &Superblock, slot: usize) -> Result<()> {
+    let offset = SUPERBLOCK_OFFSETS.get(slot).copied().unwrap_or(CONVERSION_OFFSET);
     let mut sector = IoBuf::zeroed(SUPERBLOCK_BYTES, PageKind::Small)
         .map_err(|error| Error::from_io("take memory for a superblock", error))?;
     superblock.encode(slot, &mut sector);
-    pager.core().write_superblock(SUPERBLOCK_OFFSETS[slot], sector)
+    pager.core().write_superblock(offset, sector)
 }
 
 /// Writes the changed nodes of the page table, from the leaves up. Answers the superblock with the new root in it.

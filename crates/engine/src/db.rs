@@ -371,6 +371,7 @@ impl Db {
         let snapshot = self.core.store.essential_snapshot();
         let mut found = crate::gate::block_on(self.core.verify(Mode::Blocking, &snapshot))?;
         found.blocks = blocks.pages_checked + blocks.nodes_checked;
+        found.repairs = self.owner.repairs().to_vec();
         found.problems.extend(blocks.problems.into_iter().map(|error| Problem { table: None, error }));
         Ok(found)
     }

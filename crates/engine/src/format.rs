@@ -25,8 +25,11 @@ pub(crate) use log_group::{
 };
 pub(crate) use page::{HEADER_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN, check_page, page_commit, seal_page};
 #[cfg(test)]
-pub(crate) use superblock::tests::{set_version, version_of};
-pub(crate) use superblock::{COUNTED_MAX, PAGES_START_BYTES, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock};
+pub(crate) use superblock::tests::{seal, set_version};
+pub(crate) use superblock::{
+    CONVERSION_OFFSET, CONVERSION_SLOT, COUNTED_MAX, FEATURES_COMPATIBLE, PAGES_START_BYTES, SUPERBLOCK_BYTES,
+    SUPERBLOCK_OFFSETS, Superblock, VERSION_MIRRORED, version_of,
+};
 pub(crate) use table_node::{
     NodeId, decode_node, encode_node, entries_per_node, levels_for, node_location, nodes_on_level,
 };

@@ -9,8 +9,9 @@
 //! hold a database.
 //!
 //! What is read at opening may be in a cache only, its write having failed or been cut short by the end of the process. So before
-//! anything that an older superblock names is overwritten, the one in force is made durable ([`InForce::make_durable`]).
+//! anything that an older superblock names is overwritten, the one in force is made durable, in both slots ([`superblocks`]).
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use nofault_io::aligned::IoBuf;
@@ -21,8 +22,9 @@ use crate::blocks::{BlockReader, read_once};
 use crate::checkpoint::Checkpointer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
-    CommitSeq, Location, NodeId, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS,
-    Superblock, Tag, decode_node, entries_per_node, node_location, nodes_on_level,
+    CONVERSION_OFFSET, CONVERSION_SLOT, CommitSeq, FEATURES_COMPATIBLE, Location, NodeId, PAGE_BYTES_MAX,
+    PAGE_BYTES_MIN, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, Tag, decode_node, entries_per_node,
+    node_location, nodes_on_level, version_of,
 };
 use crate::pager::{Map, PAGES_MAX, Pager, PagerOptions};
 use crate::reread::Reread;
@@ -35,9 +37,11 @@ use crate::wal::{
 };
 
 pub(crate) mod names;
-
+mod superblocks;
 #[cfg(test)]
 mod tests;
+
+use self::superblocks::{InForce, Slot, Whole, choose};
 
 /// Nodes read at a time.
 const NODES_AT_A_TIME: usize = 64;
@@ -91,6 +95,8 @@ pub(crate) struct Opened {
     pub(crate) disk: Arc<dyn Disk>,
     /// To be kept for as long as anything may be written.
     pub(crate) locks: Locks,
+    /// What was damaged and has been put right without loss, for a person to read.
+    pub(crate) repairs: Vec<String>,
 }
 
 /// How a database is to be created.
@@ -152,6 +158,7 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, creati
         log_anchor: anchor.position,
         log_anchor_sequence: anchor.sequence,
         log_anchor_checksum: anchor.checksum,
+        compatible_features: FEATURES_COMPATIBLE,
     };
     let space = Pager::new_space(settings.page_bytes, FILE_BYTES_MAX);
     let pager =
@@ -197,7 +204,8 @@ pub(crate) fn remove_copy(directory: &dyn Directory) {
 /// # Errors
 /// `NotFound` when there is none, `Busy` when another one has it open, `Corrupt` when a file is missing, damaged, emptied, foreign, or
 /// older than the other (the message says which and where), `InvalidCall` when one is no regular file or the cache is too small
-/// for it, `Unsupported` for another version, what the disk says. Of a database that was refused no byte has changed.
+/// for it, `Unsupported` for another version, what the disk says. Of a database that was refused here no byte has changed, unless
+/// writing the superblocks is what failed.
 pub(crate) fn open(
     directory: &Arc<dyn Directory>,
     settings: &Settings,
@@ -222,7 +230,7 @@ pub(crate) fn open(
         let failed = |error| Error::from_io("open the database", error);
         locks._signed = Some(directory.sign(LOCK).map_err(failed)?);
     }
-    let superblock = in_force.superblock;
+    let superblock = *in_force.superblock();
     let mut space = Pager::new_space(superblock.page_bytes as usize, FILE_BYTES_MAX);
     let map = reader.page_table(&superblock, &mut space)?;
     drop(reader);
@@ -237,9 +245,10 @@ pub(crate) fn open(
     // First to know that all of it is whole and where it ends; then, as the caller asks, for records.
     let (recovered, records) = read_log(&*log_disk, &options, anchor, superblock.commit)?;
     let log = Log::open(&*log_disk, options, recovered)?;
+    let repairs = in_force.repairs.clone();
+    let superblock = in_force.make_durable(&pager)?;
     let checkpointer = Arc::new(Checkpointer::new(pager.clone(), log.clone(), superblock));
-    in_force.make_durable(&pager)?;
-    Ok(Opened { pager, log, base: superblock.commit, records, checkpointer, disk, locks })
+    Ok(Opened { pager, log, base: superblock.commit, records, checkpointer, disk, locks, repairs })
 }
 
 /// Why a file of a database cannot be opened.
@@ -332,32 +341,6 @@ fn segment_bytes_for(log_bytes: u64) -> u64 {
     (log_bytes / 16).next_power_of_two().clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
 }
 
-/// The superblock that opening starts from, as it was found.
-struct InForce {
-    superblock: Superblock,
-    slot: usize,
-    sector: IoBuf,
-}
-
-impl InForce {
-    /// Writes it once more, durably: the same bytes into the same slot, in the format version that they have.
-    ///
-    /// It may have been read from a cache and be nowhere else: its write failed, or its process ended before the flush. Then the
-    /// older superblock is the durable one; the blocks and segments that only that one names count as free from here on, and
-    /// after a power cut it would name what was written over them. A sync would not do: after one that failed, the next covers
-    /// nothing of what that one did.
-    ///
-    /// In place, because both cases must survive a power cut in this very write. When this superblock is not durable yet, the
-    /// other slot holds the only one that is, and all that it names is still there. When it is durable already, its slot is the
-    /// only one that leads anywhere, and a torn write of the bytes that are there leaves these bytes (`docs/assumptions.md`).
-    ///
-    /// # Errors
-    /// What the disk says: then nothing may be written to this database.
-    fn make_durable(self, pager: &Pager) -> Result<()> {
-        pager.core().write_superblock(SUPERBLOCK_OFFSETS[self.slot], self.sector)
-    }
-}
-
 /// Reads what recovery starts from.
 struct DataReader {
     disk: Arc<dyn Disk>,
@@ -391,47 +374,38 @@ impl DataReader {
         })
     }
 
-    /// The superblock in force: the valid one with the higher number.
+    /// The superblock in force.
     ///
     /// # Errors
-    /// When neither is valid: what is wrong with the first, unless the second says more.
+    /// As [`choose`].
     fn superblock(&mut self) -> Result<InForce> {
-        let mut read = |slot: usize| {
-            let offset = SUPERBLOCK_OFFSETS[slot];
-            if self.blocks.file_bytes() < offset + SUPERBLOCK_BYTES as u64 {
-                return Err(Superblock::cut_off(slot));
-            }
-            let first = self.blocks.try_read(SUPERBLOCK_BYTES, &[offset])?.remove(0);
-            self.decode_again(first, offset, SUPERBLOCK_BYTES, |sector| {
-                Superblock::decode(slot, &sector).map(|superblock| InForce { superblock, slot, sector })
-            })
-        };
-        let unreadable = |slot: &Result<InForce>| {
-            let error = slot.as_ref().err()?;
-            (!matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)).then(|| error.clone())
-        };
-        let (a, b) = (read(0), read(1));
-        // What could not be read may be the newer one: going on with the older would be guessing.
-        if let Some(error) = unreadable(&a).or_else(|| unreadable(&b)) {
-            return Err(error);
+        let slots = [self.slot(0, SUPERBLOCK_OFFSETS[0])?, self.slot(1, SUPERBLOCK_OFFSETS[1])?];
+        if self.blocks.file_bytes() == 0 {
+            let what = "the data file is empty: a database was here, restore a backup";
+            return Err(Error::new(ErrorKind::Corrupt, what));
         }
-        match (a, b) {
-            (Ok(a), Ok(b)) if a.superblock.file_id != b.superblock.file_id => {
-                Err(Error::new(ErrorKind::Corrupt, "the superblocks A and B belong to two databases"))
-            }
-            (Ok(a), Ok(b)) => Ok(if a.superblock.sequence > b.superblock.sequence { a } else { b }),
-            (Ok(one), Err(_)) | (Err(_), Ok(one)) => Ok(one),
-            (Err(a), Err(b)) => {
-                if self.blocks.file_bytes() == 0 {
-                    return Err(Error::new(
-                        ErrorKind::Corrupt,
-                        "the data file is empty: a database was here, restore a backup",
-                    ));
-                }
-                let kind = if b.kind() == ErrorKind::Unsupported { b.kind() } else { a.kind() };
-                Err(Error::new(kind, format!("{a}; {b}")))
-            }
+        choose(slots, || {
+            let noted = self.slot(CONVERSION_SLOT, CONVERSION_OFFSET).ok()?.found.ok()?;
+            Some(noted.superblock)
+        })
+    }
+
+    /// Reads a slot.
+    ///
+    /// # Errors
+    /// When reading is impossible altogether.
+    fn slot(&mut self, slot: usize, offset: u64) -> Result<Slot> {
+        if self.blocks.file_bytes() < offset + SUPERBLOCK_BYTES as u64 {
+            return Ok(Slot { found: Err(Superblock::cut_off(slot)), is_empty: false });
         }
+        let first = self.blocks.try_read(SUPERBLOCK_BYTES, &[offset])?.remove(0);
+        let is_empty = Cell::new(false);
+        let found = self.decode_again(first, offset, SUPERBLOCK_BYTES, |sector| {
+            is_empty.set(sector.iter().all(|byte| *byte == 0));
+            let superblock = Superblock::decode(slot, &sector)?;
+            Ok(Whole { superblock, version: version_of(&sector), sector })
+        });
+        Ok(Slot { found, is_empty: is_empty.get() })
     }
 
     /// Loads the page table a superblock names, and marks every block it uses. Memory: what a table of as many pages takes,

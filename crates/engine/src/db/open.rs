@@ -40,6 +40,8 @@ pub(super) struct Owner {
     checkpointer: Arc<Checkpointer>,
     disk: Arc<dyn Disk>,
     pager: Pager,
+    /// What opening found damaged and put right.
+    repairs: Vec<String>,
     threads: Mutex<Option<Threads>>,
     /// Held by whoever frees what dropped tables have left, where no thread does.
     freeing: Mutex<()>,
@@ -116,8 +118,16 @@ impl Owner {
         self.checkpointer.empty_out(mover, room)
     }
 
+    /// See [`super::Stats::repairs`].
+    pub(super) fn repairs(&self) -> &[String] {
+        &self.repairs
+    }
+
+    /// Checks the superblocks, and all blocks of the page table and of pages.
     pub(super) fn verify_blocks(&self) -> Result<BlockReport> {
-        verify_blocks(&self.pager, &*self.disk, &mut |_, _| {})
+        let mut report = verify_blocks(&self.pager, &*self.disk, &mut |_, _| {})?;
+        report.problems.splice(0..0, self.checkpointer.check_superblocks(&*self.disk));
+        Ok(report)
     }
 }
 
@@ -254,7 +264,7 @@ pub(super) fn open_in(
 ) -> Result<Db> {
     // Declared first, so that it is dropped last, should anything go wrong.
     let held;
-    let Opened { pager, log, base, records, checkpointer, disk, locks } =
+    let Opened { pager, log, base, records, checkpointer, disk, repairs, locks } =
         recovery::open(directory, settings, purpose, locks)?;
     held = Held { opening: Opening::register(locks.id()), _locks: locks };
     let (store, log) = (Arc::new(pager.clone()), Arc::new(log));
@@ -280,7 +290,7 @@ pub(super) fn open_in(
     };
     let without_threads = threads.is_none();
     let (threads, freeing) = (Mutex::new(threads), Mutex::default());
-    let owner = Owner { checkpointer, disk, pager, threads, freeing, held: Some(held) };
+    let owner = Owner { checkpointer, disk, pager, repairs, threads, freeing, held: Some(held) };
     if without_threads {
         owner.free_dropped(&core);
     }

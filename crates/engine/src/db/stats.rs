@@ -43,6 +43,9 @@ pub struct Stats {
     pub damaged_in_dropped: u64,
     /// The newest commit that readers see.
     pub visible_commit: CommitSeq,
+    /// What was found damaged when it was opened and has been put right without loss: a superblock, with the reason, in words for a
+    /// person. Empty as a rule; a power cut during a checkpoint is one cause, a medium that changes what it stores another.
+    pub repairs: Vec<String>,
 }
 
 impl Db {
@@ -56,6 +59,7 @@ impl Db {
             recent_commits_bytes: self.core.commits.recent_bytes() as u64,
             damaged_in_dropped: self.core.damaged_in_dropped.load(Ordering::Relaxed),
             visible_commit: self.core.store.visible(),
+            repairs: self.owner.repairs().to_vec(),
         }
     }
 

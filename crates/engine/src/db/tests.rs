@@ -5,6 +5,7 @@ mod forged;
 mod given_up;
 mod old_formats;
 mod replaced;
+mod superblocks;
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;

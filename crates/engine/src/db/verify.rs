@@ -39,6 +39,9 @@ pub struct Verification {
     pub blocks: u64,
     /// Everything that is broken, in the order it was met.
     pub problems: Vec<Problem>,
+    /// What was damaged when the database was opened and has been put right without loss, in words for a person: see
+    /// [`crate::db::Stats::repairs`]. Does not count as broken.
+    pub repairs: Vec<String>,
 }
 
 impl Verification {

@@ -1,7 +1,10 @@
 //! The superblock: what a database is, and where its last checkpoint begins.
 //!
-//! There are two, A and B, at fixed places whatever the page size. A checkpoint writes the older one, so a torn write
-//! of one leaves the other. Reading takes the valid one with the higher sequence.
+//! There are two, A and B, at fixed places whatever the page size. A checkpoint writes its superblock to one slot and then to the
+//! other, so each is the other's copy; `recovery::superblocks` decides which one is in force.
+//!
+//! Every version of the format keeps magic, version and file id where they are, and ends the 4,096 bytes with their CRC-64: so this build
+//! tells a whole superblock of a later version, which it must refuse, from a damaged one, for which the other slot stands in.
 
 use super::checksum::{ALGORITHM_CRC64_NVME, placed_checksum};
 use super::location::BLOCK_LIMIT;
@@ -14,8 +17,15 @@ pub(crate) const SUPERBLOCK_BYTES: usize = 4096;
 pub(crate) const SUPERBLOCK_OFFSETS: [u64; 2] = [0, 65_536];
 /// The first byte that pages may use.
 pub(crate) const PAGES_START_BYTES: u64 = 131_072;
-/// The version of the format that this code writes. What it reads: 1 differs in having no dropped tables that wait to be freed.
-pub(crate) const FORMAT_VERSION: u32 = 2;
+/// Where the superblock of version 3 is noted while it replaces two of an earlier version (`recovery::superblocks`).
+pub(crate) const CONVERSION_OFFSET: u64 = 32_768;
+/// The number of that place where slots are counted.
+pub(crate) const CONVERSION_SLOT: usize = 2;
+/// The version of the format that this code writes. What it reads: 1 differs from 2 in having no dropped tables that wait to be freed; up
+/// to 2 the two superblocks took turns.
+pub(crate) const FORMAT_VERSION: u32 = 3;
+/// The first version whose checkpoints write both superblocks.
+pub(crate) const VERSION_MIRRORED: u32 = 3;
 const FORMAT_VERSIONS_READ: std::ops::RangeInclusive<u32> = 1..=FORMAT_VERSION;
 
 /// Sequence numbers, commits and positions in the log are below this: no database gets there, and what counts on from them need not ask
@@ -23,7 +33,13 @@ const FORMAT_VERSIONS_READ: std::ops::RangeInclusive<u32> = 1..=FORMAT_VERSION;
 pub(crate) const COUNTED_MAX: u64 = 1 << 62;
 
 const MAGIC: [u8; 8] = *b"nofault\x01";
-const USED_BYTES: usize = 104;
+/// Bytes with fields, up to version 2 and since.
+const USED_BYTES_2: usize = 104;
+const USED_BYTES: usize = 120;
+/// Incompatible features that this code knows: none yet. A superblock with another one is refused.
+const FEATURES_INCOMPATIBLE: u64 = 0;
+/// Compatible features that this code keeps true: none yet. Its checkpoints clear all others, see [`Superblock::compatible_features`].
+pub(crate) const FEATURES_COMPATIBLE: u64 = 0;
 
 /// What a superblock says. The byte layout is in `docs/format.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,10 +68,13 @@ pub(crate) struct Superblock {
     pub(crate) log_anchor_sequence: u64,
     /// … and its checksum. Recovery insists on finding exactly this group.
     pub(crate) log_anchor_checksum: u64,
+    /// A bit for each thing in the state of `commit` that a build may ignore. Kept while this very state is in force; the next checkpoint
+    /// clears the bits that it does not know, as it does not keep true what they stand for.
+    pub(crate) compatible_features: u64,
 }
 
 impl Superblock {
-    /// Writes it into `sector`, for slot `slot` (0 is A, 1 is B).
+    /// Writes it into `sector`, for slot `slot` (0 is A, 1 is B), in the version that this code writes.
     pub(crate) fn encode(&self, slot: usize, sector: &mut [u8]) {
         sector.fill(0);
         let mut out = Writer { bytes: sector, at: 0 };
@@ -74,7 +93,9 @@ impl Superblock {
         out.u64(self.log_anchor);
         out.u64(self.log_anchor_sequence);
         out.u64(self.log_anchor_checksum);
-        debug_assert!(out.at <= USED_BYTES, "the fields overlap the reserved bytes");
+        out.u64(FEATURES_INCOMPATIBLE);
+        out.u64(self.compatible_features);
+        debug_assert!(out.at == USED_BYTES, "the fields overlap the reserved bytes");
         let end = SUPERBLOCK_BYTES - 8;
         let sum = placed_checksum(self.file_id, slot as u64, &sector[..end]);
         sector[end..SUPERBLOCK_BYTES].copy_from_slice(&sum.to_le_bytes());
@@ -83,7 +104,8 @@ impl Superblock {
     /// Reads slot `slot` from the bytes found there.
     ///
     /// # Errors
-    /// `Unsupported` for another version or checksum, `Corrupt` for anything that is not a whole superblock.
+    /// `Corrupt` for anything that is not a whole superblock; `Unsupported` for a whole one of another version or checksum algorithm, or
+    /// with an incompatible feature or a reserved byte that this code knows nothing of.
     pub(crate) fn decode(slot: usize, sector: &[u8]) -> Result<Self> {
         let broken = |what: &str| Self::broken(slot, what);
         if sector.len() < SUPERBLOCK_BYTES {
@@ -97,20 +119,36 @@ impl Superblock {
         let (version, algorithm) = (from.u32(), from.u32());
         let file_id = from.u64();
         let end = SUPERBLOCK_BYTES - 8;
-        let stored = u64_at(sector, end);
-        if algorithm == ALGORITHM_CRC64_NVME && stored != placed_checksum(file_id, slot as u64, &sector[..end]) {
+        // The checksum comes first, whatever the version: damaged bytes say nothing of a version.
+        if u64_at(sector, end) != placed_checksum(file_id, slot as u64, &sector[..end]) {
             return Err(broken("checksum does not match"));
         }
+        let unsupported = |what: String| {
+            let place = Self::place(slot);
+            let what = format!("{place} is whole and has {what}: open the database with the version that wrote it");
+            Err(Error::new(ErrorKind::Unsupported, what))
+        };
         if !FORMAT_VERSIONS_READ.contains(&version) || algorithm != ALGORITHM_CRC64_NVME {
-            let what = format!(
+            return unsupported(format!(
                 "format {version} with checksum {algorithm}; this version of nofault reads formats up to {FORMAT_VERSION} with checksum {ALGORITHM_CRC64_NVME}"
-            );
-            return Err(Error::new(ErrorKind::Unsupported, what));
+            ));
         }
         let (sequence, commit) = (from.u64(), CommitSeq(from.u64()));
         let (page_bytes, table_levels) = (from.u32(), from.u32());
         let (segment_bytes, page_count, table_root, table_checksum) = (from.u64(), from.u64(), from.u64(), from.u64());
         let (log_anchor, log_anchor_sequence, log_anchor_checksum) = (from.u64(), from.u64(), from.u64());
+        let (mut incompatible_features, mut compatible_features, mut used_bytes) = (0, 0, USED_BYTES_2);
+        if version >= VERSION_MIRRORED {
+            (incompatible_features, compatible_features, used_bytes) = (from.u64(), from.u64(), USED_BYTES);
+        }
+        if incompatible_features & !FEATURES_INCOMPATIBLE != 0 {
+            return unsupported(format!(
+                "incompatible features {incompatible_features:#x}; this version of nofault knows {FEATURES_INCOMPATIBLE:#x}"
+            ));
+        }
+        if let Some(at) = (used_bytes..end).find(|at| sector[*at] != 0) {
+            return unsupported(format!("byte {at} set, which this version of nofault knows nothing of"));
+        }
         if [sequence, commit.0, log_anchor, log_anchor_sequence].iter().any(|number| *number >= COUNTED_MAX) {
             return Err(broken("a sequence, commit or position that no database reaches"));
         }
@@ -139,6 +177,7 @@ impl Superblock {
             log_anchor,
             log_anchor_sequence,
             log_anchor_checksum,
+            compatible_features,
         })
     }
 
@@ -147,10 +186,27 @@ impl Superblock {
         Self::broken(slot, "the file ends before it does")
     }
 
-    fn broken(slot: usize, what: &str) -> Error {
-        let name = ["A", "B"][slot & 1];
-        Error::new(ErrorKind::Corrupt, format!("superblock {name} at {}: {what}", SUPERBLOCK_OFFSETS[slot & 1]))
+    /// The same state for a checkpoint that takes the place of two superblocks of an earlier version.
+    pub(crate) fn converted(&self) -> Self {
+        Self { sequence: self.sequence + 1, ..*self }
     }
+
+    /// Names a slot and its position, for messages.
+    pub(crate) fn place(slot: usize) -> String {
+        match slot {
+            0 | 1 => format!("superblock {} at {}", ["A", "B"][slot], SUPERBLOCK_OFFSETS[slot]),
+            _ => format!("the superblock noted at {CONVERSION_OFFSET}"),
+        }
+    }
+
+    fn broken(slot: usize, what: &str) -> Error {
+        Error::new(ErrorKind::Corrupt, format!("{}: {what}", Self::place(slot)))
+    }
+}
+
+/// The version that a whole superblock names.
+pub(crate) fn version_of(sector: &[u8]) -> u32 {
+    Reader { bytes: sector, at: 8 }.u32()
 }
 
 /// Puts little-endian fields one after the other.
@@ -222,17 +278,18 @@ pub(crate) mod tests {
             log_anchor: 8192,
             log_anchor_sequence: 3,
             log_anchor_checksum: 11,
+            compatible_features: 0,
         }
-    }
-
-    /// The version that a superblock names.
-    pub(crate) fn version_of(sector: &[u8]) -> u32 {
-        Reader { bytes: sector, at: 8 }.u32()
     }
 
     /// Makes it one of another version.
     pub(crate) fn set_version(slot: usize, sector: &mut [u8], version: u32) {
         Writer { bytes: sector, at: 8 }.u32(version);
+        seal(slot, sector);
+    }
+
+    /// Puts the checksum right after a change.
+    pub(crate) fn seal(slot: usize, sector: &mut [u8]) {
         let (file_id, end) = (u64_at(sector, 16), SUPERBLOCK_BYTES - 8);
         let sum = placed_checksum(file_id, slot as u64, &sector[..end]);
         sector[end..SUPERBLOCK_BYTES].copy_from_slice(&sum.to_le_bytes());
@@ -272,6 +329,26 @@ pub(crate) mod tests {
         for version in [0, FORMAT_VERSION + 1] {
             set_version(0, &mut sector, version);
             assert_eq!(Superblock::decode(0, &sector).unwrap_err().kind(), ErrorKind::Unsupported);
+        }
+    }
+
+    #[test]
+    fn a_whole_superblock_with_a_feature_or_a_byte_that_is_not_known_is_unsupported_and_a_damaged_one_is_damage() {
+        let mut sector = vec![0; SUPERBLOCK_BYTES];
+        Superblock { compatible_features: 1 << 63 | 5, ..example() }.encode(0, &mut sector);
+        assert_eq!(Superblock::decode(0, &sector).unwrap().compatible_features, 1 << 63 | 5);
+        for (at, version) in [(12, 3), (104, 3), (111, 3), (120, 3), (4087, 3), (104, 2), (112, 2), (119, 1), (4087, 1)]
+        {
+            let mut sector = vec![0; SUPERBLOCK_BYTES];
+            example().encode(0, &mut sector);
+            sector[at] ^= 0x10;
+            set_version(0, &mut sector, version);
+            let error = Superblock::decode(0, &sector).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "byte {at} of version {version}: {error}");
+            assert!(error.to_string().contains("superblock A at 0"), "{error}");
+            // The same bytes without the checksum that belongs to them are no version of anything.
+            sector[4090] ^= 1;
+            assert_eq!(Superblock::decode(0, &sector).unwrap_err().kind(), ErrorKind::Corrupt, "byte {at}");
         }
     }
 

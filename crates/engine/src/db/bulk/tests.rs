@@ -251,7 +251,7 @@ fn whatever_call_fails_a_load_happens_or_not_and_commits_go_on_unless_nobody_kno
             }
         }
         match call {
-            Call::Write => assert!(taken_back > 5 && poisoned == 1, "{taken_back} taken back, {poisoned} poisoned"),
+            Call::Write => assert!(taken_back > 5 && poisoned == 2, "{taken_back} taken back, {poisoned} poisoned"),
             Call::Sync => assert_eq!((taken_back, poisoned), (0, 1)),
             _ => assert_eq!(poisoned, 0, "{call:?}: {taken_back} taken back"),
         }

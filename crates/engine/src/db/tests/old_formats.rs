@@ -8,7 +8,7 @@ use nofault_io::sim::{SimOptions, SimWorld};
 
 use crate::blocking::Db;
 use crate::error::Result;
-use crate::format::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, set_version, version_of};
+use crate::format::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, set_version, version_of};
 use crate::settings::Settings;
 
 fn settings() -> Settings {
@@ -29,9 +29,10 @@ fn versions(world: &SimWorld) -> [u32; 2] {
     SUPERBLOCK_OFFSETS.map(|offset| version_of(&data[offset as usize..]))
 }
 
-/// A database of format 1: what this version writes differs by its number, and by the notes of tables that wait to be freed, of
-/// which there are none here. Short, packed and long values, some of them in the log only, as are a drop and a new table.
-fn of_format_1() -> (SimWorld, Content) {
+/// A database of format 1 or 2: what this version writes differs by its number, in that the superblocks took turns, and from 1 by the
+/// notes of tables that wait to be freed, of which there are none here. Short, packed and long values, some of them in the log only, as
+/// are a drop and a new table.
+fn of_format(version: u32) -> (SimWorld, Content) {
     let world = SimWorld::new(4, SimOptions::calm());
     let directory: Arc<dyn Directory> = world.directory();
     let db = Db::create_in(&directory, &settings()).unwrap();
@@ -39,7 +40,9 @@ fn of_format_1() -> (SimWorld, Content) {
     let len = |number: u32| if number.is_multiple_of(50) { 3000 } else { [20, 90][number as usize % 2] };
     kept.bulk_load((0..800u32).map(|number| (number.to_be_bytes(), vec![number as u8; len(number)]))).unwrap();
     db.create_table("dropped").unwrap().put("k", "v").unwrap();
-    (0..2).for_each(|_| db.checkpoint().unwrap());
+    db.checkpoint().unwrap();
+    let earlier = world.read_file("data").unwrap();
+    db.checkpoint().unwrap();
     for number in (0..800u32).step_by(9) {
         kept.put(number.to_be_bytes(), "later").unwrap();
     }
@@ -48,12 +51,17 @@ fn of_format_1() -> (SimWorld, Content) {
     let before = content(&db).unwrap();
     drop((kept, db));
     let data = world.read_file("data").unwrap();
+    let sector_of = |data: &[u8], slot: usize| data[SUPERBLOCK_OFFSETS[slot] as usize..][..SUPERBLOCK_BYTES].to_vec();
+    let sequence_of = |data: &[u8], slot: usize| Superblock::decode(slot, &sector_of(data, slot)).unwrap().sequence;
+    let newest = sequence_of(&data, 0);
+    assert_eq!([sequence_of(&earlier, 0), sequence_of(&data, 1)], [newest - 1, newest]);
     for (slot, offset) in SUPERBLOCK_OFFSETS.into_iter().enumerate() {
-        let mut sector = data[offset as usize..][..SUPERBLOCK_BYTES].to_vec();
-        set_version(slot, &mut sector, 1);
+        let is_newer = newest % 2 == slot as u64;
+        let mut sector = sector_of(if is_newer { &data } else { &earlier }, slot);
+        set_version(slot, &mut sector, version);
         world.overwrite("data", offset, &sector).unwrap();
     }
-    assert_eq!(versions(&world), [1, 1]);
+    assert_eq!(versions(&world), [version; 2]);
     (world, before)
 }
 
@@ -68,18 +76,23 @@ fn use_it(world: &SimWorld, before: &Content) -> Result<()> {
 }
 
 #[test]
-fn a_database_of_format_1_is_opened_and_becomes_format_2_with_its_checkpoints() {
-    let (world, before) = of_format_1();
+fn a_database_of_an_earlier_format_becomes_one_of_this_format_when_it_is_opened() {
+    for version in 1..3 {
+        becomes_format_3(version);
+    }
+}
+
+fn becomes_format_3(version: u32) {
+    let (world, before) = of_format(version);
     let directory: Arc<dyn Directory> = world.directory();
     for _ in 0..2 {
         let db = Db::open_in(&directory, &settings()).unwrap();
         assert!(content(&db).unwrap() == before);
-        assert!(db.verify().unwrap().is_clean());
-        // Opening writes the superblock once more, as it was.
-        assert_eq!(versions(&world), [1, 1]);
+        let found = db.verify().unwrap();
+        assert!(found.is_clean() && found.repairs.is_empty(), "{found:?}");
+        assert_eq!(versions(&world), [3, 3]);
     }
     use_it(&world, &before).unwrap();
-    assert_eq!(versions(&world), [2, 2]);
     let db = Db::open_in(&directory, &settings()).unwrap();
     assert_eq!(db.table_names().unwrap(), ["dropped"]);
     assert_eq!(db.table("dropped").unwrap().get("new").unwrap(), Some(b"row".to_vec()));
@@ -87,8 +100,14 @@ fn a_database_of_format_1_is_opened_and_becomes_format_2_with_its_checkpoints() 
 }
 
 #[test]
-fn a_power_cut_while_format_1_becomes_format_2_leaves_one_of_them() {
-    let (world, before) = of_format_1();
+fn a_power_cut_while_an_earlier_format_becomes_this_one_loses_nothing() {
+    for version in 1..3 {
+        cut_while_it_becomes_format_3(version);
+    }
+}
+
+fn cut_while_it_becomes_format_3(version: u32) {
+    let (world, before) = of_format(version);
     let mut after = before.clone();
     after.remove("kept");
     let whole = world.restart(1);

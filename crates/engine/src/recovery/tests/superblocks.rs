@@ -3,6 +3,7 @@
 use nofault_io::sim::{Call, Effect, Fault};
 
 use super::*;
+use crate::format::{seal, set_version};
 
 const EIO: i32 = 5;
 
@@ -88,4 +89,275 @@ fn one_bad_read_of_a_superblock_or_a_page_table_node_decides_nothing() {
         }
     }
     assert!(bad > 100, "{bad} bad reads");
+}
+
+fn start_of(slot: usize) -> u64 {
+    SUPERBLOCK_OFFSETS[slot]
+}
+
+fn sector_of(data: &[u8], slot: usize) -> Vec<u8> {
+    data[start_of(slot) as usize..][..SUPERBLOCK_BYTES].to_vec()
+}
+
+fn sequence_in(world: &SimWorld, slot: usize) -> Option<u64> {
+    let data = world.read_file("data").unwrap();
+    Superblock::decode(slot, &sector_of(&data, slot)).ok().map(|superblock| superblock.sequence)
+}
+
+fn put_sector(world: &SimWorld, slot: usize, sector: &[u8]) {
+    world.overwrite("data", start_of(slot), sector).unwrap();
+}
+
+/// A database whose slot `slot` holds the superblock of the checkpoint before the last, as a power cut between the two writes of a
+/// checkpoint leaves it.
+fn one_apart(slot: usize) -> (SimWorld, Vec<u64>) {
+    let (world, _) = settled_world(21);
+    let mut numbers = Numbers::open(&world).unwrap();
+    let before = world.read_file("data").unwrap();
+    let position = numbers.commit(&[(1, 11), (70, 77)]).unwrap();
+    numbers.opened.log.durable(position).wait().unwrap();
+    numbers.opened.checkpointer.checkpoint().unwrap();
+    let state = numbers.state().unwrap();
+    put_sector(&world, slot, &sector_of(&before, slot));
+    (world, state)
+}
+
+/// The same, of an earlier version, after more commits than fit in memory: what only the older superblock names is overwritten.
+fn taking_turns(version: u32) -> (SimWorld, Vec<u64>) {
+    let (world, _) = settled_world(22);
+    let mut numbers = Numbers::open(&world).unwrap();
+    let before = world.read_file("data").unwrap();
+    numbers.opened.checkpointer.checkpoint().unwrap();
+    let mut promises = Promises { states: vec![numbers.state().unwrap()], ..Promises::default() };
+    set_all(&mut numbers, 5, &mut promises);
+    drop(numbers);
+    let newest = sequence_in(&world, 0).unwrap();
+    let after = world.read_file("data").unwrap();
+    for slot in 0..2 {
+        let mut sector = sector_of(if newest % 2 == slot as u64 { &after } else { &before }, slot);
+        set_version(slot, &mut sector, version);
+        put_sector(&world, slot, &sector);
+    }
+    (world, promises.states.pop().unwrap())
+}
+
+#[test]
+fn a_power_cut_at_any_event_of_opening_loses_nothing_in_whatever_state_the_superblocks_are() {
+    let damaged = |slot: usize| {
+        let (world, state) = settled_world(23);
+        world.flip_bit("data", start_of(slot) + 30, 2).unwrap();
+        (world, state)
+    };
+    let starts = [
+        ("equal", settled_world(24)),
+        ("A is older", one_apart(0)),
+        ("B is older", one_apart(1)),
+        ("A is damaged", damaged(0)),
+        ("B is damaged", damaged(1)),
+        ("version 1", taking_turns(1)),
+        ("version 2", taking_turns(2)),
+    ];
+    for (what, (start, state)) in starts {
+        let whole = start.restart_with(0, SimOptions { torn_sectors: true, ..SimOptions::calm() });
+        drop(Numbers::open(&whole).unwrap());
+        let (events, mut torn) = (whole.events(), 0);
+        for cut in 1..=events {
+            let world = start.restart_with(cut, SimOptions { torn_sectors: true, ..SimOptions::calm() });
+            world.cut_after(cut);
+            let _ = Numbers::open(&world);
+            if world.stats().write_count == 0 {
+                continue;
+            }
+            for seed in 0..4 {
+                let world = world.restart(seed);
+                torn += u32::from((0..2).any(|slot| sequence_in(&world, slot).is_none()));
+                // Once more, while that is being put right.
+                let again = world.restart(seed);
+                again.cut_after(fastrand::Rng::with_seed(cut * 4 + seed).u64(1..=events + 4));
+                let _ = Numbers::open(&again);
+                for world in [world, again.restart(seed)] {
+                    let numbers = Numbers::open(&world)
+                        .unwrap_or_else(|error| panic!("{what}, cut after {cut}: {error}: {world}"));
+                    assert_eq!(numbers.state().unwrap(), state, "{what}, cut after {cut}: {world}");
+                    assert_eq!(sequence_in(&world, 0), sequence_in(&world, 1), "{what}, cut after {cut}: {world}");
+                }
+            }
+        }
+        assert!(torn > 0 || what == "equal", "{what}: {torn} cuts have torn a superblock");
+    }
+}
+
+#[test]
+fn damage_of_one_superblock_after_a_power_cut_at_any_moment_loses_nothing() {
+    let (seed, steps) = (31, 60);
+    let whole = SimWorld::new(seed, SimOptions::adversarial());
+    history(&whole, seed, steps, &mut Promises::default()).unwrap();
+    let events = whole.events();
+    let (mut intact, mut double) = (0, 0);
+    for cut in (events / 8..=events).step_by((events / 250).max(1) as usize) {
+        let world = SimWorld::new(seed, SimOptions::adversarial());
+        world.cut_after(cut);
+        let mut promises = Promises::default();
+        let _ = history(&world, seed, steps, &mut promises);
+        if !promises.created {
+            continue;
+        }
+        for slot in 0..2 {
+            let world = world.restart(cut);
+            let other_is_whole = sequence_in(&world, 1 - slot).is_some();
+            world.flip_bit("data", start_of(slot) + cut % 4096, 5).unwrap();
+            if other_is_whole {
+                assert!(check_promises(&world, &promises));
+                intact += 1;
+            } else {
+                // Two faults in the only two copies.
+                assert_eq!(Numbers::open(&world).err().map(|error| error.kind()), Some(ErrorKind::Corrupt), "{world}");
+                double += 1;
+            }
+        }
+    }
+    assert!(intact > 200 && double < 40, "{intact} opened, {double} had lost both");
+}
+
+#[test]
+fn after_a_checkpoint_that_was_cut_between_its_two_writes_opening_leaves_no_older_superblock() {
+    for slot in 0..2 {
+        let (world, _) = one_apart(slot);
+        let mut numbers = Numbers::open(&world).unwrap();
+        let mut promises =
+            Promises { created: true, states: vec![vec![0; KEYS as usize]; numbers.next as usize], acknowledged: 0 };
+        // What the older one names is overwritten, without another checkpoint.
+        let sequence = sequence_in(&world, slot);
+        set_all(&mut numbers, 6, &mut promises);
+        let state = numbers.state().unwrap();
+        drop(numbers);
+        for damaged in 0..2 {
+            let world = world.restart(damaged);
+            world.garbage_range("data", start_of(damaged as usize)..start_of(damaged as usize) + 4096).unwrap();
+            assert_eq!(
+                Numbers::open(&world).unwrap().state().unwrap(),
+                state,
+                "older {slot}, damaged {damaged}: {sequence:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn in_an_earlier_version_a_damaged_superblock_is_an_error_unless_there_never_was_another() {
+    for version in 1..3 {
+        let (world, state) = taking_turns(version);
+        let newest = sequence_in(&world, 0).max(sequence_in(&world, 1)).unwrap();
+        for slot in 0..2 {
+            for zeroed in [false, true] {
+                let world = world.restart(1);
+                let start = start_of(slot);
+                if zeroed {
+                    world.zero_range("data", start..start + 4096).unwrap();
+                } else {
+                    world.flip_bit("data", start + 1000, 1).unwrap();
+                }
+                let before = world.read_file("data").unwrap();
+                let error = Numbers::open(&world).err().expect("it opened");
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+                let older = if newest % 2 == slot as u64 { newest - 1 } else { newest };
+                for part in [&*Superblock::place(slot), &*format!("of checkpoint {older} "), "Restore a backup"] {
+                    assert!(error.to_string().contains(part), "{part}: {error}");
+                }
+                assert!(world.read_file("data").unwrap() == before, "{error}");
+            }
+        }
+        assert_eq!(Numbers::open(&world).unwrap().state().unwrap(), state);
+        // As a database of an earlier version is created.
+        let world = SimWorld::new(3, SimOptions::calm());
+        let directory: Arc<dyn Directory> = world.directory();
+        create(&directory, &settings(), creation(1)).unwrap();
+        let mut sector = sector_of(&world.read_file("data").unwrap(), 1);
+        assert_eq!(sequence_in(&world, 1), Some(1));
+        set_version(1, &mut sector, version);
+        put_sector(&world, 1, &sector);
+        put_sector(&world, 0, &[0; SUPERBLOCK_BYTES]);
+        assert_eq!(Numbers::open(&world).unwrap().opened.base, CommitSeq(0));
+        assert_eq!([0, 1].map(|slot| sequence_in(&world, slot)), [Some(2); 2]);
+    }
+}
+
+#[test]
+fn a_newer_version_or_an_unknown_feature_in_either_slot_refuses_and_no_byte_changes() {
+    let (equal, _) = settled_world(25);
+    let (turns, _) = taking_turns(2);
+    for (world, slot) in [(&equal, 0), (&equal, 1), (&turns, 0), (&turns, 1)] {
+        let sound = sector_of(&world.read_file("data").unwrap(), slot);
+        let later = |change: &dyn Fn(&mut [u8])| {
+            let mut sector = sound.clone();
+            change(&mut sector);
+            seal(slot, &mut sector);
+            sector
+        };
+        let refused = [
+            ("version 4", later(&|sector| sector[8] = 4)),
+            ("version 4 with other fields", later(&|sector| (sector[8], sector[40], sector[2000]) = (4, 77, 9))),
+            ("another checksum algorithm", later(&|sector| sector[12] = 2)),
+            ("an incompatible feature", later(&|sector| (sector[8], sector[104]) = (3, 2))),
+            ("a reserved byte", later(&|sector| sector[900] = 1)),
+        ];
+        for (what, sector) in refused {
+            for other_is_damaged in [false, true] {
+                let world = world.restart(1);
+                put_sector(&world, slot, &sector);
+                if other_is_damaged {
+                    world.flip_bit("data", start_of(1 - slot) + 50, 0).unwrap();
+                }
+                let before = ["data", "log"].map(|name| world.read_file(name).unwrap());
+                let error = Numbers::open(&world).err().expect("it opened");
+                assert_eq!(error.kind(), ErrorKind::Unsupported, "{what}: {error}");
+                assert!(error.to_string().contains(&Superblock::place(slot)), "{what}: {error}");
+                assert!(["data", "log"].map(|name| world.read_file(name).unwrap()) == before, "{what}: bytes changed");
+            }
+        }
+    }
+}
+
+#[test]
+fn unknown_compatible_features_are_kept_with_their_state_and_cleared_by_the_next_checkpoint() {
+    let (world, state) = settled_world(26);
+    let features = |world: &SimWorld| {
+        let data = world.read_file("data").unwrap();
+        [0, 1].map(|slot| Superblock::decode(slot, &sector_of(&data, slot)).unwrap().compatible_features)
+    };
+    for slot in 0..2 {
+        let mut sector = sector_of(&world.read_file("data").unwrap(), slot);
+        sector[112] = 6;
+        seal(slot, &mut sector);
+        put_sector(&world, slot, &sector);
+    }
+    for _ in 0..2 {
+        let numbers = Numbers::open(&world).unwrap();
+        assert_eq!((numbers.state().unwrap(), features(&world)), (state.clone(), [6; 2]));
+    }
+    let numbers = Numbers::open(&world).unwrap();
+    numbers.opened.checkpointer.checkpoint().unwrap();
+    assert_eq!((numbers.state().unwrap(), features(&world)), (state, [0; 2]));
+}
+
+#[test]
+fn a_superblock_damaged_while_the_database_is_open_is_found_and_the_next_checkpoint_rewrites_it() {
+    let (world, _) = settled_world(27);
+    let numbers = Numbers::open(&world).unwrap();
+    let check = || numbers.opened.checkpointer.check_superblocks(&*numbers.opened.disk);
+    assert!(check().is_empty());
+    for slot in 0..2 {
+        let old = sector_of(&world.read_file("data").unwrap(), slot);
+        world.flip_bit("data", start_of(slot) + 2222, 4).unwrap();
+        let found = check();
+        assert!(found.len() == 1 && found[0].to_string().contains(&Superblock::place(slot)), "{found:?}");
+        numbers.opened.checkpointer.checkpoint().unwrap();
+        assert!(check().is_empty());
+        put_sector(&world, slot, &old);
+        assert!(check()[0].to_string().contains("a write of it was lost"), "{:?}", check());
+        numbers.opened.checkpointer.checkpoint().unwrap();
+        // One bad read is not damage.
+        world.inject(Fault::new(Call::Read, Effect::FlippedBit).on("data"));
+        assert!(check().is_empty());
+    }
 }

@@ -1,0 +1,176 @@
+//! Decides which of the two superblocks is in force, and makes both of them that one.
+//!
+//! A checkpoint of version 3 writes the same superblock durably to one slot, then durably to the other, and only then are blocks freed,
+//! segments of the log used again, and a load acknowledged. So of two slots, one of which is damaged, the other holds either the same
+//! state or the one before, of which nothing was given up: either may stand in for a damaged one.
+//!
+//! Up to version 2 a checkpoint wrote one slot only, the two by turns. There the slot that cannot be read may have been the newer one, and
+//! a load in it is nowhere else: a database of such a version is refused, unless its other slot was never written.
+
+use nofault_io::aligned::{IoBuf, PageKind};
+
+use crate::checkpoint::write_superblock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{
+    CONVERSION_OFFSET, CONVERSION_SLOT, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, VERSION_MIRRORED,
+};
+use crate::pager::Pager;
+
+/// A slot as it was read: a whole superblock, or what is wrong with it.
+pub(super) struct Slot {
+    pub(super) found: Result<Whole>,
+    /// The slot holds zeroes only, as one that was never written.
+    pub(super) is_empty: bool,
+}
+
+/// A whole superblock.
+pub(super) struct Whole {
+    pub(super) superblock: Superblock,
+    pub(super) version: u32,
+    /// Its bytes.
+    pub(super) sector: IoBuf,
+}
+
+impl Whole {
+    fn is_mirrored(&self) -> bool {
+        self.version >= VERSION_MIRRORED
+    }
+}
+
+/// The superblock that opening starts from, as it was found.
+pub(super) struct InForce {
+    whole: Whole,
+    slot: usize,
+    /// What is wrong with the other slot, if that is not simply older: put right by [`InForce::make_durable`].
+    pub(super) repairs: Vec<String>,
+}
+
+/// Chooses between slot A and slot B. `noted` reads the superblock that a conversion from an earlier version has noted; it is asked for
+/// only where that decides.
+///
+/// # Errors
+/// `Unsupported` when one of them is whole and of a version or with a feature that this code does not know, even if the other is sound.
+/// `Corrupt` when neither is whole, when they contradict each other, or when one of an earlier version stands beside a damaged one. What
+/// reading failed with where it failed.
+pub(super) fn choose(slots: [Slot; 2], noted: impl FnOnce() -> Option<Superblock>) -> Result<InForce> {
+    let errors = || slots.iter().filter_map(|slot| slot.found.as_ref().err());
+    // Neither damage nor a bad sector: the other slot does not stand in for it.
+    let is_no_damage = |error: &&Error| !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io);
+    let unknown = errors().find(|error| error.kind() == ErrorKind::Unsupported);
+    if let Some(error) = unknown.or_else(|| errors().find(is_no_damage)) {
+        return Err(error.clone());
+    }
+    let [a, b] = slots;
+    match (a.found, b.found) {
+        (Ok(a), Ok(b)) => newer_of(a, b),
+        (Ok(whole), Err(error)) => stand_in(whole, 0, error, b.is_empty, noted),
+        (Err(error), Ok(whole)) => stand_in(whole, 1, error, a.is_empty, noted),
+        (Err(a), Err(b)) => {
+            let kind = if a.kind() == ErrorKind::Corrupt { b.kind() } else { a.kind() };
+            Err(Error::new(kind, format!("{a}; {b}; restore a backup")))
+        }
+    }
+}
+
+fn newer_of(a: Whole, b: Whole) -> Result<InForce> {
+    let contradiction = |what: String| Err(Error::new(ErrorKind::Corrupt, what));
+    if a.superblock.file_id != b.superblock.file_id {
+        return contradiction("the superblocks A at 0 and B at 65536 belong to two databases".into());
+    }
+    let (whole, slot, older) = if a.superblock.sequence >= b.superblock.sequence { (a, 0, b) } else { (b, 1, a) };
+    let (sequence, older_sequence) = (whole.superblock.sequence, older.superblock.sequence);
+    if sequence == older_sequence && (whole.superblock != older.superblock || whole.version != older.version) {
+        return contradiction(format!(
+            "the superblocks A at 0 and B at 65536 are both of checkpoint {sequence} and differ"
+        ));
+    }
+    if older.is_mirrored() && !whole.is_mirrored() {
+        return contradiction(format!(
+            "{} is of format {} and newer than {}, which is of format {}",
+            Superblock::place(slot),
+            whole.version,
+            Superblock::place(1 - slot),
+            older.version
+        ));
+    }
+    let mut repairs = Vec::new();
+    // A checkpoint that was cut short leaves them one apart.
+    if older.is_mirrored() && sequence - older_sequence > 1 {
+        repairs.push(format!(
+            "{} is of checkpoint {older_sequence}, although {sequence} was the last one: a write of it was lost; it is rewritten from the other",
+            Superblock::place(1 - slot)
+        ));
+    }
+    Ok(InForce { whole, slot, repairs })
+}
+
+/// Takes the whole superblock in `slot` although the other one cannot be read.
+fn stand_in(
+    whole: Whole,
+    slot: usize,
+    error: Error,
+    other_is_empty: bool,
+    noted: impl FnOnce() -> Option<Superblock>,
+) -> Result<InForce> {
+    let sequence = whole.superblock.sequence;
+    if whole.is_mirrored() {
+        let what = format!(
+            "{error}: damaged, or cut short while it was written; it is rewritten from {}, which loses nothing",
+            Superblock::place(slot)
+        );
+        return Ok(InForce { whole, slot, repairs: vec![what] });
+    }
+    // Creation made one checkpoint, which wrote slot B.
+    let is_only_one = other_is_empty && slot == 1 && sequence == 1;
+    // Nothing is written between the note of a conversion and its last write but the two slots.
+    if is_only_one || noted().is_some_and(|noted| noted == whole.superblock.converted()) {
+        return Ok(InForce { whole, slot, repairs: Vec::new() });
+    }
+    let what = format!(
+        "{error}; it may have been the newer one, of checkpoint {}, and {} of checkpoint {sequence} does not stand in for it: databases of format {} wrote the two by turns, so that loaded tables could be missing without an error. Restore a backup",
+        sequence + 1,
+        Superblock::place(slot),
+        whole.version
+    );
+    Err(Error::new(error.kind(), what))
+}
+
+impl InForce {
+    /// What it says.
+    pub(super) fn superblock(&self) -> &Superblock {
+        &self.whole.superblock
+    }
+
+    /// Makes it durable in both slots, before anything else is written. Answers what both say then: the same state, in the version that
+    /// this code writes.
+    ///
+    /// First its own slot, with the bytes that it has. It may have been read from a cache and be nowhere else: its write failed, or its
+    /// process ended before the flush. Then the other slot may hold the only durable superblock, whose blocks and segments all are as they
+    /// were, and it must not be touched yet. A sync would not do: after one that failed, the next covers nothing of what that one did.
+    /// Where this one is durable already, a torn write of the bytes that are there leaves these bytes (`docs/assumptions.md`).
+    ///
+    /// Then the other slot, which from there on stands in for the first.
+    ///
+    /// Two superblocks of an earlier version are replaced by two of this one. A write that is cut short then leaves a damaged slot beside
+    /// one of the earlier version, which [`choose`] refuses. So the new superblock is noted first in a place of its own, durably: beside
+    /// that note the earlier superblock holds, and all of this is done again. The note is erased at the end.
+    ///
+    /// # Errors
+    /// What the disk says: then nothing may be written to this database.
+    pub(super) fn make_durable(self, pager: &Pager) -> Result<Superblock> {
+        let Whole { superblock, sector, version } = self.whole;
+        pager.core().write_superblock(SUPERBLOCK_OFFSETS[self.slot], sector)?;
+        if version >= VERSION_MIRRORED {
+            write_superblock(pager, &superblock, 1 - self.slot)?;
+            return Ok(superblock);
+        }
+        let superblock = superblock.converted();
+        for slot in [CONVERSION_SLOT, 1 - self.slot, self.slot] {
+            write_superblock(pager, &superblock, slot)?;
+        }
+        let nothing = IoBuf::zeroed(SUPERBLOCK_BYTES, PageKind::Small)
+            .map_err(|error| Error::from_io("take memory for a superblock", error))?;
+        pager.core().write_superblock(CONVERSION_OFFSET, nothing)?;
+        Ok(superblock)
+    }
+}
