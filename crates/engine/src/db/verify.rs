@@ -1,7 +1,9 @@
 //! Walks every table and collects what is broken.
 //!
 //! Memory: a bit for each page that there is (the page table has 64 of them), and what one page of values holds. Values were packed in the
-//! order of their keys, so all that refer to one page come one after the other; what comes apart is broken.
+//! order of their keys, so all that refer to one page come one after the other; what comes apart is broken. A node that cannot be read may
+//! have held further references to the page of values before it and to the one after it: those two may have more values in use than
+//! the other leaves refer to.
 
 use super::core::Core;
 use super::wait::{Mode, attempt};
@@ -142,8 +144,9 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         mut entry: impl FnMut(Vec<u8>, Found),
     ) -> Result<()> {
         found.tables += 1;
-        // The page of values that the last leaf referred to, with offset and length of each value that leaves say is in it.
-        let mut values: Option<(PageId, Vec<(u16, u16)>)> = None;
+        let mut values: Option<ValuesPage> = None;
+        // Nodes that could not be read so far, and up to the last reference to a page of values.
+        let (mut unread, mut unread_before) = (0, 0);
         let mut todo = vec![Expected { page: tree.root, level: None, lower: Vec::new(), upper: None }];
         while let Some(expected) = todo.pop() {
             let page = expected.page;
@@ -151,10 +154,12 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             let body = match attempt(&*self.store, &self.admission, mode, read).await {
                 Ok(body) if met.insert(page) => body,
                 Ok(_) => {
+                    unread += 1;
                     found.note(name, Error::corrupt_page(page, "is part of more than one node or value"))?;
                     continue;
                 }
                 Err(error) => {
+                    unread += 1;
                     found.note(name, error)?;
                     continue;
                 }
@@ -162,18 +167,24 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             let (mut entries, mut long) = (Vec::new(), Vec::new());
             match look(tree, &expected, &body, &mut todo, &mut entries) {
                 Ok(()) => found.pages += 1,
-                Err(error) => found.note(name, error)?,
+                Err(error) => {
+                    unread += 1;
+                    found.note(name, error)?;
+                }
             }
             found.entries += entries.len() as u64;
             for (key, value) in entries {
                 match value {
-                    Value::Packed(at) => match &mut values {
-                        Some((page, parts)) if *page == at.page => parts.push((at.offset, at.len_bytes)),
-                        _ => {
-                            let whole = values.replace((at.page, vec![(at.offset, at.len_bytes)]));
-                            self.verify_values(mode, snapshot, name, whole, met, found).await?;
+                    Value::Packed(at) => {
+                        if values.as_ref().is_none_or(|values| values.page != at.page) {
+                            let next = ValuesPage { page: at.page, parts: Vec::new(), unread: unread_before };
+                            if let Some(last) = values.replace(next) {
+                                self.verify_values(mode, snapshot, name, last.ended(unread), met, found).await?;
+                            }
                         }
-                    },
+                        unread_before = unread;
+                        values.iter_mut().for_each(|values| values.parts.push((at.offset, at.len_bytes)));
+                    }
                     Value::Elsewhere(value) => long.push(value),
                     Value::Here(value) => entry(key, Found::Inline(value)),
                 }
@@ -182,23 +193,27 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 self.verify_long(mode, snapshot, name, value, met, found).await?;
             }
         }
-        self.verify_values(mode, snapshot, name, values, met, found).await
+        match values {
+            Some(last) => self.verify_values(mode, snapshot, name, last.ended(unread), met, found).await,
+            None => Ok(()),
+        }
     }
 
+    /// Checks a page of values; `values.unread` counts the nodes that may have referred to it and could not be read.
     async fn verify_values(
         &self,
         mode: Mode,
         snapshot: &S::Snapshot,
         name: &str,
-        values: Option<(PageId, Vec<(u16, u16)>)>,
+        values: ValuesPage,
         met: &mut Met,
         found: &mut Verification,
     ) -> Result<()> {
-        let Some((page, parts)) = values else { return Ok(()) };
+        let page = values.page;
         let read = || Ok(self.store.view(snapshot).page(page)?.to_vec());
         let checked = match attempt(&*self.store, &self.admission, mode, read).await {
             Ok(_) if !met.insert(page) => Err(Error::corrupt_page(page, "is part of more than one node or value")),
-            Ok(body) => check_values(page, &body, parts),
+            Ok(body) => check_values(values, &body),
             Err(error) => Err(error),
         };
         match checked {
@@ -240,10 +255,28 @@ enum Value {
     Packed(PackedRef),
 }
 
+/// A page of values, as the leaves that refer to it say.
+struct ValuesPage {
+    page: PageId,
+    /// Offset and length of each value.
+    parts: Vec<(u16, u16)>,
+    /// Nodes that could not be read before the reference to another page that came before this one's first; after
+    /// [`ValuesPage::ended`] those since then.
+    unread: u64,
+}
+
+impl ValuesPage {
+    /// There are no more references to it; by now `unread` nodes could not be read.
+    fn ended(self, unread: u64) -> Self {
+        Self { unread: unread - self.unread, ..self }
+    }
+}
+
 /// Checks a page of values against what the leaves say is in it.
-fn check_values(page: PageId, body: &[u8], mut parts: Vec<(u16, u16)>) -> Result<()> {
-    let live = packed::live(page, body)?;
-    if usize::from(live) != parts.len() {
+fn check_values(values: ValuesPage, body: &[u8]) -> Result<()> {
+    let ValuesPage { page, mut parts, unread } = values;
+    let live = usize::from(packed::live(page, body)?);
+    if live < parts.len() || (live > parts.len() && unread == 0) {
         let what = format_args!("says that {live} of its values are in use; leaves refer to {}", parts.len());
         return Err(Error::corrupt_page(page, what));
     }

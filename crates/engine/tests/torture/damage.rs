@@ -291,3 +291,38 @@ fn a_missing_file_is_an_error_and_not_a_fresh_start() {
         assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{file}: {error:?}");
     }
 }
+
+#[test]
+fn a_node_that_cannot_be_read_makes_no_sound_page_of_values_broken() {
+    let world = SimWorld::new(9, SimOptions::calm());
+    let directory: Arc<dyn Directory> = world.directory();
+    let db = Db::create_in(&directory, &tiny()).unwrap();
+    // Values that a load packs into pages of their own, each of which several leaves refer to, and others between them.
+    let len = |row: u32| if row.is_multiple_of(7) { 10 } else { 90 };
+    let table = db.create_table("packed").unwrap();
+    table.bulk_load((0..600_u32).map(|row| (row.to_be_bytes(), vec![row as u8; len(row)]))).unwrap();
+    assert!(db.verify().unwrap().is_clean());
+    drop((table, db));
+    let data = world.read_file("data").unwrap();
+    let mut damaged = [0, 0];
+    for at in (131_072..data.len()).step_by(BLOCK as usize) {
+        let page = u64::from_le_bytes(data[at + 8..at + 16].try_into().unwrap());
+        let (kind, level) = (data[at + 40], data[at + 41]);
+        let is_of_catalog = data[at + 56..at + 64] == [0; 8];
+        // Nodes of the page table have letters where pages have their number.
+        if page >= 1 << 20 || kind != 1 || is_of_catalog {
+            continue;
+        }
+        let world = world.restart(1);
+        world.flip_bit("data", at as u64 + 100, 3).unwrap();
+        let db = Db::open_in(&world.directory(), &tiny()).unwrap();
+        let found = db.verify().unwrap();
+        // Otherwise an older version, which nothing refers to any more.
+        if !found.is_clean() {
+            let pages: Vec<_> = found.problems.iter().map(|problem| problem.error.page().map(|page| page.0)).collect();
+            assert!(pages.iter().all(|of| *of == Some(page)), "page {page}, level {level}: {:?}", found.problems);
+            damaged[usize::from(level > 0)] += 1;
+        }
+    }
+    assert!(damaged[0] > 5 && damaged[1] > 0, "{damaged:?} leaves and inner nodes were damaged");
+}
