@@ -19,6 +19,7 @@ mod core;
 mod drops;
 mod many;
 mod open;
+mod pins;
 mod replay;
 mod scan;
 mod stats;

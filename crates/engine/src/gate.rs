@@ -104,6 +104,19 @@ impl State {
     }
 }
 
+impl Permit {
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// For tests of what takes permits: as many as it wants.
+    #[cfg(test)]
+    pub(crate) fn any() -> Self {
+        Self { gate: Gate::new(0), count: usize::MAX >> 1 }
+    }
+}
+
 impl Drop for Permit {
     fn drop(&mut self) {
         self.gate.give_back(self.count);

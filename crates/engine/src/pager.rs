@@ -80,6 +80,7 @@ pub(crate) use self::write::NodeToWrite;
 use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{BLOCK_LIMIT, CommitSeq, Location, PAGES_START_BYTES, PageId};
+use crate::gate::Permit;
 use crate::pages::{Missing, Snapshot as _, Store, Wait};
 use crate::space::Space;
 
@@ -333,9 +334,9 @@ impl Store for Pager {
         CommitSeq(self.0.visible.load(Ordering::SeqCst))
     }
 
-    fn request(&self, waits: &[Wait]) -> Ticket {
+    fn request(&self, waits: &[Wait], permit: Permit) -> Ticket {
         let waiter = Waiter::new();
-        for wait in waits {
+        for wait in waits.iter().take(permit.count()) {
             match wait {
                 Wait::Miss(missing) => self.0.ask(*missing, &waiter),
                 Wait::Full { frames } => waiter.want_frames(*frames),
@@ -347,7 +348,7 @@ impl Store for Pager {
             self.0.counts.full_waits.fetch_add(1, Ordering::Relaxed);
             self.0.wait_for_frames(&waiter);
         }
-        Ticket::new(Arc::clone(&self.0), waiter)
+        Ticket::new(Arc::clone(&self.0), waiter, permit)
     }
 
     fn prefetch(&self, pages: &[Missing]) {

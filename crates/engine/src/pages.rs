@@ -27,6 +27,7 @@ use std::task::{Poll, Waker};
 
 use crate::error::{Error, Result};
 use crate::format::{CommitSeq, PageId};
+use crate::gate::Permit;
 
 /// A page that is not in memory, in the version that a view at `at` wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -192,7 +193,9 @@ pub(crate) trait Store: Send + Sync + 'static {
 
     /// Asks for everything in `waits` (`Miss` and `Full`) to become true together, and queues the reads this needs, without
     /// submitting them. Pages already being read are joined. Pages that are in memory by now are pinned as well.
-    fn request(&self, waits: &[Wait]) -> Self::Ticket;
+    ///
+    /// The ticket owns `permit` and pins no more pages than that has permits: of more waits than that the last are left out.
+    fn request(&self, waits: &[Wait], permit: Permit) -> Self::Ticket;
 
     /// Queues reads of pages that will be wanted soon. Nobody waits for them; may be ignored under pressure.
     fn prefetch(&self, pages: &[Missing]);

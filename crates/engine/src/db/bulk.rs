@@ -12,7 +12,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use super::core::Core;
-use super::wait::{Held, Mode, attempt, load};
+use super::pins::PinBudget;
+use super::wait::{Mode, attempt, load};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::{Cell, Node, OverflowRef, inline_value_bytes_max};
 use crate::format::{CommitSeq, PageId};
@@ -164,7 +165,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let portion = (PORTION_BYTES / self.store.page_bytes()).min(self.store.edit_frames_max() / 2).max(1);
         let mut next = next_of(&mut entries)?;
         let mut at: Option<OverflowRef> = None;
-        let mut held = Held::default();
+        let mut held = PinBudget::default();
         loop {
             if let Some((_, value)) = &next
                 && at.is_none()
@@ -193,7 +194,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                         builder.push(edits, key, cell)?;
                         *count += 1;
                         at = None;
-                        // They may come from a database, and wait for frames there.
+                        // They may come from a database, and wait for frames, or for permits, there.
+                        held.release();
                         match edits.aside(|| next_of(&mut entries)) {
                             Ok(entry) => next = entry,
                             Err(stopped) => return Ok(Step::Stopped(stopped)),
@@ -209,7 +211,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             match step {
                 Ok(Step::Done) => return Ok(()),
                 Ok(Step::Stopped(stopped)) => return Err(stopped),
-                Ok(Step::More) => held = Held::default(),
+                Ok(Step::More) => held = PinBudget::default(),
                 Ok(Step::Wait(wait)) | Err(wait) => {
                     // What was filled is published: only what comes next must find room, not all of it once more.
                     let wait = match wait {

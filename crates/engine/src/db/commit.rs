@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::core::Core;
-use super::wait::{Held, Mode, load, ready_sent};
+use super::pins::PinBudget;
+use super::wait::{Mode, load, ready_sent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
 use crate::format::node::{OverflowRef, inline_value_bytes_max};
@@ -40,6 +41,8 @@ enum Gathered {
     Loaded,
     /// A long value cannot be listed, and while others commit nobody can say whether it is damaged or was replaced.
     Unclear,
+    /// They are more than can be pinned at once, and others keep evicting them.
+    TooMany,
 }
 
 /// A commit that was refused because of what others committed.
@@ -127,24 +130,24 @@ impl<S: Store, L: CommitLog> Core<S, L> {
 
     async fn commit_small(self: &Arc<Self>, mode: Mode, mut commit: Commit) -> CommitResult<Committed> {
         let record = encode(&commit.ops);
-        let mut held = Held::default();
+        let mut held = PinBudget::default();
         let mut turn = None;
         for _ in 0..ATTEMPTS_BEFORE_EXCLUSIVE {
             let gathered = self.gather(mode, &commit.ops, &mut commit.known, &mut held, Others::MayCommit).await?;
-            if gathered == Gathered::Unclear {
+            if matches!(gathered, Gathered::Unclear | Gathered::TooMany) {
                 break;
             }
             match self.commits.commit(&commit, &record) {
                 Ok(committed) => return Ok(committed),
                 Err(Refused::Conflict(position)) => return Err(CommitError::Conflict(position)),
                 Err(Refused::Wait(Wait::LogFull { len_bytes })) => {
-                    held = Held::default();
+                    held = PinBudget::default();
                     self.wait_for_room(mode, len_bytes).await?;
                 }
                 Err(Refused::Wait(Wait::Failed(error))) => return Err(self.explain(&commit.ops, error).into()),
                 Err(Refused::Wait(wait)) => self.load_met(mode, wait, &mut commit.known, &mut held).await?,
                 Err(Refused::Occupied) => {
-                    held = Held::default();
+                    held.release();
                     turn = Some(self.commits.turn().acquire(1).await);
                 }
                 Err(Refused::TooLarge) => break,
@@ -161,7 +164,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         mode: Mode,
         ops: &[Op],
         known: &mut Known,
-        held: &mut Held<S::Ticket>,
+        held: &mut PinBudget<S::Ticket>,
         others: Others,
     ) -> Result<Gathered> {
         let mut waits = Vec::new();
@@ -176,6 +179,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 // Perhaps somebody was just publishing, and of the pages met some were new and some were not.
                 waits.clear();
                 let Some(again) = self.commits.gather_undisturbed(ops, known, most, &mut waits) else {
+                    // The commit that has the turn may need the permits.
+                    held.release();
                     drop(self.commits.turn().acquire(1).await);
                     continue;
                 };
@@ -187,7 +192,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             }
             gathered = Gathered::Loaded;
             if let Some(value) = long {
-                let listed = self.list(mode, value).await;
+                let listed = self.list(mode, value, held).await;
                 let is_quiet = || failed_at.is_some_and(|seq| self.commits.is_quiet_since(seq));
                 match listed {
                     Ok(listed) => drop(known.replaced.insert(value.root, listed)),
@@ -200,6 +205,9 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 }
             } else {
                 load(&*self.store, &self.admission, mode, held, &waits).await?;
+                if held.is_exceeded() {
+                    return Ok(Gathered::TooMany);
+                }
             }
         }
     }
@@ -307,8 +315,18 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// Looks at every page that `ops` will touch: what cannot be read is found before the record is in the log, which then could
     /// be applied neither now nor by recovery.
     async fn look_through(&self, ops: &[Op], known: &mut Known) -> Result<()> {
-        for portion in ops.chunks((self.store.edit_frames_max() / 8).max(1)) {
-            self.gather(Mode::Blocking, portion, known, &mut Held::default(), Others::Wait).await?;
+        let mut rest = ops;
+        let portion_max = (self.store.edit_frames_max() / 8).max(1);
+        let mut portion = portion_max;
+        while !rest.is_empty() {
+            let now = &rest[..rest.len().min(portion)];
+            let gathered = self.gather(Mode::Blocking, now, known, &mut PinBudget::default(), Others::Wait).await?;
+            if gathered == Gathered::TooMany && now.len() > 1 {
+                portion = now.len() / 2;
+            } else {
+                rest = &rest[now.len()..];
+                portion = (portion * 2).min(portion_max);
+            }
         }
         Ok(())
     }
@@ -316,7 +334,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// Applies `ops` in portions that the pool can hold.
     async fn apply_all(&self, section: &mut Exclusive<S, L>, ops: &[Op], known: &mut Known) -> Result<()> {
         let mode = Mode::Blocking;
-        let mut held = Held::default();
+        let mut held = PinBudget::default();
         let mut rest = ops;
         let portion_max = (self.store.edit_frames_max() / 8).max(1);
         let mut portion = portion_max;
@@ -334,14 +352,20 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             let now = &rest[..run.max(1)];
             let looked = look_first;
             if looked {
-                look_first = self.gather(mode, now, known, &mut held, Others::Wait).await? == Gathered::Loaded;
+                let gathered = self.gather(mode, now, known, &mut held, Others::Wait).await?;
+                look_first = matches!(gathered, Gathered::Loaded | Gathered::TooMany);
+            }
+            if held.is_exceeded() && now.len() > 1 {
+                held = PinBudget::default();
+                portion = now.len() / 2;
+                continue;
             }
             match section.apply(now, at, known) {
                 Ok(()) => {
                     rest = &rest[now.len()..];
                     at = None;
                     portion = (portion * 2).min(portion_max);
-                    held = Held::default();
+                    held = PinBudget::default();
                 }
                 Err(Wait::Full { frames }) if frames > self.store.edit_frames_max() && now.len() > 1 => {
                     portion = now.len() / 2;
@@ -355,7 +379,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
 
     /// Loads what a change met behind the pages that were looked for. One that cannot be read is told the next time: it may be a
     /// neighbour, which the change can do without.
-    async fn load_met(&self, mode: Mode, wait: Wait, known: &mut Known, held: &mut Held<S::Ticket>) -> Result<()> {
+    async fn load_met(&self, mode: Mode, wait: Wait, known: &mut Known, held: &mut PinBudget<S::Ticket>) -> Result<()> {
         let loaded = load(&*self.store, &self.admission, mode, held, &[wait]).await;
         let failed = loaded.as_ref().err().and_then(Error::page);
         match failed.filter(|page| !known.unreadable.contains(page)) {
@@ -388,11 +412,11 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         writer: &mut Writer<'_>,
     ) -> Result<Option<OverflowRef>> {
         let portion = (self.store.edit_frames_max() / 2).max(1);
-        let mut held = Held::default();
+        let mut held = PinBudget::default();
         loop {
             let written: Attempt<_> = section.edit(|edits, _| writer.write(edits, tree.root, portion));
             match written {
-                Ok(None) => held = Held::default(),
+                Ok(None) => held = PinBudget::default(),
                 Ok(done) => return Ok(done),
                 Err(wait) => load(&*self.store, &self.admission, Mode::Blocking, &mut held, &[wait]).await?,
             }

@@ -4,8 +4,9 @@ use std::any::Any;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
+use super::pins::{Admission, PinBudget};
 use super::tables::Tables;
-use super::wait::{Admission, Held, Mode, attempt, load};
+use super::wait::{Mode, attempt, attempt_within, load};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::OverflowRef;
 use crate::format::{CommitSeq, PageId};
@@ -245,7 +246,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let page_bytes = self.store.page_bytes();
         let readers: Result<Vec<Reader>> = values.into_iter().map(|value| Reader::new(page_bytes, value)).collect();
         let mut readers = readers?;
-        self.read_long(mode, &mut readers, snapshot.seq(), || self.store.view(snapshot)).await?;
+        let mut budget = PinBudget::default();
+        self.read_long(mode, &mut readers, snapshot.seq(), &mut budget, || self.store.view(snapshot)).await?;
         Ok(readers.into_iter().map(Reader::into_value).collect())
     }
 
@@ -255,18 +257,33 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 
     /// A long value that a commit will replace, with its pages.
-    pub(super) async fn list(&self, mode: Mode, value: OverflowRef) -> Result<Listed> {
+    pub(super) async fn list(
+        &self,
+        mode: Mode,
+        value: OverflowRef,
+        budget: &mut PinBudget<S::Ticket>,
+    ) -> Result<Listed> {
         let look = || self.store.tip().written_in(value.root);
-        let written_in = attempt(&*self.store, &self.admission, mode, look).await?;
-        let pages = self.pages_of(mode, value).await?;
+        let written_in = attempt_within(&*self.store, &self.admission, mode, budget, look).await?;
+        let pages = self.pages_within(mode, value, budget).await?;
         Ok(Listed { value, written_in, pages })
     }
 
     /// The pages of a long value that is being replaced or given up, as the newest pages have it.
     pub(super) async fn pages_of(&self, mode: Mode, value: OverflowRef) -> Result<Vec<PageId>> {
+        self.pages_within(mode, value, &mut PinBudget::default()).await
+    }
+
+    async fn pages_within(
+        &self,
+        mode: Mode,
+        value: OverflowRef,
+        budget: &mut PinBudget<S::Ticket>,
+    ) -> Result<Vec<PageId>> {
         let mut reader = Reader::listing(self.store.page_bytes(), value)?;
         let seq = self.commits.last().seq;
-        self.read_long(mode, std::slice::from_mut(&mut reader), seq, || self.store.tip()).await?;
+        let reading = std::slice::from_mut(&mut reader);
+        self.read_long(mode, reading, seq, budget, || self.store.tip()).await?;
         Ok(reader.into_pages())
     }
 
@@ -279,7 +296,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     ) -> Result<Vec<PageId>> {
         let mut reader = Reader::listing(self.store.page_bytes(), value)?;
         let reading = std::slice::from_mut(&mut reader);
-        self.read_long(mode, reading, snapshot.seq(), || self.store.view(snapshot)).await?;
+        let mut budget = PinBudget::default();
+        self.read_long(mode, reading, snapshot.seq(), &mut budget, || self.store.view(snapshot)).await?;
         Ok(reader.into_pages())
     }
 
@@ -288,10 +306,9 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         mode: Mode,
         readers: &mut [Reader],
         seq: CommitSeq,
+        budget: &mut PinBudget<S::Ticket>,
         view: impl Fn() -> P,
     ) -> Result<()> {
-        let mut held = Held::default();
-        let mut rounds_without_end = 0usize;
         let window = self.admission.window();
         // Those before it have come to their end.
         let mut done = 0;
@@ -311,11 +328,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             if done == readers.len() {
                 return Ok(());
             }
-            load(&*self.store, &self.admission, mode, &mut held, &waits).await?;
-            // Each round reads on, so there is no limit on rounds but the length of the value.
-            held.new_round();
-            rounds_without_end += 1;
-            debug_assert!(rounds_without_end <= 1 << 20, "a long value never ends");
+            load(&*self.store, &self.admission, mode, budget, &waits).await?;
         }
     }
 

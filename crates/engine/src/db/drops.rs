@@ -22,8 +22,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::core::Core;
+use super::pins::PinBudget;
 use super::scan::Scan;
-use super::wait::{Held, Mode, attempt, load};
+use super::wait::{Mode, attempt, load};
 use crate::background;
 use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
@@ -112,28 +113,35 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mode = Mode::Blocking;
         let Some(tree) = self.next_to_free(mode).await? else { return Ok(false) };
         let step = self.next_step(mode, tree).await?;
+        let mut held = PinBudget::default();
         loop {
-            // No pins are held here: a large commit that has the turn may be waiting for them. So the section is kept while pages are
-            // loaded, as a large commit keeps it.
-            let turn = self.commits.turn().acquire(1).await;
-            let mut section = self.commits.occupy(turn)?;
-            let mut held = Held::default();
-            let len_bytes = loop {
-                match section.edit_and_append(|edits| step.apply(edits)) {
-                    Ok(position) => {
-                        section.settle_unseen(Durability::Deferred, position);
-                        drop((section, held));
-                        // Visible then, so the next step sees what this one has left.
-                        self.wait_durable(mode, position).await?;
-                        self.damaged_in_dropped.fetch_add(step.damaged, Ordering::Relaxed);
-                        return Ok(true);
-                    }
-                    Err(Wait::LogFull { len_bytes }) => break len_bytes,
-                    Err(wait) => load(&*self.store, &self.admission, mode, &mut held, &[wait]).await?,
+            let turn = match self.commits.turn().try_acquire(1) {
+                Some(turn) => turn,
+                None => {
+                    // The commit that has the turn may need the permits.
+                    held.release();
+                    self.commits.turn().acquire(1).await
                 }
             };
-            drop((section, held));
-            self.wait_for_room(mode, len_bytes).await?;
+            let mut section = self.commits.occupy(turn)?;
+            match section.edit_and_append(|edits| step.apply(edits)) {
+                Ok(position) => {
+                    section.settle_unseen(Durability::Deferred, position);
+                    drop(section);
+                    // Visible then, so the next step sees what this one has left.
+                    self.wait_durable(mode, position).await?;
+                    self.damaged_in_dropped.fetch_add(step.damaged, Ordering::Relaxed);
+                    return Ok(true);
+                }
+                Err(Wait::LogFull { len_bytes }) => {
+                    drop(section);
+                    self.wait_for_room(mode, len_bytes).await?;
+                }
+                Err(wait) => {
+                    drop(section);
+                    load(&*self.store, &self.admission, mode, &mut held, &[wait]).await?;
+                }
+            }
         }
     }
 

@@ -4,8 +4,8 @@
 //! the device is busy while the next part is looked up; and while later parts are still at the device, earlier ones are
 //! finished.
 //!
-//! Kept true by: a part never waits for permits, as others are held meanwhile (rule 2 of `wait`). Keys that get none are left to the
-//! end, when nothing is held, and are loaded together, with all that `wait` promises to those who have to wait for room.
+//! Kept true by: a part never waits for permits, as others are held meanwhile (rule 1 of `pins`). Keys that get none are left to the
+//! end, when nothing is held, and are loaded together, with all that `pins` promises to those who have to wait for room.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,9 +13,9 @@ use std::ops::Range;
 use rustc_hash::FxHashSet;
 
 use super::core::{Core, is_younger, takes_another};
-use super::wait::{Held, Mode, load, ready_sent};
+use super::pins::PinBudget;
+use super::wait::{Mode, load, ready_sent};
 use crate::error::Result;
-use crate::gate::Permit;
 use crate::pages::{CommitLog, Store, Wait};
 use crate::tree::many::{Lookup, SIDE_BY_SIDE};
 use crate::tree::{Found, Position, Tree};
@@ -29,8 +29,6 @@ struct Part<T> {
     pages: usize,
     rounds: usize,
     ticket: T,
-    /// Given back after the pins that it stands for.
-    _permit: Permit,
 }
 
 /// What is wanted, and what was found.
@@ -133,20 +131,20 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 left.extend(keys);
                 continue;
             };
-            let ticket = self.store.request(&waits);
+            let ticket = self.store.request(&waits, permit);
             // Who waits for one page and nothing else reads it on its own thread.
             let alone = waits.len() == 1 && parts.is_empty() && new.is_empty();
             if !alone || mode == Mode::Async {
                 self.store.submit();
             }
             asked += waits.len();
-            parts.push_back(Part { keys, pages: waits.len(), rounds, ticket, _permit: permit });
+            parts.push_back(Part { keys, pages: waits.len(), rounds, ticket });
         }
     }
 
     /// Finds the values of some keys, with at most one wait per tree level and window of keys.
     async fn get_together(&self, mode: Mode, wanted: &mut Wanted<'_, S::Snapshot>, mut keys: Vec<usize>) -> Result<()> {
-        let mut held = Held::default();
+        let mut held = PinBudget::default();
         while !keys.is_empty() {
             let waits;
             (keys, waits) = self.look_at(wanted, keys, self.admission.window())?;

@@ -11,7 +11,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::core::{Core, is_younger};
-use super::wait::{Held as HeldPages, Mode, breathe, load};
+use super::pins::PinBudget;
+use super::wait::{Mode, breathe, load};
 use crate::error::Result;
 use crate::format::PageId;
 use crate::format::node::OverflowRef;
@@ -278,7 +279,7 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         }
         let mut names_ahead = !self.inside_leaf && asked.idle_leaves == 0;
         chunk.own_max = (*values_at_once).min(window);
-        let mut held = HeldPages::default();
+        let mut held = PinBudget::default();
         let rest = loop {
             let ahead_max = if names_ahead { (*distance * 2).max(2).min(*leaves_max) } else { 0 };
             let looked = tree.scan(&core.store.view(snapshot), range, *direction, most, ahead_max, chunk);

@@ -64,7 +64,7 @@ fn run<T>(pool: &Pager, mut attempt: impl FnMut() -> Attempt<T>) -> Result<T> {
                 {
                     continue;
                 }
-                let mut ticket = pool.request(&[wait]);
+                let mut ticket = pool.request(&[wait], Permit::any());
                 ticket.wait()?;
                 _held = Some(ticket);
             }
@@ -172,7 +172,7 @@ fn what_a_walk_asks_for_comes_without_anybody_waiting() {
         pool.core().make_room(128);
     }
     let waits: Vec<_> = missing.iter().map(|missing| Wait::Miss(*missing)).collect();
-    pool.request(&waits).wait().unwrap();
+    pool.request(&waits, Permit::any()).wait().unwrap();
 }
 
 #[test]

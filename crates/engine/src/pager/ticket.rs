@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::Core;
 use crate::error::{Error, Result};
 use crate::format::PageId;
+use crate::gate::Permit;
 use crate::pages;
 
 /// What one ticket waits for. Shared with the reads under way and with the queue for frames.
@@ -184,11 +185,13 @@ impl Waiter {
 pub(crate) struct Ticket {
     core: Arc<Core>,
     waiter: Arc<Waiter>,
+    /// For all pages that it pins; given back after them.
+    _permit: Permit,
 }
 
 impl Ticket {
-    pub(super) fn new(core: Arc<Core>, waiter: Arc<Waiter>) -> Self {
-        Self { core, waiter }
+    pub(super) fn new(core: Arc<Core>, waiter: Arc<Waiter>, permit: Permit) -> Self {
+        Self { core, waiter, _permit: permit }
     }
 }
 

@@ -11,6 +11,7 @@ use std::task::{Poll, Waker};
 use super::{Attempt, CommitLog, Durability, Edits, LogPosition, Missing, Pages, Snapshot, Store, Ticket, Wait};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, HEADER_BYTES, PageId};
+use crate::gate::Permit;
 
 /// Which pages are in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -288,6 +289,7 @@ impl Drop for MemoryEdits {
 pub(crate) struct MemoryTicket {
     store: MemoryStore,
     pinned: Vec<PageId>,
+    _permit: Permit,
     /// Submissions before it was asked for: the next one sends it.
     after: usize,
 }
@@ -421,10 +423,10 @@ impl Store for MemoryStore {
         CommitSeq(self.0.visible.load(Ordering::SeqCst))
     }
 
-    fn request(&self, waits: &[Wait]) -> MemoryTicket {
+    fn request(&self, waits: &[Wait], permit: Permit) -> MemoryTicket {
         let mut state = self.lock();
         let mut pinned = Vec::new();
-        for wait in waits {
+        for wait in waits.iter().take(permit.count()) {
             match wait {
                 Wait::Miss(missing) => pinned.push(missing.page),
                 Wait::Full { frames } => assert!(*frames <= self.0.frames_max, "no edits can hold {frames} frames"),
@@ -435,9 +437,7 @@ impl Store for MemoryStore {
             *state.pins.entry(*id).or_default() += 1;
         }
         state.queued += pinned.len();
-        let after = state.submissions.len();
-        drop(state);
-        MemoryTicket { store: self.clone(), pinned, after }
+        MemoryTicket { store: self.clone(), pinned, _permit: permit, after: state.submissions.len() }
     }
 
     fn prefetch(&self, _pages: &[Missing]) {}

@@ -7,6 +7,7 @@ use nofault_io::sim::{Rates, SimOptions, SimWorld};
 
 use super::*;
 use crate::format::HEADER_BYTES;
+use crate::gate::Permit;
 use crate::pages::{
     Attempt, CommitLog as _, Durability, Edits as _, LogPosition, Pages as _, Store as _, Ticket as _, Wait,
 };
@@ -47,7 +48,7 @@ fn run<T>(pager: &Pager, mut attempt: impl FnMut() -> Attempt<T>) -> Result<T> {
             Ok(answer) => return Ok(answer),
             Err(Wait::Failed(error)) => return Err(error),
             Err(wait) => {
-                let mut ticket = pager.request(&[wait]);
+                let mut ticket = pager.request(&[wait], Permit::any());
                 ticket.wait()?;
                 _held = Some(ticket);
             }

@@ -12,6 +12,7 @@ use super::*;
 use crate::error::{ErrorKind, Result};
 use crate::format::node::{inline_value_bytes_max, key_bytes_max};
 use crate::format::{CommitSeq, HEADER_BYTES};
+use crate::gate::Permit;
 use crate::pages::memory::{MemoryEdits, MemoryStore, MemoryView, Residency};
 use crate::pages::{Store, Ticket};
 
@@ -25,7 +26,7 @@ fn drive<R>(store: &MemoryStore, mut attempt: impl FnMut() -> Attempt<R>) -> Res
             Ok(result) => return Ok(result),
             Err(Wait::Failed(error)) => return Err(error),
             Err(wait) => {
-                let mut ticket = store.request(&[wait]);
+                let mut ticket = store.request(&[wait], Permit::any());
                 ticket.wait()?;
                 tickets.push(ticket);
             }
@@ -319,7 +320,7 @@ proptest! {
         let read = |mut reader: Reader| {
             let (mut wanted, mut rounds) = (Vec::new(), 0);
             while !reader.advance(&store.latest(), seq, window, &mut wanted).unwrap() {
-                let mut ticket = store.request(&wanted);
+                let mut ticket = store.request(&wanted, Permit::any());
                 ticket.wait().unwrap();
                 prop_assert!(wanted.len() <= window);
                 let all_in = reader.advance(&store.latest(), seq, window, &mut Vec::new()).unwrap();
@@ -514,7 +515,7 @@ fn a_lookup_goes_on_where_it_missed_a_page_and_looks_at_each_only_once() {
             assert_eq!(next, missing.page, "it stands before the page that is missing");
             looks += 1;
             // The page before it is not there any more.
-            held = Some(store.request(&[wait]));
+            held = Some(store.request(&[wait], Permit::any()));
         };
         drop(held);
         assert_eq!(found, (number < 500).then(|| Found::Inline(vec![number as u8; 100])));

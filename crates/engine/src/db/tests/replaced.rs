@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::dropped::intact;
 use super::*;
+use crate::db::pins::PinBudget;
 use crate::db::wait::attempt;
 use crate::error::Error;
 use crate::format::node::OverflowRef;
@@ -86,7 +87,7 @@ fn a_large_commit_lists_the_pages_of_a_value_again_that_was_replaced_meanwhile()
         let (core, tree) = prepared();
         let value = long_value(&core, tree);
         assert!(!is_one_page(512, value));
-        let listed: Listed = block_on(core.list(Mode::Blocking, value)).unwrap();
+        let listed: Listed = block_on(core.list(Mode::Blocking, value, &mut PinBudget::default())).unwrap();
         assert_eq!(listed.pages.len(), 3);
         let known = Known { replaced: HashMap::from([(value.root, listed)]), ..Known::default() };
         replace_by_others(&core, tree, len);
@@ -125,4 +126,31 @@ fn a_damaged_value_that_is_to_go_is_reported_however_often_others_commit() {
     let error = Error::from(outcome.unwrap_err());
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     set(&core, tree, "x", 2);
+}
+
+#[test]
+fn commits_beside_each_other_that_free_long_values_all_end() {
+    let core = new_core(Hardship { residency: Residency::Requested, ..easy() });
+    let tree = new_table(&core, Mode::Blocking, "t");
+    let (tasks, deletes) = (6, 25);
+    let key = |number: usize| format!("key {number:04}");
+    // Those of one commit lie in leaves of their own, which it asks for together.
+    let short = |number| Op::Put { tree, key: key(number).into(), value: b"short".to_vec() };
+    commit(&core, Mode::Blocking, (0..tasks * deletes * 20).map(short).collect(), Durability::Sync).unwrap();
+    (0..tasks * deletes).for_each(|number| set(&core, tree, &key(number * 20), THREE_PAGES));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let delete = |task: usize| {
+            let delete = |at: usize| Op::Delete { tree, key: key((at * tasks + task) * 20).into() };
+            let ops = (0..deletes).map(delete).collect();
+            let commit = Commit { ops, reads: None, durability: Durability::Sync, known: Known::default() };
+            let core = core.clone();
+            async move { core.commit(Mode::Async, commit).await }
+        };
+        let deletes: Vec<_> = (0..tasks).map(|task| tokio::spawn(delete(task))).collect();
+        for delete in deletes {
+            delete.await.unwrap().unwrap();
+        }
+    });
+    assert_eq!(intact(&core, tree, "after all").len(), tasks * deletes * 19);
 }

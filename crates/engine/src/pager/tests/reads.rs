@@ -14,7 +14,7 @@ fn neighbours_are_read_together_and_a_bad_block_among_them_costs_only_its_own_pa
     }
     let missing: Vec<Wait> = ids.iter().map(|page| Wait::Miss(Missing { page: *page, at: NEWEST })).collect();
     let reads_before = world.stats().read_count;
-    pool.request(&missing).wait().unwrap();
+    pool.request(&missing, Permit::any()).wait().unwrap();
     let reads = world.stats().read_count - reads_before;
     assert!(reads > 0 && reads <= 10, "{reads} reads for {} pages", ids.len());
     for (at, page) in ids.iter().enumerate() {
@@ -25,7 +25,7 @@ fn neighbours_are_read_together_and_a_bad_block_among_them_costs_only_its_own_pa
     }
     let Entry::OnDisk(bad) = Entry::from_word(pool.core().table.load(ids[17])) else { panic!("not evicted") };
     world.flip_bit("data", bad.block.0 * PAGE as u64 + 100, 1).unwrap();
-    assert_eq!(pool.request(&missing).wait().unwrap_err().page(), Some(ids[17]));
+    assert_eq!(pool.request(&missing, Permit::any()).wait().unwrap_err().page(), Some(ids[17]));
     for page in ids.iter().filter(|page| **page != ids[17]) {
         run(&pool, || pool.tip().page(*page).map(value)).unwrap();
     }
@@ -103,7 +103,7 @@ fn no_more_reads_are_under_way_than_the_settings_allow() {
         let apart: Vec<PageId> = ids.iter().copied().step_by(10).collect();
         let missing: Vec<Wait> = apart.iter().filter_map(|page| pool.tip().page(*page).map(|_| ()).err()).collect();
         assert!(missing.len() > 2 * reads_in_flight_max, "{} of {} pages are out", missing.len(), apart.len());
-        pool.request(&missing).wait().unwrap();
+        pool.request(&missing, Permit::any()).wait().unwrap();
         for (at, page) in ids.iter().enumerate() {
             assert_eq!(run(&pool, || pool.tip().page(*page).map(value)).unwrap(), at as u64 / 20 + 1);
         }
@@ -128,7 +128,7 @@ fn a_read_takes_a_frame_only_when_there_is_room_for_it_at_the_device() {
     let missing: Vec<Wait> = apart.collect();
     assert!(missing.len() > 10);
     let free = pool.stats().frames_free;
-    let mut ticket = pool.request(&missing);
+    let mut ticket = pool.request(&missing, Permit::any());
     pool.submit();
     let taken = free - pool.stats().frames_free;
     assert!(taken <= missing.len() as u64 / 2, "{taken} frames for the two reads that may be under way");
@@ -146,7 +146,7 @@ fn those_who_wait_for_one_page_are_all_given_it() {
         pool.core().make_room(64);
     }
     let wait = [0, 1].map(|at| Wait::Miss(Missing { page: ids[at], at: NEWEST }));
-    let tickets: Vec<_> = (0..3).map(|at| pool.request(&wait[..1 + at % 2])).collect();
+    let tickets: Vec<_> = (0..3).map(|at| pool.request(&wait[..1 + at % 2], Permit::any())).collect();
     assert_eq!(pool.stats().misses, 2);
     for mut ticket in tickets {
         ticket.wait().unwrap();
@@ -176,7 +176,7 @@ fn a_thread_reads_the_page_it_misses_by_itself_and_nobody_reads_it_twice() {
     assert_eq!(pool.stats().misses, 1);
     // What another one reads has to be waited for.
     let free = pool.stats().frames_free;
-    let mut ticket = pool.request(&[Wait::Miss(missing(1))]);
+    let mut ticket = pool.request(&[Wait::Miss(missing(1))], Permit::any());
     assert!(!pool.read_alone(missing(1)).unwrap());
     ticket.wait().unwrap();
     assert_eq!((pool.stats().misses, pool.stats().frames_free), (2, free - 1), "one read, and one frame for it");
@@ -202,7 +202,7 @@ fn a_waiter_that_has_what_it_wants_leaves_no_completion_to_nobody() {
     }
     let mut tickets = Vec::new();
     let is_under_way = |page: &PageId| {
-        tickets.push(pool.request(&[Wait::Miss(Missing { page: *page, at: NEWEST })]));
+        tickets.push(pool.request(&[Wait::Miss(Missing { page: *page, at: NEWEST })], Permit::any()));
         pool.submit();
         pool.stats().reads_in_flight == 1
     };
@@ -240,7 +240,7 @@ mod threads {
                 Ok(answer) => return Ok(answer),
                 Err(Wait::Failed(error)) => return Err(error),
                 Err(wait) => {
-                    let mut ticket = pool.request(&[wait]);
+                    let mut ticket = pool.request(&[wait], Permit::any());
                     pool.submit();
                     let started = Instant::now();
                     while ticket.poll(&waker).map(|outcome| outcome.unwrap()).is_pending() {

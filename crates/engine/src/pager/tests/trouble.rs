@@ -176,7 +176,7 @@ fn reads_that_could_not_be_sent_are_sent_later_though_nobody_asks_again() {
     let comes = |page: PageId, is_deaf: bool| {
         // Before it asks: a thread of the pool that looks around just then does not send it either.
         deaf.store(is_deaf, Ordering::Relaxed);
-        let mut ticket = pool.request(&[Wait::Miss(Missing { page, at: NEWEST })]);
+        let mut ticket = pool.request(&[Wait::Miss(Missing { page, at: NEWEST })], Permit::any());
         assert!(!is_deaf || ticket.poll(Waker::noop()).is_pending(), "it is not in memory");
         pool.submit();
         deaf.store(false, Ordering::Relaxed);

@@ -1,0 +1,220 @@
+//! How many pages operations may pin while they wait, and the ones that an operation keeps from one attempt to the next.
+//!
+//! A page is pinned by a ticket, and a ticket owns a permit for each page that it pins: [`Store::request`] takes the permits and asks
+//! for no more pages than there are. All permits together are [`Store::pins_max`], so pinned pages always leave frames for reads.
+//!
+//! Kept true by:
+//! 1. An operation has one [`PinBudget`], which releases its pins before it waits for permits. So no operation waits for permits
+//!    while it holds some, and each that has them goes on.
+//! 2. The budget itself counts rounds that ask for no page that is new to the operation: those pages had been evicted again. After
+//!    [`IDLE_ROUNDS_BEFORE_RESERVE`] of them the operation takes the reserve: permits that one operation at a time has to itself. With
+//!    them it keeps its pages from round to round, the oldest leaving when there is no permit for the next.
+//! 3. The reserve is given back when all of it is in use and the operation has come to new pages since it took it.
+//! 4. An attempt that needs more pages at once than the reserve has permits is told so ([`PinBudget::is_exceeded`]): it must be
+//!    made smaller.
+//! 5. Pins are released before an operation waits for anything else than its pages: the commit turn, room in the log, user code.
+
+#[cfg(test)]
+mod model;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::PageId;
+use crate::gate::{Gate, Permit};
+use crate::pages::Wait;
+
+/// Rounds without a new page after which an operation takes the reserve.
+const IDLE_ROUNDS_BEFORE_RESERVE: usize = 16;
+/// Rounds without a new page after which something must be wrong: no tree is that high.
+const IDLE_ROUNDS_MAX: usize = 10_000;
+/// First rounds of an operation whose pages are not noted: nearly every operation ends within them.
+const ROUNDS_NOT_NOTED: usize = 8;
+/// Pages of an operation that are noted at the most, for each permit of the reserve and in any case.
+const NOTED_PER_PERMIT: usize = 4;
+const NOTED_MIN: usize = 4096;
+/// Pages that one operation may ask for at a time, where the pool is large enough: more than are under way at the device, so
+/// that a large batch keeps it busy from its first read to its last.
+const WINDOW_MAX: usize = 512;
+/// Pages that a scan may ask for before it needs them: they are not pinned, only on their way.
+const AHEAD_MAX: usize = 2048;
+/// Fewest permits of the reserve, where there are twice as many: more than a tree is high, in most.
+const RESERVE_MIN: usize = 16;
+
+/// Permits for the pages that operations pin.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    shared: Arc<Gate>,
+    /// Used by the owner of `reserve_owner` only.
+    reserve: Arc<Gate>,
+    reserve_owner: Arc<Gate>,
+}
+
+impl Admission {
+    /// Shares out `pins_max` pages, at least two.
+    pub(crate) fn new(pins_max: usize) -> Self {
+        let reserve = (pins_max / 4).max(RESERVE_MIN).min(pins_max / 2).max(1);
+        let shared = pins_max.saturating_sub(reserve).max(1);
+        Self { shared: Gate::new(shared), reserve: Gate::new(reserve), reserve_owner: Gate::new(1) }
+    }
+
+    /// Most pages that one operation may ask for at a time.
+    pub(crate) fn window(&self) -> usize {
+        (self.shared.permits() / 2).min(self.reserve.permits()).clamp(1, WINDOW_MAX)
+    }
+
+    /// Permits for so many pages, or for all that are shared, if they can be had at once: for an operation that has others and must not
+    /// wait for these.
+    pub(crate) fn try_pins(&self, count: usize) -> Option<Permit> {
+        self.shared.try_acquire(count)
+    }
+
+    /// Whether nobody has a permit.
+    #[cfg(test)]
+    pub(crate) fn is_idle(&self) -> bool {
+        [&self.shared, &self.reserve, &self.reserve_owner].iter().all(|gate| gate.try_acquire(gate.permits()).is_some())
+    }
+
+    /// Most pages that one scan asks for ahead of its need: a small part of the pool.
+    pub(crate) fn ahead_max(&self) -> usize {
+        (self.shared.permits() / 8).clamp(2, AHEAD_MAX)
+    }
+}
+
+/// The pages that an operation keeps until its next round, or longer where it has the reserve. `T` is a ticket of the store, which
+/// owns its permits.
+pub(crate) struct PinBudget<T> {
+    /// Released before `reserve`.
+    tickets: Tickets<T>,
+    reserve: Option<Reserve>,
+    rounds: usize,
+    idle_rounds: usize,
+    /// Pages asked for, up to a bound.
+    asked: FxHashSet<PageId>,
+    exceeded: bool,
+}
+
+/// The reserve, and whether its owner has come to new pages since.
+struct Reserve {
+    _owner: Permit,
+    progressed: bool,
+}
+
+/// Nearly always there is one ticket, which takes no memory of its own.
+struct Tickets<T> {
+    newest: Option<T>,
+    older: VecDeque<T>,
+}
+
+impl<T> Tickets<T> {
+    fn add(&mut self, ticket: T) {
+        self.older.extend(self.newest.replace(ticket));
+    }
+
+    fn take_oldest(&mut self) -> Option<T> {
+        self.older.pop_front().or_else(|| self.newest.take())
+    }
+
+    fn clear(&mut self) {
+        while self.take_oldest().is_some() {}
+    }
+}
+
+impl<T> Default for PinBudget<T> {
+    fn default() -> Self {
+        let tickets = Tickets { newest: None, older: VecDeque::new() };
+        Self { tickets, reserve: None, rounds: 0, idle_rounds: 0, asked: FxHashSet::default(), exceeded: false }
+    }
+}
+
+impl<T> PinBudget<T> {
+    /// Releases its pins and the reserve: before its operation waits for anything else than pages. What it counts goes on.
+    pub(crate) fn release(&mut self) {
+        self.tickets.clear();
+        self.reserve = None;
+    }
+
+    /// Whether the operation needs more pages in one attempt than it can ever pin: it had the reserve, and had to let go of pages without
+    /// having come to new ones.
+    pub(super) fn is_exceeded(&self) -> bool {
+        self.exceeded
+    }
+
+    /// Keeps what a ticket has pinned until the next round.
+    pub(super) fn keep(&mut self, ticket: T) {
+        self.tickets.add(ticket);
+    }
+
+    /// Begins a round that asks for `waits`: releases the pins of the round before, or the oldest ones, and waits for permits.
+    ///
+    /// # Errors
+    /// `Bug` when the operation asks for the same pages again and again and does not end.
+    pub(super) async fn admit(&mut self, admission: &Admission, waits: &[Wait]) -> Result<Permit> {
+        self.count_round(admission, waits);
+        if self.idle_rounds > IDLE_ROUNDS_MAX {
+            let what = format!("an operation met {waits:?} after {IDLE_ROUNDS_MAX} attempts");
+            return Err(Error::new(ErrorKind::Bug, what));
+        }
+        if self.reserve.is_none() {
+            self.release();
+            // Frames are no pages: who waits for some has nothing to keep.
+            let for_pages = waits.iter().any(|wait| matches!(wait, Wait::Miss(_)));
+            if self.idle_rounds <= IDLE_ROUNDS_BEFORE_RESERVE || !for_pages {
+                return Ok(permits(&admission.shared, waits.len()).await);
+            }
+            self.reserve = Some(Reserve { _owner: permits(&admission.reserve_owner, 1).await, progressed: false });
+        }
+        loop {
+            if let Some(permit) = admission.reserve.try_acquire(waits.len()) {
+                return Ok(permit);
+            }
+            if self.reserve.as_ref().is_some_and(|reserve| reserve.progressed) {
+                self.release();
+                return Ok(permits(&admission.shared, waits.len()).await);
+            }
+            match self.tickets.take_oldest() {
+                Some(oldest) => {
+                    drop(oldest);
+                    self.exceeded = true;
+                }
+                // The owner before has gone, and its last ticket is just about to.
+                None => return Ok(admission.reserve.acquire(waits.len()).await),
+            }
+        }
+    }
+
+    fn count_round(&mut self, admission: &Admission, waits: &[Wait]) {
+        self.rounds += 1;
+        if self.rounds <= ROUNDS_NOT_NOTED {
+            return;
+        }
+        if self.asked.len() >= NOTED_MIN + admission.reserve.permits() * NOTED_PER_PERMIT {
+            // No attempt needs so many pages at once: the operation has got on.
+            self.asked.clear();
+        }
+        let mut is_idle = true;
+        for wait in waits {
+            if let Wait::Miss(missing) = wait {
+                is_idle &= !self.asked.insert(missing.page);
+            }
+        }
+        if is_idle {
+            self.idle_rounds += 1;
+        } else {
+            self.idle_rounds = 0;
+            if let Some(reserve) = &mut self.reserve {
+                reserve.progressed = true;
+            }
+        }
+    }
+}
+
+async fn permits(gate: &Arc<Gate>, count: usize) -> Permit {
+    match gate.try_acquire(count) {
+        Some(permit) => permit,
+        None => gate.acquire(count).await,
+    }
+}
