@@ -359,9 +359,12 @@ impl Background {
             while !stopped.load(Ordering::SeqCst) {
                 heard.wait(None, Some(pause));
                 if !stopped.load(Ordering::SeqCst) && checkpointer.is_due() {
+                    let begun = checkpointer.log.checkpoint_begins();
                     let outcome = checkpointer.checkpoint();
                     pause = Duration::from_secs(if outcome.is_err() { 5 } else { 1 });
-                    if let Err(error) = outcome {
+                    if outcome.is_ok() {
+                        checkpointer.log.checkpoint_made(begun);
+                    } else if let Err(error) = outcome {
                         // Whoever needs the room is told, and decides. Trying again at once would only burn time.
                         checkpointer.log.checkpoint_failed(&error);
                         std::thread::sleep(Duration::from_millis(100));

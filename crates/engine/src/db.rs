@@ -21,6 +21,7 @@ mod many;
 mod open;
 mod pins;
 mod replay;
+mod room;
 mod scan;
 mod stats;
 mod stripes;
@@ -201,8 +202,9 @@ impl Db {
     /// Applies a batch: all of it or nothing.
     ///
     /// # Errors
-    /// `InvalidCall` when a key or value is too long, or a table is another database's. `NoSpace`; `Poisoned` after an earlier
-    /// failure of the log.
+    /// `InvalidCall` when a key or value is too long, or a table is another database's. `NoSpace` when the disk is full: nothing of the
+    /// batch was done, and commits go on by themselves once there is room. Deletes and dropped tables have a reserve
+    /// ([`PoolStats::blocks_reserve`]), so they can make room. `Poisoned` after an earlier failure of the log.
     pub async fn write(&self, batch: Batch, durability: Durability) -> Result<()> {
         self.write_in(Mode::Async, batch, durability).await
     }

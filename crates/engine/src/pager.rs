@@ -16,6 +16,7 @@
 //! | `evict`, `write` | which frames leave, and how dirty ones get to disk |
 //! | `moves` | puts pages together that lie scattered in the file |
 //! | `map` | the page table as the next checkpoint will write it |
+//! | `room` | room in the file: promised, reserved, and how it grows |
 //! | `keeper` | the background threads, for those who want them |
 //!
 //! **Why readers need no latch.** A frame's bytes never change between `Frames::publish` and `Frames::recycle`. Its number
@@ -41,7 +42,9 @@ mod moves;
 mod nursery;
 mod page_ids;
 mod registry;
+mod room;
 mod shard;
+mod snapshot;
 mod stats;
 mod table;
 mod ticket;
@@ -68,6 +71,7 @@ pub(crate) use self::moves::{Mover, ToEmptyOut, Together};
 pub use self::registry::ReaderInfo;
 use self::registry::{Registry, Superseded};
 use self::shard::{Place, Shard};
+pub(crate) use self::snapshot::Snapshot;
 use self::stats::Counts;
 pub use self::stats::PoolStats;
 pub(crate) use self::table::PAGES_MAX;
@@ -81,7 +85,7 @@ use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{BLOCK_LIMIT, CommitSeq, Location, PAGES_START_BYTES, PageId};
 use crate::gate::Permit;
-use crate::pages::{Missing, Snapshot as _, Store, Wait};
+use crate::pages::{Claim, Missing, Room, Snapshot as _, Store, Wait};
 use crate::space::Space;
 
 /// The commit number of a view that wants the newest version of everything.
@@ -152,6 +156,8 @@ pub(crate) struct Books {
     /// other after: until then the commit before is the one that is found there.
     pub(crate) changed: FxHashMap<PageId, CommitSeq>,
     ids: page_ids::PageIds,
+    /// Blocks set aside for commits under way.
+    claimed: u64,
 }
 
 #[derive(Default)]
@@ -181,7 +187,7 @@ impl Pager {
         disk: &Arc<dyn Disk>,
         options: &PagerOptions,
         map: Map,
-        space: Space,
+        mut space: Space,
         commit: CommitSeq,
     ) -> Result<Self> {
         let per_frame = frame_memory_bytes(options.page_bytes);
@@ -210,18 +216,20 @@ impl Pager {
             QueueOptions { registered, depth_max: options.reads_in_flight_max.max(1), ..QueueOptions::default() };
         let writes = disk.queue(&QueueOptions::default());
         let writes = writes.map_err(|error| Error::from_io("open a queue of the data file", error))?;
+        let lane = write::WriteLane::new(writes, &**disk)?;
+        space.set_backed(lane.file_bytes / options.page_bytes as u64);
         let core = Core {
             file_id: options.file_id,
             table,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            books: Mutex::new(Books { space, map, changed: FxHashMap::default(), ids }),
+            books: Mutex::new(Books { space, map, changed: FxHashMap::default(), ids, claimed: 0 }),
             registry: Mutex::new(Registry::new(commit)),
             visible: AtomicU64::new(commit.0),
             ripe: Mutex::default(),
             dying: AtomicUsize::new(0),
             full: Mutex::default(),
             lane: lane::Lane::new(disk, &queue, scratch)?,
-            writer: Mutex::new(write::WriteLane::new(writes, &**disk)?),
+            writer: Mutex::new(lane),
             clock: Mutex::new(0),
             nursery: nursery::Nursery::new(frames.count()),
             keeper: keeper::Signal::new(),
@@ -383,36 +391,24 @@ impl Store for Pager {
         self.0.lane.lined_up()
     }
 
+    fn claim_room(&self, pages: usize, claim: Claim) -> Option<Room> {
+        self.0.claim_blocks(pages as u64, claim)
+    }
+
+    fn grow(&self) -> Result<bool> {
+        self.0.grow()
+    }
+
+    fn spare_pages(&self) -> u64 {
+        self.0.spare_blocks()
+    }
+
+    fn page_count(&self) -> u64 {
+        self.0.books().ids.end()
+    }
+
     fn write_soon(&self, pages: &[PageId]) {
         self.0.keeper.write_soon(pages);
-    }
-}
-
-/// A commit that stays readable.
-pub(crate) struct Snapshot {
-    core: Arc<Core>,
-    seq: CommitSeq,
-    too_old: Arc<AtomicBool>,
-    essential: bool,
-}
-
-impl Snapshot {
-    fn new(core: &Arc<Core>, essential: bool) -> Self {
-        let (seq, too_old) = core.registry().register(essential);
-        Self { core: Arc::clone(core), seq, too_old, essential }
-    }
-}
-
-impl crate::pages::Snapshot for Snapshot {
-    fn seq(&self) -> CommitSeq {
-        self.seq
-    }
-}
-
-impl Drop for Snapshot {
-    fn drop(&mut self) {
-        let unneeded = self.core.registry().unregister(self.seq, &self.too_old, self.essential);
-        self.core.drop_later(unneeded);
     }
 }
 

@@ -21,10 +21,12 @@
 
 #[cfg(test)]
 pub(crate) mod memory;
+mod room;
 
 use std::ops::{Deref, Range};
 use std::task::{Poll, Waker};
 
+pub(crate) use self::room::{Claim, Room, RoomLedger};
 use crate::error::{Error, Result};
 use crate::format::{CommitSeq, PageId};
 use crate::gate::Permit;
@@ -225,6 +227,31 @@ pub(crate) trait Store: Send + Sync + 'static {
 
     /// How often what was queued, all of it, has been sent.
     fn sent(&self) -> usize;
+
+    /// Sets room aside for this many pages, so that they can be written whatever happens to the disk. `None` when there is not so much:
+    /// [`Store::grow`], or a checkpoint, may make some. To be held until the pages are published. Takes no device.
+    fn claim_room(&self, pages: usize, claim: Claim) -> Option<Room> {
+        let _ = (pages, claim);
+        Some(Room::default())
+    }
+
+    /// Lets the file grow. False when there is no room on the disk. Blocks.
+    ///
+    /// # Errors
+    /// What the disk says otherwise.
+    fn grow(&self) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Pages that there is room for and that nobody has a claim to, the reserve included.
+    fn spare_pages(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// Page numbers in use, or more.
+    fn page_count(&self) -> u64 {
+        0
+    }
 
     /// These pages are published and will not change soon: they may be written in the background, so that nobody has to wait for it
     /// later. May be ignored.

@@ -163,6 +163,7 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, creati
     let space = Pager::new_space(settings.page_bytes, FILE_BYTES_MAX);
     let pager =
         Pager::new(&disk, &pager_options(settings, &superblock), Map::new(settings.page_bytes), space, CommitSeq(0))?;
+    pager.core().complete_last_group()?;
     txn::create_catalog(&pager)?;
     Checkpointer::new(pager, log, superblock).checkpoint()?;
     // All files are whole and durable; now their names: first the temporary ones, by which the next creation knows what it finds, and last
@@ -244,10 +245,11 @@ pub(crate) fn open(
     };
     // First to know that all of it is whole and where it ends; then, as the caller asks, for records.
     let (recovered, records) = read_log(&*log_disk, &options, anchor, superblock.commit)?;
-    let log = Log::open(&*log_disk, options, recovered)?;
+    let log = Log::open_to_grow(&*log_disk, &*open_file(LOG)?, options, recovered)?;
     let repairs = in_force.repairs.clone();
     let superblock = in_force.make_durable(&pager)?;
     let checkpointer = Arc::new(Checkpointer::new(pager.clone(), log.clone(), superblock));
+    pager.core().complete_last_group()?;
     Ok(Opened { pager, log, base: superblock.commit, records, checkpointer, disk, locks, repairs })
 }
 

@@ -65,6 +65,8 @@ pub(crate) struct Space {
     first_block: u64,
     used_blocks: u64,
     blocks_max: u64,
+    /// The file has the blocks before this one: it must grow before others are given out.
+    backed_end: u64,
     placed: Placement,
 }
 
@@ -169,6 +171,7 @@ impl Space {
             first_block,
             used_blocks: 0,
             blocks_max,
+            backed_end: blocks_max,
             placed: Placement::default(),
         };
         for block in 0..first_block {
@@ -245,7 +248,7 @@ impl Space {
         let roomiest = self.by_room.last().copied();
         let next = match roomiest {
             Some((class, group)) if class * CLASS_BLOCKS >= ROOMY_BLOCKS => group,
-            _ if (self.groups.len() as u64 + 1) * GROUP_BLOCKS <= self.blocks_max => self.add_group(),
+            _ if (self.groups.len() as u64 + 1) * GROUP_BLOCKS <= self.backed_end => self.add_group(),
             Some((_, group)) => group,
             None => return Err(NoRoom),
         };
@@ -281,7 +284,7 @@ impl Space {
             }
         }
         let found = best.1.end - best.1.start;
-        let may_grow = (self.groups.len() as u64 + 1) * GROUP_BLOCKS <= end_max.min(self.blocks_max);
+        let may_grow = (self.groups.len() as u64 + 1) * GROUP_BLOCKS <= end_max.min(self.backed_end);
         if found < want.div_ceil(2) && may_grow {
             best = (u64::from(self.add_group()), 0..want.min(ROW_BLOCKS_MAX));
         } else if found == 0 || found < least {
@@ -389,6 +392,33 @@ impl Space {
                 self.free(block);
             }
         }
+    }
+
+    /// The file has the blocks before this one and no others, as far as whole groups go. Without this call it has all that it may.
+    pub(crate) fn set_backed(&mut self, end: u64) {
+        self.backed_end = end.min(self.blocks_max);
+    }
+
+    /// Where the next growth of the file begins: at the end of a group.
+    pub(crate) fn backed_end(&self) -> u64 {
+        self.end_block().max(self.backed_end / GROUP_BLOCKS * GROUP_BLOCKS)
+    }
+
+    /// The most blocks that the file may have.
+    pub(crate) fn blocks_max(&self) -> u64 {
+        self.blocks_max / GROUP_BLOCKS * GROUP_BLOCKS
+    }
+
+    /// Blocks that can be given out before the file must grow.
+    pub(crate) fn free_blocks(&self) -> u64 {
+        self.backed_end() - self.used_blocks
+    }
+
+    /// Whether the next page without an old place would go into a group that is half full, for want of a roomier one.
+    pub(crate) fn is_cramped(&self) -> bool {
+        let open = self.open_group.is_some_and(|open| self.groups[open as usize].free > SPARE_BLOCKS);
+        let roomy = self.by_room.last().is_some_and(|(class, _)| class * CLASS_BLOCKS >= ROOMY_BLOCKS);
+        !open && !roomy && self.backed_end() == self.end_block()
     }
 
     /// Blocks the file must have for every group to exist.

@@ -93,7 +93,7 @@ impl Op {
     }
 
     /// A generous guess at the frames that applying it takes.
-    fn frames(&self, page_bytes: usize) -> usize {
+    pub(crate) fn frames(&self, page_bytes: usize) -> usize {
         match self {
             Self::Put { value, .. } if value.len() > inline_value_bytes_max(page_bytes) => {
                 2 + value.len() / data_bytes(page_bytes) * 65 / 64 + 3

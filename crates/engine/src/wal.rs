@@ -24,6 +24,7 @@
 //! `reader` is the other direction; the bytes are in `format::log_group`.
 
 mod drive;
+mod growth;
 mod keeper;
 mod reader;
 mod segments;
@@ -37,9 +38,10 @@ use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use nofault_io::disk::{Disk, QueueOptions};
+use nofault_io::disk::{Disk, Queue, QueueOptions};
 
 use self::drive::Writer;
+use self::growth::{Growth, reserve_slots, slots_min};
 pub(crate) use self::keeper::LogKeeper;
 pub(crate) use self::reader::{RecordIter, Recovered, create_log, read_log};
 use self::segments::Segments;
@@ -98,6 +100,8 @@ struct LogCore {
     options: LogOptions,
     state: Mutex<LogState>,
     writer: Mutex<Writer>,
+    /// For preparing segments, beside the groups in flight: one at a time.
+    grower: Mutex<Box<dyn Queue>>,
     /// Rung for the keeper.
     bell: Bell,
     hook: OnceLock<DurableHook>,
@@ -152,6 +156,8 @@ pub struct LogStats {
     pub waiting_bytes: u64,
     /// Times that a commit found no room: it had to wait for earlier ones to be written, or for a checkpoint.
     pub room_waits: u64,
+    /// Commits refused because the disk had no room for another segment of the log, and a checkpoint freed none.
+    pub refused_for_space: u64,
 }
 
 /// One piece, or the rest of one, that waits to be written.
@@ -207,6 +213,9 @@ struct LogState {
     /// Somebody takes what is pending and writes it, until its `waiting::Driving` is dropped.
     driving: bool,
     keeper: KeeperPart,
+    /// Segments that the file has room for: allocated and synced.
+    slots: u64,
+    growth: Growth,
 }
 
 /// A number that no other opening of a log has. `groups` is a hash of all groups in its file: with a seed it has to do alone, and does.
@@ -224,14 +233,31 @@ impl Log {
     /// # Errors
     /// What the disk says to opening a queue, `NoSpace` without memory.
     pub(crate) fn open(disk: &dyn Disk, options: LogOptions, recovered: Recovered) -> Result<Self> {
+        Self::open_to_grow(disk, disk, options, recovered)
+    }
+
+    /// As [`Log::open`], with `to_grow`, the same file opened once more, for preparing segments. An error of writing back is told once to
+    /// each opening of a file, to the first that syncs: the sync of a new segment must not be told that of a group.
+    ///
+    /// # Errors
+    /// As [`Log::open`].
+    pub(crate) fn open_to_grow(
+        disk: &dyn Disk,
+        to_grow: &dyn Disk,
+        options: LogOptions,
+        recovered: Recovered,
+    ) -> Result<Self> {
         let failed = |error| Error::from_io("open a queue of the log", error);
         let small = QueueOptions { depth_max: 2 * GROUPS_IN_FLIGHT, ..QueueOptions::default() };
         let queue = disk.queue(&small).map_err(failed)?;
-        let aside = disk.queue(&small).map_err(failed)?;
-        let segments = Segments::new(options.segment_bytes, recovered.slots);
-        let file_bytes = AtomicU64::new(segments.file_bytes());
+        let mut grower = to_grow.queue(&small).map_err(failed)?;
+        let mut segments = Segments::new(options.segment_bytes, recovered.slots);
+        let least = slots_min(options.segment_bytes);
+        let slots = reserve_slots(&mut *grower, segments.slot_count(), least, options.segment_bytes)?;
+        segments.extend_to(slots);
+        let file_bytes = AtomicU64::new(slots * options.segment_bytes);
         let opening = number_of_opening(options.seed, recovered.groups);
-        let writer = Writer::new(queue, aside, segments, recovered.last, opening, options)?;
+        let writer = Writer::new(queue, segments, recovered.last, opening, options)?;
         let state = LogState {
             pending: VecDeque::new(),
             pending_bytes: 0,
@@ -254,11 +280,14 @@ impl Log {
             sleepers: Sleepers::default(),
             driving: false,
             keeper: KeeperPart::default(),
+            slots,
+            growth: Growth::default(),
         };
         Ok(Self(Arc::new(LogCore {
             options,
             state: Mutex::new(state),
             writer: Mutex::new(writer),
+            grower: Mutex::new(grower),
             bell: Bell::new()?,
             hook: OnceLock::new(),
             afterwards: OnceLock::new(),
@@ -310,12 +339,17 @@ impl Log {
         if has_room() {
             return Ok(true);
         }
+        // A new segment needs nothing of others.
+        if self.grow_for(len_bytes).unwrap_or(false) && has_room() {
+            return Ok(true);
+        }
         self.0.counts.room_waits.fetch_add(1, Ordering::Relaxed);
-        // A checkpoint is of what is visible, which is what is durable. And it takes no part of a record that has begun: all that can
-        // be in the way of one is memory.
+        // A checkpoint is of what is visible, which is what is durable. It takes no part of a record that has begun: all that can be in
+        // the way of one is memory, or a disk without room for a segment.
         self.flush()?;
         if !has_room() {
             checkpoint()?;
+            self.grow_for(len_bytes).inspect_err(|_| self.0.lock().growth.refused += 1)?;
         }
         Ok(has_room())
     }
@@ -376,7 +410,19 @@ impl Log {
     /// Whether so much log has piled up that it is time for a checkpoint: half of what is allowed.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         let state = self.0.lock();
-        state.poisoned.is_none() && self.0.live_bytes(&state, 0) * 2 > self.0.options.log_bytes
+        let is_pressed = self.0.live_bytes(&state, 0) * 2 > self.0.options.log_bytes || state.growth.failure.is_some();
+        state.poisoned.is_none() && is_pressed
+    }
+
+    /// A checkpoint is about to be made: to be told [`Log::checkpoint_made`]. Blocks.
+    pub(crate) fn checkpoint_begins(&self) -> u64 {
+        self.0.prepare_growth()
+    }
+
+    /// The checkpoint has been made. Tickets that lack a segment although it has freed some get a new one, or are refused with
+    /// `NoSpace`. Blocks.
+    pub(crate) fn checkpoint_made(&self, begun: u64) {
+        self.0.settle_growth(begun);
     }
 
     /// A checkpoint has failed. Whoever waits for the room that it would have made is told so, once, and may ask again: what was in the
@@ -397,6 +443,7 @@ impl Log {
             file_bytes: self.0.file_bytes.load(Ordering::Relaxed),
             waiting_bytes: state.pending_bytes as u64,
             room_waits: self.0.counts.room_waits.load(Ordering::Relaxed),
+            refused_for_space: state.growth.refused,
         }
     }
 }
@@ -440,6 +487,7 @@ impl CommitLog for Log {
         let position = LogPosition(state.appended);
         let pressed = self.0.live_bytes(&state, 0) * 2 > self.0.options.log_bytes;
         let tell = last == Some(Durability::Deferred) && state.keeper.defer(position);
+        let tell = self.0.grow_ahead(&mut state) || tell;
         drop(state);
         if pressed {
             self.0.pressure.ring();
@@ -451,14 +499,18 @@ impl CommitLog for Log {
     }
 
     fn room(&self, len_bytes: usize) -> LogTicket {
-        let state = self.0.lock();
+        let mut state = self.0.lock();
         let goal = Goal::Room { len_bytes, failures_before: state.failed_checkpoints };
         let (has_room, has_log_room) = (self.0.has_room(&state, len_bytes), self.0.has_log_room(&state, len_bytes));
+        let asks = {
+            let has_segments = self.0.has_segments(&state, len_bytes);
+            state.growth.asks_again(has_segments)
+        };
         drop(state);
         if !has_room {
             self.0.counts.room_waits.fetch_add(1, Ordering::Relaxed);
         }
-        if !has_log_room {
+        if !has_log_room || asks {
             // After the count of failures was taken: this one answers the ticket, whatever becomes of it.
             self.0.pressure.ring();
         }
@@ -522,7 +574,12 @@ impl LogCore {
 
     fn has_room(&self, state: &LogState, len_bytes: usize) -> bool {
         let in_memory = state.pending_bytes == 0 || state.pending_bytes + len_bytes <= self.options.buffer_bytes;
-        in_memory && self.has_log_room(state, len_bytes)
+        in_memory && self.has_file_room(state, len_bytes)
+    }
+
+    /// The part of it that takes a checkpoint, or another segment.
+    fn has_file_room(&self, state: &LogState, len_bytes: usize) -> bool {
+        self.has_log_room(state, len_bytes) && self.has_segments(state, len_bytes)
     }
 
     /// The part of it that takes a checkpoint.

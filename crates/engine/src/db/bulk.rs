@@ -18,10 +18,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::{Cell, Node, OverflowRef, inline_value_bytes_max};
 use crate::format::{CommitSeq, PageId};
 use crate::gate::block_on;
-use crate::pages::{CommitLog, Durability, Edits, Pages, Store, Wait};
+use crate::pages::{Claim, CommitLog, Durability, Edits, Pages, Store, Wait};
 use crate::tree::Tree;
 use crate::tree::build::Builder;
-use crate::tree::overflow::{VALUE_BYTES_MAX, Writer};
+use crate::tree::overflow::{VALUE_BYTES_MAX, Writer, data_bytes};
 use crate::txn::Exclusive;
 
 #[cfg(test)]
@@ -155,7 +155,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 
     async fn fill<K: AsRef<[u8]>, V: AsRef<[u8]>>(
-        &self,
+        self: &Arc<Self>,
         section: &mut Exclusive<S, L>,
         tree: Tree,
         mut entries: impl Iterator<Item = (K, V)>,
@@ -173,12 +173,15 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             {
                 refuse_too_long(value.as_ref())?;
                 let mut writer = Writer::new(value.as_ref());
+                let pages = value.as_ref().len() / data_bytes(self.store.page_bytes()) * 65 / 64 + 3;
+                let _room = self.claim_room(Mode::Blocking, pages, Claim::Ordinary).await?;
                 let written = self.write_long(section, tree, &mut writer).await;
                 state.long.extend_from_slice(writer.pages());
                 at = written?;
             }
             let Load { builder, count, .. } = &mut *state;
             let written_before = builder.pages().len();
+            let room = self.claim_room(Mode::Blocking, portion + builder.frames_max(), Claim::Ordinary).await?;
             let step = section.edit(|edits, _| {
                 let mut fill = || {
                     builder.begin_portion(edits)?;
@@ -207,6 +210,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 builder.end_portion(edits);
                 Ok(step)
             });
+            drop(room);
             self.store.write_soon(&builder.pages()[written_before..]);
             match step {
                 Ok(Step::Done) => return Ok(()),

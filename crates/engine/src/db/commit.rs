@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::core::Core;
 use super::pins::PinBudget;
+use super::room::claim_of;
 use super::wait::{Mode, load, ready_sent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
@@ -20,6 +21,8 @@ use crate::txn::{
 
 /// What it takes others, mostly, to publish what they have appended.
 const OTHERS_PUBLISH_WITHIN: Duration = Duration::from_millis(1);
+/// Inner nodes that an ordinary commit changes, nearly always at most.
+const INNER_PAGES: usize = 4;
 /// Attempts of an ordinary commit, and attempts to list the pages of long values, before it takes the section for itself.
 const ATTEMPTS_BEFORE_EXCLUSIVE: usize = 8;
 
@@ -130,6 +133,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
 
     async fn commit_small(self: &Arc<Self>, mode: Mode, mut commit: Commit) -> CommitResult<Committed> {
         let record = encode(&commit.ops);
+        let pages: usize = commit.ops.iter().map(|op| op.frames(self.store.page_bytes())).sum();
+        let room = self.claim_room(mode, pages + INNER_PAGES, claim_of(&commit.ops)).await?;
         let mut held = PinBudget::default();
         let mut turn = None;
         for _ in 0..ATTEMPTS_BEFORE_EXCLUSIVE {
@@ -153,7 +158,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 Err(Refused::TooLarge) => break,
             }
         }
-        drop((held, turn));
+        drop((held, turn, room));
         self.commit_large(mode, commit).await
     }
 
@@ -239,7 +244,11 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         crate::gate::block_on(self.commit_exclusively(section, commit))
     }
 
-    async fn commit_exclusively(&self, mut section: Exclusive<S, L>, commit: Commit) -> CommitResult<Committed> {
+    async fn commit_exclusively(
+        self: &Arc<Self>,
+        mut section: Exclusive<S, L>,
+        commit: Commit,
+    ) -> CommitResult<Committed> {
         let Commit { ops, durability, mut known, .. } = match section.check(&commit) {
             Ok(()) => commit,
             Err(Refused::Conflict(position)) => return Err(CommitError::Conflict(position)),
@@ -248,6 +257,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             }
         };
         self.refuse_wrong_tables(&ops).await?;
+        // Until all is applied: a disk that is full by then must not stop that half-way.
+        let _room = self.claim_room(Mode::Blocking, self.pages_of_large(&ops), claim_of(&ops)).await?;
         self.look_through(&ops, &mut known).await?;
         let mut position = LogPosition::default();
         let mut pieces = for_each_piece(&ops, self.log.piece_bytes_max()).peekable();
@@ -394,7 +405,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         ops.iter().fold(error, |error, op| self.tables.explain(op.target().0, error))
     }
 
-    fn is_long(&self, op: &Op) -> bool {
+    pub(super) fn is_long(&self, op: &Op) -> bool {
         matches!(op, Op::Put { value, .. } if value.len() > inline_value_bytes_max(self.store.page_bytes()))
     }
 

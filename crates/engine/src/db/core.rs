@@ -5,11 +5,13 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use super::pins::{Admission, PinBudget};
+use super::room::MakeCheckpoint;
 use super::tables::Tables;
 use super::wait::{Mode, attempt, attempt_within, load};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::OverflowRef;
 use crate::format::{CommitSeq, PageId};
+use crate::gate::Gate;
 use crate::pages::{Attempt, CommitLog, Missing, Pages, Snapshot, Store, Versions as _, Wait};
 use crate::tree::overflow::Reader;
 use crate::tree::{self, Found, Position, Tree};
@@ -27,6 +29,12 @@ pub(crate) struct Core<S: Store, L: CommitLog> {
     pub(super) tables: Tables,
     /// Makes room in the log, where no background thread does. Blocks.
     pub(super) make_room: OnceLock<MakeRoom>,
+    /// Makes a checkpoint, where something can.
+    pub(super) make_checkpoint: OnceLock<MakeCheckpoint>,
+    /// Held by the one that makes room in the data file.
+    pub(super) making_room: Arc<Gate>,
+    /// Commits refused because the data file had no room.
+    pub(super) refused_for_space: AtomicU64,
     /// What keeps the database open, and others from opening it.
     owner: OnceLock<Keep>,
     /// Pages of dropped tables that could not be read when they were to be freed.
@@ -64,8 +72,19 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     pub(crate) fn new(store: Arc<S>, log: Arc<L>, commits: Arc<Commits<S, L>>) -> Self {
         let admission = Admission::new(store.pins_max());
         let (tables, damaged_in_dropped) = (Tables::default(), AtomicU64::new(0));
-        let (make_room, owner) = (OnceLock::new(), OnceLock::new());
-        Self { store, log, commits, admission, tables, make_room, owner, damaged_in_dropped }
+        Self {
+            store,
+            log,
+            commits,
+            admission,
+            tables,
+            make_room: OnceLock::new(),
+            make_checkpoint: OnceLock::new(),
+            making_room: Gate::new(1),
+            refused_for_space: AtomicU64::new(0),
+            owner: OnceLock::new(),
+            damaged_in_dropped,
+        }
     }
 
     /// From now on work that may outlive its caller keeps this alive.
@@ -82,6 +101,12 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// From now on whoever finds the log full calls this.
     pub(super) fn make_checkpoints(&self, make_room: MakeRoom) {
         let set = self.make_room.set(make_room);
+        debug_assert!(set.is_ok(), "said once, when the database is opened");
+    }
+
+    /// From now on a commit that finds no room in the data file calls this.
+    pub(super) fn free_blocks_by(&self, make_checkpoint: MakeCheckpoint) {
+        let set = self.make_checkpoint.set(make_checkpoint);
         debug_assert!(set.is_ok(), "said once, when the database is opened");
     }
 

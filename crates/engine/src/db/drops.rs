@@ -33,7 +33,7 @@ use crate::format::catalog::{first_to_be_freed, to_be_freed};
 use crate::format::node::{Cell, Node, OverflowRef};
 use crate::format::node_mut::{self, NodeSpec};
 use crate::gate::block_on;
-use crate::pages::{Attempt, CommitLog, Durability, Edits, Pages, Store, Wait};
+use crate::pages::{Attempt, Claim, CommitLog, Durability, Edits, Pages, Store, Wait};
 use crate::tree::overflow::own_pages;
 use crate::tree::{Direction, Found, KeyRange, Tree, packed};
 use crate::txn::{CATALOG, table_of};
@@ -44,6 +44,9 @@ const LEAVES_AT_ONCE: usize = 64;
 const PAGES_AT_ONCE: usize = 4096;
 /// Pages of values that leaves of one step share with others: the first and, where the one after it was damaged, the last leaf.
 const SHARED_MAX: usize = 2;
+
+/// Pages of the catalog that a step changes, at the most.
+const CATALOG_PAGES: usize = 8;
 
 /// How long the background thread waits after it failed.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(10);
@@ -114,6 +117,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let Some(tree) = self.next_to_free(mode).await? else { return Ok(false) };
         let step = self.next_step(mode, tree).await?;
         let mut held = PinBudget::default();
+        let changed = step.path.len() + step.shared.len() + CATALOG_PAGES;
+        let _room = self.claim_room(mode, changed, Claim::Reserve).await?;
         loop {
             let turn = match self.commits.turn().try_acquire(1) {
                 Some(turn) => turn,

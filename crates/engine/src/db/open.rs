@@ -276,6 +276,8 @@ pub(super) fn open_in(
     let recent_bytes_max = recovery::recent_commits_bytes(settings.cache_bytes);
     let commits = Arc::new(Commits::new(store.clone(), log.clone(), visibility, base, recent_bytes_max));
     let core = Arc::new(Core::new(store, log, commits));
+    let for_blocks = checkpointer.clone();
+    core.free_blocks_by(Box::new(move || for_blocks.checkpoint().map(drop)));
     let tables = block_on(core.all_tables())?;
     Replay::new(core.clone(), tables, recovery::replay_bytes(settings.cache_bytes)).run(records)?;
     let threads = if settings.background_threads {

@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::record::Change;
 use crate::format::{CommitSeq, TableId};
 use crate::gate::block_on;
-use crate::pages::{CommitLog, Store};
+use crate::pages::{Claim, CommitLog, Store};
 use crate::tree::Tree;
 use crate::txn::{self, Op};
 use crate::wal::RecordIter;
@@ -27,6 +27,9 @@ use crate::wal::RecordIter;
 /// Changes that are applied as one list, and about how many bytes of them.
 const OPS_AT_ONCE: usize = 1024;
 const OP_BYTES_AT_ONCE: usize = 256 << 10;
+
+/// Pages that a lot changes besides those of its keys and for its bytes.
+const EXTRA_PAGES: usize = 16;
 
 /// See the module.
 pub(super) struct Replay<S: Store, L: CommitLog> {
@@ -145,14 +148,23 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
             self.changes.push(Gathered { table, head: 0, start: key_at, key_len: key.len(), value_len });
         }
         self.last = Some(seq);
+        // On a disk that is nearly full a few at a time: a checkpoint can be made between two lots, and not within one.
+        let short = self.pages(self.changes.len()) as u64 > self.core.store.spare_pages() / 2;
         let full = self.bytes.len() >= self.bytes_max || self.changes.len() >= self.changes_max;
-        if full { self.apply() } else { Ok(()) }
+        if full || short { self.apply() } else { Ok(()) }
+    }
+
+    /// Pages that the gathered changes change, or more.
+    fn pages(&self, changes: usize) -> usize {
+        let there = usize::try_from(self.core.store.page_count()).unwrap_or(usize::MAX).min(changes);
+        there + self.bytes.len().div_ceil(self.core.store.page_bytes()) * 3 + EXTRA_PAGES
     }
 
     /// Applies a commit that changes which tables there are. Its record is the gathered bytes from `start` on.
     fn apply_alone(&mut self, seq: CommitSeq, start: usize) -> Result<()> {
         let ops = txn::decode(&self.bytes[start..], |table| self.tables.get(&table).copied())?;
         self.apply()?;
+        let _room = block_on(self.core.claim_room(Mode::Blocking, EXTRA_PAGES, Claim::Reserve)).ok();
         self.core.replay(seq, std::iter::once(Ok(ops.clone())))?;
         for op in ops {
             match op {
@@ -176,10 +188,13 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
         if let Some(last) = self.last.take() {
             let bytes = &self.bytes;
             set_heads(&mut self.changes, bytes);
+            let pages = self.pages(self.changes.len());
             // Of one key the youngest first: that is the one kept.
             let by_key = |a: &Gathered, b: &Gathered| a.compare(b, bytes).then(b.start.cmp(&a.start));
             self.changes.sort_unstable_by(by_key);
             self.changes.dedup_by(|older, younger| older.compare(younger, bytes).is_eq());
+            // Every commit found room once, so there is some: at the latest after a checkpoint of what has been replayed so far.
+            let _room = block_on(self.core.claim_room(Mode::Blocking, pages, Claim::Reserve)).ok();
             self.core.replay(last, portions(&self.changes, bytes, &self.tables))?;
         }
         self.bytes.clear();

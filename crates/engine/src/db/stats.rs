@@ -38,6 +38,8 @@ pub struct Stats {
     pub disk: DiskInfo,
     /// Memory of the list of recent commits, in bytes.
     pub recent_commits_bytes: u64,
+    /// Commits refused with `NoSpace` because neither the log nor the data file found room on the disk, since it was opened.
+    pub refused_for_space: u64,
     /// Pages of dropped tables that could not be read when they were to be freed, since it was opened. They do no harm; what only
     /// they referred to stays in use, and a backup does without it.
     pub damaged_in_dropped: u64,
@@ -51,9 +53,11 @@ pub struct Stats {
 impl Db {
     /// What it did and holds.
     pub fn stats(&self) -> Stats {
+        let log = self.core.log.stats();
         Stats {
             pool: self.core.store.stats(),
-            log: self.core.log.stats(),
+            refused_for_space: log.refused_for_space + self.core.refused_for_space.load(Ordering::Relaxed),
+            log,
             checkpoints: self.owner.checkpoints_made(),
             disk: self.owner.disk_info(),
             recent_commits_bytes: self.core.commits.recent_bytes() as u64,

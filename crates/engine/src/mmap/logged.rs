@@ -345,13 +345,18 @@ impl Logged {
     /// `None` when there is no room, and nothing was appended.
     fn append(&self, commit: CommitSeq, record: &[u8]) -> Result<Option<LogPosition>> {
         let mut pieces = record.chunks(self.log.piece_bytes_max()).peekable();
-        let mut begun = false;
+        let (mut begun, mut grown) = (false, false);
         let mut position = LogPosition::default();
         while let Some(piece) = pieces.next() {
             let last = pieces.peek().is_none().then_some(Durability::Sync);
             position = loop {
                 match self.log.append(commit, &[piece], last) {
                     Ok(position) => break position,
+                    Err(Wait::LogFull { len_bytes }) if !begun && !grown => {
+                        // Where the disk is full a checkpoint may help.
+                        let _ = self.log.grow_for(len_bytes);
+                        grown = true;
+                    }
                     Err(Wait::LogFull { .. }) if !begun => return Ok(None),
                     // What was begun finds room as soon as memory is: see `wal`.
                     Err(Wait::LogFull { len_bytes }) => self.log.room(len_bytes).wait()?,

@@ -25,7 +25,8 @@ use super::{Core, Pager};
 use crate::blocks::{BLOCKS_AT_A_TIME, BlockReader};
 use crate::error::{Error, Result};
 use crate::format::{BlockId, CommitSeq, Location, PageId, check_page};
-use crate::space::{ROW_BLOCKS_MAX, ToEmpty, group_of};
+use crate::pages::Claim;
+use crate::space::{GROUP_BLOCKS, NoRoom, ROW_BLOCKS_MAX, ToEmpty, group_of};
 
 /// Bytes that are moved as one.
 const BYTES_AT_ONCE: usize = 1 << 20;
@@ -176,7 +177,11 @@ impl Mover {
         if room.pages.is_empty() {
             return Ok(None);
         }
-        let now = room.pages.split_off(room.pages.len().saturating_sub(BLOCKS_AT_A_TIME));
+        let at_once = BLOCKS_AT_A_TIME.min(usize::try_from(self.core.spare_blocks()).unwrap_or(usize::MAX));
+        if at_once == 0 {
+            return Ok(None);
+        }
+        let now = room.pages.split_off(room.pages.len().saturating_sub(at_once));
         let mut places = Vec::with_capacity(now.len());
         let mut to = Vec::with_capacity(now.len());
         for page in now {
@@ -207,7 +212,22 @@ impl Mover {
         let live = self.live_blocks();
         let end_max = live + live / GROWTH_SHARE + GROWTH_BLOCKS;
         let want = want.min(ROW_BLOCKS_MAX);
-        let row = self.core.books().space.allocate_row(want, least, self.after, end_max).ok()?;
+        // What is promised to others stays free. The reserve may be used: it is back after the next checkpoint.
+        let want = want.min(self.core.spare_blocks());
+        if want < least {
+            return None;
+        }
+        let _until_taken = self.core.claim_blocks(want, Claim::Reserve)?;
+        let allocate = |least| self.core.books().space.allocate_row(want, least, self.after, end_max);
+        let row = allocate(least.max(want.div_ceil(2))).or_else(|_| {
+            let may_grow = self.core.books().space.backed_end() + GROUP_BLOCKS <= end_max;
+            if may_grow && matches!(self.core.grow(), Ok(true)) {
+                allocate(least.max(want.div_ceil(2)))
+            } else {
+                Err(NoRoom)
+            }
+        });
+        let row = row.or_else(|_| allocate(least)).ok()?;
         self.after = Some(BlockId(row.end - 1));
         Some(row)
     }

@@ -21,6 +21,11 @@ impl PageIds {
         })
     }
 
+    /// The first id that was never given out.
+    pub(super) fn end(&self) -> u64 {
+        self.next
+    }
+
     pub(super) fn put_back(&mut self, id: PageId) {
         self.free.push(id);
     }

@@ -129,6 +129,11 @@ pub struct PoolStats {
     pub blocks_used: u64,
     /// Blocks that wait for a checkpoint or a reader to be free.
     pub blocks_deferred: u64,
+    /// Blocks that can be used before the file must grow.
+    pub blocks_free: u64,
+    /// Of these, how many ordinary commits leave free: deletes, dropped tables, checkpoints and compaction go on with them when the disk
+    /// is full.
+    pub blocks_reserve: u64,
     /// Memory of the pool, all of it, in bytes: what follows, and the books of blocks and changed pages.
     pub memory_bytes: u64,
     /// Memory of the frames, with what is known of each and room for what reads go over, in bytes.
@@ -167,6 +172,8 @@ impl Pager {
             blocks_file: books.space.end_block(),
             blocks_used: books.space.used_blocks(),
             blocks_deferred: books.space.deferred_blocks(),
+            blocks_free: books.space.free_blocks(),
+            blocks_reserve: core.reserve_blocks(&books),
             memory_bytes: memory_frames_bytes
                 + memory_table_bytes
                 + books.space.memory_bytes()

@@ -18,18 +18,12 @@ use crate::format::{BlockId, Location, PageId, Tag};
 
 /// Most bytes of one write.
 const WRITE_BYTES_MAX: usize = 1 << 20;
-/// The file grows by at least this much at a time …
-const GROW_BYTES: u64 = 8 << 20;
-/// … and by this share of what it is, up to so much: the file system does nothing else for it meanwhile, and what it takes before
-/// it is full stays taken.
-const GROW_SHARE: u64 = 16;
-const GROW_BYTES_MAX: u64 = 64 << 20;
 
 /// The queue for writes, and how long the file is.
 pub(super) struct WriteLane {
     queue: Box<dyn Queue>,
-    file_bytes: u64,
-    may_preallocate: bool,
+    pub(super) file_bytes: u64,
+    pub(super) may_preallocate: bool,
 }
 
 impl WriteLane {
@@ -39,7 +33,7 @@ impl WriteLane {
     }
 
     /// Runs operations to their end. The answers come in the order of the operations.
-    fn run(&mut self, ops: Vec<(u64, OpKind)>) -> Result<Vec<nofault_io::error::Result<()>>> {
+    pub(super) fn run(&mut self, ops: Vec<(u64, OpKind)>) -> Result<Vec<nofault_io::error::Result<()>>> {
         let mut results: Vec<_> = ops.iter().map(|_| Ok(())).collect();
         self.run_each(ops, |index, result| results[index] = result)?;
         Ok(results)
@@ -77,25 +71,6 @@ impl WriteLane {
             }
             for completion in done.drain(..) {
                 ended(completion.op.token as usize, completion.result.map(drop));
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes the file reach `end_bytes`, in large steps. A file system that cannot preallocate grows by writing.
-    fn grow_to(&mut self, end_bytes: u64) -> Result<()> {
-        while end_bytes > self.file_bytes && self.may_preallocate {
-            let step = (self.file_bytes / GROW_SHARE).clamp(GROW_BYTES, GROW_BYTES_MAX) / GROW_BYTES * GROW_BYTES;
-            let len_bytes = (end_bytes - self.file_bytes).next_multiple_of(step).min(GROW_BYTES_MAX);
-            let offset = self.file_bytes;
-            match self.run(vec![(offset, OpKind::Allocate { len_bytes })])?.remove(0) {
-                Ok(()) => self.file_bytes = offset + len_bytes,
-                Err(error) if matches!(error.kind(), IoKind::Unsupported | IoKind::InvalidCall) => {
-                    self.may_preallocate = false;
-                }
-                // A smaller step may still fit; the writes themselves will tell.
-                Err(error) if error.kind() == IoKind::NoSpace => break,
-                Err(error) => return Err(Error::from_io("grow the data file", error)),
             }
         }
         Ok(())
@@ -138,7 +113,7 @@ pub(crate) struct NodeToWrite {
 }
 
 impl Core {
-    fn writer(&self) -> MutexGuard<'_, WriteLane> {
+    pub(super) fn writer(&self) -> MutexGuard<'_, WriteLane> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -171,21 +146,10 @@ impl Core {
         let page_bytes = self.frames.page_bytes();
         // In the order of their old places, so that neighbours that find room together stay neighbours.
         parts.sort_by_key(|part| (self.frames.frame(part.index).near().unwrap_or(u64::MAX), part.page));
-        let mut placed: Vec<(BlockId, Arc<PinnedFrame>)> = Vec::with_capacity(parts.len());
-        let mut out_of_room = false;
-        {
-            let mut books = self.books();
-            for part in parts {
-                let block = match self.frames.frame(part.index).near() {
-                    Some(near) => books.space.allocate_near(BlockId(near)),
-                    None => books.space.allocate(),
-                };
-                match block {
-                    Ok(block) => placed.push((block, part)),
-                    Err(_) => out_of_room = true,
-                }
-            }
-        }
+        let blocks = self.place(lane, parts.iter().map(|part| self.frames.frame(part.index).near().map(BlockId)))?;
+        let out_of_room = blocks.iter().any(Option::is_none);
+        let mut placed: Vec<(BlockId, Arc<PinnedFrame>)> =
+            blocks.into_iter().zip(parts).filter_map(|(block, part)| Some((block?, part))).collect();
         placed.sort_by_key(|(block, _)| *block);
         let mut runs: Vec<Vec<(BlockId, Arc<PinnedFrame>)>> = Vec::new();
         for (block, part) in placed {
@@ -199,8 +163,6 @@ impl Core {
                 _ => runs.push(vec![(block, part)]),
             }
         }
-        let end = runs.iter().flatten().map(|(block, _)| block.0 + 1).max().unwrap_or(0);
-        let grown = lane.grow_to(end * page_bytes as u64);
         let op_of = |run: &Vec<(BlockId, Arc<PinnedFrame>)>| {
             let parts = run.iter().map(|(_, part)| Arc::clone(part) as Arc<dyn StableBytes>).collect();
             (run[0].0.0 * page_bytes as u64, OpKind::Write { data: WriteData::Gather(parts), durable: false })
@@ -222,7 +184,7 @@ impl Core {
             // Not only when all of them are written: who waits to write more goes on beside the rest.
             self.settle_full();
         };
-        let broken = grown.and_then(|()| lane.run_each(ops, ended)).err();
+        let broken = lane.run_each(ops, ended).err();
         // Without a result the whole lane failed.
         if let Some(error) = &broken {
             runs.into_iter().flatten().for_each(|run| self.take_back(run.iter().map(|(block, _)| *block), error));
@@ -250,11 +212,7 @@ impl Core {
     pub(super) fn write_blocks(&self, action: &str, pieces: impl Iterator<Item = (BlockId, IoBuf)>) -> Result<()> {
         let page_bytes = self.frames.page_bytes() as u64;
         let ops: Vec<_> = pieces.map(|(first, bytes)| (first.0 * page_bytes, OpKind::write(bytes, false))).collect();
-        let end = ops.iter().map(|(offset, kind)| offset + kind.len_bytes() as u64).max().unwrap_or(0);
-        let mut lane = self.writer();
-        lane.grow_to(end)?;
-        let results = lane.run(ops)?;
-        drop(lane);
+        let results = self.writer().run(ops)?;
         let failed = results.into_iter().find_map(std::result::Result::err);
         failed.map_or(Ok(()), |error| Err(Error::from_io(action, error)))
     }
@@ -272,7 +230,8 @@ impl Core {
     }
 
     fn no_room(&self) -> Error {
-        Error::new(ErrorKind::NoSpace, "the data file has reached its largest size; a checkpoint may free old blocks")
+        let what = "the data file has no free block and the disk no room for more: free some space on the disk";
+        Error::new(ErrorKind::NoSpace, what)
     }
 
     /// Writes nodes of the page table to new blocks. Answers where each went; the checksums are the caller's.
@@ -280,23 +239,13 @@ impl Core {
     /// # Errors
     /// The first failure; then no node counts as written.
     pub(crate) fn write_nodes(&self, nodes: Vec<NodeToWrite>) -> Result<Vec<BlockId>> {
-        let mut blocks = Vec::with_capacity(nodes.len());
-        {
+        let placed = self.place(&mut self.writer(), nodes.iter().map(|node| node.near))?;
+        let blocks: Vec<BlockId> = placed.iter().copied().flatten().collect();
+        if blocks.len() < placed.len() {
             let mut books = self.books();
-            for node in &nodes {
-                let block = match node.near {
-                    Some(near) => books.space.allocate_near(near),
-                    None => books.space.allocate(),
-                };
-                match block {
-                    Ok(block) => blocks.push(block),
-                    Err(_) => {
-                        blocks.into_iter().for_each(|block| books.space.give_back(block));
-                        drop(books);
-                        return Err(self.no_room());
-                    }
-                }
-            }
+            blocks.into_iter().for_each(|block| books.space.give_back(block));
+            drop(books);
+            return Err(self.no_room());
         }
         let buffers = nodes.into_iter().map(|node| node.buffer);
         match self.write_blocks("write nodes of the page table", blocks.iter().copied().zip(buffers)) {

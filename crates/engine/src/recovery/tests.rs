@@ -88,7 +88,11 @@ impl Numbers {
         let position = loop {
             match self.opened.log.append(commit, &[&record], Some(Durability::Sync)) {
                 Ok(position) => break position,
-                Err(Wait::LogFull { .. }) => drop(self.opened.checkpointer.checkpoint()?),
+                Err(Wait::LogFull { len_bytes }) => {
+                    if !self.opened.log.grow_for(len_bytes)? {
+                        self.opened.checkpointer.checkpoint()?;
+                    }
+                }
                 Err(Wait::Failed(error)) => return Err(error),
                 Err(other) => panic!("{other:?}"),
             }

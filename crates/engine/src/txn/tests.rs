@@ -69,6 +69,7 @@ fn who_waits_for_room_is_told_when_nothing_is_committed_any_more_and_what_was_ap
     let log = Log::open(&*disk, OPTIONS, create_log(&*disk, &OPTIONS).unwrap().1).unwrap();
     let commits = new_commits(|_| log.clone());
     let append = |commit: u64, len_bytes: usize| {
+        log.room(len_bytes).wait().unwrap();
         log.append(CommitSeq(commit), &[&vec![1; len_bytes]], Some(Durability::Sync)).unwrap()
     };
     let mut commit = 1;

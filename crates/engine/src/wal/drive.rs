@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use nofault_io::aligned::{IoBuf, PageKind};
-use nofault_io::completion::{Completion, Op, OpKind, WriteData};
+use nofault_io::completion::{Completion, Op, OpKind};
 use nofault_io::disk::Queue;
 use nofault_io::error::Error as IoError;
 
@@ -19,14 +19,10 @@ use crate::pages::LogPosition;
 
 /// Bytes that must wait before another group joins those in flight.
 const PIPELINE_BYTES: usize = 16 << 10;
-/// Bytes written at a time when a segment is prepared.
-const ZERO_BYTES: usize = 1 << 20;
 
 /// The one who writes: the queue, and the end of the chain of groups.
 pub(super) struct Writer {
     queue: Box<dyn Queue>,
-    /// For preparing segments, beside the groups in flight.
-    aside: Box<dyn Queue>,
     pub(super) segments: Segments,
     last: Anchor,
     /// The number of this opening.
@@ -58,7 +54,6 @@ struct Flight {
 impl Writer {
     pub(super) fn new(
         queue: Box<dyn Queue>,
-        aside: Box<dyn Queue>,
         segments: Segments,
         last: Anchor,
         opening: u64,
@@ -68,14 +63,7 @@ impl Writer {
         let memory = IoBuf::zeroed(group_bytes * GROUPS_IN_FLIGHT, PageKind::Huge)
             .map_err(|error| Error::from_io("take memory for log buffers", error))?;
         let spare = memory.pieces(group_bytes);
-        Ok(Self { queue, aside, segments, last, opening, flying: VecDeque::new(), spare, next_token: 0, options })
-    }
-
-    /// Prepares one more segment: reserves it, writes zeroes, syncs. Takes a while; blocks.
-    fn add_segment(&mut self) -> Result<()> {
-        add_segment(self.aside.as_mut(), self.segments.file_bytes(), self.options.segment_bytes)?;
-        self.segments.add_slot();
-        Ok(())
+        Ok(Self { queue, segments, last, opening, flying: VecDeque::new(), spare, next_token: 0, options })
     }
 
     /// Builds the next group from what waits in `state`. `state.position` is where it goes; its segment has a slot.
@@ -158,44 +146,6 @@ impl Writer {
     }
 }
 
-/// Reserves, zeroes and syncs a segment at `offset`.
-///
-/// # Errors
-/// What the disk says.
-pub(super) fn add_segment(queue: &mut dyn Queue, offset: u64, segment_bytes: u64) -> Result<()> {
-    let failed = |error| Error::from_io("prepare a segment of the log", error);
-    let mut run = |kind: OpKind, offset: u64| -> std::result::Result<OpKind, IoError> {
-        let mut done = Vec::new();
-        queue.push(Op::new(0, offset, kind)).map_err(|refused| refused.error)?;
-        while done.is_empty() {
-            queue.reap(1, &mut done)?;
-        }
-        let completion = done.remove(0);
-        completion.result?;
-        Ok(completion.op.kind)
-    };
-    match run(OpKind::Allocate { len_bytes: segment_bytes }, offset) {
-        Err(error) if error.kind() != nofault_io::error::ErrorKind::Unsupported => return Err(failed(error)),
-        // A file system that cannot reserve space grows by the writes below.
-        Ok(_) | Err(_) => {}
-    }
-    let step = ZERO_BYTES.min(segment_bytes as usize);
-    let mut zeroes = IoBuf::zeroed(step, PageKind::Huge).map_err(failed)?;
-    let mut written = 0;
-    while written < segment_bytes {
-        let left = (segment_bytes - written) as usize;
-        let part = if left < zeroes.len() { zeroes.split_at(left).0 } else { zeroes };
-        let part_len = part.len() as u64;
-        match run(OpKind::write(part, false), offset + written).map_err(failed)? {
-            OpKind::Write { data: WriteData::Owned(buffer), .. } => zeroes = buffer,
-            _ => return Err(Error::new(ErrorKind::Bug, "a write came back as something else")),
-        }
-        written += part_len;
-    }
-    run(OpKind::Sync, 0).map_err(failed)?;
-    Ok(())
-}
-
 impl Driving<'_> {
     /// Writes what is pending and reports what is durable: until nothing is pending, or `goal` is reached, and all that was
     /// begun has ended. Those who waited for the last of it are woken after whoever drives next.
@@ -254,46 +204,48 @@ impl LogCore {
         }
     }
 
-    /// Makes the next group of what is pending, if it is worth one now and there is room in flight. Prepares a segment where one
-    /// is needed, which takes a while.
+    /// Makes the next group of what is pending, if it is worth one now and there is room in flight. Its segment exists: only what the
+    /// segments can hold is appended (`growth`).
     fn next_group(&self, writer: &mut Writer) -> Option<Op> {
-        loop {
-            let mut state = self.lock();
-            // While one group is on its way, a small second one would only take commits from a larger one that follows it.
-            let worth_it = writer.flying.is_empty() || state.pending_bytes >= PIPELINE_BYTES;
-            if !state.has_work() || !worth_it || state.poisoned.is_some() {
+        let mut state = self.lock();
+        // While one group is on its way, a small second one would only take commits from a larger one that follows it.
+        let worth_it = writer.flying.is_empty() || state.pending_bytes >= PIPELINE_BYTES;
+        if !state.has_work() || !worth_it || state.poisoned.is_some() {
+            return None;
+        }
+        let is_closing = state.pending.is_empty();
+        if writer.segments.offset_of(state.position).is_none() {
+            // Only what a durable superblock names becomes the anchor.
+            writer.segments.recycle_before(state.anchor.position);
+            writer.segments.extend_to(state.slots);
+            if !writer.segments.assign(state.position) {
+                let what = format!("the log was given more than its segments hold, at {}", state.position);
+                drop(state);
+                if is_closing {
+                    // What it would say is true all the same.
+                    self.lock().give_up_closing();
+                    return None;
+                }
+                self.poison(&Error::new(ErrorKind::Bug, what));
                 return None;
             }
-            let is_closing = state.pending.is_empty();
-            if writer.segments.offset_of(state.position).is_none() {
-                // Only what a durable superblock names becomes the anchor.
-                writer.segments.recycle_before(state.anchor.position);
-                if !writer.segments.assign(state.position) {
-                    drop(state);
-                    if let Err(error) = writer.add_segment() {
-                        if is_closing && error.kind() == ErrorKind::NoSpace {
-                            // What it would say is true all the same.
-                            self.lock().give_up_closing();
-                            return None;
-                        }
-                        self.poison(&error);
-                        return None;
-                    }
-                    self.file_bytes.store(writer.segments.file_bytes(), Ordering::Relaxed);
-                    continue;
-                }
-            }
-            let offset = writer.segments.offset_of(state.position)?;
-            let buffer = writer.spare.pop()?;
-            let (block, flight) = writer.build(&mut state, self.durable.load(Ordering::Relaxed), buffer);
-            drop(state);
-            let count = if flight.has_content { &self.counts.groups } else { &self.counts.closing_groups };
-            count.fetch_add(1, Ordering::Relaxed);
-            self.counts.bytes.fetch_add(block.len() as u64, Ordering::Relaxed);
-            let token = flight.token;
-            writer.flying.push_back(flight);
-            return Some(Op::new(token, offset, OpKind::write(block, true)));
         }
+        let offset = writer.segments.offset_of(state.position)?;
+        let buffer = writer.spare.pop()?;
+        let end = self.end_of(state.position, state.pending_bytes as u64);
+        let (block, flight) = writer.build(&mut state, self.durable.load(Ordering::Relaxed), buffer);
+        // What admits records relies on it.
+        debug_assert!(
+            is_closing || self.end_of(state.position, state.pending_bytes as u64) <= end,
+            "groups take more than was counted"
+        );
+        drop(state);
+        let count = if flight.has_content { &self.counts.groups } else { &self.counts.closing_groups };
+        count.fetch_add(1, Ordering::Relaxed);
+        self.counts.bytes.fetch_add(block.len() as u64, Ordering::Relaxed);
+        let token = flight.token;
+        writer.flying.push_back(flight);
+        Some(Op::new(token, offset, OpKind::write(block, true)))
     }
 
     /// Reports groups durable, in order, up to the first that is still in flight or failed. Those who waited for them go to

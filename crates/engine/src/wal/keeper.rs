@@ -92,5 +92,6 @@ fn keep(core: &Weak<LogCore>, stop: &AtomicBool) {
         if let Some(driving) = driving {
             driving.drive(None);
         }
+        core.grow_where_wanted();
     }
 }

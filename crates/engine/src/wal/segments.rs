@@ -43,9 +43,10 @@ impl Segments {
         self.slots.len() as u64
     }
 
-    /// Adds a free slot, whose bytes the caller has written.
-    pub(super) fn add_slot(&mut self) {
-        self.slots.push(None);
+    /// Adds free slots, which exist in the file, until there are `count`.
+    pub(super) fn extend_to(&mut self, count: u64) {
+        let more = count.saturating_sub(self.slot_count());
+        self.slots.extend((0..more).map(|_| None));
     }
 
     /// Frees the slots of segments that end before the one of this position.
@@ -54,10 +55,6 @@ impl Segments {
         for slot in &mut self.slots {
             *slot = slot.filter(|segment| *segment >= first);
         }
-    }
-
-    pub(super) fn file_bytes(&self) -> u64 {
-        self.slots.len() as u64 * self.segment_bytes
     }
 }
 

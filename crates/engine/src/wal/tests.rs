@@ -1,5 +1,6 @@
 mod acknowledged;
 mod ends;
+mod full;
 mod openings;
 
 use std::sync::Arc;
@@ -56,6 +57,19 @@ fn record(commit: u64, random: &mut fastrand::Rng) -> Vec<u8> {
         _ => random.usize(1..300),
     };
     (0..len).map(|at| (commit as usize * 31 + at) as u8).collect()
+}
+
+/// Prepares segments until a piece of this length fits.
+pub(super) fn prepare_segments(log: &Log, len_bytes: usize) {
+    loop {
+        let state = log.0.lock();
+        let seen = state.slots;
+        if log.0.has_segments(&state, len_bytes) {
+            return;
+        }
+        drop(state);
+        log.0.grow(seen).unwrap();
+    }
 }
 
 fn append(log: &Log, commit: u64, bytes: &[u8]) -> Result<LogPosition> {
@@ -179,9 +193,11 @@ fn a_full_log_lets_nobody_in_until_a_checkpoint_makes_room() {
     let world = SimWorld::new(4, SimOptions::calm());
     let (log, _) = create(&world).unwrap();
     let mut commit = 0;
+    prepare_segments(&log, 10_000);
     while let Ok(position) = log.append(CommitSeq(commit + 1), &[&[1; 10_000]], Some(Durability::Sync)) {
         log.durable(position).wait().unwrap();
         commit += 1;
+        prepare_segments(&log, 10_000);
     }
     assert!(log.wants_checkpoint());
     assert!(commit * 10_000 > OPTIONS.log_bytes * 3 / 4, "refused too early: {commit}");
@@ -512,6 +528,7 @@ fn threads_and_tasks_that_commit_side_by_side_are_all_served() {
         let next = |durability| {
             let mut next = section.lock().unwrap();
             *next += 1;
+            prepare_segments(&log, 100);
             log.append(CommitSeq(*next), &[b"a small record"], Some(durability)).ok().unwrap()
         };
         std::thread::scope(|scope| {

@@ -8,7 +8,7 @@ use std::thread::Thread;
 
 use super::{LogCore, LogState};
 use crate::bell::wake;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::pages::{self, LogPosition};
 
 /// What a ticket waits for.
@@ -78,6 +78,11 @@ impl Sleepers {
 
     pub(super) fn waits_for_closing(&self) -> bool {
         !self.for_stated.is_empty()
+    }
+
+    /// How much each ticket that waits for room wants.
+    pub(super) fn lengths_for_room(&self) -> impl Iterator<Item = usize> {
+        self.for_room.values().map(|(len_bytes, _)| *len_bytes)
     }
 
     fn take_all(&mut self, wake: &mut Vec<Sleeper>) {
@@ -151,7 +156,7 @@ impl LogCore {
             (Goal::Room { .. }, None) if state.refused.is_some() => state.refused.clone().map(Err),
             (Goal::Room { len_bytes, .. }, None) if self.has_room(state, len_bytes) => Some(Ok(())),
             (Goal::Room { len_bytes, failures_before }, None)
-                if failures_before < state.failed_checkpoints && !self.has_log_room(state, len_bytes) =>
+                if failures_before < state.failed_checkpoints && !self.has_file_room(state, len_bytes) =>
             {
                 state.failure.clone().map(Err)
             }
@@ -195,8 +200,10 @@ impl LogCore {
         let mut state = self.lock();
         state.failed_checkpoints += 1;
         state.failure = Some(error.clone());
+        // Whoever comes next tries again.
+        state.growth.failure = None;
         let mut for_room = std::mem::take(&mut state.sleepers.for_room);
-        let refused = for_room.extract_if(.., |_, (len_bytes, _)| !self.has_log_room(&state, *len_bytes));
+        let refused = for_room.extract_if(.., |_, (len_bytes, _)| !self.has_file_room(&state, *len_bytes));
         let wake: Vec<Sleeper> = refused.map(|(_, (_, sleeper))| sleeper).collect();
         state.sleepers.for_room = for_room;
         drop(state);
@@ -236,6 +243,11 @@ impl LogState {
     /// Whether the keeper is to be rung for, to see to it that what has just become durable is said to be.
     pub(super) fn must_watch(&mut self) -> bool {
         !self.is_stated() && !std::mem::replace(&mut self.keeper.watches, true)
+    }
+
+    fn count_refusal(&mut self, outcome: &Result<()>) {
+        let refused = outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace);
+        self.growth.refused += u64::from(refused);
     }
 
     /// Leaves what is pending up to `until` to the keeper. True when it is to be rung for.
@@ -315,6 +327,7 @@ impl pages::Ticket for LogTicket {
         let mut state = core.lock();
         if let Some(outcome) = core.reached(&state, *goal) {
             let gone = state.sleepers.remove(number, *goal);
+            state.count_refusal(&outcome);
             drop(state);
             drop(gone);
             return Poll::Ready(outcome);
@@ -328,7 +341,10 @@ impl pages::Ticket for LogTicket {
             }
             Goal::Room { .. } => LogPosition(state.appended),
         };
-        let tell = state.leave_to_keeper(until);
+        let mut tell = state.leave_to_keeper(until);
+        if let Goal::Room { len_bytes, .. } = *goal {
+            tell |= core.ask_for_segments(&mut state, len_bytes);
+        }
         drop(state);
         drop(before);
         if tell {
@@ -347,6 +363,7 @@ impl pages::Ticket for LogTicket {
                 let mut state = core.lock();
                 if let Some(outcome) = core.reached(&state, *goal) {
                     let gone = state.sleepers.remove(number, *goal);
+                    state.count_refusal(&outcome);
                     // Perhaps it was woken to drive, and a checkpoint came first: what is pending need not be its own, so it is passed on.
                     let to_pass_on = match goal {
                         Goal::Room { .. } if !state.pending.is_empty() => core.try_driving(&mut state),
@@ -355,6 +372,18 @@ impl pages::Ticket for LogTicket {
                     drop(state);
                     drop((gone, to_pass_on));
                     return outcome;
+                }
+                if let Goal::Room { len_bytes, .. } = *goal
+                    && state.growth.failure.is_none()
+                    && core.has_log_room(&state, len_bytes)
+                    && !core.has_segments(&state, len_bytes)
+                {
+                    let seen = state.slots;
+                    drop(state);
+                    if let Err(error) = core.grow(seen) {
+                        core.note_failure(error);
+                    }
+                    continue;
                 }
                 state.wants_closing |= matches!(goal, Goal::Stated(_));
                 let driving = if state.has_work() { core.try_driving(&mut state) } else { None };
@@ -412,6 +441,8 @@ mod tests {
         let world = SimWorld::new(6, SimOptions::calm());
         let disk = world.directory().create("log").unwrap();
         let log = Log::open(&*disk, OPTIONS, create_log(&*disk, &OPTIONS).unwrap().1).unwrap();
+        // All that it may ever use, so that nothing is left to grow.
+        super::super::tests::prepare_segments(&log, 1 << 17);
         // As if there were a keeper's thread.
         log.0.bell.set_listened(true);
         log.0.lock().keeper.watches = true;

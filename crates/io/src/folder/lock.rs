@@ -183,7 +183,11 @@ impl FolderLock {
         let command = std::fs::read_to_string("/proc/self/comm").unwrap_or_else(|_| "unknown".into());
         let holder = format!("{SIGNATURE}{} ({})\n", std::process::id(), command.trim());
         let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(holder.as_bytes()));
-        written.map_err(|error| failed(&error))?;
+        // On a full disk it has no name: what is locked is locked all the same.
+        let full = |error: &std::io::Error| {
+            matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+        };
+        written.or_else(|error| if full(&error) { Ok(()) } else { Err(failed(&error)) })?;
         Ok(Self { file, owner: std::process::id() })
     }
 }

@@ -44,6 +44,7 @@ fn damage_to_any_group_is_noticed_once_the_log_has_been_settled() {
         let mut whole = Vec::new();
         for commit in 1..=40 {
             let bytes = vec![commit as u8; len_bytes];
+            prepare_segments(&log, len_bytes);
             log.append(CommitSeq(commit), &[&bytes], Some(Durability::Deferred)).unwrap();
             whole.push((CommitSeq(commit), bytes));
         }
@@ -148,7 +149,7 @@ fn an_idle_log_is_closed_once_and_then_left_alone() {
 #[test]
 fn a_power_cut_in_a_closing_group_is_an_end_like_any_other() {
     let mut cuts = 0;
-    for seed in 0..8 {
+    for seed in 0..12 {
         let history = |world: &SimWorld, acknowledged: &mut u64, settled: &mut u64| -> Result<Anchor> {
             let (log, anchor) = create(world)?;
             for commit in 1..=12 {
@@ -204,6 +205,7 @@ fn threads_and_tasks_may_settle_while_others_commit() {
                         let position = {
                             let mut next = section.lock().unwrap();
                             *next += 1;
+                            prepare_segments(log, 64);
                             log.append(CommitSeq(*next), &[b"a small record"], Some(Durability::Deferred)).ok().unwrap()
                         };
                         match (thread + round) % 3 {

@@ -1,0 +1,97 @@
+//! Room for what a commit changes, before anything of it happens: so a full disk refuses commits, and never stops one half-way.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::core::Core;
+use super::wait::Mode;
+use crate::error::{Error, ErrorKind, Result};
+use crate::pages::{Claim, CommitLog, Room, Store};
+use crate::txn::Op;
+
+/// Pages of a large commit that its operations and bytes do not account for: the way from the roots, and the page where each portion ends.
+const LARGE_EXTRA_PAGES: u64 = 64;
+/// Checkpoints that are made for room before it is given up: what readers held during the first is free after the second.
+const CHECKPOINTS: usize = 2;
+
+/// Makes a checkpoint. Blocks.
+pub(super) type MakeCheckpoint = Box<dyn Fn() -> Result<()> + Send + Sync>;
+
+/// Whether a commit makes no table larger.
+pub(super) fn claim_of(ops: &[Op]) -> Claim {
+    let only_frees = ops.iter().all(|op| matches!(op, Op::Delete { .. } | Op::DropTable { .. }));
+    if only_frees { Claim::Reserve } else { Claim::Ordinary }
+}
+
+impl<S: Store, L: CommitLog> Core<S, L> {
+    /// Pages that a commit changes, or more: each operation one that is there, as far as there are so many, and new ones for its bytes,
+    /// in pages that may be no more than a third full.
+    pub(super) fn pages_of_large(&self, ops: &[Op]) -> usize {
+        let page_bytes = self.store.page_bytes();
+        let (mut long_pages, mut bytes) = (0, 0);
+        for op in ops {
+            match op {
+                Op::Put { key, .. } if self.is_long(op) => {
+                    long_pages += op.frames(page_bytes);
+                    bytes += key.len() + 32;
+                }
+                Op::Put { key, value, .. } => bytes += key.len() + value.len() + 32,
+                Op::Delete { .. } => {}
+                Op::CreateTable { name } | Op::DropTable { name, .. } => bytes += name.len() + page_bytes,
+            }
+        }
+        let there = self.store.page_count().min(ops.len() as u64) + LARGE_EXTRA_PAGES;
+        long_pages + bytes.div_ceil(page_bytes) * 3 + usize::try_from(there).unwrap_or(usize::MAX)
+    }
+
+    /// Sets room aside for so many pages, and makes some first where there is none: the file grows, or a checkpoint frees blocks.
+    ///
+    /// # Errors
+    /// `NoSpace` when the disk is full and a checkpoint does not help; what a checkpoint fails with.
+    pub(super) async fn claim_room(self: &Arc<Self>, mode: Mode, pages: usize, claim: Claim) -> Result<Room> {
+        if let Some(room) = self.store.claim_room(pages, claim) {
+            return Ok(room);
+        }
+        // One at a time: what it makes is enough for many.
+        let _turn = self.making_room.acquire(1).await;
+        if let Some(room) = self.store.claim_room(pages, claim) {
+            return Ok(room);
+        }
+        match mode {
+            Mode::Blocking => self.make_room_for(pages, claim),
+            Mode::Async => {
+                let core = self.clone();
+                super::thread::run("nofault-grow", move || core.make_room_for(pages, claim)).await?
+            }
+        }
+    }
+
+    fn make_room_for(&self, pages: usize, claim: Claim) -> Result<Room> {
+        self.commits.check_poison()?;
+        let mut checkpoints = 0;
+        loop {
+            if let Some(room) = self.store.claim_room(pages, claim) {
+                return Ok(room);
+            }
+            if self.store.grow()? {
+                continue;
+            }
+            match self.make_checkpoint.get() {
+                Some(make_checkpoint) if checkpoints < CHECKPOINTS => make_checkpoint()?,
+                _ => break,
+            }
+            checkpoints += 1;
+        }
+        self.refused_for_space.fetch_add(1, Ordering::Relaxed);
+        let page_bytes = self.store.page_bytes();
+        let help = match claim {
+            Claim::Ordinary => "or delete rows or drop tables, for which there is a reserve",
+            Claim::Reserve => "end snapshots that keep old pages, or delete fewer rows at a time",
+        };
+        let what = format!(
+            "the data file has no room for {pages} more pages of {page_bytes} bytes, and the disk has none for it to grow: free \
+             space on the disk, {help}; commits go on by themselves then"
+        );
+        Err(Error::new(ErrorKind::NoSpace, what))
+    }
+}

@@ -1,0 +1,312 @@
+//! Room in the log's file: how many segments it has, and how it gets more.
+//!
+//! A record is appended only when the segments that exist can hold it, with everything appended before it and the closing groups
+//! that may follow. So a group that is due always has a place, and no write of the log ever needs room on the disk. Growing
+//! happens before the append, outside of the locks of commits and of the writer. When it fails, the commit that needed the
+//! segment is refused with `NoSpace`; nothing of it was appended.
+//!
+//! Kept true by:
+//! 1. [`LogCore::end_of`] never falls short: it assumes the fewest bytes that each group can carry.
+//! 2. A slot counts (`LogState::slots`) once it is allocated and synced. Slots are never taken away while the log is open.
+//! 3. One slot stays free (`segments::Segments::assign`), so the log ends at most [`LogCore::limit`].
+//! 4. A failure to grow is told to each ticket that lacks a segment, after a checkpoint has had its chance, and then forgotten: the next
+//!    commit tries again. So commits go on by themselves when the disk has room again.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use nofault_io::aligned::{IoBuf, PageKind};
+use nofault_io::completion::{Op, OpKind, WriteData};
+use nofault_io::disk::Queue;
+use nofault_io::error::{Error as IoError, ErrorKind as IoKind};
+
+use super::waiting::{Goal, LogTicket};
+use super::{GROUP_BYTES_MAX, Log, LogCore, LogState};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{GROUP_HEADER_BYTES, LOG_BLOCK_BYTES, PIECE_HEADER_BYTES};
+use crate::pages::{self, LogPosition};
+
+/// Bytes written at a time when a segment is prepared.
+const ZERO_BYTES: usize = 1 << 20;
+/// Bytes kept behind what is appended: for a group that closes the log after the last record, and one that a checkpoint may write.
+const CLOSING_BYTES: u64 = 2 * LOG_BLOCK_BYTES as u64;
+/// Segments below this size are so small that one may not hold the longest key.
+const SMALL_SEGMENT_BYTES: u64 = 64 << 10;
+
+/// Slots that a log has from the start. With these, a checkpoint always frees room for a small record: the last group before it lies in
+/// one segment, one stays free, and the others can be written.
+pub(super) fn slots_min(segment_bytes: u64) -> u64 {
+    if segment_bytes < SMALL_SEGMENT_BYTES { 4 } else { 3 }
+}
+
+/// What is known about growing. Changes under the lock of the log's state.
+#[derive(Debug, Default)]
+pub(super) struct Growth {
+    /// Growing failed with this, and the next checkpoint is to make room instead.
+    pub(super) failure: Option<Error>,
+    /// How often a checkpoint was asked for because of that.
+    asked: u64,
+    /// The thread of the log is to prepare a segment.
+    wanted: bool,
+    /// Preparing a segment that is not needed yet has failed. It is tried again when it is needed.
+    ahead_failed: bool,
+    /// Commits refused because the disk had no room for a segment.
+    pub(super) refused: u64,
+}
+
+impl Growth {
+    /// Whether one who comes to wait for room asks for a checkpoint: it has no segment, and there is none to be had.
+    pub(super) fn asks_again(&mut self, has_segments: bool) -> bool {
+        let asks = self.failure.is_some() && !has_segments;
+        self.asked += u64::from(asks);
+        asks
+    }
+}
+
+impl Log {
+    /// Prepares segments until a piece of this length has one. False when what it lacks is a checkpoint. Blocks.
+    ///
+    /// # Errors
+    /// `NoSpace` when the disk is full, or what it says.
+    pub(crate) fn grow_for(&self, len_bytes: usize) -> Result<bool> {
+        loop {
+            let seen = {
+                let state = self.0.lock();
+                if !self.0.has_log_room(&state, len_bytes) {
+                    return Ok(false);
+                }
+                if self.0.has_segments(&state, len_bytes) {
+                    return Ok(true);
+                }
+                state.slots
+            };
+            self.0.grow(seen)?;
+        }
+    }
+}
+
+impl LogCore {
+    /// Where the log ends when `pending` bytes of pieces and their headers are written from `position` on, in whatever groups.
+    pub(super) fn end_of(&self, mut position: u64, pending: u64) -> u64 {
+        let segment_bytes = self.options.segment_bytes;
+        let group_bytes = segment_bytes.min(GROUP_BYTES_MAX as u64);
+        let header = GROUP_HEADER_BYTES as u64;
+        let mut left = pending;
+        while left > 0 {
+            let room = group_bytes.min(segment_bytes - position % segment_bytes);
+            if header + left < room {
+                return position + (header + left).next_multiple_of(LOG_BLOCK_BYTES as u64);
+            }
+            position += room;
+            // A piece that goes on in the next group has a header there as well; where it does not, as many bytes may stay empty.
+            left = left.saturating_sub(room - header - PIECE_HEADER_BYTES as u64);
+        }
+        position
+    }
+
+    /// The first position that has no segment.
+    fn limit(&self, state: &LogState) -> u64 {
+        let segment_bytes = self.options.segment_bytes;
+        (state.anchor.position / segment_bytes + state.slots.saturating_sub(1)) * segment_bytes
+    }
+
+    /// Whether the segments that exist can hold a piece of this length as well.
+    pub(super) fn has_segments(&self, state: &LogState, len_bytes: usize) -> bool {
+        let pending = (state.pending_bytes + PIECE_HEADER_BYTES + len_bytes) as u64;
+        self.end_of(state.position, pending) + CLOSING_BYTES <= self.limit(state)
+    }
+
+    /// Has the thread of the log prepare the next segment before it is needed. True when that thread is to be rung for.
+    pub(super) fn grow_ahead(&self, state: &mut LogState) -> bool {
+        let segment_bytes = self.options.segment_bytes;
+        let end = self.end_of(state.position, state.pending_bytes as u64) + CLOSING_BYTES + segment_bytes;
+        let limit = self.limit(state);
+        let may_be_used = limit.saturating_sub(state.anchor.position) < self.options.log_bytes;
+        let wanted = end > limit && may_be_used && !state.growth.ahead_failed && state.growth.failure.is_none();
+        wanted && self.bell.is_listened() && !std::mem::replace(&mut state.growth.wanted, true)
+    }
+
+    /// For a task that waits for room of this length: has the thread of the log, or a checkpoint, provide it.
+    pub(super) fn ask_for_segments(&self, state: &mut LogState, len_bytes: usize) -> bool {
+        if self.has_segments(state, len_bytes) || !self.has_log_room(state, len_bytes) {
+            return false;
+        }
+        if state.growth.failure.is_some() {
+            return false;
+        }
+        state.growth.wanted = true;
+        true
+    }
+
+    /// The thread of the log prepares segments that are wanted. Blocks.
+    pub(super) fn grow_where_wanted(&self) {
+        loop {
+            let (seen, needed) = {
+                let mut state = self.lock();
+                let needed = state.poisoned.is_none() && self.lacks_segments(&state);
+                if !std::mem::take(&mut state.growth.wanted) && !needed || state.growth.failure.is_some() {
+                    return;
+                }
+                (state.slots, needed)
+            };
+            if let Err(error) = self.grow(seen) {
+                if needed {
+                    return self.note_failure(error);
+                }
+                self.lock().growth.ahead_failed = true;
+            }
+        }
+    }
+
+    /// Whether a ticket waits for room that only another segment can give.
+    fn lacks_segments(&self, state: &LogState) -> bool {
+        let lacks = |len_bytes| self.has_log_room(state, len_bytes) && !self.has_segments(state, len_bytes);
+        state.sleepers.lengths_for_room().any(lacks)
+    }
+
+    /// Notes that there is no segment to be had, and asks for a checkpoint. Where no thread makes them, those who wait are told at once.
+    pub(super) fn note_failure(&self, error: Error) {
+        let refuse = {
+            let mut state = self.lock();
+            let refuse = (!self.pressure.is_listened()).then(|| error.clone());
+            state.growth.failure = refuse.is_none().then_some(error);
+            state.growth.asked += 1;
+            refuse
+        };
+        match refuse {
+            Some(error) => self.refuse_room(&error),
+            None => self.pressure.ring(),
+        }
+    }
+
+    /// Before a checkpoint: how often one was asked for. What was appended is written first, so that it is in none's way. Blocks.
+    pub(super) fn prepare_growth(self: &Arc<Self>) -> u64 {
+        let (asked, position) = {
+            let state = self.lock();
+            if state.growth.failure.is_none() {
+                return state.growth.asked;
+            }
+            (state.growth.asked, LogPosition(state.appended))
+        };
+        // A failure is one of the log, which the checkpoint meets as well.
+        let _ = pages::Ticket::wait(&mut LogTicket::new(self, Goal::Durable(position)));
+        asked
+    }
+
+    /// After a checkpoint: those who still lack a segment get one, or are refused. Those who came after it began wait for the
+    /// next one, as what it freed was not what they had left. Blocks.
+    pub(super) fn settle_growth(&self, asked: u64) {
+        loop {
+            let seen = {
+                let mut state = self.lock();
+                if state.growth.failure.is_some() && state.growth.asked != asked {
+                    drop(state);
+                    return self.pressure.ring();
+                }
+                let lacks = self.lacks_segments(&state);
+                if state.growth.failure.is_none() || !lacks {
+                    state.growth.failure = None;
+                    return;
+                }
+                state.slots
+            };
+            if let Err(error) = self.grow(seen) {
+                // Forgets the failure as well.
+                return self.refuse_room(&error);
+            }
+        }
+    }
+
+    /// Prepares a segment, unless there are more than `seen` slots by now. Blocks.
+    ///
+    /// # Errors
+    /// `NoSpace` when the disk is full, or what it says. The log goes on as it is.
+    pub(super) fn grow(&self, seen: u64) -> Result<()> {
+        let mut queue = self.grower.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.lock().slots;
+        if slots > seen {
+            return Ok(());
+        }
+        let segment_bytes = self.options.segment_bytes;
+        prepare_segment(queue.as_mut(), slots * segment_bytes, segment_bytes).map_err(|error| {
+            if error.kind() != ErrorKind::NoSpace {
+                return error;
+            }
+            let what = format!(
+                "the log needs another segment of {segment_bytes} bytes and the disk has no room for it ({error}): free that \
+                 much on the disk, or delete rows or drop tables; commits go on by themselves then"
+            );
+            Error::new(ErrorKind::NoSpace, what)
+        })?;
+        {
+            let mut state = self.lock();
+            state.slots += 1;
+            state.growth.ahead_failed = false;
+            self.file_bytes.store(state.slots * segment_bytes, Ordering::Relaxed);
+        }
+        drop(queue);
+        self.wake_satisfied();
+        Ok(())
+    }
+}
+
+/// Runs one operation and waits for it.
+fn run(queue: &mut dyn Queue, kind: OpKind, offset: u64) -> std::result::Result<OpKind, IoError> {
+    let mut done = Vec::new();
+    queue.push(Op::new(0, offset, kind)).map_err(|refused| refused.error)?;
+    while done.is_empty() {
+        queue.reap(1, &mut done)?;
+    }
+    let completion = done.remove(0);
+    completion.result?;
+    Ok(completion.op.kind)
+}
+
+/// Reserves, zeroes and syncs a segment at `offset`.
+///
+/// # Errors
+/// What the disk says.
+pub(super) fn prepare_segment(queue: &mut dyn Queue, offset: u64, segment_bytes: u64) -> Result<()> {
+    let failed = |error| Error::from_io("prepare a segment of the log", error);
+    match run(queue, OpKind::Allocate { len_bytes: segment_bytes }, offset) {
+        Err(error) if error.kind() != IoKind::Unsupported => return Err(failed(error)),
+        // A file system that cannot reserve space grows by the writes below.
+        Ok(_) | Err(_) => {}
+    }
+    let step = ZERO_BYTES.min(segment_bytes as usize);
+    let mut zeroes = IoBuf::zeroed(step, PageKind::Huge).map_err(failed)?;
+    let mut written = 0;
+    while written < segment_bytes {
+        let left = (segment_bytes - written) as usize;
+        let part = if left < zeroes.len() { zeroes.split_at(left).0 } else { zeroes };
+        let part_len = part.len() as u64;
+        match run(queue, OpKind::write(part, false), offset + written).map_err(failed)? {
+            OpKind::Write { data: WriteData::Owned(buffer), .. } => zeroes = buffer,
+            _ => return Err(Error::new(ErrorKind::Bug, "a write came back as something else")),
+        }
+        written += part_len;
+    }
+    run(queue, OpKind::Sync, 0).map_err(failed)?;
+    Ok(())
+}
+
+/// Reserves the slots up to `until` that are missing, without writing them: they read as zeroes, as prepared ones do, and cost
+/// no time before they are used. Answers how many slots there are now: fewer where the disk is full or cannot reserve.
+///
+/// # Errors
+/// What the disk says, but for being full.
+pub(super) fn reserve_slots(queue: &mut dyn Queue, slots: u64, until: u64, segment_bytes: u64) -> Result<u64> {
+    let failed = |error| Error::from_io("reserve segments of the log", error);
+    if slots >= until {
+        return Ok(slots);
+    }
+    let len_bytes = (until - slots) * segment_bytes;
+    match run(queue, OpKind::Allocate { len_bytes }, slots * segment_bytes) {
+        Ok(_) => {}
+        Err(error) if matches!(error.kind(), IoKind::Unsupported | IoKind::NoSpace) => return Ok(slots),
+        Err(error) => return Err(failed(error)),
+    }
+    // Groups say how many slots there are, and the file must not be found shorter than that.
+    run(queue, OpKind::Sync, 0).map_err(failed)?;
+    Ok(until)
+}

@@ -1,0 +1,116 @@
+//! The disk has no room for another segment of the log.
+
+use std::task::{Poll, Waker};
+
+use super::*;
+
+/// A log on a disk that is full but for so many bytes.
+fn nearly_full(spare_bytes: u64) -> (SimWorld, Log, Anchor) {
+    let world = SimWorld::new(spare_bytes, SimOptions::default());
+    let (log, anchor) = create(&world).unwrap();
+    world.set_capacity(Some(world.bytes_used() + spare_bytes));
+    (world, log, anchor)
+}
+
+/// Appends records of random sizes until one is refused. Answers the last that was not.
+fn fill(log: &Log, mut commit: u64, seed: u64, records: &mut Seen) -> u64 {
+    let mut random = fastrand::Rng::with_seed(seed);
+    loop {
+        let bytes = record(commit + 1, &mut random);
+        match append(log, commit + 1, &bytes) {
+            Ok(position) => {
+                commit += 1;
+                records.push((CommitSeq(commit), bytes));
+                // Some are written alone, others many together.
+                if random.bool() {
+                    log.durable(position).wait().unwrap();
+                }
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+                return commit;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_commit_that_needs_a_segment_on_a_full_disk_is_refused_and_those_before_it_become_durable() {
+    for blocks in 0..40 {
+        let (world, log, anchor) = nearly_full(blocks * 4096);
+        let mut records = Seen::new();
+        let mut commit = fill(&log, 0, blocks, &mut records);
+        log.check().unwrap();
+        assert!(log.stats().refused_for_space > 0);
+        // All that was taken in is written: it had its room before.
+        log.flush().unwrap();
+        assert_eq!(log.durable_commit().0, commit, "{world}");
+        // A checkpoint gives back the segments before its anchor, at least one.
+        let before = commit;
+        let checkpoint = (log.anchor_after(CommitSeq(commit)), commit);
+        log.recycle(checkpoint.0);
+        let small = |log: &Log, commit| log.durable(append(log, commit, &[1; 100]).unwrap()).wait();
+        for _ in 0..3 {
+            commit += 1;
+            small(&log, commit).unwrap_or_else(|error| panic!("after a checkpoint, {blocks} blocks: {error}"));
+        }
+        commit = fill(&log, commit, blocks + 1, &mut records);
+        log.flush().unwrap();
+        // By itself, once there is room.
+        world.set_capacity(None);
+        commit += 1;
+        small(&log, commit).unwrap();
+        drop(log);
+        let last = world.restart(blocks);
+        let (_, seen) = reopen(&last, checkpoint.0, checkpoint.1).unwrap();
+        let found: Vec<u64> = seen.iter().map(|(commit, _)| commit.0).collect();
+        assert_eq!(found, (before + 1..=commit).collect::<Vec<_>>(), "{last}");
+        assert!(reopen(&last, anchor, 0).is_err() || checkpoint.1 == 0, "its segments were used again");
+    }
+}
+
+/// With a thread of the log and somebody who makes checkpoints: a task is refused after a checkpoint that frees nothing.
+#[test]
+fn a_task_that_finds_no_segment_waits_for_a_checkpoint_and_is_told() {
+    let (world, log, _) = nearly_full(0);
+    let keeper = log.start_keeper().unwrap();
+    log.pressure().set_listened(true);
+    let mut commit = 0;
+    let len_bytes = 10_000;
+    while let Ok(position) = log.append(CommitSeq(commit + 1), &[&vec![1; len_bytes]], Some(Durability::Sync)) {
+        log.durable(position).wait().unwrap();
+        commit += 1;
+    }
+    let mut task = log.room(len_bytes);
+    assert!(task.poll(Waker::noop()).is_pending());
+    // The thread finds out that there is no room.
+    while !log.wants_checkpoint() {
+        std::thread::yield_now();
+    }
+    assert!(task.poll(Waker::noop()).is_pending(), "a checkpoint may make room");
+    let begun = log.checkpoint_begins();
+    log.checkpoint_made(begun);
+    match task.poll(Waker::noop()) {
+        Poll::Ready(Err(error)) => assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}"),
+        other => panic!("{other:?}"),
+    }
+    // The next one waits for a checkpoint that does free a segment.
+    let mut task = log.room(len_bytes);
+    assert!(task.poll(Waker::noop()).is_pending());
+    while !log.wants_checkpoint() {
+        std::thread::yield_now();
+    }
+    let begun = log.checkpoint_begins();
+    // Whoever comes now is not told of the one under way.
+    let mut late = log.room(len_bytes);
+    assert!(late.poll(Waker::noop()).is_pending());
+    log.checkpoint_made(begun);
+    assert!(task.poll(Waker::noop()).is_pending() && late.poll(Waker::noop()).is_pending());
+    log.recycle(log.anchor_after(CommitSeq(commit)));
+    log.checkpoint_made(log.checkpoint_begins());
+    assert!(matches!(late.poll(Waker::noop()), Poll::Ready(Ok(()))));
+    assert!(matches!(task.poll(Waker::noop()), Poll::Ready(Ok(()))));
+    assert!(!log.wants_checkpoint() && log.check().is_ok());
+    drop((task, keeper));
+    drop(world);
+}

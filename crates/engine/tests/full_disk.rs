@@ -1,0 +1,262 @@
+//! The disk is full, at every size of the room that is left: commits are refused with `NoSpace`, nothing is lost, and whatever frees
+//! room goes on.
+
+#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use common::tiny;
+use nofault::blocking::{Db, Table};
+use nofault::error::{ErrorKind, Result};
+use nofault::settings::Settings;
+use nofault::{Batch, Durability};
+use nofault_io::disk::Directory;
+use nofault_io::sim::{SimOptions, SimWorld};
+
+/// Of the simulated disk's accounting.
+const BLOCK_BYTES: u64 = 4096;
+/// Room that a database finds when it is created: the smallest that each story begins with.
+const LEAST_BYTES: u64 = 3 << 20;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn settings(cache_bytes: usize, background_threads: bool) -> Settings {
+    Settings { cache_bytes, log_bytes: 128 << 10, background_threads, seed: Some(1), ..tiny() }
+}
+
+/// True for a success; a refusal must be for want of room.
+fn went(what: &str, result: Result<()>) -> bool {
+    match result {
+        Ok(()) => true,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::NoSpace, "{what}: {error}");
+            false
+        }
+    }
+}
+
+fn check(what: &str, table: &Table, model: &Model) {
+    let found: Model = table.range::<&[u8]>(..).map(|entry| entry.unwrap()).collect();
+    assert!(found == *model, "{what}: {} rows, the model has {}", found.len(), model.len());
+}
+
+/// Puts rows of several sizes until a few are refused. Of 256 commits so many are of one row.
+fn fill(what: &str, db: &Db, table: &Table, model: &mut Model, random: &mut fastrand::Rng, alone: u8) {
+    let mut refused = 0;
+    while refused < 4 {
+        let mut batch = Batch::new();
+        let mut rows = Vec::new();
+        for _ in 0..if random.u8(..) < alone || refused > 1 { 1 } else { 40 } {
+            let key = random.u32(0..20_000).to_be_bytes().to_vec();
+            let len = if random.u8(0..10) == 0 { random.usize(0..30_000) } else { random.usize(0..1000) };
+            let value = vec![random.u8(..); len];
+            batch.put(table, &key, &value);
+            rows.push((key, value));
+        }
+        let durability = if random.u8(0..3) == 0 { Durability::Deferred } else { Durability::Sync };
+        if went(what, db.write(batch, durability)) {
+            model.extend(rows);
+        } else {
+            refused += 1;
+        }
+    }
+}
+
+fn delete(what: &str, table: &Table, model: &mut Model, share: usize) {
+    let keys: Vec<_> = model.keys().step_by(share).cloned().collect();
+    for key in keys {
+        let deleted = table.delete(&key);
+        assert!(deleted.is_ok(), "{what}: a delete on a full disk: {}", deleted.unwrap_err());
+        model.remove(&key);
+    }
+}
+
+/// What a user does with a database whose disk has become full.
+fn story(what: &str, world: &SimWorld, directory: &Arc<dyn Directory>, background_threads: bool) -> SimWorld {
+    let mut random = fastrand::Rng::with_seed(world.bytes_used());
+    let settings = settings(2 << 20, background_threads);
+    let db = Db::create_in(directory, &settings).unwrap();
+    let (table, doomed) = (db.create_table("t").unwrap(), db.create_table("doomed").unwrap());
+    for row in 0..60u32 {
+        doomed.put(row.to_be_bytes(), [1; 900]).unwrap();
+    }
+    let mut model = Model::new();
+    fill(what, &db, &table, &mut model, &mut random, 220);
+    check(what, &table, &model);
+    db.sync().unwrap();
+    drop((table, doomed, db));
+
+    // Still full, and with less memory.
+    let small = self::settings(1 << 20, background_threads);
+    let db = Db::open_in(directory, &small).unwrap_or_else(|error| panic!("{what}: reopening: {error}"));
+    let table = db.table("t").unwrap();
+    check(what, &table, &model);
+    delete(what, &table, &mut model, 3);
+    db.checkpoint().unwrap_or_else(|error| panic!("{what}: a checkpoint: {error}"));
+    db.drop_table("doomed").unwrap_or_else(|error| panic!("{what}: dropping a table: {error}"));
+    db.checkpoint().unwrap();
+    delete(what, &table, &mut model, 2);
+    db.checkpoint().unwrap();
+    for row in 0..20u32 {
+        let (key, value) = (row.to_be_bytes(), [7; 500]);
+        table.put(key, value).unwrap_or_else(|error| panic!("{what}: a put after deletes: {error}"));
+        model.insert(key.to_vec(), value.to_vec());
+    }
+    fill(what, &db, &table, &mut model, &mut random, 220);
+    db.compact(nofault::db::Pace::Full, |_| true).unwrap_or_else(|error| panic!("{what}: compaction: {error}"));
+    check(what, &table, &model);
+    db.sync().unwrap();
+    assert!(db.verify().unwrap().is_clean(), "{what}");
+    let after = world.restart(3);
+    drop((table, db));
+
+    // As a power cut left it.
+    let directory: Arc<dyn Directory> = after.directory();
+    let db = Db::open_in(&directory, &small).unwrap_or_else(|error| panic!("{what}: after a power cut: {error}"));
+    let table = db.table("t").unwrap();
+    check(what, &table, &model);
+    after.set_capacity(None);
+    for row in 0..200u32 {
+        let (key, value) = (row.to_be_bytes(), [8; 900]);
+        table.put(key, value).unwrap_or_else(|error| panic!("{what}: there is room again: {error}"));
+        model.insert(key.to_vec(), value.to_vec());
+    }
+    db.checkpoint().unwrap();
+    check(what, &table, &model);
+    assert!(db.verify().unwrap().is_clean(), "{what}");
+    drop((table, db));
+    after
+}
+
+/// Each size takes some time: `NOFAULT_FULL_STEP=1` goes through them all.
+#[test]
+fn at_every_size_of_the_room_that_is_left_nothing_is_lost_and_deletes_make_room() {
+    let blocks = std::env::var("NOFAULT_FULL_BLOCKS").ok().and_then(|blocks| blocks.parse().ok()).unwrap_or(600);
+    let step = std::env::var("NOFAULT_FULL_STEP").ok().and_then(|step| step.parse().ok()).unwrap_or(29);
+    for blocks in (0..blocks).step_by(step) {
+        for background_threads in [false, true] {
+            let capacity = LEAST_BYTES + blocks * BLOCK_BYTES;
+            let what = format!("{capacity} bytes, threads: {background_threads}");
+            let world = SimWorld::new(blocks, SimOptions { capacity_bytes: Some(capacity), ..SimOptions::default() });
+            let directory: Arc<dyn Directory> = world.directory();
+            story(&what, &world, &directory, background_threads);
+        }
+    }
+}
+
+/// A small file system of its own, for as long as it lives.
+struct FileSystem {
+    mounted: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+fn run(command: &mut Command) -> std::result::Result<(), String> {
+    match command.output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        Err(error) => Err(format!("{command:?}: {error}")),
+    }
+}
+
+impl FileSystem {
+    /// Of this kind and size; or why there is none to be had.
+    fn new(kind: &str, bytes: u64) -> std::result::Result<Self, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let mounted = folder.path().join("mounted");
+        std::fs::create_dir(&mounted).unwrap();
+        if kind == "tmpfs" {
+            let size = format!("size={bytes}");
+            run(Command::new("mount").args(["-t", kind, "-o", &size, "none"]).arg(&mounted))?;
+        } else {
+            let image = folder.path().join("image");
+            std::fs::File::create(&image).and_then(|file| file.set_len(bytes)).unwrap();
+            run(Command::new(format!("mkfs.{kind}")).args(["-q", "-F", "-m", "0"]).arg(&image))?;
+            run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&mounted))?;
+        }
+        Ok(Self { mounted, folder })
+    }
+}
+
+impl Drop for FileSystem {
+    fn drop(&mut self) {
+        // Or lazily: what a failed test has left open goes with its process.
+        let ended = run(Command::new("umount").arg(&self.mounted))
+            .or_else(|_| run(Command::new("umount").arg("-l").arg(&self.mounted)));
+        if let Err(why) = ended {
+            eprintln!("{} stays mounted: {why}", self.folder.path().display());
+        }
+    }
+}
+
+/// As the story on a simulated disk, with files of this machine.
+fn real_story(what: &str, folder: &Path, ballast: &Path) {
+    let mut random = fastrand::Rng::with_seed(5);
+    let settings = Settings { page_bytes: 4096, seed: None, ..settings(4 << 20, true) };
+    let path = folder.join("db");
+    let db = Db::create(&path, &settings).unwrap_or_else(|error| panic!("{what}: creating: {error}"));
+    let (table, doomed) = (db.create_table("t").unwrap(), db.create_table("doomed").unwrap());
+    doomed.bulk_load((0..1000u32).map(|row| (row.to_be_bytes(), [1; 900]))).unwrap();
+    let mut model = Model::new();
+    fill(what, &db, &table, &mut model, &mut random, 20);
+    check(what, &table, &model);
+    assert!(db.stats().refused_for_space > 0);
+    db.sync().unwrap();
+    drop((table, doomed, db));
+
+    let small = Settings { cache_bytes: 2 << 20, ..settings };
+    let db = Db::open(&path, &small).unwrap_or_else(|error| panic!("{what}: reopening: {error}"));
+    let table = db.table("t").unwrap();
+    check(what, &table, &model);
+    delete(what, &table, &mut model, 29);
+    db.checkpoint().unwrap_or_else(|error| panic!("{what}: a checkpoint: {error}"));
+    db.drop_table("doomed").unwrap_or_else(|error| panic!("{what}: dropping a table: {error}"));
+    db.checkpoint().unwrap();
+    delete(what, &table, &mut model, 29);
+    db.checkpoint().unwrap();
+    for row in 0..20u32 {
+        let (key, value) = (row.to_be_bytes(), [7; 500]);
+        table.put(key, value).unwrap_or_else(|error| panic!("{what}: a put after deletes: {error}"));
+        model.insert(key.to_vec(), value.to_vec());
+    }
+    fill(what, &db, &table, &mut model, &mut random, 20);
+    db.compact(nofault::db::Pace::Full, |_| true).unwrap_or_else(|error| panic!("{what}: compaction: {error}"));
+    check(what, &table, &model);
+    drop((table, db));
+
+    let db = Db::open(&path, &small).unwrap_or_else(|error| panic!("{what}: reopening again: {error}"));
+    let table = db.table("t").unwrap();
+    check(what, &table, &model);
+    assert!(db.verify().unwrap().is_clean(), "{what}");
+    // Room comes from outside, and is used without a word.
+    std::fs::remove_file(ballast).unwrap();
+    for row in 0..200u32 {
+        let (key, value) = (row.to_be_bytes(), vec![8; 9000]);
+        table.put(key, &value).unwrap_or_else(|error| panic!("{what}: there is room again: {error}"));
+        model.insert(key.to_vec(), value);
+    }
+    check(what, &table, &model);
+    assert!(db.verify().unwrap().is_clean(), "{what}");
+}
+
+#[test]
+fn on_a_small_real_file_system_nothing_is_lost_and_deletes_make_room() {
+    for kind in ["ext4", "tmpfs"] {
+        for extra in 0..2u64 {
+            let file_system = match FileSystem::new(kind, 24 << 20) {
+                Ok(file_system) => file_system,
+                Err(why) => {
+                    println!("left out on {kind}: it cannot be mounted here ({why})");
+                    break;
+                }
+            };
+            let ballast = file_system.mounted.join("ballast");
+            std::fs::write(&ballast, vec![1; (4 << 20) + (extra * 37 * BLOCK_BYTES) as usize]).unwrap();
+            real_story(&format!("{kind}, {extra}"), &file_system.mounted, &ballast);
+        }
+    }
+}
