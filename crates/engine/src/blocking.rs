@@ -34,7 +34,7 @@ use nofault_io::disk::Directory;
 
 pub use self::table::Table;
 pub use self::views::{Range, Snapshot, Transaction, TransactionRange};
-use crate::db::{self, Batch, Compaction, Mode, Pace, ReaderInfo, Stats, Verification};
+use crate::db::{self, Batch, Compaction, Mode, Pace, ReaderInfo, Retries, Stats, Verification};
 use crate::error::Result;
 use crate::gate::block_on;
 use crate::pages::Durability;
@@ -300,10 +300,11 @@ impl Db {
         durability: Durability,
         mut work: impl FnMut(&mut Transaction) -> Result<R>,
     ) -> Result<R> {
+        let mut retries = Retries::default();
         loop {
-            let mut transaction = self.begin();
+            let mut transaction = Transaction::new(block_on(retries.begin(Mode::Blocking, &self.0))?);
             let result = work(&mut transaction)?;
-            if transaction.commit_or_wait(durability)? {
+            if block_on(retries.commit(Mode::Blocking, transaction.into_inner(), durability))? {
                 return Ok(result);
             }
         }

@@ -21,6 +21,7 @@ mod many;
 mod open;
 mod pins;
 mod replay;
+mod retry;
 mod room;
 mod scan;
 mod stats;
@@ -49,7 +50,8 @@ pub use self::completions::Completions;
 use self::core::Core;
 use self::open::Owner;
 pub(crate) use self::open::{create as create_blocking, open as open_blocking};
-pub use self::stats::Stats;
+pub(crate) use self::retry::Retries;
+pub use self::stats::{Stats, TransactionStats};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::stripes::parse as parse_stripes;
 pub use self::verify::{Problem, Verification};
@@ -62,7 +64,7 @@ use crate::pages::{Durability, Store};
 use crate::recovery::Purpose;
 use crate::settings::Settings;
 use crate::tree::{Found, KeyRange, Tree};
-use crate::txn::{Commit, Known, Op};
+use crate::txn::{Commit, Op};
 use crate::wal::Log;
 pub use crate::wal::LogStats;
 
@@ -221,6 +223,13 @@ impl Db {
 
     /// Runs `work` in a transaction and commits it; runs it again, from the beginning, for as long as others change what it read.
     ///
+    /// A transaction that has lost three runs takes precedence over later ones, in the order in which they ask for it: commits of
+    /// others that would change what its last run read wait until it has committed. After six lost runs all commits wait. So
+    /// each of many tasks that want the same keys commits in turn. Precedence ends with the transaction, when the future is dropped,
+    /// and at the latest after a second, or after four times the time of its longest run, up to a minute, where that is longer: a closure
+    /// that waits for ever stops nobody else for ever. A commit from inside `work`, beside the transaction, of a key that
+    /// `work` has read waits that long, too.
+    ///
     /// # Errors
     /// What `work` fails with (then nothing is committed), or what the commit fails with other than `Conflict`.
     pub async fn transact<R>(
@@ -228,10 +237,11 @@ impl Db {
         durability: Durability,
         mut work: impl AsyncFnMut(&mut Transaction) -> Result<R>,
     ) -> Result<R> {
+        let mut retries = Retries::default();
         loop {
-            let mut transaction = self.begin();
+            let mut transaction = retries.begin(Mode::Async, self).await?;
             let result = work(&mut transaction).await?;
-            if transaction.commit_or_wait(Mode::Async, durability).await? {
+            if retries.commit(Mode::Async, transaction, durability).await? {
                 return Ok(result);
             }
         }
@@ -351,7 +361,7 @@ impl Db {
         if let Some(stranger) = batch.db.iter().find(|db| !Arc::ptr_eq(&db.core, &self.core)) {
             return Err(stranger.stranger());
         }
-        self.commit_in(mode, batch.writes.into_ops(), durability).await
+        Ok(self.core.commit_writes(mode, batch.writes, None, durability, None).await?)
     }
 
     pub(crate) async fn sync_in(&self, mode: Mode) -> Result<()> {
@@ -360,7 +370,7 @@ impl Db {
     }
 
     async fn commit_in(&self, mode: Mode, ops: Vec<Op>, durability: Durability) -> Result<()> {
-        let commit = Commit { ops, reads: None, durability, known: Known::default() };
+        let commit = Commit::blind(ops, durability);
         Ok(self.core.commit(mode, commit).await?)
     }
 
@@ -502,7 +512,9 @@ impl Table {
     /// full and side by side. Other commits wait meanwhile. Durable, and then visible, when it returns. Takes some
     /// thirty bytes of memory for each page beside the cache meanwhile.
     ///
-    /// The work is done on a thread of its own; dropping the future lets it finish.
+    /// The work is done on a thread of its own; dropping the future lets it finish. `entries` may read this database. A write to it from
+    /// inside `entries` would wait for the load, and is refused with `InvalidCall`; one that `entries` leaves to another thread or
+    /// task, and waits for, is not recognised, and waits for ever.
     ///
     /// # Errors
     /// `InvalidCall` when the table is not empty or a key is not above the one before it, `Io` or `NoSpace` as the disk says: then the
@@ -537,8 +549,7 @@ impl Table {
     }
 
     pub(crate) async fn get_many_in(&self, mode: Mode, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
-        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        self.db.core.get_many(mode, self.tree, &keys).await
+        self.db.core.get_many(mode, self.tree, keys).await
     }
 
     pub(crate) async fn put_in(&self, mode: Mode, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {

@@ -41,6 +41,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum ErrorKind {
     /// Another transaction changed what this one read. Nothing was written: run it again (`transact` does).
     Conflict,
+    /// The transaction has read more single keys and ranges than it may remember: read neighbours as one range, read what need not be
+    /// current in a snapshot, or set a larger cache.
+    TransactionTooLarge,
     /// The snapshot held more old pages than the settings allow, and was given up: take a new one.
     SnapshotTooOld,
     /// Somebody else holds the database; the message names them. Close it there first.

@@ -41,6 +41,7 @@
 //! | `pager`, `space`, `wal` | pages in memory and on disk, blocks, the log |
 //! | `pages` | the contract between those who use pages and those who keep them |
 //! | `gate`, `bell`, `background`, `blocks` | waiting in order, waking threads, threads of its own, reading past the pool |
+//! | `budget` | how much work one poll, or one hold of a lock, may do |
 //! | `format` | what is on disk, as types |
 //! | `fuzzing` | what the fuzzer runs; not built otherwise |
 //! | [`settings`], [`error`] | what can be chosen, and what can go wrong |
@@ -49,6 +50,7 @@ mod background;
 mod bell;
 pub mod blocking;
 mod blocks;
+mod budget;
 mod checkpoint;
 pub mod db;
 pub mod error;

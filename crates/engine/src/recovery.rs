@@ -299,6 +299,11 @@ pub(crate) fn recent_commits_bytes(cache_bytes: usize) -> usize {
     cache_bytes / 32
 }
 
+/// Memory that one transaction may take to remember what it has read. It comes on top of the cache, as a batch does.
+pub(crate) fn read_set_bytes(cache_bytes: usize) -> usize {
+    cache_bytes / 8
+}
+
 /// Memory for records that are replayed together: what waits for the log and the list of recent commits have later, when there
 /// are any.
 pub(crate) fn replay_bytes(cache_bytes: usize) -> usize {

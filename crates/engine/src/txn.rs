@@ -15,28 +15,39 @@
 //! 2. Nothing is published that was not appended to the log first, except by replaying the log, and by a bulk load, which a
 //!    checkpoint of its own has on disk before anybody sees it.
 //! 3. `recent` hears of a commit in the section in which it is published, so no transaction misses it.
+//! 4. The section's lock is held for a bounded number of steps (`Budget`), whatever the size of a commit or of what was read: larger ones
+//!    occupy the section, and take the lock for a part of their keys at a time.
 
+mod exclusive;
 mod known;
-pub(crate) mod recent;
+pub(crate) mod precedence;
+pub(crate) mod reads;
+mod recent;
 mod records;
 pub(crate) mod visibility;
 
 #[cfg(test)]
 mod tests;
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
+pub(crate) use self::exclusive::Exclusive;
 pub(crate) use self::known::{Known, Listed};
-use self::recent::{ReadSet, Recent};
+use self::precedence::{Claim, ClaimId, Claimed, Precedence};
+use self::reads::{Read, ReadSet};
+use self::recent::{Recent, STEPS_TO_NOTE};
 pub(crate) use self::records::{decode, encode, for_each_piece, record_bytes};
 use self::visibility::Visibility;
+use crate::budget::Budget;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::catalog::{decode_table, encode_table, to_be_freed};
 use crate::format::node::{Cell, OverflowRef, inline_value_bytes_max};
 use crate::format::record::Change;
 use crate::format::{CommitSeq, PageId, TableId};
 use crate::gate::{Gate, Permit};
-use crate::pages::{Attempt, CommitLog, Durability, Edits, LogPosition, Snapshot, Store, Versions, Wait};
+use crate::pages::{Attempt, CommitLog, Durability, Edits, LogPosition, Store, Versions, Wait};
 use crate::tree::overflow::{Writer, data_bytes, own_pages};
 use crate::tree::write::Replaced;
 use crate::tree::{Found, Held, Tree};
@@ -103,6 +114,31 @@ impl Op {
     }
 }
 
+/// Changes that one hold of the section's lock may make, and frames that they may take.
+pub(crate) const SMALL_OPS_MAX: usize = 256;
+const SMALL_FRAMES_MAX: usize = 2 * SMALL_OPS_MAX + 128;
+/// Steps of copying a page, changing it and publishing it.
+const STEPS_A_FRAME: usize = 2;
+
+/// How large a commit is. Counted op by op, by whoever makes the ops.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Size {
+    ops: usize,
+    frames: usize,
+    record_bytes: usize,
+    drops: bool,
+}
+
+impl Size {
+    /// One more op.
+    pub(crate) fn add(&mut self, op: &Op, page_bytes: usize) {
+        self.ops += 1;
+        self.frames += op.frames(page_bytes);
+        self.record_bytes += record_bytes(std::slice::from_ref(op));
+        self.drops |= matches!(op, Op::DropTable { .. });
+    }
+}
+
 /// A commit on its way. `ops` are in order of table and key, each key once.
 #[derive(Debug)]
 pub(crate) struct Commit {
@@ -112,6 +148,20 @@ pub(crate) struct Commit {
     pub(crate) durability: Durability,
     /// What its caller found out about the pages it will touch.
     pub(crate) known: Known,
+    /// The claim that its transaction has placed.
+    pub(crate) claim: Option<ClaimId>,
+}
+
+impl Commit {
+    /// All that it has read.
+    fn all_reads(&self) -> impl Iterator<Item = Read<'_>> {
+        self.reads.iter().flat_map(|(_, reads)| reads.iter())
+    }
+
+    /// A commit that has read nothing.
+    pub(crate) fn blind(ops: Vec<Op>, durability: Durability) -> Self {
+        Self { ops, reads: None, durability, known: Known::default(), claim: None }
+    }
 }
 
 /// A commit that took effect.
@@ -131,8 +181,19 @@ pub(crate) enum Refused {
     TooLarge,
     /// A large commit holds the section: wait for the turn.
     Occupied,
+    /// A transaction that has lost often has claimed what this one changes: wait for precedence.
+    Claimed,
     /// What the transaction read was changed; retrying makes sense once this position is durable.
     Conflict(LogPosition),
+}
+
+impl Refused {
+    fn into_error(self) -> Error {
+        match self {
+            Self::Wait(Wait::Failed(error)) => error,
+            other => Error::new(ErrorKind::Bug, format!("entering the section met {other:?}")),
+        }
+    }
 }
 
 impl From<Wait> for Refused {
@@ -148,6 +209,7 @@ pub(crate) struct Commits<S, L> {
     section: Mutex<Section>,
     /// Who may hold the section over a wait.
     turn: Arc<Gate>,
+    precedence: Arc<Precedence>,
     visibility: Arc<Visibility<S>>,
     poisoned: OnceLock<Error>,
 }
@@ -174,6 +236,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
             log,
             section: Mutex::new(Section { last, occupied: false, recent: Recent::new(recent_bytes_max) }),
             turn: Gate::new(1),
+            precedence: Precedence::new(),
             visibility,
             poisoned: OnceLock::new(),
         }
@@ -199,17 +262,25 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         &self.turn
     }
 
-    /// Begins a transaction at what is visible now. To be ended with [`Commits::end`].
-    pub(crate) fn begin(&self) -> S::Snapshot {
-        let mut section = self.lock();
-        let snapshot = self.store.snapshot();
-        section.recent.open(snapshot.seq());
-        snapshot
+    /// Where transactions that have lost often wait. Taken before the turn by a commit that takes both.
+    pub(crate) fn precedence(&self) -> &Arc<Precedence> {
+        &self.precedence
     }
 
-    /// Ends the transaction that saw `seq`.
-    pub(crate) fn end(&self, seq: CommitSeq) {
-        self.lock().recent.close(seq);
+    /// Places a claim; `permit` is one of [`Commits::precedence`]. Its owner begins when everything up to the commit in the answer is
+    /// visible. `Err` with what was given while a large commit holds the section: wait for the turn.
+    pub(crate) fn claim(
+        &self,
+        permit: Permit,
+        claimed: Claimed,
+        limit: Duration,
+    ) -> std::result::Result<(Claim, CommitSeq), (Permit, Claimed)> {
+        let section = self.lock();
+        if section.occupied {
+            return Err((permit, claimed));
+        }
+        let since = section.last.seq;
+        Ok((self.precedence.place(permit, claimed, since, limit), since))
     }
 
     /// Looks for what `ops` will touch: appends to `waits` the pages that are missing, at most `pages_max`, and answers
@@ -277,12 +348,18 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         if section.occupied {
             return Err(Refused::Occupied);
         }
-        section.check(commit)?;
+        if self.precedence.refuses(commit.claim, &commit.ops) {
+            return Err(Refused::Claimed);
+        }
+        let mut budget = Budget::new();
+        self.check(&section, commit, &mut commit.all_reads(), &mut budget)?;
         let seq = section.last.seq.next();
         let frames: usize = commit.ops.iter().map(|op| op.frames(self.store.page_bytes())).sum();
-        if frames > self.store.edit_frames_max() {
+        // A check that has spent the budget leaves no time for the changes.
+        if frames > self.store.edit_frames_max() || budget.is_spent() {
             return Err(Refused::TooLarge);
         }
+        budget.spend(frames * STEPS_A_FRAME);
         let too_large = |wait: &Wait| matches!(wait, Wait::Full { frames } if *frames > self.store.edit_frames_max());
         let applied = || {
             let mut edits = self.store.edits();
@@ -299,28 +376,37 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
             Err(wait) => return Err(wait.into()),
         };
         self.store.publish(edits, seq);
-        self.note(&mut section, &commit.ops, commit.durability, Committed { seq, position });
+        section.note_keys(seq, &commit.ops, &mut budget);
+        self.note(&mut section, commit.durability, Committed { seq, position });
         drop(section);
         self.clear_up_after(commit.durability);
         Ok(Committed { seq, position })
     }
 
-    /// Whether a commit is for the exclusive way from the start.
-    pub(crate) fn is_large(&self, commit: &Commit, record_bytes: usize) -> bool {
-        let page_bytes = self.store.page_bytes();
-        let frames: usize = commit.ops.iter().map(|op| op.frames(page_bytes)).sum();
-        let drops = commit.ops.iter().any(|op| matches!(op, Op::DropTable { .. }));
-        drops || frames + 16 > self.store.edit_frames_max() || record_bytes > self.log.piece_bytes_max()
+    /// Whether a commit of this size is for the exclusive way from the start.
+    pub(crate) fn is_large(&self, size: &Size) -> bool {
+        size.drops
+            || size.ops > SMALL_OPS_MAX
+            || size.frames > SMALL_FRAMES_MAX
+            || size.frames + 16 > self.store.edit_frames_max()
+            || size.record_bytes > self.log.piece_bytes_max()
     }
 
-    /// Takes the section for as long as the answer lives. `turn` is a permit of [`Commits::turn`].
+    /// Takes the section for as long as the answer lives, to change nothing that a transaction can have read. `turn` is a permit of
+    /// [`Commits::turn`].
     pub(crate) fn occupy(self: &Arc<Self>, turn: Permit) -> Result<Exclusive<S, L>> {
-        let mut section = self.enter().map_err(|refused| match refused {
-            Refused::Wait(Wait::Failed(error)) => error,
-            other => Error::new(ErrorKind::Bug, format!("entering the section met {other:?}")),
-        })?;
-        section.occupied = true;
-        Ok(Exclusive { commits: self.clone(), _turn: turn, seq: section.last.seq.next(), stage: Stage::Untouched })
+        let section = self.enter().map_err(Refused::into_error)?;
+        Ok(Exclusive::new(self, section, turn))
+    }
+
+    /// Takes the section to change keys. `None` while another than `own` claims something: wait for precedence, without the turn.
+    pub(crate) fn occupy_for(self: &Arc<Self>, turn: Permit, own: Option<ClaimId>) -> Result<Option<Exclusive<S, L>>> {
+        let section = self.enter().map_err(Refused::into_error)?;
+        if self.precedence.stands_for_another(own) {
+            drop(section);
+            return Ok(None);
+        }
+        Ok(Some(Exclusive::new(self, section, turn)))
     }
 
     /// From now on nothing is committed any more.
@@ -349,15 +435,36 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         }
     }
 
-    fn note(&self, section: &mut Section, ops: &[Op], durability: Durability, committed: Committed) {
+    fn note(&self, section: &mut Section, durability: Durability, committed: Committed) {
         section.last = committed;
-        let keys = ops.iter().map(|op| {
-            let (tree, key) = op.target();
-            (tree.table, key)
-        });
-        section.recent.add(committed.seq, keys);
         self.visibility.published(committed.seq, durability, committed.position);
-        section.recent.prune(self.store.visible());
+    }
+
+    /// Checks what is left of `reads` until the budget is spent. `Conflict` when anything was changed.
+    fn check<'r>(
+        &self,
+        section: &Section,
+        commit: &Commit,
+        reads: &mut impl Iterator<Item = Read<'r>>,
+        budget: &mut Budget,
+    ) -> std::result::Result<(), Refused> {
+        let Some((seen, _)) = &commit.reads else { return Ok(()) };
+        let claimed = self.precedence.claimed_by(commit.claim, *seen);
+        let mut is_changed = section.recent.is_forgotten(*seen);
+        while !is_changed
+            && !budget.is_spent()
+            && let Some(read) = reads.next()
+        {
+            // While the claim stands nobody else has changed that.
+            let is_claimed = claimed.as_ref().is_some_and(|claimed| claimed.covers(read));
+            is_changed = !is_claimed && section.recent.has_changed(*seen, read, budget);
+            budget.spend(1);
+        }
+        if !is_changed {
+            return Ok(());
+        }
+        self.precedence.counts.conflicts.fetch_add(1, Ordering::Relaxed);
+        Err(Refused::Conflict(section.last.position))
     }
 
     /// After a commit became visible, outside of the section. Those that wait for the log leave it to whoever writes it.
@@ -367,6 +474,12 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         }
     }
 
+    /// Keeps commits from the section for as long as the answer lives.
+    #[cfg(test)]
+    pub(crate) fn hold_section(&self) -> impl Sized + '_ {
+        self.lock()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Section> {
         // A panic inside the section is a broken belief; what it protects is only changed by whole steps.
         self.section.lock().unwrap_or_else(PoisonError::into_inner)
@@ -374,132 +487,13 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
 }
 
 impl Section {
-    fn check(&self, commit: &Commit) -> std::result::Result<(), Refused> {
-        match &commit.reads {
-            Some((seen, reads)) if self.recent.conflicts(*seen, reads) => Err(Refused::Conflict(self.last.position)),
-            _ => Ok(()),
+    /// Commit `seq` changes these keys.
+    fn note_keys(&mut self, seq: CommitSeq, ops: &[Op], budget: &mut Budget) {
+        for op in ops {
+            let (tree, key) = op.target();
+            self.recent.note(seq, tree.table, key);
+            budget.spend(STEPS_TO_NOTE);
         }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// Nothing happened yet.
-    Untouched,
-    /// Part of the record is in the log, which recovery ignores, or pages were published and freed again: the number is used up.
-    Begun,
-    /// The record is complete, or pages were published: giving up now would leave half a commit.
-    Committed,
-    Finished,
-}
-
-/// The commit section, held over waits by one large commit.
-pub(crate) struct Exclusive<S: Store, L: CommitLog> {
-    commits: Arc<Commits<S, L>>,
-    _turn: Permit,
-    seq: CommitSeq,
-    stage: Stage,
-}
-
-impl<S: Store, L: CommitLog> Exclusive<S, L> {
-    /// The number of this commit.
-    pub(crate) fn seq(&self) -> CommitSeq {
-        self.seq
-    }
-
-    /// Replays: this is commit `seq`, later than all before, and its record is in the log.
-    pub(crate) fn replay_as(&mut self, seq: CommitSeq) {
-        self.seq = seq;
-        self.stage = Stage::Committed;
-    }
-
-    /// Checks what the transaction read, as [`Commits::commit`] does.
-    pub(crate) fn check(&self, commit: &Commit) -> std::result::Result<(), Refused> {
-        self.commits.lock().check(commit)
-    }
-
-    /// Appends a piece of the record.
-    pub(crate) fn append(&mut self, piece: &[u8], last: Option<Durability>) -> Attempt<LogPosition> {
-        let position = self.commits.log.append(self.seq, &[piece], last)?;
-        self.stage = if last.is_some() { Stage::Committed } else { Stage::Begun };
-        Ok(position)
-    }
-
-    /// Applies ops and publishes what they changed. `at` is where the value of the only op was written, if it was.
-    pub(crate) fn apply(&mut self, ops: &[Op], at: Option<OverflowRef>, known: &Known) -> Attempt<()> {
-        self.edit(|edits, seq| ops.iter().try_for_each(|op| apply(edits, op, seq, at, known, Damage::Leave)))
-    }
-
-    /// Makes edits and publishes them as part of this commit.
-    pub(crate) fn edit<R>(&mut self, change: impl FnOnce(&mut S::Edits<'_>, CommitSeq) -> Attempt<R>) -> Attempt<R> {
-        let mut edits = self.commits.store.edits();
-        let result = change(&mut edits, self.seq)?;
-        self.commits.store.publish(edits, self.seq);
-        self.stage = Stage::Committed;
-        Ok(result)
-    }
-
-    /// Makes edits that no record describes, as all of this commit, with an empty record: after a `Wait`, `LogFull` included, nothing
-    /// has happened.
-    pub(crate) fn edit_and_append(
-        &mut self,
-        change: impl FnOnce(&mut S::Edits<'_>) -> Attempt<()>,
-    ) -> Attempt<LogPosition> {
-        let log = self.commits.log.clone();
-        self.edit(|edits, seq| {
-            change(edits)?;
-            log.append(seq, &[], Some(Durability::Deferred))
-        })
-    }
-
-    /// Everything that was published has been freed again: this commit does not take place.
-    pub(crate) fn give_up(&mut self) {
-        self.stage = Stage::Begun;
-    }
-
-    /// Pages that no record describes are published completely and take effect. The section stays held. Transactions that
-    /// are open will conflict: nobody knows which keys they might have missed.
-    pub(crate) fn settle(&mut self, durability: Durability, position: LogPosition) {
-        self.settle_unseen(durability, position);
-        self.commits.lock().recent.forget_before(self.seq);
-    }
-
-    /// The same for pages that no transaction can have read.
-    pub(crate) fn settle_unseen(&mut self, durability: Durability, position: LogPosition) {
-        self.stage = Stage::Finished;
-        self.commits.note(&mut self.commits.lock(), &[], durability, Committed { seq: self.seq, position });
-        self.commits.clear_up_after(durability);
-    }
-
-    /// All is applied: the commit takes effect.
-    pub(crate) fn finish(mut self, ops: &[Op], durability: Durability, position: LogPosition) -> Committed {
-        self.stage = Stage::Finished;
-        let committed = Committed { seq: self.seq, position };
-        let commits = self.commits.clone();
-        let mut section = commits.lock();
-        commits.note(&mut section, ops, durability, committed);
-        if ops.iter().any(|op| matches!(op, Op::DropTable { .. })) {
-            // Every key of the table has changed: open transactions conflict.
-            section.recent.forget_before(self.seq);
-        }
-        drop(section);
-        commits.clear_up_after(durability);
-        committed
-    }
-}
-
-impl<S: Store, L: CommitLog> Drop for Exclusive<S, L> {
-    fn drop(&mut self) {
-        if self.stage == Stage::Committed {
-            let why = format!("commit {} was applied only in part", self.seq);
-            // Before anybody else can enter.
-            self.commits.poison(&Error::new(ErrorKind::Poisoned, why));
-        }
-        let mut section = self.commits.lock();
-        if self.stage == Stage::Begun {
-            section.last.seq = self.seq;
-        }
-        section.occupied = false;
     }
 }
 

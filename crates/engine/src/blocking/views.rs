@@ -415,9 +415,9 @@ impl Transaction {
         block_on(self.0.commit_in(Mode::Blocking, durability))
     }
 
-    /// See [`db::Transaction::commit_or_wait`].
-    pub(super) fn commit_or_wait(self, durability: Durability) -> Result<bool> {
-        block_on(self.0.commit_or_wait(Mode::Blocking, durability))
+    /// What this is a face of.
+    pub(super) fn into_inner(self) -> db::Transaction {
+        self.0
     }
 }
 

@@ -4,12 +4,16 @@
 //! can become durable before this one. There is no record of it in the log: it is durable when recovery starts from it, and visible after
 //! that. A crash before leaves the table empty.
 //!
+//! The caller's entries are made while the section is held, so a call from in there that waits for the section would wait for itself: it is
+//! refused ([`Loads`]).
+//!
 //! What stops a load before that, it is taken back: its pages are freed under its own number, which nobody ever sees. That neither
 //! reads nor writes nor lacks a frame, as it may be the disk that has failed.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ThreadId;
 
 use super::core::Core;
 use super::pins::PinBudget;
@@ -82,8 +86,15 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         checkpoint: impl FnOnce(CommitSeq) -> Result<()>,
     ) -> Result<u64> {
         block_on(async {
-            let turn = self.commits.turn().acquire(1).await;
-            let mut section = self.commits.occupy(turn)?;
+            self.loads.refuse_inside()?;
+            let (mut section, _precedence) = loop {
+                let precedence = self.commits.precedence().wait().await;
+                let turn = self.commits.turn().acquire(1).await;
+                if let Some(section) = self.commits.occupy_for(turn, None)? {
+                    break (section, precedence);
+                }
+            };
+            let _loading = self.loads.begin();
             self.tables.refusal(tree).map_or(Ok(()), Err)?;
             // What is durable and visible next must follow everything before it.
             let position = self.commits.last().position;
@@ -242,6 +253,42 @@ fn take_back<S: Store, L: CommitLog>(section: &mut Exclusive<S, L>, load: &Load)
 fn next_of<T>(entries: &mut impl Iterator<Item = T>) -> std::result::Result<Option<T>, Stopped> {
     // Nothing of ours is changed inside, and the caller's iterator is not used again.
     catch_unwind(AssertUnwindSafe(|| entries.next())).map_err(Stopped::Panicked)
+}
+
+/// The thread that holds the section for a load, and makes the caller's entries meanwhile: none, or one.
+#[derive(Debug, Default)]
+pub(super) struct Loads(Mutex<Option<ThreadId>>);
+
+impl Loads {
+    /// This thread holds the section for a load, for as long as the answer lives.
+    fn begin(&self) -> impl Drop + '_ {
+        self.set(Some(std::thread::current().id()));
+        Loading(self)
+    }
+
+    /// # Errors
+    /// `InvalidCall` on a thread that holds the section for a load: it would wait for itself.
+    pub(super) fn refuse_inside(&self) -> Result<()> {
+        let loading = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if loading.is_none_or(|thread| thread != std::thread::current().id()) {
+            return Ok(());
+        }
+        let what = "the entries of a bulk load write to the database that is being loaded, which waits for them: write before \
+                    or after the load, or to another database";
+        Err(Error::new(ErrorKind::InvalidCall, what))
+    }
+
+    fn set(&self, thread: Option<ThreadId>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = thread;
+    }
+}
+
+struct Loading<'l>(&'l Loads);
+
+impl Drop for Loading<'_> {
+    fn drop(&mut self) {
+        self.0.set(None);
+    }
 }
 
 /// A load under way.

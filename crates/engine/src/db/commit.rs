@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::core::Core;
 use super::pins::PinBudget;
 use super::room::claim_of;
-use super::wait::{Mode, load, ready_sent};
+use super::transaction::WriteSet;
+use super::wait::{Mode, let_others_run, load, ready_sent};
+use crate::budget::Budget;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
 use crate::format::node::{OverflowRef, inline_value_bytes_max};
@@ -15,9 +17,9 @@ use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Pages as _, Stor
 use crate::tree::Tree;
 use crate::tree::overflow::Writer;
 use crate::tree::write::check_key;
-use crate::txn::{
-    CATALOG, Commit, Committed, Exclusive, Known, Op, Refused, encode, for_each_piece, record_bytes, table_of,
-};
+use crate::txn::precedence::{Claim, ClaimId, Claimed};
+use crate::txn::reads::ReadSet;
+use crate::txn::{CATALOG, Commit, Committed, Exclusive, Known, Op, Refused, Size, encode, for_each_piece, table_of};
 
 /// What it takes others, mostly, to publish what they have appended.
 const OTHERS_PUBLISH_WITHIN: Duration = Duration::from_millis(1);
@@ -25,6 +27,9 @@ const OTHERS_PUBLISH_WITHIN: Duration = Duration::from_millis(1);
 const INNER_PAGES: usize = 4;
 /// Attempts of an ordinary commit, and attempts to list the pages of long values, before it takes the section for itself.
 const ATTEMPTS_BEFORE_EXCLUSIVE: usize = 8;
+
+/// Steps of taking one change out of a write set.
+const STEPS_AN_OP: usize = 2;
 
 /// What others do while a commit looks for its pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,8 +56,8 @@ enum Gathered {
 /// A commit that was refused because of what others committed.
 #[derive(Debug)]
 pub(crate) enum CommitError {
-    /// Retrying makes sense once the log is durable up to here.
-    Conflict(LogPosition),
+    /// Retrying makes sense once the log is durable up to here. With what the transaction had read.
+    Conflict(LogPosition, ReadSet),
     /// Anything else.
     Failed(Error),
 }
@@ -67,7 +72,7 @@ impl From<CommitError> for Error {
     fn from(error: CommitError) -> Self {
         match error {
             CommitError::Failed(error) => error,
-            CommitError::Conflict(_) => {
+            CommitError::Conflict(..) => {
                 Error::new(ErrorKind::Conflict, "another transaction changed what this one read; run it again")
             }
         }
@@ -77,21 +82,80 @@ impl From<CommitError> for Error {
 type CommitResult<T> = std::result::Result<T, CommitError>;
 
 impl<S: Store, L: CommitLog> Core<S, L> {
-    /// Commits `ops`, in order of table and key and each key once, if nothing in `reads` was changed. Returns when
+    /// Commits what was written, if nothing in `reads` was changed. As [`Core::commit`].
+    pub(crate) async fn commit_writes(
+        self: &Arc<Self>,
+        mode: Mode,
+        writes: WriteSet,
+        reads: Option<(CommitSeq, ReadSet)>,
+        durability: Durability,
+        claim: Option<ClaimId>,
+    ) -> CommitResult<()> {
+        let (mut ops, mut size, mut budget) = (Vec::with_capacity(writes.len()), Size::default(), Budget::new());
+        for op in writes.into_ops() {
+            self.refuse_wrong_size(&op)?;
+            size.add(&op, self.store.page_bytes());
+            ops.push(op);
+            budget.spend(STEPS_AN_OP);
+            if budget.is_spent() {
+                budget = Budget::new();
+                let_others_run(mode).await;
+            }
+        }
+        drop(budget);
+        self.commit_sized(mode, Commit { ops, reads, durability, known: Known::default(), claim }, size).await
+    }
+
+    /// Commits `ops`, few of them, in order of table and key and each key once, if nothing in `reads` was changed. Returns when
     /// `durability` is satisfied and readers see it. Dropped before the end, it has happened completely or not at all.
     pub(crate) async fn commit(self: &Arc<Self>, mode: Mode, commit: Commit) -> CommitResult<()> {
-        check_sizes(self.store.page_bytes(), &commit.ops)?;
+        let mut size = Size::default();
+        for op in &commit.ops {
+            self.refuse_wrong_size(op)?;
+            size.add(op, self.store.page_bytes());
+        }
+        self.commit_sized(mode, commit, size).await
+    }
+
+    async fn commit_sized(self: &Arc<Self>, mode: Mode, commit: Commit, size: Size) -> CommitResult<()> {
         if commit.ops.is_empty() {
             return Ok(());
         }
+        self.loads.refuse_inside()?;
         let durability = commit.durability;
-        let committed = if self.commits.is_large(&commit, record_bytes(&commit.ops)) {
-            self.commit_large(mode, commit).await?
+        let committed = if self.commits.is_large(&size) {
+            self.commit_large(mode, commit, None).await?
         } else {
             self.commit_small(mode, commit).await?
         };
         self.settle(mode, committed, durability).await?;
         Ok(())
+    }
+
+    /// Whether the database takes a key and a value of this size.
+    fn refuse_wrong_size(&self, op: &Op) -> Result<()> {
+        check_key(self.store.page_bytes(), op.target().1)?;
+        match op {
+            Op::Put { value, .. } => super::bulk::refuse_too_long(value),
+            _ => Ok(()),
+        }
+    }
+
+    /// Places a claim for a transaction that begins then: see [`Precedence`](crate::txn::precedence::Precedence).
+    pub(crate) async fn claim(&self, mode: Mode, claimed: Claimed, limit: Duration) -> Result<Claim> {
+        self.loads.refuse_inside()?;
+        let mut unplaced = (self.commits.precedence().wait().await, claimed);
+        let (claim, since) = loop {
+            match self.commits.claim(unplaced.0, unplaced.1, limit) {
+                Ok(placed) => break placed,
+                Err(back) => unplaced = back,
+            }
+            drop(self.commits.turn().acquire(1).await);
+        };
+        if let Some(position) = self.commits.held_up_by(since) {
+            self.wait_durable(mode, position).await?;
+        }
+        Ok(claim)
     }
 
     /// Waits until a commit is as durable and visible as was asked.
@@ -136,15 +200,25 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let pages: usize = commit.ops.iter().map(|op| op.frames(self.store.page_bytes())).sum();
         let room = self.claim_room(mode, pages + INNER_PAGES, claim_of(&commit.ops)).await?;
         let mut held = PinBudget::default();
-        let mut turn = None;
+        let (mut turn, mut precedence) = (None, None);
         for _ in 0..ATTEMPTS_BEFORE_EXCLUSIVE {
             let gathered = self.gather(mode, &commit.ops, &mut commit.known, &mut held, Others::MayCommit).await?;
             if matches!(gathered, Gathered::Unclear | Gathered::TooMany) {
                 break;
             }
             match self.commits.commit(&commit, &record) {
-                Ok(committed) => return Ok(committed),
-                Err(Refused::Conflict(position)) => return Err(CommitError::Conflict(position)),
+                Ok(committed) => {
+                    // Others need not wait until it is durable.
+                    commit.claim.into_iter().for_each(|claim| self.commits.precedence().end(claim));
+                    return Ok(committed);
+                }
+                Err(Refused::Conflict(position)) => return Err(lost(position, commit)),
+                Err(Refused::Claimed) => {
+                    held = PinBudget::default();
+                    // Precedence comes before the turn, for all that take both.
+                    drop(turn.take());
+                    precedence = Some(self.commits.precedence().wait().await);
+                }
                 Err(Refused::Wait(Wait::LogFull { len_bytes })) => {
                     held = PinBudget::default();
                     self.wait_for_room(mode, len_bytes).await?;
@@ -159,7 +233,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             }
         }
         drop((held, turn, room));
-        self.commit_large(mode, commit).await
+        self.commit_large(mode, commit, precedence).await
     }
 
     /// Loads the leaves that `ops` will touch, as far as the window of pins goes, and lists the pages of long values that
@@ -217,15 +291,31 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         }
     }
 
-    /// Commits with the section to itself. A task hands the work to a thread, which finishes it whoever goes away.
-    async fn commit_large(self: &Arc<Self>, mode: Mode, commit: Commit) -> CommitResult<Committed> {
-        let turn = self.commits.turn().acquire(1).await;
+    /// Commits with the section to itself. A task hands the work to a thread, which finishes it whoever goes away. `precedence` is the
+    /// permit that it has, if any.
+    async fn commit_large(
+        self: &Arc<Self>,
+        mode: Mode,
+        commit: Commit,
+        mut precedence: Option<Permit>,
+    ) -> CommitResult<Committed> {
+        let section = loop {
+            let has_claim = commit.claim.is_some_and(|claim| self.commits.precedence().stands(claim));
+            if precedence.is_none() && !has_claim {
+                precedence = Some(self.commits.precedence().wait().await);
+            }
+            let turn = self.commits.turn().acquire(1).await;
+            // Its own claim may have lapsed meanwhile, and another stand.
+            if let Some(section) = self.commits.occupy_for(turn, commit.claim)? {
+                break section;
+            }
+        };
         if mode == Mode::Blocking {
-            return self.commit_in_turn(turn, commit);
+            return crate::gate::block_on(self.commit_exclusively(section, commit, precedence));
         }
         let (core, owner, durability) = (self.clone(), self.owner(), commit.durability);
         let run = move || {
-            let committed = core.commit_in_turn(turn, commit);
+            let committed = crate::gate::block_on(core.commit_exclusively(section, commit, precedence));
             if let (Ok(committed), Durability::Sync) = (&committed, durability) {
                 // The task may have gone, and then nobody comes to have it written: whoever gives up a ticket leaves that to
                 // the log.
@@ -239,19 +329,16 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         super::thread::run("nofault-commit", run).await?
     }
 
-    fn commit_in_turn(self: &Arc<Self>, turn: Permit, commit: Commit) -> CommitResult<Committed> {
-        let section = self.commits.occupy(turn)?;
-        crate::gate::block_on(self.commit_exclusively(section, commit))
-    }
-
+    /// `_precedence` is given back at the end.
     async fn commit_exclusively(
         self: &Arc<Self>,
         mut section: Exclusive<S, L>,
         commit: Commit,
+        _precedence: Option<Permit>,
     ) -> CommitResult<Committed> {
         let Commit { ops, durability, mut known, .. } = match section.check(&commit) {
             Ok(()) => commit,
-            Err(Refused::Conflict(position)) => return Err(CommitError::Conflict(position)),
+            Err(Refused::Conflict(position)) => return Err(lost(position, commit)),
             Err(other) => {
                 return Err(Error::new(ErrorKind::Bug, format!("checking a commit met {other:?}")).into());
             }
@@ -458,13 +545,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 }
 
-fn check_sizes(page_bytes: usize, ops: &[Op]) -> Result<()> {
-    for op in ops {
-        let (_, key) = op.target();
-        check_key(page_bytes, key)?;
-        if let Op::Put { value, .. } = op {
-            super::bulk::refuse_too_long(value)?;
-        }
-    }
-    Ok(())
+/// The outcome of a commit that is refused because what it read was changed.
+fn lost(position: LogPosition, commit: Commit) -> CommitError {
+    CommitError::Conflict(position, commit.reads.map(|(_, reads)| reads).unwrap_or_default())
 }

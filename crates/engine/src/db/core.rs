@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
+use super::bulk::Loads;
 use super::pins::{Admission, PinBudget};
 use super::room::MakeCheckpoint;
 use super::tables::Tables;
@@ -27,6 +28,10 @@ pub(crate) struct Core<S: Store, L: CommitLog> {
     pub(super) commits: Arc<Commits<S, L>>,
     pub(super) admission: Admission,
     pub(super) tables: Tables,
+    /// Loads whose entries a thread of the caller is making.
+    pub(super) loads: Loads,
+    /// Memory that a transaction may take to remember what it has read.
+    pub(super) read_set_bytes_max: usize,
     /// Makes room in the log, where no background thread does. Blocks.
     pub(super) make_room: OnceLock<MakeRoom>,
     /// Makes a checkpoint, where something can.
@@ -69,7 +74,7 @@ pub(super) type Keep = Box<dyn Fn() -> Option<Box<dyn Any + Send + Sync>> + Send
 
 impl<S: Store, L: CommitLog> Core<S, L> {
     /// Puts the parts together. The catalog exists.
-    pub(crate) fn new(store: Arc<S>, log: Arc<L>, commits: Arc<Commits<S, L>>) -> Self {
+    pub(crate) fn new(store: Arc<S>, log: Arc<L>, commits: Arc<Commits<S, L>>, read_set_bytes_max: usize) -> Self {
         let admission = Admission::new(store.pins_max());
         let (tables, damaged_in_dropped) = (Tables::default(), AtomicU64::new(0));
         Self {
@@ -78,6 +83,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             commits,
             admission,
             tables,
+            loads: Loads::default(),
+            read_set_bytes_max,
             make_room: OnceLock::new(),
             make_checkpoint: OnceLock::new(),
             making_room: Gate::new(1),

@@ -14,7 +14,7 @@ use rustc_hash::FxHashSet;
 
 use super::core::{Core, is_younger, takes_another};
 use super::pins::PinBudget;
-use super::wait::{Mode, load, ready_sent};
+use super::wait::{Mode, let_others_run, load, ready_sent};
 use crate::error::Result;
 use crate::pages::{CommitLog, Store, Wait};
 use crate::tree::many::{Lookup, SIDE_BY_SIDE};
@@ -22,6 +22,14 @@ use crate::tree::{Found, Position, Tree};
 
 /// Times that a part is tried again before its keys are left to the end: more than a tree is high, in most.
 const ROUNDS_MAX: usize = 8;
+
+/// Keys that are looked up between two moments at which other tasks run: about a millisecond's work where all is in memory, and
+/// several windows of reads where nothing is.
+const KEYS_AT_ONCE: usize = 2048;
+
+fn slices<K: AsRef<[u8]>>(keys: &[K]) -> Vec<&[u8]> {
+    keys.iter().map(AsRef::as_ref).collect()
+}
 
 /// Keys whose pages were asked for together.
 struct Part<T> {
@@ -43,8 +51,15 @@ struct Wanted<'a, S> {
 
 impl<S: Store, L: CommitLog> Core<S, L> {
     /// The values of many keys at one moment, in the order asked.
-    pub(crate) async fn get_many(&self, mode: Mode, tree: Tree, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
-        if let Some(values) = self.look_at_all(tree, keys) {
+    pub(crate) async fn get_many<K: AsRef<[u8]>>(
+        &self,
+        mode: Mode,
+        tree: Tree,
+        keys: &[K],
+    ) -> Result<Vec<Option<Vec<u8>>>> {
+        if keys.len() <= KEYS_AT_ONCE
+            && let Some(values) = self.look_at_all(tree, &slices(keys))
+        {
             return Ok(values);
         }
         let mut taken = 0;
@@ -76,7 +91,25 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 
     /// The values of many keys in a snapshot, in the order asked.
-    pub(crate) async fn get_many_at(
+    pub(crate) async fn get_many_at<K: AsRef<[u8]>>(
+        &self,
+        mode: Mode,
+        snapshot: &S::Snapshot,
+        tree: Tree,
+        keys: &[K],
+    ) -> Result<Vec<Option<Vec<u8>>>> {
+        let mut values = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(KEYS_AT_ONCE) {
+            if !values.is_empty() {
+                let_others_run(mode).await;
+            }
+            values.append(&mut self.get_part_at(mode, snapshot, tree, &slices(keys)).await?);
+        }
+        Ok(values)
+    }
+
+    /// The values of some keys in a snapshot, few enough for one poll.
+    async fn get_part_at(
         &self,
         mode: Mode,
         snapshot: &S::Snapshot,

@@ -192,8 +192,20 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         self.given < self.usable && !(self.is_long(self.given) && self.long.is_empty())
     }
 
-    /// Waits until the next entry can be given out. After this, none is only where the range ends.
+    /// Waits until the next entry can be given out. After this, none is only where the range ends. A scan that has failed says so
+    /// once, and is at its end then.
     pub(crate) async fn make_ready(&mut self, mode: Mode) -> Result<()> {
+        let ready = self.find(mode).await;
+        if ready.is_err() {
+            self.rest = None;
+            (self.usable, self.given) = (0, 0);
+            self.long.clear();
+            self.walk = None;
+        }
+        ready
+    }
+
+    async fn find(&mut self, mode: Mode) -> Result<()> {
         while self.given == self.usable {
             if !self.fill(mode).await? {
                 return Ok(());

@@ -8,6 +8,7 @@ use super::Db;
 use crate::format::CommitSeq;
 use crate::pager::{PoolStats, ReaderInfo};
 use crate::pages::Store as _;
+pub use crate::txn::precedence::TransactionStats;
 use crate::wal::LogStats;
 
 /// What a database did and holds. Plain numbers, taken without stopping anything.
@@ -21,6 +22,7 @@ use crate::wal::LogStats;
 /// println!("{} of {} pages looked up were in memory", stats.pool.hits, stats.pool.hits + stats.pool.misses);
 /// println!("{} of {} bytes of memory are frames", stats.pool.memory_frames_bytes, stats.pool.memory_bytes);
 /// println!("{} commits in {} writes of the log", stats.log.records_durable, stats.log.groups_written);
+/// println!("{} conflicts, {} runs repeated", stats.transactions.conflicts, stats.transactions.retries);
 /// println!("{} checkpoints, {} waits for them", stats.checkpoints, stats.log.room_waits);
 /// println!("read by {}, direct: {}, because {}", stats.disk.kind, stats.disk.direct, stats.disk.notes.join("; "));
 /// assert!(stats.log.records_durable > 0);
@@ -36,6 +38,8 @@ pub struct Stats {
     pub checkpoints: u64,
     /// The data file: how it is read and written, and why not better.
     pub disk: DiskInfo,
+    /// What became of transactions that wanted the same keys.
+    pub transactions: TransactionStats,
     /// Memory of the list of recent commits, in bytes.
     pub recent_commits_bytes: u64,
     /// Commits refused with `NoSpace` because neither the log nor the data file found room on the disk, since it was opened.
@@ -60,6 +64,7 @@ impl Db {
             log,
             checkpoints: self.owner.checkpoints_made(),
             disk: self.owner.disk_info(),
+            transactions: self.core.commits.precedence().stats(),
             recent_commits_bytes: self.core.commits.recent_bytes() as u64,
             damaged_in_dropped: self.core.damaged_in_dropped.load(Ordering::Relaxed),
             visible_commit: self.core.store.visible(),

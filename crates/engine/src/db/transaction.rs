@@ -1,23 +1,22 @@
 //! Serializable transactions: reads see one snapshot and what the transaction itself wrote, writes stay private, and the
 //! commit succeeds only if nothing that was read has changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
 use std::sync::Arc;
 
 use super::commit::CommitError;
 use super::core::Core;
 use super::scan::{Entry, Scan};
-use super::wait::Mode;
+use super::wait::{Mode, let_others_run};
+use crate::budget::Budget;
 use crate::error::Result;
 use crate::format::TableId;
 use crate::pages::{CommitLog, Durability, Snapshot, Store};
 use crate::tree::{Direction, KeyRange, Tree};
-use crate::txn::recent::ReadSet;
-use crate::txn::{Commit, Commits, Known, Op};
-
-/// A key and its new value; `None` removes it.
-type Write = (Vec<u8>, Option<Vec<u8>>);
+use crate::txn::Op;
+use crate::txn::precedence::ClaimId;
+use crate::txn::reads::ReadSet;
 
 /// Private writes, by table and key.
 #[derive(Debug, Default, Clone)]
@@ -51,56 +50,67 @@ impl WriteSet {
     }
 
     /// What was set or removed in a range, in the order of a scan.
-    fn in_range(&self, tree: Tree, range: &KeyRange, direction: Direction) -> Vec<Write> {
+    fn in_range(&self, tree: Tree, range: &KeyRange, direction: Direction) -> Own<'_> {
         let Some(TableWrites { keys, .. }) = self.0.get(&tree.table).filter(|_| !range.is_empty()) else {
-            return Vec::new();
+            return Own::Forward(Default::default());
         };
         let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let found = keys.range::<[u8], _>((Bound::Included(range.start.as_slice()), end));
-        let mut found: Vec<_> = found.map(|(key, value)| (key.clone(), value.clone())).collect();
-        if direction == Direction::Reverse {
-            found.reverse();
+        match direction {
+            Direction::Forward => Own::Forward(found),
+            Direction::Reverse => Own::Reverse(found.rev()),
         }
-        found
     }
 
-    /// As ops, in order of table and key.
-    pub(crate) fn into_ops(self) -> Vec<Op> {
-        let op = |tree, (key, value)| match value {
+    /// As ops, in order of table and key. One at a time: there may be many.
+    pub(crate) fn into_ops(self) -> impl Iterator<Item = Op> + Send {
+        let op = |tree, (key, value): (Vec<u8>, Option<Vec<u8>>)| match value {
             Some(value) => Op::Put { tree, key, value },
             None => Op::Delete { tree, key },
         };
-        let of_table = |writes: TableWrites| writes.keys.into_iter().map(move |entry| op(writes.tree, entry));
-        self.0.into_values().flat_map(of_table).collect()
+        let of_table = move |writes: TableWrites| writes.keys.into_iter().map(move |entry| op(writes.tree, entry));
+        self.0.into_values().flat_map(of_table)
     }
 }
 
-/// What a transaction sees. Registered with the commits, so that they remember what it might have missed.
-struct Seen<S: Store, L: CommitLog> {
-    commits: Arc<Commits<S, L>>,
-    snapshot: Arc<S::Snapshot>,
+/// Private writes in a range, in the order of a scan.
+enum Own<'w> {
+    Forward(btree_map::Range<'w, Vec<u8>, Option<Vec<u8>>>),
+    Reverse(std::iter::Rev<btree_map::Range<'w, Vec<u8>, Option<Vec<u8>>>>),
 }
 
-impl<S: Store, L: CommitLog> Drop for Seen<S, L> {
-    fn drop(&mut self) {
-        self.commits.end(self.snapshot.seq());
+impl<'w> Iterator for Own<'w> {
+    type Item = (&'w Vec<u8>, &'w Option<Vec<u8>>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Self::Forward(writes) => writes.next(),
+            Self::Reverse(writes) => writes.next(),
+        }
     }
 }
 
 /// See the module.
 pub(crate) struct Transaction<S: Store, L: CommitLog> {
     core: Arc<Core<S, L>>,
-    seen: Seen<S, L>,
+    snapshot: Arc<S::Snapshot>,
     writes: WriteSet,
     reads: ReadSet,
+    /// What it has claimed: it began after that.
+    claim: Option<ClaimId>,
 }
 
 impl<S: Store, L: CommitLog> Transaction<S, L> {
     /// Begins at what is visible now. No I/O.
     pub(crate) fn begin(core: &Arc<Core<S, L>>) -> Self {
-        let snapshot = Arc::new(core.commits.begin());
-        let seen = Seen { commits: core.commits.clone(), snapshot };
-        Self { core: core.clone(), seen, writes: WriteSet::default(), reads: ReadSet::default() }
+        Self::begin_with(core, None)
+    }
+
+    /// The same after a claim was placed for it.
+    pub(crate) fn begin_with(core: &Arc<Core<S, L>>, claim: Option<ClaimId>) -> Self {
+        let snapshot = Arc::new(core.store.snapshot());
+        let reads = ReadSet::new(core.read_set_bytes_max);
+        Self { core: core.clone(), snapshot, writes: WriteSet::default(), reads, claim }
     }
 
     /// The value of a key, as this transaction sees it.
@@ -108,8 +118,8 @@ impl<S: Store, L: CommitLog> Transaction<S, L> {
         if let Some(own) = self.writes.get(tree, key) {
             return Ok(own.clone());
         }
-        self.reads.keys.push((tree.table, key.to_vec()));
-        self.core.get_at(mode, &self.seen.snapshot, tree, key).await
+        self.reads.add_key(tree.table, key)?;
+        self.core.get_at(mode, &self.snapshot, tree, key).await
     }
 
     /// Sets or removes a key, for this transaction only until it commits.
@@ -118,30 +128,51 @@ impl<S: Store, L: CommitLog> Transaction<S, L> {
     }
 
     /// Walks a range as this transaction sees it now. What was walked over counts as read.
-    pub(crate) fn scan(&mut self, tree: Tree, range: KeyRange, direction: Direction) -> TransactionScan<'_, S, L> {
-        let own = self.writes.in_range(tree, &range, direction).into_iter().peekable();
-        let base = Scan::new(self.core.clone(), self.seen.snapshot.clone(), tree, range.clone(), direction);
-        let nothing = KeyRange { start: range.start.clone(), end: Some(range.start.clone()) };
-        self.reads.ranges.push((tree.table, nothing));
-        TransactionScan { reads: &mut self.reads, base, is_noted: false, own, shown: None, range, direction }
+    ///
+    /// # Errors
+    /// `TransactionTooLarge` when it has read too much to remember another range.
+    pub(crate) fn scan(
+        &mut self,
+        tree: Tree,
+        range: KeyRange,
+        direction: Direction,
+    ) -> Result<TransactionScan<'_, S, L>> {
+        let own = self.writes.in_range(tree, &range, direction).peekable();
+        let base = Scan::new(self.core.clone(), self.snapshot.clone(), tree, range.clone(), direction);
+        self.reads.begin_walk(tree.table, &range)?;
+        let (reads, table) = (&mut self.reads, tree.table);
+        Ok(TransactionScan {
+            reads,
+            table,
+            base,
+            is_noted: false,
+            has_failed: false,
+            own,
+            shown: None,
+            range,
+            direction,
+        })
     }
 
     /// Commits.
     pub(crate) async fn commit(self, mode: Mode, durability: Durability) -> std::result::Result<(), CommitError> {
-        let Self { core, seen, writes, reads } = self;
-        let reads = Some((seen.snapshot.seq(), reads));
-        let commit = Commit { ops: writes.into_ops(), reads, durability, known: Known::default() };
-        core.commit(mode, commit).await
+        let Self { core, snapshot, writes, mut reads, claim } = self;
+        reads.end_walk();
+        let reads = Some((snapshot.seq(), reads));
+        core.commit_writes(mode, writes, reads, durability, claim).await
     }
 }
 
 /// A walk through a range inside a transaction. Dropping a wait loses no entry.
 pub(crate) struct TransactionScan<'t, S: Store, L: CommitLog> {
     reads: &'t mut ReadSet,
+    table: TableId,
     base: Scan<S, L>,
     /// That the walk has come to the entry of `base` that is ready, or to its end, was noted.
     is_noted: bool,
-    own: std::iter::Peekable<std::vec::IntoIter<Write>>,
+    /// It has said so, and is over.
+    has_failed: bool,
+    own: std::iter::Peekable<Own<'t>>,
     /// The entry of the transaction's own that was shown last.
     shown: Option<Entry>,
     range: KeyRange,
@@ -182,18 +213,28 @@ impl<S: Store, L: CommitLog> TransactionScan<'_, S, L> {
 
     /// Finds the next entry. Whoever is told `Base` takes it from there at once.
     async fn find(&mut self, mode: Mode) -> Result<Next> {
+        let mut budget = Budget::new();
         loop {
-            self.base.make_ready(mode).await?;
+            if self.has_failed {
+                return Ok(Next::End);
+            }
+            self.base.make_ready(mode).await.inspect_err(|_| self.has_failed = true)?;
             if !std::mem::replace(&mut self.is_noted, true) {
                 self.note_read();
+            }
+            // Many keys that it has removed itself may lie between two entries.
+            budget.spend(1);
+            if budget.is_spent() {
+                budget = Budget::new();
+                let_others_run(mode).await;
             }
             let of_base = self.base.key();
             let (is_own, is_both) = match (of_base, self.own.peek()) {
                 (_, None) => (false, false),
                 (None, Some(_)) => (true, false),
-                (Some(base), Some((own, _))) => match self.direction {
-                    Direction::Forward => (own.as_slice() <= base, own == base),
-                    Direction::Reverse => (own.as_slice() >= base, own == base),
+                (Some(base), Some(&(own, _))) => match self.direction {
+                    Direction::Forward => (own.as_slice() <= base, own.as_slice() == base),
+                    Direction::Reverse => (own.as_slice() >= base, own.as_slice() == base),
                 },
             };
             if !is_own {
@@ -208,24 +249,18 @@ impl<S: Store, L: CommitLog> TransactionScan<'_, S, L> {
                 self.is_noted = false;
             }
             if let Some((key, Some(value))) = self.own.next() {
-                return Ok(Next::Own((key, value)));
+                return Ok(Next::Own((key.clone(), value.clone())));
             }
         }
     }
 
     /// Everything from where the scan began to where `base` stands was read: that keys are absent there, too.
     fn note_read(&mut self) {
-        let Some((_, read)) = self.reads.ranges.last_mut() else { return };
         match (self.base.key(), self.direction) {
-            (None, _) => *read = self.range.clone(),
-            (Some(key), Direction::Forward) => {
-                let end = read.end.get_or_insert_default();
-                end.clear();
-                end.extend_from_slice(key);
-                end.push(0);
-            }
+            (None, _) => self.reads.walked(self.table, &self.range),
+            (Some(key), Direction::Forward) => self.reads.walked_to(self.table, key),
             (Some(key), Direction::Reverse) => {
-                *read = KeyRange { start: key.to_vec(), end: self.range.end.clone() };
+                self.reads.walked(self.table, &KeyRange { start: key.to_vec(), end: self.range.end.clone() });
             }
         }
     }

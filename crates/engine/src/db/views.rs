@@ -4,7 +4,6 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::bounds::{range_of, range_of_prefix};
-use super::commit::CommitError;
 use super::open::Owner;
 use super::scan::Scan;
 use super::transaction;
@@ -96,8 +95,7 @@ impl Snapshot {
         table: &Table,
         keys: &[impl AsRef<[u8]>],
     ) -> Result<Vec<Option<Vec<u8>>>> {
-        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        self.db.core.get_many_at(mode, &self.held, self.db.tree_of(table)?, &keys).await
+        self.db.core.get_many_at(mode, &self.held, self.db.tree_of(table)?, keys).await
     }
 
     pub(crate) async fn table_names_in(&self, mode: Mode) -> Result<Vec<String>> {
@@ -183,7 +181,7 @@ impl Range {
     /// The next key and its value; `None` at the end. Dropping the future loses no entry.
     ///
     /// # Errors
-    /// As [`Snapshot::get`].
+    /// As [`Snapshot::get`]: once, and then it is at its end.
     pub async fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         self.scan.next(Mode::Async).await
     }
@@ -252,10 +250,11 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// The value of a key, which then counts as read.
+    /// The value of a key, which then counts as read. A key is remembered once, however often it is read.
     ///
     /// # Errors
-    /// As [`Snapshot::get`].
+    /// `TransactionTooLarge` when what it has read, keys and ranges with some 64 bytes each, would take more memory than an eighth of
+    /// `cache_bytes`: the transaction goes on without it. Otherwise as [`Snapshot::get`].
     pub async fn get(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.get_in(Mode::Async, table, key.as_ref()).await
     }
@@ -278,13 +277,14 @@ impl Transaction {
         Ok(())
     }
 
-    /// Walks the keys in `range`. What is walked over counts as read, the absence of keys included.
+    /// Walks the keys in `range`. What is walked over counts as read, the absence of keys included; it is remembered as one range,
+    /// and ranges that touch as one.
     ///
     /// # Errors
-    /// `InvalidCall` for a table of another database.
+    /// `InvalidCall` for a table of another database. `TransactionTooLarge` as [`Transaction::get`].
     pub fn range<K: AsRef<[u8]>>(&mut self, table: &Table, range: impl RangeBounds<K>) -> Result<TransactionRange<'_>> {
         let tree = self.db.tree_of(table)?;
-        Ok(TransactionRange { scan: self.inner.scan(tree, range_of(&range), Direction::Forward) })
+        Ok(TransactionRange { scan: self.inner.scan(tree, range_of(&range), Direction::Forward)? })
     }
 
     /// Walks the keys in `range` from the last to the first.
@@ -297,7 +297,7 @@ impl Transaction {
         range: impl RangeBounds<K>,
     ) -> Result<TransactionRange<'_>> {
         let tree = self.db.tree_of(table)?;
-        Ok(TransactionRange { scan: self.inner.scan(tree, range_of(&range), Direction::Reverse) })
+        Ok(TransactionRange { scan: self.inner.scan(tree, range_of(&range), Direction::Reverse)? })
     }
 
     /// Commits.
@@ -310,16 +310,6 @@ impl Transaction {
 
     pub(crate) async fn commit_in(self, mode: Mode, durability: Durability) -> Result<()> {
         Ok(self.inner.commit(mode, durability).await?)
-    }
-
-    /// Commits; on a conflict waits until a new transaction sees what this one missed, and answers `false`.
-    pub(crate) async fn commit_or_wait(self, mode: Mode, durability: Durability) -> Result<bool> {
-        let core = self.db.core.clone();
-        match self.inner.commit(mode, durability).await {
-            Ok(()) => Ok(true),
-            Err(CommitError::Conflict(position)) => core.wait_durable(mode, position).await.map(|()| false),
-            Err(CommitError::Failed(error)) => Err(error),
-        }
     }
 
     pub(crate) async fn get_in(&mut self, mode: Mode, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -355,7 +345,7 @@ impl TransactionRange<'_> {
     /// The next key and its value; `None` at the end. Dropping the future loses no entry.
     ///
     /// # Errors
-    /// As [`Snapshot::get`].
+    /// As [`Snapshot::get`]: once, and then it is at its end.
     pub async fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         self.scan.next(Mode::Async).await
     }

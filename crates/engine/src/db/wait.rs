@@ -193,7 +193,12 @@ pub(super) async fn breathe(mode: Mode) {
     if hits < HITS_BEFORE_YIELD {
         return;
     }
-    let mut yielded = false;
+    let_others_run(mode).await;
+}
+
+/// Lets other tasks run: between two parts of a call whose length its caller chooses.
+pub(super) async fn let_others_run(mode: Mode) {
+    let mut yielded = mode == Mode::Blocking;
     std::future::poll_fn(|context| {
         if std::mem::replace(&mut yielded, true) {
             return Poll::Ready(());

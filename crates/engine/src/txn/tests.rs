@@ -8,6 +8,8 @@ use std::time::Duration;
 use nofault_io::sim::{SimOptions, SimWorld};
 
 use super::*;
+use crate::budget::{self, STEPS_MAX};
+use crate::gate::block_on;
 use crate::pages::Ticket as _;
 use crate::pages::memory::{MemoryLog, MemoryStore, Residency};
 use crate::wal::{Log, LogOptions, create_log};
@@ -37,7 +39,7 @@ fn who_waited_for_the_section_while_a_commit_failed_in_it_is_refused() {
         let ops = vec![Op::CreateTable { name: b"t".to_vec() }];
         let record = encode(&ops);
         tell.send(()).unwrap();
-        other.commit(&Commit { ops, reads: None, durability: Durability::Sync, known: Known::default() }, &record)
+        other.commit(&Commit::blind(ops, Durability::Sync), &record)
     });
     told.recv().unwrap();
     std::thread::sleep(TO_SLEEP);
@@ -95,4 +97,38 @@ fn who_waits_for_room_is_told_when_nothing_is_committed_any_more_and_what_was_ap
     refused(log.room(10_000).wait());
     log.durable(appended).wait().unwrap();
     assert_eq!(log.durable_commit(), CommitSeq(commit));
+}
+
+/// Steps that the longest hold of the section's lock takes while `change` happens.
+fn largest(change: impl FnOnce()) -> usize {
+    budget::take_largest();
+    change();
+    budget::take_largest()
+}
+
+#[test]
+fn no_hold_of_the_sections_lock_grows_with_a_commit_or_with_what_a_transaction_has_read() {
+    let commits = new_commits(|visible| MemoryLog::new(700, false, Box::new(move |seq| visible.durable(seq))));
+    let tree = Tree { root: PageId(77), table: TableId(5) };
+    let key = |number: usize| number.to_be_bytes().to_vec();
+    for size in [1_000, 100_000] {
+        let put = |number| Op::Put { tree, key: key(number), value: Vec::new() };
+        let mut commit = Commit::blind((0..size).map(put).collect(), Durability::Deferred);
+        let mut reads = ReadSet::new(usize::MAX);
+        (0..size).for_each(|number| reads.add_key(TableId(6), &key(number)).unwrap());
+        commit.reads = Some((commits.last().seq, reads));
+        let section = || commits.occupy_for(block_on(commits.turn().acquire(1)), None).unwrap().unwrap();
+        let checked = largest(|| section().check(&commit).unwrap());
+        let noted = largest(|| _ = section().finish(&commit.ops, Durability::Deferred, LogPosition(1)));
+        // Entered as an ordinary commit, one that has read so much is sent the other way.
+        let ops = vec![Op::CreateTable { name: b"t".to_vec() }];
+        let record = encode(&ops);
+        let small = Commit { ops, ..commit };
+        let refused =
+            largest(|| assert!(matches!(commits.commit(&small, &record), Err(Refused::TooLarge)) || size < STEPS_MAX));
+        println!("{size}: {checked} to check, {noted} to note, {refused} until refused");
+        for steps in [checked, noted, refused] {
+            assert!(steps > 0 && steps <= STEPS_MAX + 2 * STEPS_TO_NOTE, "{size}: {steps} steps");
+        }
+    }
 }

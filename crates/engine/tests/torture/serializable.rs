@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
 use nofault::Durability;
-use nofault::blocking::{Db, Table};
-use nofault::error::ErrorKind;
+use nofault::blocking::{Db, Table, Transaction};
+use nofault::error::{Error, ErrorKind};
 use nofault::settings::Settings;
 use nofault_io::sim::{SimOptions, SimWorld};
 
@@ -18,8 +18,16 @@ const THREADS: u64 = 4;
 const TRANSACTIONS: u64 = 150;
 
 fn database(seed: u64) -> (SimWorld, Db, Table) {
+    database_with(seed, Settings { cache_bytes: 2 << 20, log_bytes: 1 << 20, ..Settings::default() })
+}
+
+/// One that remembers some hundred keys of recent commits.
+fn forgetful(seed: u64) -> (SimWorld, Db, Table) {
+    database_with(seed, Settings { page_bytes: 512, cache_bytes: 640 << 10, log_bytes: 1 << 20, ..Settings::default() })
+}
+
+fn database_with(seed: u64, settings: Settings) -> (SimWorld, Db, Table) {
     let world = SimWorld::new(seed, SimOptions::calm());
-    let settings = Settings { cache_bytes: 2 << 20, log_bytes: 1 << 20, ..Settings::default() };
     let db = Db::create_in(&world.directory(), &settings).unwrap();
     let table = db.create_table("t").unwrap();
     (world, db, table)
@@ -37,44 +45,98 @@ struct Seen {
     writes: BTreeMap<u64, u64>,
 }
 
+/// How the transactions of a history are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Runs {
+    /// Once, and a conflict ends them.
+    Once,
+    /// Until they commit: those that lose often take precedence.
+    UntilCommitted,
+}
+
 #[test]
 fn committed_transactions_fit_an_order_in_which_they_ran_one_by_one() {
     for_each_seed("committed_transactions_fit_an_order", 1..=3, |seed| {
-        let (_world, db, table) = database(seed);
-        let history: Mutex<BTreeMap<u64, Seen>> = Mutex::default();
-        let (next, conflicts) = (AtomicU64::new(1), AtomicU64::new(0));
-        std::thread::scope(|scope| {
-            for thread in 0..THREADS {
-                let (db, table, history, next, conflicts) = (&db, &table, &history, &next, &conflicts);
-                scope.spawn(move || {
-                    let mut rng = Rng::with_seed(seed << 8 | thread);
-                    for _ in 0..TRANSACTIONS {
-                        let me = next.fetch_add(1, Ordering::Relaxed);
-                        match one_transaction(db, table, me, &mut rng) {
-                            Some(seen) => drop(history.lock().unwrap().insert(me, seen)),
-                            None => drop(conflicts.fetch_add(1, Ordering::Relaxed)),
-                        }
-                    }
-                });
-            }
-        });
-        let history = history.into_inner().unwrap();
-        println!("seed {seed}: {} committed, {} conflicts", history.len(), conflicts.into_inner());
-        assert!(history.len() > 50, "seed {seed}: hardly anything was committed");
-        refuse_cycles(&history, seed);
-        for key in 0..KEYS {
-            let last = number(table.get(key.to_be_bytes()).unwrap());
-            assert!(
-                last == 0 || history.contains_key(&last),
-                "seed {seed}: key {key} was written by {last}, which conflicted"
-            );
-        }
+        history_fits_an_order(seed, database(seed), Runs::Once, 0);
     });
 }
 
-/// Reads some keys, one by one or as a range, and overwrites some of all. `None` on a conflict.
-fn one_transaction(db: &Db, table: &Table, me: u64, rng: &mut Rng) -> Option<Seen> {
-    let mut transaction = db.begin();
+#[test]
+fn they_do_when_more_is_committed_than_can_be_remembered() {
+    for_each_seed("they_do_when_more_is_committed", 1..=3, |seed| {
+        history_fits_an_order(seed, forgetful(seed), Runs::Once, 40);
+    });
+}
+
+#[test]
+fn they_do_when_those_that_lose_take_precedence() {
+    for_each_seed("they_do_when_those_that_lose", 1..=3, |seed| {
+        history_fits_an_order(seed, database(seed), Runs::UntilCommitted, 0);
+        history_fits_an_order(seed, forgetful(seed), Runs::UntilCommitted, 40);
+    });
+}
+
+/// Each transaction writes up to `others` keys besides that none reads.
+fn history_fits_an_order(seed: u64, (_world, db, table): (SimWorld, Db, Table), runs: Runs, others: u64) {
+    let history: Mutex<BTreeMap<u64, Seen>> = Mutex::default();
+    let (next, conflicts) = (AtomicU64::new(1), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (db, table, history, next, conflicts) = (&db, &table, &history, &next, &conflicts);
+            scope.spawn(move || {
+                let mut rng = Rng::with_seed(seed << 8 | thread);
+                for _ in 0..TRANSACTIONS {
+                    let me = next.fetch_add(1, Ordering::Relaxed);
+                    let durability = if rng.bool() { Durability::Sync } else { Durability::Deferred };
+                    let seen = if runs == Runs::Once {
+                        let mut transaction = db.begin();
+                        let seen = one_transaction(&mut transaction, table, me, others, &mut rng).unwrap();
+                        match transaction.commit(durability) {
+                            Ok(()) => seen,
+                            Err(error) => {
+                                assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
+                                conflicts.fetch_add(1, Ordering::Relaxed);
+                                continue;
+                            }
+                        }
+                    } else {
+                        db.transact(durability, |change| one_transaction(change, table, me, others, &mut rng)).unwrap()
+                    };
+                    history.lock().unwrap().insert(me, seen);
+                }
+            });
+        }
+    });
+    let history = history.into_inner().unwrap();
+    let transactions = db.stats().transactions;
+    println!(
+        "seed {seed}, {runs:?}: {} committed, {} conflicts, {transactions:?}",
+        history.len(),
+        conflicts.into_inner()
+    );
+    assert!(history.len() > 50, "seed {seed}: hardly anything was committed");
+    assert!(
+        runs == Runs::Once || history.len() as u64 == THREADS * TRANSACTIONS,
+        "seed {seed}: not all were committed"
+    );
+    refuse_cycles(&history, seed);
+    for key in 0..KEYS {
+        let last = number(table.get(key.to_be_bytes()).unwrap());
+        assert!(
+            last == 0 || history.contains_key(&last),
+            "seed {seed}: key {key} was written by {last}, which conflicted"
+        );
+    }
+}
+
+/// Reads some keys, one by one or as a range, and overwrites some of all.
+fn one_transaction(
+    transaction: &mut Transaction,
+    table: &Table,
+    me: u64,
+    others: u64,
+    rng: &mut Rng,
+) -> Result<Seen, Error> {
     let mut seen = Seen::default();
     if rng.bool() {
         for _ in 0..rng.usize(1..4) {
@@ -101,14 +163,10 @@ fn one_transaction(db: &Db, table: &Table, me: u64, rng: &mut Rng) -> Option<See
         }
         transaction.put(table, key.to_be_bytes(), me.to_le_bytes()).unwrap();
     }
-    let durability = if rng.bool() { Durability::Sync } else { Durability::Deferred };
-    match transaction.commit(durability) {
-        Ok(()) => Some(seen),
-        Err(error) => {
-            assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
-            None
-        }
+    for _ in 0..rng.u64(..=others) {
+        transaction.put(table, [&[1; 9][..], &rng.u64(..100_000).to_be_bytes()].concat(), "other")?;
     }
+    Ok(seen)
 }
 
 /// Builds the graph of who must have come before whom, and takes away those that nobody must precede until none is left.
@@ -154,7 +212,7 @@ fn write_skew_is_impossible() {
             for (mine, other) in [("left", "right"), ("right", "left")] {
                 let (db, table) = (&db, &table);
                 scope.spawn(move || {
-                    let leave = |change: &mut nofault::blocking::Transaction| {
+                    let leave = |change: &mut Transaction| {
                         if change.get(table, other)?.is_some() {
                             std::thread::yield_now();
                             change.delete(table, mine)?;
@@ -167,5 +225,51 @@ fn write_skew_is_impossible() {
         });
         let left = table.range::<&[u8]>(..).count();
         assert_eq!(left, 1, "round {round}: somebody must stay on call, and only one asked first");
+    }
+}
+
+/// What one reads and another changes before it commits is found, also after so many other commits that none of their keys is
+/// remembered: a key that was there, one that was not, and a range into which another key came.
+#[test]
+fn a_conflict_is_found_however_much_is_committed_after_it() {
+    for others in [0_u32, 200, 3_000] {
+        for case in ["a key", "an absent key", "a range", "a range to the end", "a range backwards"] {
+            let (_world, db, table) = forgetful(11);
+            table.put("b", "1").unwrap();
+            table.put("d", "1").unwrap();
+            let mut change = db.begin();
+            let changed = match case {
+                "a key" => {
+                    assert!(change.get(&table, "b").unwrap().is_some());
+                    "b"
+                }
+                "an absent key" => {
+                    assert_eq!(change.get(&table, "c").unwrap(), None);
+                    "c"
+                }
+                "a range" => {
+                    assert_eq!(change.range(&table, "a".."e").unwrap().count(), 2);
+                    "c"
+                }
+                "a range to the end" => {
+                    assert_eq!(change.range::<&str>(&table, ..).unwrap().count(), 2);
+                    "x"
+                }
+                _ => {
+                    assert_eq!(change.range_rev(&table, "a".."e").unwrap().count(), 2);
+                    "a"
+                }
+            };
+            table.put(changed, "2").unwrap();
+            let other = db.create_table("other").unwrap();
+            for number in 0..others {
+                let mut batch = nofault::Batch::new();
+                batch.put(&other, number.to_be_bytes(), "1");
+                db.write(batch, Durability::Deferred).unwrap();
+            }
+            change.put(&table, "result", "1").unwrap();
+            let refused = change.commit(Durability::Sync).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Conflict, "{case}, {others} others");
+        }
     }
 }

@@ -156,11 +156,11 @@ fn changes(stamp: u8, count: u16) -> (Vec<Change>, Model) {
 fn ops(tree: Tree, changes: &[Change]) -> Vec<Op> {
     let mut set = WriteSet::default();
     changes.iter().for_each(|(number, value)| set.set(tree, key_of(*number), value.clone()));
-    set.into_ops()
+    set.into_ops().collect()
 }
 
 fn commit_of(tree: Tree, changes: &[Change]) -> Commit {
-    Commit { ops: ops(tree, changes), reads: None, durability: Durability::Sync, known: Known::default() }
+    Commit::blind(ops(tree, changes), Durability::Sync)
 }
 
 #[test]
@@ -208,7 +208,8 @@ fn a_transaction_dropped_at_each_of_its_waits_has_happened_or_not() {
         }
         let mut seen = 0;
         {
-            let mut scan = transaction.scan(tree, KeyRange { start: Vec::new(), end: None }, Direction::Forward);
+            let mut scan =
+                transaction.scan(tree, KeyRange { start: Vec::new(), end: None }, Direction::Forward).unwrap();
             while scan.next_ref(Mode::Async).await.unwrap().is_some() {
                 seen += 1;
             }

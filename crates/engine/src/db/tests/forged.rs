@@ -101,7 +101,7 @@ fn what_is_in_the_log_already_leaves_pages_of_others_alone() {
         let mut writes = WriteSet::default();
         (0..100).for_each(|number| writes.set(tree, key_of(number), Some(vec![7; 20])));
         writes.set(tree, b"k".to_vec(), None);
-        commit(&core, Mode::Blocking, writes.into_ops(), Durability::Sync).unwrap();
+        commit(&core, Mode::Blocking, writes.into_ops().collect(), Durability::Sync).unwrap();
         assert_eq!(block_on(core.get(Mode::Blocking, tree, b"k")).unwrap(), None, "{what}");
         assert_spared(&core, other, lost, what);
         assert_eq!(count_keys(&core, tree), 100, "{what}");
@@ -134,7 +134,7 @@ fn a_dropped_tables_node_that_names_pages_of_others_takes_none_of_them_along() {
             let (core, tree, other) = prepared();
             let mut writes = WriteSet::default();
             (0..keys).for_each(|number| writes.set(tree, key_of(number), Some(vec![7; 40])));
-            commit(&core, Mode::Blocking, writes.into_ops(), Durability::Sync).unwrap();
+            commit(&core, Mode::Blocking, writes.into_ops().collect(), Durability::Sync).unwrap();
             let stranger = strangers(&core, other)[case];
             let what = format!("{levels} levels, page {stranger}");
             let pages = core.store.live_pages().len() as u64;

@@ -20,7 +20,7 @@ fn a_read_whose_own_snapshot_is_given_up_reads_in_another() {
             core.store.give_up_snapshots(given_up);
             assert_eq!(block_on(core.get(mode, tree, b"k")).unwrap().as_ref(), Some(&value));
             core.store.give_up_snapshots(given_up);
-            let found = block_on(core.get_many(mode, tree, &[b"k", b"none"])).unwrap();
+            let found = block_on(core.get_many(mode, tree, &[&b"k"[..], b"none"])).unwrap();
             assert_eq!(found, [Some(value.clone()), None]);
             core.store.give_up_snapshots(given_up);
             let (mut look, mut reached) = (Some(|value: Option<&[u8]>| value.map(<[u8]>::len)), None);

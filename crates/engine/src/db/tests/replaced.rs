@@ -70,7 +70,7 @@ fn a_commit_that_waited_frees_no_pages_that_belong_to_others_by_then() {
         let turn = block_on(core.commits.turn().acquire(1));
         let section = core.commits.occupy(turn).unwrap();
         let ops = vec![Op::Put { tree, key: b"k".to_vec(), value: b"last".to_vec() }];
-        let waiting = Commit { ops, reads: None, durability: Durability::Sync, known: Known::default() };
+        let waiting = Commit::blind(ops, Durability::Sync);
         let mut waiting = pin!(core.commit(Mode::Async, waiting));
         // It knows by now which pages the old value has, and waits for the section.
         assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -98,7 +98,7 @@ fn a_large_commit_lists_the_pages_of_a_value_again_that_was_replaced_meanwhile()
             writes.set(tree, key_of(number), Some(vec![7; 20]));
             content.insert(key_of(number), vec![7; 20]);
         }
-        let commit = Commit { ops: writes.into_ops(), reads: None, durability: Durability::Sync, known };
+        let commit = Commit { known, ..Commit::blind(writes.into_ops().collect(), Durability::Sync) };
         block_on(core.commit(Mode::Blocking, commit)).unwrap();
         assert_eq!(intact(&core, tree, &format!("{len} bytes")), content);
     }
@@ -112,7 +112,7 @@ fn a_damaged_value_that_is_to_go_is_reported_however_often_others_commit() {
     // No index of a long value any more.
     core.store.damage(long_value(&core, tree).root, |body| body[0] = 0);
     let ops = vec![Op::Delete { tree, key: b"k".to_vec() }];
-    let delete = Commit { ops, reads: None, durability: Durability::Sync, known: Known::default() };
+    let delete = Commit::blind(ops, Durability::Sync);
     let mut delete = pin!(core.commit(Mode::Async, delete));
     let begun = Instant::now();
     let outcome = loop {
@@ -143,7 +143,7 @@ fn commits_beside_each_other_that_free_long_values_all_end() {
         let delete = |task: usize| {
             let delete = |at: usize| Op::Delete { tree, key: key((at * tasks + task) * 20).into() };
             let ops = (0..deletes).map(delete).collect();
-            let commit = Commit { ops, reads: None, durability: Durability::Sync, known: Known::default() };
+            let commit = Commit::blind(ops, Durability::Sync);
             let core = core.clone();
             async move { core.commit(Mode::Async, commit).await }
         };

@@ -1,0 +1,54 @@
+//! Bounds the work of one poll, and of one hold of a lock that an executor's thread takes.
+//!
+//! A loop whose length grows with a batch, a snapshot, the pool or the history spends a step of a [`Budget`] for each element. When the
+//! budget is spent, the loop lets go of its lock, or lets other tasks run, and goes on with a new budget.
+//!
+//! Kept true by: a step is a look at memory that is in no cache, or about a quarter of a microsecond; work that takes longer spends
+//! several. So [`STEPS_MAX`] steps take half a millisecond. The largest number of steps that a thread spent on one budget is recorded,
+//! so that tests compare it for inputs of different sizes, without a clock.
+
+use std::cell::Cell;
+
+/// Steps of one budget.
+pub(crate) const STEPS_MAX: usize = 2048;
+
+thread_local! {
+    static LARGEST: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The steps that are left until a lock is let go or other tasks run. See the module.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    spent: usize,
+}
+
+impl Budget {
+    /// [`STEPS_MAX`] steps.
+    pub(crate) fn new() -> Self {
+        Self { spent: 0 }
+    }
+
+    /// Spends so many steps. The last work before the budget is spent may take more than is left, but not more than all of it.
+    #[inline]
+    pub(crate) fn spend(&mut self, steps: usize) {
+        self.spent += steps;
+    }
+
+    /// Whether it is time to stop.
+    #[inline]
+    pub(crate) fn is_spent(&self) -> bool {
+        self.spent >= STEPS_MAX
+    }
+}
+
+impl Drop for Budget {
+    fn drop(&mut self) {
+        LARGEST.set(LARGEST.get().max(self.spent));
+    }
+}
+
+/// The largest number of steps that this thread spent on one budget since this was called last.
+#[cfg(test)]
+pub(crate) fn take_largest() -> usize {
+    LARGEST.replace(0)
+}

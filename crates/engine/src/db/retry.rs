@@ -1,0 +1,71 @@
+//! Runs a transaction again until it commits: what [`Db::transact`](super::Db::transact) remembers from one run to the next.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::commit::CommitError;
+use super::transaction;
+use super::{Db, Mode, Transaction};
+use crate::error::Result;
+use crate::pages::Durability;
+use crate::txn::precedence::{Claim, Claimed, Precedence};
+use crate::txn::reads::ReadSet;
+
+/// Runs that a transaction loses before it claims what it read in the last one.
+const LOSSES_BEFORE_CLAIM: u32 = 3;
+/// Runs that it loses before it claims everything: then it has read something else in each.
+const LOSSES_BEFORE_ALL: u32 = 6;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Retries {
+    losses: u32,
+    /// What the last run had read.
+    reads: ReadSet,
+    begun: Option<Instant>,
+    longest_run: Duration,
+    claim: Option<Claim>,
+}
+
+impl Retries {
+    /// Begins the next run.
+    ///
+    /// # Errors
+    /// What waiting for precedence failed with.
+    pub(crate) async fn begin(&mut self, mode: Mode, db: &Db) -> Result<Transaction> {
+        // One at a time: the gate has one permit.
+        self.claim = None;
+        if self.losses > 0 {
+            db.core.commits.precedence().counts.retries.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.losses >= LOSSES_BEFORE_CLAIM {
+            let all = self.losses >= LOSSES_BEFORE_ALL;
+            let claimed = if all { Claimed::Everything } else { Claimed::Reads(std::mem::take(&mut self.reads)) };
+            self.claim = Some(db.core.claim(mode, claimed, Precedence::limit_after(self.longest_run)).await?);
+        }
+        self.begun = Some(Instant::now());
+        let inner = transaction::Transaction::begin_with(&db.core, self.claim.as_ref().map(Claim::id));
+        Ok(Transaction { db: db.clone(), inner })
+    }
+
+    /// Commits a run; or, after a conflict, waits until another run makes sense and answers false.
+    ///
+    /// # Errors
+    /// What committing failed with, other than a conflict.
+    pub(crate) async fn commit(&mut self, mode: Mode, run: Transaction, durability: Durability) -> Result<bool> {
+        let run_time = self.begun.take().map(|begun| begun.elapsed()).unwrap_or_default();
+        self.longest_run = self.longest_run.max(run_time);
+        let core = run.db.core.clone();
+        match run.inner.commit(mode, durability).await {
+            Ok(()) => Ok(true),
+            Err(CommitError::Conflict(position, reads)) => {
+                self.losses += 1;
+                self.reads = reads;
+                // Before it waits: others need not.
+                self.claim = None;
+                core.wait_durable(mode, position).await.map(|()| false)
+            }
+            Err(CommitError::Failed(error)) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The commit section, held over waits by one large commit.
+
+use std::sync::{Arc, MutexGuard};
+
+use super::known::Known;
+use super::recent::STEPS_TO_NOTE;
+use super::{Commit, Commits, Committed, Damage, Op, Refused, Section, apply};
+use crate::budget::{Budget, STEPS_MAX};
+use crate::error::{Error, ErrorKind};
+use crate::format::CommitSeq;
+use crate::format::node::OverflowRef;
+use crate::gate::Permit;
+use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Store};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Nothing happened yet.
+    Untouched,
+    /// Part of the record is in the log, which recovery ignores, or pages were published and freed again: the number is used up.
+    Begun,
+    /// The record is complete, or pages were published: giving up now would leave half a commit.
+    Committed,
+    Finished,
+}
+
+/// The commit section, held over waits by one large commit.
+pub(crate) struct Exclusive<S: Store, L: CommitLog> {
+    commits: Arc<Commits<S, L>>,
+    _turn: Permit,
+    seq: CommitSeq,
+    stage: Stage,
+}
+
+impl<S: Store, L: CommitLog> Exclusive<S, L> {
+    /// Of a section that was just entered.
+    pub(super) fn new(commits: &Arc<Commits<S, L>>, mut section: MutexGuard<'_, Section>, turn: Permit) -> Self {
+        section.occupied = true;
+        let seq = section.last.seq.next();
+        Self { commits: commits.clone(), _turn: turn, seq, stage: Stage::Untouched }
+    }
+
+    /// The number of this commit.
+    pub(crate) fn seq(&self) -> CommitSeq {
+        self.seq
+    }
+
+    /// Replays: this is commit `seq`, later than all before, and its record is in the log.
+    pub(crate) fn replay_as(&mut self, seq: CommitSeq) {
+        self.seq = seq;
+        self.stage = Stage::Committed;
+    }
+
+    /// Checks what the transaction read, as [`Commits::commit`] does.
+    pub(crate) fn check(&self, commit: &Commit) -> std::result::Result<(), Refused> {
+        let mut reads = commit.all_reads().peekable();
+        loop {
+            let mut budget = Budget::new();
+            // Nothing else is committed meanwhile, so each part is checked once. Also without reads: keys may have been forgotten.
+            self.commits.check(&self.commits.lock(), commit, &mut reads, &mut budget)?;
+            if reads.peek().is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Appends a piece of the record.
+    pub(crate) fn append(&mut self, piece: &[u8], last: Option<Durability>) -> Attempt<LogPosition> {
+        let position = self.commits.log.append(self.seq, &[piece], last)?;
+        self.stage = if last.is_some() { Stage::Committed } else { Stage::Begun };
+        Ok(position)
+    }
+
+    /// Applies ops and publishes what they changed. `at` is where the value of the only op was written, if it was.
+    pub(crate) fn apply(&mut self, ops: &[Op], at: Option<OverflowRef>, known: &Known) -> Attempt<()> {
+        self.edit(|edits, seq| ops.iter().try_for_each(|op| apply(edits, op, seq, at, known, Damage::Leave)))
+    }
+
+    /// Makes edits and publishes them as part of this commit.
+    pub(crate) fn edit<R>(&mut self, change: impl FnOnce(&mut S::Edits<'_>, CommitSeq) -> Attempt<R>) -> Attempt<R> {
+        let mut edits = self.commits.store.edits();
+        let result = change(&mut edits, self.seq)?;
+        self.commits.store.publish(edits, self.seq);
+        self.stage = Stage::Committed;
+        Ok(result)
+    }
+
+    /// Makes edits that no record describes, as all of this commit, with an empty record: after a `Wait`, `LogFull` included, nothing
+    /// has happened.
+    pub(crate) fn edit_and_append(
+        &mut self,
+        change: impl FnOnce(&mut S::Edits<'_>) -> Attempt<()>,
+    ) -> Attempt<LogPosition> {
+        let log = self.commits.log.clone();
+        self.edit(|edits, seq| {
+            change(edits)?;
+            log.append(seq, &[], Some(Durability::Deferred))
+        })
+    }
+
+    /// Everything that was published has been freed again: this commit does not take place.
+    pub(crate) fn give_up(&mut self) {
+        self.stage = Stage::Begun;
+    }
+
+    /// Pages that no record describes are published completely and take effect. The section stays held. Transactions that
+    /// are open will conflict: nobody knows which keys they might have missed.
+    pub(crate) fn settle(&mut self, durability: Durability, position: LogPosition) {
+        self.settle_unseen(durability, position);
+        self.commits.lock().recent.forget_before(self.seq);
+    }
+
+    /// The same for pages that no transaction can have read.
+    pub(crate) fn settle_unseen(&mut self, durability: Durability, position: LogPosition) {
+        self.stage = Stage::Finished;
+        self.commits.note(&mut self.commits.lock(), durability, Committed { seq: self.seq, position });
+        self.commits.clear_up_after(durability);
+    }
+
+    /// All is applied: the commit takes effect.
+    pub(crate) fn finish(mut self, ops: &[Op], durability: Durability, position: LogPosition) -> Committed {
+        let committed = Committed { seq: self.seq, position };
+        let commits = self.commits.clone();
+        let drops = ops.iter().any(|op| matches!(op, Op::DropTable { .. }));
+        // Before it takes effect: others may begin between two parts, and see less than this commit; none can commit.
+        for part in ops.chunks(STEPS_MAX / STEPS_TO_NOTE) {
+            commits.lock().note_keys(self.seq, part, &mut Budget::new());
+        }
+        self.stage = Stage::Finished;
+        let mut section = commits.lock();
+        commits.note(&mut section, durability, committed);
+        if drops {
+            // Every key of the table has changed: open transactions conflict.
+            section.recent.forget_before(self.seq);
+        }
+        drop(section);
+        commits.clear_up_after(durability);
+        committed
+    }
+}
+
+impl<S: Store, L: CommitLog> Drop for Exclusive<S, L> {
+    fn drop(&mut self) {
+        if self.stage == Stage::Committed {
+            let why = format!("commit {} was applied only in part", self.seq);
+            // Before anybody else can enter.
+            self.commits.poison(&Error::new(ErrorKind::Poisoned, why));
+        }
+        let mut section = self.commits.lock();
+        if self.stage == Stage::Begun {
+            section.last.seq = self.seq;
+        }
+        section.occupied = false;
+    }
+}

@@ -1,0 +1,246 @@
+//! What a transaction has read, each key and each range once.
+//!
+//! Kept true by: ranges are disjoint and do not touch, so what is read again takes no memory; a key inside a range that was read is not
+//! kept besides. Both are in ordered maps, so adding one never takes more than the logarithm of their number.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::TableId;
+use crate::tree::KeyRange;
+
+/// What an entry takes besides its bytes: two allocations at most, and its share of a node of the map.
+const ENTRY_OVERHEAD_BYTES: usize = 64;
+
+/// A key with its table before it: keys of one table lie together, in order.
+pub(crate) fn scoped(table: TableId, key: &[u8], into: &mut Vec<u8>) {
+    into.clear();
+    into.extend_from_slice(&table.0.to_be_bytes());
+    into.extend_from_slice(key);
+}
+
+fn scoped_key(table: TableId, key: &[u8]) -> Vec<u8> {
+    let mut scoped_key = Vec::with_capacity(8 + key.len());
+    scoped(table, key, &mut scoped_key);
+    scoped_key
+}
+
+/// Where a range begins, and where it ends.
+type Ends = (Vec<u8>, Vec<u8>);
+
+fn ends_of(table: TableId, range: &KeyRange) -> Ends {
+    let end = match &range.end {
+        Some(end) => scoped_key(table, end),
+        None => scoped_key(TableId(table.0.saturating_add(1)), &[]),
+    };
+    (scoped_key(table, &range.start), end)
+}
+
+/// A part of what was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Read<'r> {
+    /// A key with its table.
+    Key(&'r [u8]),
+    /// Everything from one key with its table on, below another.
+    Range(&'r [u8], &'r [u8]),
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct ReadSet {
+    keys: BTreeSet<Box<[u8]>>,
+    /// First key, and the first key that does not belong to it any more.
+    ranges: BTreeMap<Box<[u8]>, Box<[u8]>>,
+    /// The range that is being walked, which grows with every entry.
+    walked: Option<Ends>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl ReadSet {
+    /// Nothing yet, and at most so much memory.
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self { bytes_max, ..Self::default() }
+    }
+
+    /// A key is read.
+    ///
+    /// # Errors
+    /// `TransactionTooLarge` when there is no memory to remember it: then it must not be read.
+    pub(crate) fn add_key(&mut self, table: TableId, key: &[u8]) -> Result<()> {
+        self.end_walk();
+        let key = scoped_key(table, key);
+        if self.contains(&key) {
+            return Ok(());
+        }
+        self.take_memory(key.len())?;
+        self.keys.insert(key.into());
+        Ok(())
+    }
+
+    /// A walk begins, which has read nothing yet.
+    ///
+    /// # Errors
+    /// `TransactionTooLarge` when there is no memory to remember it: then it must not begin.
+    pub(crate) fn begin_walk(&mut self, table: TableId, range: &KeyRange) -> Result<()> {
+        self.end_walk();
+        let (start, end) = ends_of(table, range);
+        // Before it has begun: where it stops is not known, and must not be refused then.
+        self.take_memory(start.len() + end.len())?;
+        self.bytes -= start.len() + end.len() + ENTRY_OVERHEAD_BYTES;
+        self.walked = Some((start.clone(), start));
+        Ok(())
+    }
+
+    /// The walk that began last has read all of this.
+    pub(crate) fn walked(&mut self, table: TableId, range: &KeyRange) {
+        self.walked = Some(ends_of(table, range));
+    }
+
+    /// The walk that began last, forwards, has read everything up to and including `key`.
+    pub(crate) fn walked_to(&mut self, table: TableId, key: &[u8]) {
+        if let Some((_, end)) = &mut self.walked {
+            scoped(table, key, end);
+            end.push(0);
+        }
+    }
+
+    /// Whether a key, with its table, was read.
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        if self.keys.contains(key) {
+            return true;
+        }
+        let before = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back();
+        before.is_some_and(|(_, end)| key < &**end)
+    }
+
+    /// Whether all of this was read.
+    pub(crate) fn covers(&self, read: Read<'_>) -> bool {
+        match read {
+            Read::Key(key) => self.contains(key),
+            Read::Range(start, end) => {
+                let before = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(start))).next_back();
+                before.is_some_and(|(_, to)| end <= &**to)
+            }
+        }
+    }
+
+    /// All that was read.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Read<'_>> {
+        let walked = self.walked.iter().filter(|(start, end)| start < end).map(|(start, end)| Read::Range(start, end));
+        let ranges = self.ranges.iter().map(|(start, end)| Read::Range(start, end));
+        walked.chain(ranges).chain(self.keys.iter().map(|key| Read::Key(key)))
+    }
+
+    /// How many keys and ranges there are.
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len() + self.ranges.len() + 1
+    }
+
+    /// Memory it takes, about.
+    #[cfg(test)]
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The walk that began last is over: what it has read joins the other ranges.
+    pub(crate) fn end_walk(&mut self) {
+        let Some((mut start, mut end)) = self.walked.take().filter(|(start, end)| start < end) else { return };
+        // All that it touches become one. Each was added once, so this takes no longer than adding them did.
+        loop {
+            let before = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(end.as_slice()))).next_back();
+            let Some(first) = before.filter(|(_, to)| ***to >= *start).map(|(first, _)| first.clone()) else { break };
+            let Some(to) = self.ranges.remove(&first) else { break };
+            self.bytes -= first.len() + to.len() + ENTRY_OVERHEAD_BYTES;
+            start = start.min(first.into());
+            end = end.max(to.into());
+        }
+        self.bytes += start.len() + end.len() + ENTRY_OVERHEAD_BYTES;
+        self.ranges.insert(start.into(), end.into());
+    }
+
+    fn take_memory(&mut self, len_bytes: usize) -> Result<()> {
+        let bytes = self.bytes + len_bytes + ENTRY_OVERHEAD_BYTES;
+        if bytes > self.bytes_max {
+            let what = format!(
+                "a transaction has read {} keys and ranges, and remembering more would take over {} bytes: read neighbours as \
+                 one range, read what need not be current in a snapshot, or set a larger cache",
+                self.len(),
+                self.bytes_max
+            );
+            return Err(Error::new(ErrorKind::TransactionTooLarge, what));
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: TableId = TableId(7);
+
+    fn range(start: &str, end: &str) -> KeyRange {
+        KeyRange { start: start.into(), end: Some(end.into()) }
+    }
+
+    fn walk(reads: &mut ReadSet, start: &str, end: &str) {
+        reads.begin_walk(TABLE, &range(start, end)).unwrap();
+        reads.walked(TABLE, &range(start, end));
+        reads.end_walk();
+    }
+
+    #[test]
+    fn what_is_read_again_takes_no_memory() {
+        let mut reads = ReadSet::new(1 << 20);
+        (0..1000).for_each(|_| reads.add_key(TABLE, b"k").unwrap());
+        assert_eq!((reads.memory_bytes(), reads.len()), (8 + 1 + ENTRY_OVERHEAD_BYTES, 2));
+        (0..1000).for_each(|_| walk(&mut reads, "a", "c"));
+        let with_range = reads.memory_bytes();
+        reads.add_key(TABLE, b"b").unwrap();
+        assert_eq!(reads.memory_bytes(), with_range, "the range has it");
+        assert_eq!(reads.len(), 3);
+    }
+
+    #[test]
+    fn ranges_that_touch_become_one_and_others_stay_apart() {
+        let mut reads = ReadSet::new(1 << 20);
+        [("a", "c"), ("e", "g"), ("m", "p"), ("c", "e"), ("x", "x")].iter().for_each(|(a, b)| walk(&mut reads, a, b));
+        let key = |key: &str| scoped_key(TABLE, key.as_bytes());
+        let ranges: Vec<_> = reads.iter().collect();
+        assert_eq!(ranges, [Read::Range(&key("a"), &key("g")), Read::Range(&key("m"), &key("p"))]);
+        assert!(reads.covers(Read::Range(&key("b"), &key("g"))) && !reads.covers(Read::Range(&key("b"), &key("n"))));
+        assert!(reads.contains(&key("a")) && !reads.contains(&key("g")) && !reads.contains(&key("h")));
+        assert!(!reads.contains(&scoped_key(TableId(8), b"b")), "another table");
+        let bytes = 2 * (9 + 9 + ENTRY_OVERHEAD_BYTES);
+        assert_eq!(reads.memory_bytes(), bytes);
+        walk(&mut reads, "a", "z");
+        assert_eq!(reads.iter().count(), 1);
+    }
+
+    #[test]
+    fn a_walk_to_the_end_of_its_table_ends_there() {
+        let mut reads = ReadSet::new(1 << 20);
+        let all = KeyRange { start: Vec::new(), end: None };
+        reads.begin_walk(TABLE, &all).unwrap();
+        assert_eq!(reads.iter().count(), 0, "nothing is read yet");
+        reads.walked_to(TABLE, b"k");
+        reads.walked(TABLE, &all);
+        reads.end_walk();
+        assert!(reads.contains(&scoped_key(TABLE, &[255; 30])) && !reads.contains(&scoped_key(TableId(8), b"")));
+    }
+
+    #[test]
+    fn past_its_memory_a_key_and_a_walk_are_refused_and_nothing_has_changed() {
+        let mut reads = ReadSet::new(3 * (9 + ENTRY_OVERHEAD_BYTES));
+        ["a", "b", "c"].iter().for_each(|key| reads.add_key(TABLE, key.as_bytes()).unwrap());
+        let before = reads.memory_bytes();
+        assert_eq!(reads.add_key(TABLE, b"d").unwrap_err().kind(), ErrorKind::TransactionTooLarge);
+        let refused = reads.begin_walk(TABLE, &range("a", "z")).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::TransactionTooLarge);
+        assert_eq!((reads.memory_bytes(), reads.iter().count()), (before, 3));
+        reads.add_key(TABLE, b"a").unwrap();
+    }
+}

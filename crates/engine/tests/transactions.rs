@@ -1,0 +1,300 @@
+//! Transactions under contention, and calls that are as large as a caller can make them.
+
+#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
+mod common;
+
+use std::cell::Cell;
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+
+use common::tiny;
+use nofault::blocking::{Db, Table};
+use nofault::error::{Error, ErrorKind};
+use nofault::settings::Settings;
+use nofault::{Batch, Durability};
+use nofault_io::disk::Directory;
+use nofault_io::sim::{SimOptions, SimWorld};
+
+/// Runs of a closure after which a test says that it will never commit.
+const RUNS_MAX: u32 = 20;
+
+fn in_memory(seed: u64) -> Arc<dyn Directory> {
+    SimWorld::new(seed, SimOptions::calm()).directory()
+}
+
+fn database(settings: &Settings) -> (Db, Table) {
+    let db = Db::create_in(&in_memory(3), settings).unwrap();
+    let table = db.create_table("t").unwrap();
+    (db, table)
+}
+
+fn defer(db: &Db, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+    let mut batch = Batch::new();
+    batch.put(table, key, value);
+    db.write(batch, Durability::Deferred).unwrap();
+}
+
+/// An error that ends `transact` from inside its closure: any the engine gives.
+fn give_up(table: &Table) -> Error {
+    table.bulk_load([("b", "1"), ("a", "2")]).unwrap_err()
+}
+
+/// Reads with `read` beside `puts` commits of keys that it does not read. Answers the runs that it took to commit.
+fn runs_beside_puts(
+    settings: &Settings,
+    puts: u32,
+    read: impl Fn(&mut nofault::blocking::Transaction, &Table) -> nofault::error::Result<()>,
+) -> u32 {
+    let (db, table) = database(settings);
+    let spare = db.create_table("spare").unwrap();
+    for number in 0..100_u32 {
+        defer(&db, &table, [b"a", &number.to_be_bytes()[..]].concat(), "1");
+    }
+    let mut runs = 0;
+    db.transact(Durability::Deferred, |change| {
+        runs += 1;
+        if runs > RUNS_MAX {
+            return Err(give_up(&spare));
+        }
+        read(change, &table)?;
+        for number in 0..puts {
+            defer(&db, &table, [b"z", &number.to_be_bytes()[..]].concat(), "1");
+        }
+        change.put(&table, "result", "1")
+    })
+    .unwrap_or_else(|error| panic!("{runs} runs, and no commit: {error}"));
+    runs
+}
+
+#[test]
+fn a_transaction_commits_beside_ten_thousand_puts_of_keys_that_it_never_read() {
+    let roomy =
+        Settings { cache_bytes: 16 << 20, log_bytes: 64 << 20, background_threads: false, ..Settings::default() };
+    let one_key = |change: &mut nofault::blocking::Transaction, table: &Table| change.get(table, "a").map(drop);
+    let one_range = |change: &mut nofault::blocking::Transaction, table: &Table| {
+        let count = change.range(table, "a".."b")?.map(|entry| entry.map(drop)).collect::<Result<Vec<_>, _>>()?.len();
+        assert_eq!(count, 100);
+        Ok(())
+    };
+    assert_eq!(runs_beside_puts(&roomy, 10_000, one_key), 1, "one key");
+    assert_eq!(runs_beside_puts(&roomy, 10_000, one_range), 1, "one range");
+    // Where the memory for recent commits holds a few hundred of them.
+    let least = Settings { cache_bytes: 1 << 20, log_bytes: 4 << 20, ..tiny() };
+    assert!(runs_beside_puts(&least, 10_000, one_key) <= 8);
+    assert!(runs_beside_puts(&least, 10_000, one_range) <= 8);
+}
+
+#[test]
+fn of_64_tasks_on_one_key_none_gets_less_than_a_tenth_of_its_share_and_few_runs_are_lost() {
+    const TASKS: usize = 64;
+    const COMMITS: u32 = 20;
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, async {
+        let settings = Settings { cache_bytes: 16 << 20, ..Settings::default() };
+        let db = nofault::Db::create(folder.path().join("db"), &settings).await.unwrap();
+        let table = db.create_table("t").await.unwrap();
+        let (all, runs) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let mut tasks = Vec::new();
+        for _ in 0..TASKS {
+            let (db, table, all, runs) = (db.clone(), table.clone(), all.clone(), runs.clone());
+            tasks.push(tokio::task::spawn_local(async move {
+                let mut own = 0;
+                while all.get() < TASKS as u32 * COMMITS {
+                    db.transact(Durability::Sync, async |change| {
+                        runs.set(runs.get() + 1);
+                        let count = change
+                            .get(&table, "hot")
+                            .await?
+                            .map_or(0, |value| u32::from_be_bytes(value.try_into().unwrap()));
+                        tokio::task::yield_now().await;
+                        change.put(&table, "hot", (count + 1).to_be_bytes())
+                    })
+                    .await
+                    .unwrap();
+                    own += 1;
+                    all.set(all.get() + 1);
+                }
+                own
+            }));
+        }
+        let mut own = Vec::new();
+        for task in tasks {
+            own.push(task.await.unwrap());
+        }
+        let (commits, runs) = (own.iter().sum::<u32>(), runs.get());
+        println!("{commits} commits in {runs} runs, each task {own:?}");
+        let count = table.get("hot").await.unwrap().unwrap();
+        assert_eq!(count, commits.to_be_bytes(), "updates were lost");
+        let mean = commits / TASKS as u32;
+        assert!(own.iter().all(|own| *own >= mean / 10 && *own > 0), "{own:?}");
+        assert!(runs < commits * 8, "{runs} runs for {commits} commits");
+    });
+}
+
+#[test]
+fn a_bulk_load_whose_entries_write_to_the_same_database_is_refused() {
+    for background_threads in [true, false] {
+        let (db, table) = database(&Settings { background_threads, ..tiny() });
+        let other = db.create_table("other").unwrap();
+        let outcome: Arc<std::sync::Mutex<Vec<ErrorKind>>> = Arc::default();
+        let entries = (0..3_u32).map(|number| {
+            let mut noted = outcome.lock().unwrap();
+            noted.push(other.put("k", "1").unwrap_err().kind());
+            noted.push(db.create_table("third").unwrap_err().kind());
+            noted.push(other.bulk_load([("a", "b")]).unwrap_err().kind());
+            noted.push(db.transact(Durability::Sync, |change| change.put(&other, "k", "1")).unwrap_err().kind());
+            let mut large = Batch::new();
+            (0..5_000_u32).for_each(|number| _ = large.put(&other, number.to_be_bytes(), [1; 50]));
+            noted.push(db.write(large, Durability::Sync).unwrap_err().kind());
+            assert_eq!(other.get("k").unwrap(), None, "reads go on");
+            (number.to_be_bytes(), "1")
+        });
+        assert_eq!(table.bulk_load(entries).unwrap(), 3);
+        assert!(outcome.lock().unwrap().iter().all(|kind| *kind == ErrorKind::InvalidCall), "{outcome:?}");
+        other.put("k", "2").unwrap();
+        assert_eq!(other.get("k").unwrap().unwrap(), b"2");
+    }
+}
+
+#[test]
+fn a_bulk_load_whose_entries_write_to_another_database_is_none_of_its_business() {
+    let (_db, table) = database(&tiny());
+    let (_other_db, other) = database(&tiny());
+    let entries = (0..3_u32).map(|number| {
+        other.put(number.to_be_bytes(), "1").unwrap();
+        (number.to_be_bytes(), "1")
+    });
+    assert_eq!(table.bulk_load(entries).unwrap(), 3);
+    assert_eq!(other.range::<&[u8]>(..).count(), 3);
+}
+
+/// A database, and what makes its snapshots too old.
+fn forgetful() -> (Db, Table, impl Fn()) {
+    let (db, table) = database(&Settings { snapshot_bytes_max: 4 * 512, ..tiny() });
+    let put_all = {
+        let table = table.clone();
+        move || (0..400_u32).for_each(|number| table.put(number.to_be_bytes(), [7; 60]).unwrap())
+    };
+    put_all();
+    (db, table, put_all)
+}
+
+#[test]
+fn a_range_that_has_failed_says_so_once_and_ends() {
+    let (db, table, put_all) = forgetful();
+    let mut range = table.range::<&[u8]>(..);
+    range.next().unwrap().unwrap();
+    let mut change = db.begin();
+    let mut changed = change.range::<&[u8]>(&table, ..).unwrap();
+    changed.next().unwrap().unwrap();
+    let asynchronous = db.asynchronous().clone();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let snapshot = asynchronous.snapshot();
+    let mut awaited = snapshot.range::<&[u8]>(table.as_ref(), ..).unwrap();
+    runtime.block_on(awaited.next()).unwrap().unwrap();
+    put_all();
+    fn is_over<T>(mut entries: impl Iterator<Item = Result<T, Error>>) {
+        let failed = entries
+            .by_ref()
+            .take(1_000)
+            .position(|entry| entry.is_err_and(|error| error.kind() == ErrorKind::SnapshotTooOld));
+        assert!(failed.is_some(), "it never failed");
+        assert!(entries.next().is_none(), "it goes on after an error");
+        assert!(entries.next().is_none());
+    }
+    is_over(&mut range);
+    assert!(range.next_ref().unwrap().is_none());
+    is_over(&mut changed);
+    assert!(changed.next_ref().unwrap().is_none());
+    drop(changed);
+    runtime.block_on(async {
+        let mut failures = 0;
+        for _ in 0..1_000 {
+            match awaited.next().await {
+                Ok(Some(_)) => assert_eq!(failures, 0, "entries after an error"),
+                Ok(None) => break,
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::SnapshotTooOld);
+                    failures += 1;
+                }
+            }
+        }
+        assert_eq!(failures, 1);
+        assert!(awaited.next_ref().await.unwrap().is_none());
+    });
+}
+
+#[test]
+fn a_transaction_remembers_a_key_once_and_is_refused_more_keys_than_its_share_of_memory() {
+    let (db, table) = database(&tiny());
+    let mut change = db.begin();
+    for _ in 0..200_000 {
+        change.get(&table, "the same").unwrap();
+    }
+    let refused = (0..200_000_u32).find_map(|number| change.get(&table, number.to_be_bytes()).err());
+    let error = refused.expect("200,000 keys, and no limit");
+    assert_eq!(format!("{:?}", error.kind()), "TransactionTooLarge", "{error}");
+    // What it has read it may read again, and it can still commit.
+    change.get(&table, "the same").unwrap();
+    change.put(&table, "k", "1").unwrap();
+    change.commit(Durability::Sync).unwrap();
+    // A range is one thing to remember, whatever is in it.
+    let mut change = db.begin();
+    assert_eq!(change.range::<&[u8]>(&table, ..).unwrap().count(), 1);
+    for number in 0..200_000_u32 {
+        change.get(&table, number.to_be_bytes()).unwrap();
+    }
+}
+
+/// How often a future is polled before it is ready.
+async fn polls<F: Future>(future: F) -> (u64, F::Output) {
+    let mut future = std::pin::pin!(future);
+    let count = AtomicU64::new(0);
+    let output = std::future::poll_fn(|context| {
+        count.fetch_add(1, Ordering::Relaxed);
+        let poll = future.as_mut().poll(context);
+        if poll.is_pending() { Poll::Pending } else { poll }
+    })
+    .await;
+    (count.into_inner(), output)
+}
+
+/// Keys or changes that one poll may handle at the most.
+const AT_ONCE_MAX: u64 = 4096;
+
+#[test]
+fn a_call_for_many_keys_in_memory_lets_other_tasks_run_between_a_bounded_number_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        let settings = Settings { cache_bytes: 64 << 20, ..Settings::default() };
+        let db = nofault::Db::create(folder.path().join("db"), &settings).await.unwrap();
+        let table = db.create_table("t").await.unwrap();
+        table.bulk_load((0..1_000_u32).map(|number| (number.to_be_bytes(), [1; 8]))).await.unwrap();
+        for keys in [2_000_u32, 100_000] {
+            let keys: Vec<_> = (0..keys).map(|number| (number % 1_000).to_be_bytes()).collect();
+            table.get_many(&keys).await.unwrap();
+            for in_snapshot in [false, true] {
+                let (polls, values) = if in_snapshot {
+                    polls(db.snapshot().get_many(&table, &keys)).await
+                } else {
+                    polls(table.get_many(&keys)).await
+                };
+                assert!(values.unwrap().iter().all(Option::is_some));
+                assert!(polls >= keys.len() as u64 / AT_ONCE_MAX, "{} keys in {polls} polls", keys.len());
+            }
+        }
+        for puts in [1_000_u32, 100_000] {
+            let mut batch = Batch::new();
+            (0..puts).for_each(|number| _ = batch.put(&table, number.to_be_bytes(), [2; 8]));
+            let (polls, written) = polls(db.write(batch, Durability::Sync)).await;
+            written.unwrap();
+            assert!(polls >= u64::from(puts) / AT_ONCE_MAX, "{puts} puts in {polls} polls");
+        }
+    });
+}
