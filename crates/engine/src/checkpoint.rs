@@ -96,15 +96,7 @@ impl Checkpointer {
     pub(crate) fn checkpoint_at(&self, commit: CommitSeq) -> Result<()> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         self.log.check()?;
-        let unseen: Vec<PageId> = {
-            let books = self.pager.core().books();
-            books.changed.iter().filter(|(_, last)| **last == commit).map(|(page, _)| *page).collect()
-        };
-        self.make(&mut current, commit, None).inspect_err(|_| {
-            // The next checkpoint may be of the commit before. It must look at all that this one has taken over, or it would name
-            // pages that are not there as of then.
-            self.pager.core().books().changed.extend(unseen.into_iter().map(|page| (page, commit)));
-        })
+        self.make(&mut current, commit, None)
     }
 
     /// Steps 2 to 6. Each page keeps its version as of `commit` until `registered` is dropped, or without it by itself.
@@ -126,10 +118,13 @@ impl Checkpointer {
         let next = write_table(&self.pager, next)?;
         self.switch(&next)?;
         *current = next;
+        // Only now: after a failure the next checkpoint, which may be of the commit before, looks at all of them again, or it would
+        // name pages that are not there as of then.
+        self.pager.core().forget_changed(commit);
         drop(registered);
         self.pager.core().help_epoch();
-        self.pager.core().sweep_ripe();
-        self.pager.core().books().space.checkpoint_durable();
+        self.pager.core().sweep_all_ripe();
+        while self.pager.core().books().space.checkpoint_durable() > 0 {}
         // All of this before the next one begins: it adds to what `checkpoint_durable` frees, and its anchor is the later one.
         self.log.recycle(anchor);
         self.made.fetch_add(1, Ordering::Relaxed);
@@ -191,26 +186,27 @@ impl Checkpointer {
         self.log.wants_checkpoint() || (blocks.0 > 4096 && blocks.0 > blocks.1 / 4)
     }
 
-    /// Brings the page table in the making to commit `commit`, writing the pages that are only in memory.
+    /// Brings the page table in the making to commit `commit`, writing the pages that are only in memory. Takes a part of the changed pages
+    /// at a time, the first ones first: commits note theirs meanwhile, which does no harm on either side of where this has come to.
     fn write_pages(&self, commit: CommitSeq) -> Result<()> {
         let core = self.pager.core();
-        let mut todo: Vec<(PageId, CommitSeq)> = {
-            let mut books = core.books();
-            let todo = books.changed.iter().map(|(page, last)| (*page, *last)).collect();
-            // What changed after C is changed for the next checkpoint as well.
-            books.changed.retain(|_, last| *last > commit);
-            todo
-        };
-        // Lots of neighbours, the first at the end.
-        todo.sort_unstable_by_key(|(page, _)| std::cmp::Reverse(*page));
-        let mut lot: Vec<(PageId, CommitSeq)> = Vec::new();
-        let mut outcome = Ok(());
-        while outcome.is_ok() && !(lot.is_empty() && todo.is_empty()) {
-            let room = PAGES_AT_ONCE - lot.len();
-            lot.extend(todo.drain(todo.len().saturating_sub(room)..).rev());
+        // Pages with later numbers are new since then.
+        let (mut next, end) = (Some(PageId(0)), core.pages_end());
+        let mut lot: Vec<PageId> = Vec::new();
+        loop {
+            while lot.len() < PAGES_AT_ONCE
+                && let Some(from) = next
+            {
+                let mut pages;
+                (pages, next) = core.changed_between(from, end);
+                lot.append(&mut pages);
+            }
+            if lot.is_empty() {
+                return Ok(());
+            }
             let mut dirty = Vec::new();
             // What must be written first stays, and is on disk when it is looked at again.
-            lot.retain(|(page, _)| match core.checkpoint_place(*page, commit) {
+            lot.retain(|page| match core.checkpoint_place(*page, commit) {
                 CheckpointPlace::Dirty(item) => {
                     dirty.push(item);
                     true
@@ -225,18 +221,9 @@ impl Checkpointer {
                 }
             });
             if !dirty.is_empty() {
-                outcome = core.write_frames(dirty);
+                core.write_frames(dirty)?;
             }
         }
-        if outcome.is_err() {
-            // Not taken over: changed still, for the next try.
-            let mut books = core.books();
-            for (page, last) in lot.into_iter().chain(todo) {
-                let entry = books.changed.entry(page).or_insert(last);
-                *entry = (*entry).max(last);
-            }
-        }
-        outcome
     }
 
     /// Steps 4 and 5.

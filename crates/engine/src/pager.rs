@@ -7,6 +7,8 @@
 //! | `shard` | older versions and reads under way, by page |
 //! | `registry` | who can still see which version |
 //! | `epochs` | what is looked at is not reclaimed |
+//! | `ripe` | puts dead versions and their frames to use again |
+//! | `changed` | which pages the next checkpoint must look at |
 //! | `view`, `edits` | what readers and writers hold for one attempt |
 //! | `lane`, `flights`, `ticket` | reads: shared, sent together, awaited |
 //! | `arrivals` | reads that are over: checked, installed, handed to who waits |
@@ -28,6 +30,7 @@
 //! and no device waited for under a shard, books or waiter lock.
 
 mod arrivals;
+mod changed;
 mod edits;
 mod epochs;
 mod evict;
@@ -37,11 +40,13 @@ mod free;
 mod full;
 mod keeper;
 mod lane;
+mod lots;
 mod map;
 mod moves;
 mod nursery;
 mod page_ids;
 mod registry;
+mod ripe;
 mod room;
 mod shard;
 mod snapshot;
@@ -55,11 +60,11 @@ mod write;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nofault_io::disk::{Disk, QueueOptions};
-use rustc_hash::FxHashMap;
 
 pub(crate) use self::edits::Edits;
 pub(crate) use self::evict::CheckpointPlace;
@@ -70,6 +75,7 @@ pub(crate) use self::map::Map;
 pub(crate) use self::moves::{Mover, ToEmptyOut, Together};
 pub use self::registry::ReaderInfo;
 use self::registry::{Registry, Superseded};
+use self::ripe::Ripe;
 use self::shard::{Place, Shard};
 pub(crate) use self::snapshot::Snapshot;
 use self::stats::Counts;
@@ -154,16 +160,11 @@ pub(crate) struct Books {
     /// Pages changed since the last checkpoint took them over, with their last change. A page that is new, or whose id is used again,
     /// is noted before the table shows it: else it could be on disk before it is known that no checkpoint under way may name it. Any
     /// other after: until then the commit before is the one that is found there.
-    pub(crate) changed: FxHashMap<PageId, CommitSeq>,
+    /// In order, so that a checkpoint takes a part at a time, and nothing is moved when it grows.
+    pub(crate) changed: BTreeMap<PageId, CommitSeq>,
     ids: page_ids::PageIds,
     /// Blocks set aside for commits under way.
     claimed: u64,
-}
-
-#[derive(Default)]
-struct Ripe {
-    frames: Vec<u32>,
-    versions: Vec<Superseded>,
 }
 
 /// Memory that a frame takes with all that belongs to it. A sixteenth of the frames' bytes goes to scratch buffers for
@@ -222,7 +223,7 @@ impl Pager {
             file_id: options.file_id,
             table,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            books: Mutex::new(Books { space, map, changed: FxHashMap::default(), ids, claimed: 0 }),
+            books: Mutex::new(Books { space, map, changed: BTreeMap::new(), ids, claimed: 0 }),
             registry: Mutex::new(Registry::new(commit)),
             visible: AtomicU64::new(commit.0),
             ripe: Mutex::default(),
@@ -256,7 +257,15 @@ impl Pager {
 
     /// Snapshots alive, oldest first.
     pub(crate) fn readers(&self) -> Vec<ReaderInfo> {
-        self.0.registry().readers(self.0.frames.page_bytes())
+        let mut readers: Vec<ReaderInfo> = Vec::new();
+        loop {
+            let last = readers.last().map(|reader| reader.commit);
+            let mut some = self.0.registry().readers_after(last, self.0.frames.page_bytes());
+            if some.is_empty() {
+                return readers;
+            }
+            readers.append(&mut some);
+        }
     }
 
     /// Keeps those waiting who clear dead versions away, for as long as the answer lives.
@@ -452,32 +461,6 @@ impl Core {
         }
     }
 
-    /// The last change of a page since a checkpoint took it over; zero without any. May be called under the page's shard lock.
-    fn last_change(&self, page: PageId) -> CommitSeq {
-        self.books().changed.get(&page).copied().unwrap_or_default()
-    }
-
-    /// Before a publication: which pages there are only from now on.
-    fn note_new(&self, seq: CommitSeq, pages: impl Iterator<Item = PageId>) {
-        let mut pages = pages.peekable();
-        if pages.peek().is_some() {
-            self.books().changed.extend(pages.map(|page| (page, seq)));
-        }
-    }
-
-    /// After a publication: what changed, and which versions it left behind.
-    fn note_published(self: &Arc<Self>, seq: CommitSeq, changed: &[PageId], superseded: Vec<Superseded>) {
-        self.books().changed.extend(changed.iter().map(|page| (*page, seq)));
-        if self.frames.dirty_count() > self.frames.dirty_max() * 3 / 4 {
-            // Ahead of need, so that the next commits find frames.
-            self.keeper.wake();
-        }
-        // A version of the same commit was never visible under any number.
-        let (same, older): (Vec<_>, Vec<_>) = superseded.into_iter().partition(|old| old.from == old.until);
-        self.registry().supersede(older);
-        self.drop_later(same);
-    }
-
     /// Drops versions that no view made from now on asks for, once the views made before are gone: those were made under a
     /// guard that was pinned before they looked at the visible commit.
     fn drop_later(self: &Arc<Self>, versions: Vec<Superseded>) {
@@ -489,7 +472,7 @@ impl Core {
             // Only notes it: this may run at any pin of any thread, under whatever locks that holds.
             if let Some(core) = core.upgrade() {
                 core.dying.fetch_sub(count, Ordering::Relaxed);
-                core.ripe().versions.extend(versions);
+                core.ripe().versions.push_all(versions);
             }
         });
     }
@@ -515,28 +498,9 @@ impl Core {
         self.after_this_epoch(count, move || {
             if let Some(core) = core.upgrade() {
                 core.dying.fetch_sub(count, Ordering::Relaxed);
-                core.ripe().frames.extend(frames);
+                core.ripe().frames.push_all(frames);
             }
         });
-    }
-
-    /// Puts to use what has become unreachable. Answers how many frames that freed.
-    pub(crate) fn sweep_ripe(self: &Arc<Self>) -> usize {
-        let Ripe { mut frames, versions } = std::mem::take(&mut *self.ripe());
-        frames.extend(versions.into_iter().filter_map(|version| self.drop_version(version)));
-        // A few at a time: commits take frames meanwhile.
-        for some in frames.chunks(RIPE_MAX) {
-            // SAFETY: `retire` was given these frames after their numbers had been taken out of table and versions, with no
-            // pins, and the epoch they waited for has passed; each frame is retired once. Or `drop_version` has just answered
-            // them: the only place where such a frame could be found was the version; views that may have found it there are
-            // gone, because the version came through `drop_later`; it has no pins, and pins are only added to frames that can
-            // be found.
-            unsafe { self.frames.recycle(some) };
-        }
-        if !frames.is_empty() {
-            self.settle_full();
-        }
-        frames.len()
     }
 
     /// Forgets a version that no view can ask for. Answers its frame if that is to be recycled.

@@ -18,6 +18,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashSet;
 
+use crate::budget::Budget;
 use crate::format::BlockId;
 
 #[cfg(test)]
@@ -39,6 +40,8 @@ pub(crate) const ROW_BLOCKS_MAX: u64 = GROUP_BLOCKS - SPARE_BLOCKS as u64;
 const GROUPS_LOOKED_AT: usize = 64;
 /// Most blocks that are set aside at a time: 4 MiB with pages of 4 KiB.
 const SET_ASIDE_MAX: usize = 1024;
+/// Steps of freeing a block.
+const STEPS_A_BLOCK: usize = 2;
 /// Room classes: a group moves between them only when its free count crosses a multiple of this.
 const CLASS_BLOCKS: u32 = 32;
 
@@ -359,19 +362,29 @@ impl Space {
 
     /// A checkpoint begins: what was released until now is not named by it.
     pub(crate) fn checkpoint_begins(&mut self) {
-        self.expiring.append(&mut self.released);
+        if self.expiring.is_empty() {
+            std::mem::swap(&mut self.expiring, &mut self.released);
+        } else {
+            self.expiring.append(&mut self.released);
+        }
     }
 
-    /// The checkpoint that began last is durable: the blocks only its predecessor named are free, and those set aside. Returns
-    /// how many.
+    /// The checkpoint that began last is durable: the blocks only its predecessor named are free, and those set aside. Frees some of them,
+    /// and returns how many: to be called until there are none.
     pub(crate) fn checkpoint_durable(&mut self) -> usize {
-        let expired = std::mem::take(&mut self.expiring);
-        for block in &expired {
-            self.free_unless_held(*block);
+        let mut budget = Budget::new();
+        let mut freed = 0;
+        while !budget.is_spent()
+            && let Some(block) = self.expiring.pop()
+        {
+            self.free_unless_held(block);
+            freed += 1;
+            budget.spend(STEPS_A_BLOCK);
         }
+        // Few at any time.
         let set_aside = std::mem::take(&mut self.set_aside);
         set_aside.iter().for_each(|block| self.free(*block));
-        expired.len() + set_aside.len()
+        freed + set_aside.len()
     }
 
     /// Keeps a block as it is until as many [`Space::let_go`].

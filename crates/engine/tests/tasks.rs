@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::path::Path;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use nofault::error::ErrorKind;
@@ -412,6 +414,16 @@ fn of(ticks: &[Tick]) -> ([Duration; 3], Duration) {
     ([late.len() / 2, late.len() * 99 / 100, late.len() - 1].map(|at| late[at]), own)
 }
 
+/// Whether a task has asked to be polled again.
+#[derive(Default)]
+struct Again(AtomicBool);
+
+impl Wake for Again {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 #[test]
 fn opening_a_database_that_only_a_large_commit_keeps_waits_until_that_has_ended() {
     let folder = tempfile::tempdir().unwrap();
@@ -426,7 +438,16 @@ fn opening_a_database_that_only_a_large_commit_keeps_waits_until_that_has_ended(
             batch.put(&table, number.to_be_bytes(), [number as u8; 500]);
         }
         let mut commit = Box::pin(db.write(batch, Durability::Sync));
-        assert!(commit.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "a thread commits it");
+        // It lets others run while it looks at what is in the batch. The first poll after which it has not asked for another one
+        // has handed it to a thread.
+        let again = Arc::new(Again::default());
+        let waker = Waker::from(again.clone());
+        loop {
+            assert!(commit.as_mut().poll(&mut Context::from_waker(&waker)).is_pending(), "a thread commits it");
+            if !again.0.swap(false, Ordering::SeqCst) {
+                break;
+            }
+        }
         drop(commit);
         // A handle can be dropped, so nothing waits for it.
         let refused = nofault::blocking::Db::open(&path, &settings).map(drop).unwrap_err();

@@ -23,9 +23,9 @@ use crate::tree::{Found, Position, Tree};
 /// Times that a part is tried again before its keys are left to the end: more than a tree is high, in most.
 const ROUNDS_MAX: usize = 8;
 
-/// Keys that are looked up between two moments at which other tasks run: about a millisecond's work where all is in memory, and
+/// Keys that are looked up between two moments at which other tasks run: less than a millisecond of work where all is in memory, and
 /// several windows of reads where nothing is.
-const KEYS_AT_ONCE: usize = 2048;
+const KEYS_AT_ONCE: usize = 1024;
 
 fn slices<K: AsRef<[u8]>>(keys: &[K]) -> Vec<&[u8]> {
     keys.iter().map(AsRef::as_ref).collect()

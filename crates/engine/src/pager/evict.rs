@@ -14,6 +14,7 @@ use super::shard::Place;
 use super::table::Entry;
 use super::write::ToWrite;
 use crate::bell::wake_all;
+use crate::budget::{Budget, STEPS_MAX};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, Location, PageId};
 
@@ -43,12 +44,12 @@ impl Core {
     /// on with what can leave without a write.
     pub(super) fn make_room(self: &Arc<Self>, want: usize) -> usize {
         self.help_epoch();
-        let swept = self.sweep_ripe();
+        let swept = self.sweep_all_ripe();
         let writers_wait = !self.full().waiting.is_empty();
         if swept >= want && !writers_wait {
             return swept;
         }
-        let (mut clean, cold) = self.sweep_clock(want, true, self.frames.count() * ROUNDS);
+        let (mut clean, cold) = self.sweep_rounds(want, true);
         let mut dirty = cold.clone();
         let many_dirty = self.frames.dirty_count() > self.frames.dirty_max() * 3 / 4;
         if (writers_wait || many_dirty) && !self.keeper.has_soon() {
@@ -58,7 +59,7 @@ impl Core {
         if !dirty.is_empty() {
             if let Err(error) = self.write_frames(dirty) {
                 self.fail_full(&error);
-                clean.extend(self.sweep_clock(want, false, self.frames.count() * ROUNDS).0);
+                clean.extend(self.sweep_rounds(want, false).0);
             }
             for item in &cold {
                 match self.try_evict(item.frame, false) {
@@ -73,7 +74,7 @@ impl Core {
         let freed = clean.len();
         self.retire(clean);
         self.help_epoch();
-        let swept = swept + self.sweep_ripe();
+        let swept = swept + self.sweep_all_ripe();
         self.settle_full();
         freed.max(swept) + written
     }
@@ -84,7 +85,7 @@ impl Core {
         if self.sweep_ripe() > 0 {
             return;
         }
-        let (clean, _) = self.sweep_clock(want, false, want * STEPS_AT_ONCE);
+        let (clean, _) = self.sweep_clock(want, false, want * STEPS_AT_ONCE, want * STEPS_AT_ONCE);
         self.counts.evicted.fetch_add(clean.len() as u64, Ordering::Relaxed);
         self.retire(clean);
         self.help_epoch();
@@ -99,17 +100,44 @@ impl Core {
         if self.frames.free_count() >= self.frames.reserve() + stock {
             return;
         }
-        let (clean, _) = self.sweep_clock(want, false, want * STEPS_AT_ONCE);
+        let (clean, _) = self.sweep_clock(want, false, want * STEPS_AT_ONCE, want * STEPS_AT_ONCE);
         self.counts.evicted.fetch_add(clean.len() as u64, Ordering::Relaxed);
         self.retire(clean);
         self.help_epoch();
     }
 
-    /// Moves the clock's hand until it has found `want` frames that can leave, or made `steps`.
-    fn sweep_clock(self: &Arc<Self>, want: usize, also_dirty: bool, steps: usize) -> (Vec<u32>, Vec<ToWrite>) {
+    /// Moves the clock's hand until it has found `want` frames that can leave, or has turned so often that there are none. Others may
+    /// move it in between.
+    fn sweep_rounds(self: &Arc<Self>, want: usize, also_dirty: bool) -> (Vec<u32>, Vec<ToWrite>) {
+        let (mut clean, mut dirty) = (Vec::new(), Vec::new());
+        let (mut newcomers, mut steps) = (self.nursery.len(), self.frames.count() * ROUNDS);
+        while clean.len() + dirty.len() < want && newcomers + steps > 0 {
+            let wanted = want - clean.len() - dirty.len();
+            // One or the other under one hold of the hand.
+            let (of_newcomers, of_steps) =
+                if newcomers > 0 { (newcomers.min(STEPS_MAX), 0) } else { (0, steps.min(STEPS_MAX)) };
+            let found = self.sweep_clock(wanted, also_dirty, of_newcomers, of_steps);
+            (newcomers, steps) = (newcomers - of_newcomers, steps - of_steps);
+            clean.extend(found.0);
+            dirty.extend(found.1);
+            // A lock is not handed on in turn: this lets a thread that waits for the hand have it.
+            std::thread::yield_now();
+        }
+        (clean, dirty)
+    }
+
+    /// Looks at so many newcomers, then moves the clock's hand so many steps, until it has found `want` frames that can leave.
+    fn sweep_clock(
+        self: &Arc<Self>,
+        want: usize,
+        also_dirty: bool,
+        newcomers_max: usize,
+        steps: usize,
+    ) -> (Vec<u32>, Vec<ToWrite>) {
+        let mut budget = Budget::new();
         let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut clean, mut dirty) = (Vec::new(), Vec::new());
-        let mut newcomers_left = self.nursery.len().min(steps);
+        let mut newcomers_left = self.nursery.len().min(newcomers_max);
         let (mut newcomers, mut left, mut stay) = (Vec::new(), Vec::new(), Vec::new());
         while newcomers_left > 0 && clean.len() + dirty.len() < want {
             self.nursery.take_oldest(newcomers_left.min(want - clean.len() - dirty.len()), &mut newcomers);
@@ -117,6 +145,7 @@ impl Core {
                 break;
             }
             newcomers_left -= newcomers.len();
+            budget.spend(newcomers.len());
             // Two places each that no cache has: asked for together.
             for (index, page) in &newcomers {
                 self.frames.prefetch_facts(*index);
@@ -146,6 +175,7 @@ impl Core {
             if clean.len() + dirty.len() >= want {
                 break;
             }
+            budget.spend(1);
             let index = *clock as u32;
             *clock = (*clock + 1) % self.frames.count();
             if !also_dirty && self.frames.frame(index).disk().is_none() {

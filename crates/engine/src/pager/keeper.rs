@@ -205,7 +205,7 @@ impl Core {
 fn keep_frames_free(core: &Weak<Core>, stop: &AtomicBool) {
     while !stop.load(Ordering::SeqCst) {
         let Some(core) = core.upgrade() else { return };
-        core.sweep_ripe();
+        core.sweep_all_ripe();
         let batch = evict_batch(core.frames.count());
         let low_water = core.frames.reserve() + batch;
         let starving = core.keeper.starving.swap(false, Ordering::Relaxed);

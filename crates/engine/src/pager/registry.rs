@@ -1,15 +1,24 @@
 //! Who can still see what: the visible commit, the snapshots, and the versions kept for them.
 //!
 //! A version `from..until` of a page is needed while the visible commit is below `until` (a view may be made there at any
-//! time) or a snapshot lies in the range. Each needed version is noted once, with the *newest* snapshot that needs it,
-//! so ending a snapshot costs what it alone kept.
+//! time) or a snapshot lies in the range. Each needed version is noted once, with the *newest* snapshot that needs it.
+//!
+//! What a commit has superseded, and what a snapshot has kept that ends, is looked at later, a bounded number of versions at a time
+//! ([`Registry::settle`]): who needs a version is asked then, and no snapshot of the past can have come meanwhile. So nothing here takes
+//! longer the larger a commit was or the more a snapshot has kept.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use super::lots::Lots;
+use crate::budget::Budget;
 use crate::format::{CommitSeq, PageId};
+
+/// Snapshots that are described at a time.
+const READERS_AT_ONCE: usize = 256;
 
 /// A version that has been superseded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +59,7 @@ struct Group {
     holders: usize,
     since: Instant,
     too_old: Arc<AtomicBool>,
-    kept: Vec<Superseded>,
+    kept: Lots<Superseded>,
     /// Checkpoints, backups and verifications: never given up.
     essential: usize,
 }
@@ -59,8 +68,10 @@ struct Group {
 pub(crate) struct Registry {
     visible: CommitSeq,
     snapshots: BTreeMap<CommitSeq, Group>,
-    /// In order of `until`: superseded, and perhaps still visible.
-    fresh: VecDeque<Superseded>,
+    /// In order of `until`, the same for all of a list: superseded, and perhaps still visible.
+    fresh: VecDeque<(CommitSeq, Vec<Superseded>)>,
+    /// To be looked at: no longer visible, and perhaps needed by a snapshot.
+    unsettled: Lots<Superseded>,
     kept_count: usize,
     /// How many of these are kept for groups that are never given up: at most one of each page there was, a group.
     kept_essential: usize,
@@ -77,21 +88,37 @@ impl Registry {
 
     /// Versions were superseded by commit `until` (the same for all).
     pub(crate) fn supersede(&mut self, versions: impl IntoIterator<Item = Superseded>) {
-        self.fresh.extend(versions);
+        let versions: Vec<_> = versions.into_iter().collect();
+        if let Some(first) = versions.first() {
+            self.fresh.push_back((first.until, versions));
+        }
     }
 
-    /// A later commit is visible. Answers the versions that nobody can ask for any more.
+    /// A later commit is visible. Answers versions that nobody can ask for any more.
     pub(crate) fn advance(&mut self, visible: CommitSeq) -> Vec<Superseded> {
         debug_assert!(visible >= self.visible, "the visible commit went back");
         self.visible = self.visible.max(visible);
-        let mut unneeded = Vec::new();
-        while let Some(version) = self.fresh.front().copied()
-            && version.until <= self.visible
+        while let Some((_, versions)) = self.fresh.pop_front_if(|(until, _)| *until <= visible) {
+            self.unsettled.push_all(versions);
+        }
+        self.settle()
+    }
+
+    /// Looks at some of the versions that are no longer visible. Answers those that nobody can ask for any more.
+    pub(crate) fn settle(&mut self) -> Vec<Superseded> {
+        let (mut unneeded, mut budget) = (Vec::new(), Budget::new());
+        while !budget.is_spent()
+            && let Some(version) = self.unsettled.pop()
         {
-            self.fresh.pop_front();
             self.keep_or_drop(version, &mut unneeded);
+            budget.spend(1);
         }
         unneeded
+    }
+
+    /// Whether there are versions left to be looked at.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.unsettled.is_empty()
     }
 
     /// Registers the visible commit.
@@ -100,7 +127,7 @@ impl Registry {
             holders: 0,
             since: Instant::now(),
             too_old: Arc::default(),
-            kept: Vec::new(),
+            kept: Lots::default(),
             essential: 0,
         });
         debug_assert!(group.kept.is_empty(), "a version that is still visible was taken for an old one");
@@ -122,7 +149,8 @@ impl Registry {
         if group.holders > 0 {
             return Vec::new();
         }
-        self.end(commit)
+        self.end(commit);
+        self.settle()
     }
 
     /// Gives up the oldest snapshots until no more than `kept_max` versions are kept, besides what is kept for those that are never given
@@ -133,19 +161,20 @@ impl Registry {
             let oldest = self.snapshots.iter().find(|(_, group)| group.essential == 0 && !group.kept.is_empty());
             let Some((&commit, group)) = oldest else { break };
             group.too_old.store(true, Ordering::Release);
-            unneeded.extend(self.end(commit));
+            self.end(commit);
+            unneeded.append(&mut self.settle());
+            if !self.is_settled() {
+                // What is left may go to older ones: the next call sees to them.
+                break;
+            }
         }
         unneeded
     }
 
-    fn end(&mut self, commit: CommitSeq) -> Vec<Superseded> {
-        let Some(group) = self.snapshots.remove(&commit) else { return Vec::new() };
+    fn end(&mut self, commit: CommitSeq) {
+        let Some(group) = self.snapshots.remove(&commit) else { return };
         self.kept_count -= group.kept.len();
-        let mut unneeded = Vec::new();
-        for version in group.kept {
-            self.keep_or_drop(version, &mut unneeded);
-        }
-        unneeded
+        self.unsettled.append(group.kept);
     }
 
     fn keep_or_drop(&mut self, version: Superseded, unneeded: &mut Vec<Superseded>) {
@@ -166,20 +195,23 @@ impl Registry {
         self.kept_count
     }
 
-    pub(crate) fn readers(&self, page_bytes: usize) -> Vec<ReaderInfo> {
+    /// Those of some commits after `after`, oldest first.
+    pub(crate) fn readers_after(&self, after: Option<CommitSeq>, page_bytes: usize) -> Vec<ReaderInfo> {
         let info = |(commit, group): (&CommitSeq, &Group)| ReaderInfo {
             commit: *commit,
             holders: group.holders,
             age_ns: group.since.elapsed().as_nanos() as u64,
             pinned_bytes: (group.kept.len() * page_bytes) as u64,
         };
-        self.snapshots.iter().map(info).collect()
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.snapshots.range((from, Bound::Unbounded)).take(READERS_AT_ONCE).map(info).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::{self, STEPS_MAX};
 
     fn version(from: u64, until: u64) -> Superseded {
         Superseded { page: PageId(1), from: CommitSeq(from), until: CommitSeq(until) }
@@ -265,5 +297,47 @@ mod tests {
         assert!(registry.limit(2).is_empty());
         assert_eq!(registry.limit(1), [version(1, 3), version(1, 3)]);
         assert!(old_flag.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn no_hold_of_the_registry_grows_with_a_commit_or_with_what_a_snapshot_keeps() {
+        let largest = |work: &mut dyn FnMut()| {
+            budget::take_largest();
+            work();
+            budget::take_largest()
+        };
+        for size in [1_000, 100_000] {
+            let mut registry = Registry::new(CommitSeq(1));
+            let (at, flag) = registry.register(false);
+            registry.supersede(vec![version(1, 2); size]);
+            let mut gone = 0;
+            let advanced = largest(&mut || gone += registry.advance(CommitSeq(2)).len());
+            while !registry.is_settled() {
+                gone += registry.settle().len();
+            }
+            assert_eq!((gone, registry.kept_count()), (0, size));
+            let ended = largest(&mut || gone += registry.unregister(at, &flag, false).len());
+            assert_eq!(registry.kept_count(), 0);
+            while !registry.is_settled() {
+                gone += registry.settle().len();
+            }
+            assert_eq!(gone, size, "each is answered once");
+            println!("{size}: {advanced} steps to advance, {ended} to end");
+            for steps in [advanced, ended] {
+                assert!(steps > 0 && steps <= STEPS_MAX, "{size}: {steps} steps");
+            }
+        }
+    }
+
+    #[test]
+    fn a_version_whose_snapshot_ends_before_it_is_looked_at_goes() {
+        let mut registry = Registry::new(CommitSeq(1));
+        let (at, flag) = registry.register(false);
+        registry.supersede(vec![version(1, 2); STEPS_MAX + 1]);
+        assert!(registry.advance(CommitSeq(2)).is_empty());
+        assert!(!registry.is_settled());
+        // One is not settled yet, and comes before those that the snapshot kept.
+        assert_eq!(registry.unregister(at, &flag, false).len(), STEPS_MAX);
+        assert_eq!((registry.settle().len(), registry.is_settled(), registry.kept_count()), (1, true, 0));
     }
 }

@@ -1,5 +1,6 @@
 mod portions;
 mod reads;
+mod steps;
 pub(crate) mod trouble;
 
 use std::collections::BTreeMap;

@@ -54,7 +54,7 @@ impl Pages {
                 self.space.release(old);
             }
             self.space.checkpoint_begins();
-            self.space.checkpoint_durable();
+            while self.space.checkpoint_durable() > 0 {}
         }
     }
 
@@ -118,7 +118,7 @@ impl Pages {
     fn checkpoint(&mut self, left_behind: &mut Vec<BlockId>) {
         left_behind.drain(..).for_each(|block| self.space.release(block));
         self.space.checkpoint_begins();
-        self.space.checkpoint_durable();
+        while self.space.checkpoint_durable() > 0 {}
     }
 
     fn scan(&self) -> Scan {

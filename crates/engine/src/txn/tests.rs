@@ -119,11 +119,15 @@ fn no_hold_of_the_sections_lock_grows_with_a_commit_or_with_what_a_transaction_h
         commit.reads = Some((commits.last().seq, reads));
         let section = || commits.occupy_for(block_on(commits.turn().acquire(1)), None).unwrap().unwrap();
         let checked = largest(|| section().check(&commit).unwrap());
-        let noted = largest(|| _ = section().finish(&commit.ops, Durability::Deferred, LogPosition(1)));
+        let mut writing = section();
+        writing.edit(|_, _| Ok(())).unwrap();
+        let noted = largest(|| _ = writing.finish(&commit.ops, Durability::Deferred, LogPosition(1)));
         // Entered as an ordinary commit, one that has read so much is sent the other way.
         let ops = vec![Op::CreateTable { name: b"t".to_vec() }];
         let record = encode(&ops);
-        let small = Commit { ops, ..commit };
+        // At what is committed by now, or more keys than the table holds would be in doubt.
+        let reads = commit.reads.take().map(|(_, reads)| (commits.last().seq, reads));
+        let small = Commit { ops, reads, ..commit };
         let refused =
             largest(|| assert!(matches!(commits.commit(&small, &record), Err(Refused::TooLarge)) || size < STEPS_MAX));
         println!("{size}: {checked} to check, {noted} to note, {refused} until refused");

@@ -1,0 +1,85 @@
+//! A queue in pieces: it grows without moving what is in it, takes whole lists over at once, and gives out one element at a time. So what
+//! is done to it under a lock takes no longer the more there is in it.
+
+use std::collections::VecDeque;
+
+/// Elements of a piece that grows one by one.
+const PIECE: usize = 1024;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Lots<T> {
+    /// None of them empty.
+    pieces: VecDeque<VecDeque<T>>,
+    len: usize,
+}
+
+impl<T> Default for Lots<T> {
+    fn default() -> Self {
+        Self { pieces: VecDeque::new(), len: 0 }
+    }
+}
+
+impl<T> Lots<T> {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds one at the end.
+    pub(super) fn push(&mut self, element: T) {
+        self.len += 1;
+        match self.pieces.back_mut().filter(|piece| piece.len() < PIECE) {
+            Some(piece) => piece.push_back(element),
+            None => self.pieces.push_back(VecDeque::from([element])),
+        }
+    }
+
+    /// Adds a list at the end, without looking at its elements.
+    pub(super) fn push_all(&mut self, list: Vec<T>) {
+        if !list.is_empty() {
+            self.len += list.len();
+            self.pieces.push_back(list.into());
+        }
+    }
+
+    /// Adds all of another queue at the end, a thousand elements a step.
+    pub(super) fn append(&mut self, mut other: Self) {
+        self.len += other.len;
+        self.pieces.append(&mut other.pieces);
+    }
+
+    /// Takes the first.
+    pub(super) fn pop(&mut self) -> Option<T> {
+        let piece = self.pieces.front_mut()?;
+        let element = piece.pop_front()?;
+        self.len -= 1;
+        if piece.is_empty() {
+            self.pieces.pop_front();
+        }
+        Some(element)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_comes_out_once_and_in_order() {
+        let mut queue = Lots::default();
+        (0..3000).for_each(|number| queue.push(number));
+        queue.push_all((3000..5000).collect());
+        queue.push_all(Vec::new());
+        queue.push(5000);
+        let mut other = Lots::default();
+        (5001..7000).for_each(|number| other.push(number));
+        queue.append(other);
+        assert_eq!((queue.len(), queue.is_empty()), (7000, false));
+        assert!((0..7000).all(|number| queue.pop() == Some(number)));
+        assert_eq!((queue.pop(), queue.len(), queue.is_empty()), (None, 0, true));
+    }
+}

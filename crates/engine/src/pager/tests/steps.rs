@@ -1,0 +1,68 @@
+//! No hold of a lock that an executor takes grows with the pool, with what lies about in it, or with what has changed.
+
+use super::*;
+use crate::budget::{self, STEPS_MAX};
+use crate::pager::registry::Superseded;
+
+/// Steps that the longest hold of a lock takes while `work` happens.
+fn largest(work: impl FnOnce()) -> usize {
+    budget::take_largest();
+    work();
+    budget::take_largest()
+}
+
+fn assert_bounded(what: &str, size: usize, steps: usize) {
+    println!("{what}, {size}: {steps} steps");
+    assert!(steps > 0 && steps <= STEPS_MAX + 4, "{what}, {size}: {steps} steps");
+}
+
+#[test]
+fn dead_versions_are_cleared_away_a_part_at_a_time() {
+    for size in [1_000, 100_000] {
+        let world = SimWorld::new(1, SimOptions::calm());
+        let pool = pool_apart(&world, 64);
+        let dead = Superseded { page: PageId(3), from: CommitSeq(1), until: CommitSeq(2) };
+        pool.core().drop_later(vec![dead; size]);
+        pool.core().help_epoch();
+        assert_eq!(pool.core().ripe().versions.len(), size);
+        assert_bounded("a sweep", size, largest(|| pool.clear_up()));
+        assert!(pool.core().ripe().versions.len() < size, "it clears away some");
+        pool.core().sweep_all_ripe();
+        assert!(pool.core().ripe().versions.is_empty());
+    }
+}
+
+#[test]
+fn the_clocks_hand_is_let_go_of_however_large_the_pool() {
+    for size in [1_000, 20_000] {
+        let world = SimWorld::new(1, SimOptions::calm());
+        let pool = pool_apart(&world, size);
+        // Nothing is there to be found, so it turns as often as it may.
+        assert_bounded("the clock", size, largest(|| assert_eq!(pool.core().make_room(size), 0)));
+    }
+}
+
+#[test]
+fn changed_pages_are_noted_and_taken_over_a_part_at_a_time() {
+    for size in [1_000_u64, 100_000] {
+        let world = SimWorld::new(1, SimOptions::calm());
+        let pool = pool_apart(&world, 64);
+        let core = pool.core();
+        core.books().ids.next = size;
+        let pages: Vec<_> = (0..size).map(PageId).collect();
+        assert_bounded("noting changes", size as usize, largest(|| core.note_changed(CommitSeq(1), &pages)));
+        core.note_changed(CommitSeq(2), &pages[..10]);
+        let walk = || {
+            let (mut next, mut all) = (Some(PageId(0)), Vec::new());
+            while let Some(from) = next {
+                let mut some;
+                (some, next) = core.changed_between(from, core.pages_end());
+                all.append(&mut some);
+            }
+            all
+        };
+        assert_bounded("the walk of a checkpoint", size as usize, largest(|| assert_eq!(walk(), pages)));
+        assert_bounded("forgetting", size as usize, largest(|| core.forget_changed(CommitSeq(1))));
+        assert_eq!(walk(), pages[..10], "what has changed since stays");
+    }
+}
