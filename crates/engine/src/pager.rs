@@ -201,15 +201,10 @@ impl Pager {
         }
         let frames = Frames::new(count as usize, options.page_bytes)?;
         let table = WordArray::new();
-        let mut free = Vec::new();
-        for page in (0..map.page_count()).map(PageId) {
-            match map.get(page) {
-                Some(at) => table.store(page, Entry::OnDisk(at).to_word()),
-                None => free.push(page),
-            }
+        for (page, at) in map.pages_from(PageId(0)) {
+            table.store(page, Entry::OnDisk(at).to_word());
         }
-        free.reverse();
-        let ids = page_ids::PageIds { free, next: map.page_count() };
+        let ids = page_ids::PageIds::of(&map);
         let scratch = flights::Scratch::new(frames.count(), options.page_bytes)?;
         let scratch_bytes = scratch.bytes();
         let registered = vec![frames.region().clone(), scratch.region().clone()];

@@ -65,7 +65,7 @@ impl Settings {
     pub(crate) fn tiny(seed: u64) -> Self {
         Self {
             page_bytes: 512,
-            cache_bytes: 640 << 10,
+            cache_bytes: 656 << 10,
             log_bytes: 1 << 20,
             background_threads: false,
             seed: Some(seed),

@@ -11,12 +11,10 @@
 //! ([`Space::checkpoint_durable`]) and nobody holds it ([`Space::hold`]: snapshots, backups). Only what was never stored needs
 //! no checkpoint ([`Space::give_back`], [`Space::set_aside`]): a disk that takes no writes takes none of a checkpoint either.
 
-#[cfg(test)]
-use std::collections::BTreeMap;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::budget::Budget;
 use crate::format::BlockId;
@@ -50,8 +48,14 @@ const GROUP_WORDS: usize = (GROUP_BLOCKS / 64) as usize;
 /// The blocks of one data file.
 #[derive(Debug)]
 pub(crate) struct Space {
-    groups: Vec<Group>,
-    /// Groups with room, by class of free blocks. Kept in step with `groups` by `set_free`.
+    /// The groups in which a block was used since the file was opened.
+    groups: FxHashMap<u32, Group>,
+    /// Groups of the file in which none was: first group of a row, and the group after its last. A file with its pages far apart takes
+    /// memory for those, not for its length.
+    untouched: BTreeMap<u32, u32>,
+    /// Groups that the file has.
+    group_count: u64,
+    /// Groups of `groups` with room, by class of free blocks. Kept in step with it by `set_free`.
     by_room: BTreeSet<(u32, u32)>,
     /// Where pages without an old place go, until it is full.
     open_group: Option<u32>,
@@ -163,7 +167,9 @@ impl Space {
     /// An empty file whose first `first_block` blocks are not to be given out, and which may grow to `blocks_max` blocks.
     pub(crate) fn new(first_block: u64, blocks_max: u64) -> Self {
         let mut space = Self {
-            groups: Vec::new(),
+            groups: FxHashMap::default(),
+            untouched: BTreeMap::new(),
+            group_count: 0,
             by_room: BTreeSet::new(),
             open_group: None,
             released: Vec::new(),
@@ -186,22 +192,27 @@ impl Space {
 
     /// Notes that a block is in use, while a page table is loaded. False when it was already: two pages name it.
     pub(crate) fn mark_used(&mut self, block: BlockId) -> bool {
-        let group = (block.0 / GROUP_BLOCKS) as usize;
-        while self.groups.len() <= group {
-            self.add_group();
-        }
-        let (word, bit) = place_in_group(block);
-        if self.groups[group].used[word] >> bit & 1 == 1 {
+        if self.is_used(block) {
             return false;
         }
-        self.take(group as u32, block.0 % GROUP_BLOCKS);
+        let group = group_of(block) as u32;
+        if u64::from(group) >= self.group_count {
+            if u64::from(group) > self.group_count {
+                self.untouched.insert(self.group_count as u32, group);
+            }
+            self.group_count = u64::from(group) + 1;
+            self.make(group);
+        } else {
+            self.touch(group);
+        }
+        self.take(group, block.0 % GROUP_BLOCKS);
         true
     }
 
     /// Whether a block is given out or not yet free again.
     pub(crate) fn is_used(&self, block: BlockId) -> bool {
         let (word, bit) = place_in_group(block);
-        self.groups.get((block.0 / GROUP_BLOCKS) as usize).is_some_and(|group| group.used[word] >> bit & 1 == 1)
+        self.groups.get(&(group_of(block) as u32)).is_some_and(|group| group.used[word] >> bit & 1 == 1)
     }
 
     /// A block for a page that was at `near`, or belongs beside the page there.
@@ -210,7 +221,7 @@ impl Space {
     /// `NoRoom` when every block is used and the file is at its largest.
     pub(crate) fn allocate_near(&mut self, near: BlockId) -> Result<BlockId, NoRoom> {
         let home = near.0 / GROUP_BLOCKS;
-        if home >= self.groups.len() as u64 {
+        if home >= self.group_count {
             return self.allocate();
         }
         if let Some(block) = self.take_nearest(home, near.0 % GROUP_BLOCKS) {
@@ -243,7 +254,7 @@ impl Space {
 
     fn allocate_anywhere(&mut self, spare: u32) -> Result<BlockId, NoRoom> {
         if let Some(open) = self.open_group
-            && self.groups[open as usize].free > spare
+            && self.groups.get(&open).is_some_and(|group| group.free > spare)
             && let Some(block) = self.take_nearest(u64::from(open), 0)
         {
             return Ok(block);
@@ -251,7 +262,8 @@ impl Space {
         let roomiest = self.by_room.last().copied();
         let next = match roomiest {
             Some((class, group)) if class * CLASS_BLOCKS >= ROOMY_BLOCKS => group,
-            _ if (self.groups.len() as u64 + 1) * GROUP_BLOCKS <= self.backed_end => self.add_group(),
+            _ if !self.untouched.is_empty() => self.touch_last(),
+            _ if (self.group_count + 1) * GROUP_BLOCKS <= self.backed_end => self.add_group(),
             Some((_, group)) => group,
             None => return Err(NoRoom),
         };
@@ -277,7 +289,7 @@ impl Space {
         let roomy = roomy.take(GROUPS_LOOKED_AT).map(|(_, group)| u64::from(*group));
         let mut best = (0, 0..0);
         for group in behind.into_iter().flat_map(|group| [group, group + 1]).chain(roomy) {
-            let Some(of_group) = self.groups.get(group as usize) else { continue };
+            let Some(of_group) = self.groups.get(&(group as u32)) else { continue };
             let row = of_group.longest_row(want);
             if row.end - row.start > best.1.end - best.1.start {
                 best = (group, row);
@@ -287,9 +299,10 @@ impl Space {
             }
         }
         let found = best.1.end - best.1.start;
-        let may_grow = (self.groups.len() as u64 + 1) * GROUP_BLOCKS <= end_max.min(self.backed_end);
-        if found < want.div_ceil(2) && may_grow {
-            best = (u64::from(self.add_group()), 0..want.min(ROW_BLOCKS_MAX));
+        let may_grow = (self.group_count + 1) * GROUP_BLOCKS <= end_max.min(self.backed_end);
+        if found < want.div_ceil(2) && (may_grow || !self.untouched.is_empty()) {
+            let group = if self.untouched.is_empty() { self.add_group() } else { self.touch_last() };
+            best = (u64::from(group), 0..want.min(ROW_BLOCKS_MAX));
         } else if found == 0 || found < least {
             return Err(NoRoom);
         }
@@ -300,10 +313,12 @@ impl Space {
     }
 
     /// Which groups to empty, and which have room for what is in them: at most `most` of the former, the roomiest, none of `but`.
+    /// Groups in which nothing was ever used are neither, as others that are empty.
     pub(crate) fn groups_to_empty(&self, most: usize, but: &FxHashSet<u64>) -> ToEmpty {
-        let free = |group: &u64| u64::from(self.groups[*group as usize].free);
-        let mut groups: Vec<u64> = (0..self.groups.len() as u64).filter(|group| !but.contains(group)).collect();
-        groups.sort_by_key(free);
+        let free = |group: &u64| self.groups.get(&(*group as u32)).map_or(GROUP_BLOCKS, |group| u64::from(group.free));
+        let mut groups: Vec<u64> =
+            self.groups.keys().map(|group| u64::from(*group)).filter(|group| !but.contains(group)).collect();
+        groups.sort_unstable_by_key(|group| (free(group), *group));
         let mut room: u64 = groups.iter().map(free).sum();
         let mut from = Vec::new();
         while from.len() < most
@@ -429,14 +444,14 @@ impl Space {
 
     /// Whether the next page without an old place would go into a group that is half full, for want of a roomier one.
     pub(crate) fn is_cramped(&self) -> bool {
-        let open = self.open_group.is_some_and(|open| self.groups[open as usize].free > SPARE_BLOCKS);
+        let open = self.open_group.and_then(|open| self.groups.get(&open)).is_some_and(|group| group.free > SPARE_BLOCKS);
         let roomy = self.by_room.last().is_some_and(|(class, _)| class * CLASS_BLOCKS >= ROOMY_BLOCKS);
-        !open && !roomy && self.backed_end() == self.end_block()
+        !open && !roomy && self.untouched.is_empty() && self.backed_end() == self.end_block()
     }
 
     /// Blocks the file must have for every group to exist.
     pub(crate) fn end_block(&self) -> u64 {
-        self.groups.len() as u64 * GROUP_BLOCKS
+        self.group_count * GROUP_BLOCKS
     }
 
     /// Blocks in use, those that wait to be free included.
@@ -457,25 +472,63 @@ impl Space {
     /// Bytes of memory it uses, roughly.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let lists = self.released.capacity() + self.expiring.capacity() + self.set_aside.capacity();
-        (self.groups.capacity() * size_of::<Group>() + lists * 8 + self.held.len() * 24 + self.by_room.len() * 24)
-            as u64
+        let groups = self.groups.capacity() * (size_of::<(u32, Group)>() + 1);
+        let trees = self.by_room.len() + self.untouched.len() + self.waiting.len();
+        (groups + lists * 8 + self.held.capacity() * 17 + trees * 24) as u64
     }
 
+    /// Lets the file grow by a group.
     fn add_group(&mut self) -> u32 {
-        let index = self.groups.len() as u32;
-        self.groups.push(Group::empty());
-        self.by_room.insert((class_of(GROUP_BLOCKS as u32), index));
+        let index = self.group_count as u32;
+        self.group_count += 1;
+        self.make(index);
         index
     }
 
+    fn make(&mut self, group: u32) {
+        self.groups.insert(group, Group::empty());
+        self.by_room.insert((class_of(GROUP_BLOCKS as u32), group));
+    }
+
+    /// Makes a group of the file one of `groups`, where it is none yet.
+    fn touch(&mut self, group: u32) {
+        if self.groups.contains_key(&group) {
+            return;
+        }
+        let row = self.untouched.range(..=group).next_back().map(|(first, end)| (*first, *end));
+        let Some((first, end)) = row.filter(|(_, end)| group < *end) else {
+            debug_assert!(false, "group {group} of {} is neither touched nor untouched", self.group_count);
+            return;
+        };
+        self.untouched.remove(&first);
+        if first < group {
+            self.untouched.insert(first, group);
+        }
+        if group + 1 < end {
+            self.untouched.insert(group + 1, end);
+        }
+        self.make(group);
+    }
+
+    /// Touches the last of the untouched groups; there is one.
+    fn touch_last(&mut self) -> u32 {
+        let last = self.untouched.values().next_back().map_or(0, |end| end - 1);
+        self.touch(last);
+        last
+    }
+
     fn take_nearest(&mut self, group: u64, wanted: u64) -> Option<BlockId> {
-        let at = self.groups.get(group as usize)?.nearest_free(wanted)?;
+        if group >= self.group_count {
+            return None;
+        }
+        self.touch(group as u32);
+        let at = self.groups.get(&(group as u32))?.nearest_free(wanted)?;
         self.take(group as u32, at);
         Some(BlockId(group * GROUP_BLOCKS + at))
     }
 
     fn take(&mut self, group: u32, at: u64) {
-        let target = &mut self.groups[group as usize];
+        let Some(target) = self.groups.get_mut(&group) else { return };
         target.used[(at / 64) as usize] |= 1 << (at % 64);
         self.used_blocks += 1;
         let free = target.free - 1;
@@ -494,7 +547,7 @@ impl Space {
         debug_assert!(block.0 >= self.first_block, "freed a reserved block");
         let group = (block.0 / GROUP_BLOCKS) as u32;
         let (word, bit) = place_in_group(block);
-        let target = &mut self.groups[group as usize];
+        let Some(target) = self.groups.get_mut(&group) else { return };
         target.used[word] &= !(1 << bit);
         self.used_blocks -= 1;
         let free = target.free + 1;
@@ -502,8 +555,8 @@ impl Space {
     }
 
     fn set_free(&mut self, group: u32, free: u32) {
-        let before = self.groups[group as usize].free;
-        self.groups[group as usize].free = free;
+        let Some(target) = self.groups.get_mut(&group) else { return };
+        let before = std::mem::replace(&mut target.free, free);
         if class_of(before) != class_of(free) || before == 0 || free == 0 {
             self.by_room.remove(&(class_of(before), group));
             if free > 0 {
@@ -515,7 +568,7 @@ impl Space {
     /// Free blocks by group.
     #[cfg(test)]
     pub(crate) fn free_by_group(&self) -> BTreeMap<u32, u32> {
-        self.groups.iter().enumerate().map(|(index, group)| (index as u32, group.free)).collect()
+        self.groups.iter().map(|(index, group)| (*index, group.free)).collect()
     }
 }
 

@@ -36,13 +36,19 @@ pub(crate) fn verify_blocks(pager: &Pager, disk: &dyn Disk, progress: &mut dyn F
         report.nodes_checked += check_window(pager, &mut reader, window, place, check, &mut report.problems)?;
     }
     let page_count = pager.core().books().map.page_count();
-    for first in (0..page_count).step_by(BLOCKS_AT_A_TIME) {
-        let last = (first + BLOCKS_AT_A_TIME as u64).min(page_count);
-        let window: Vec<PageId> = (first..last).map(PageId).collect();
+    let mut next = PageId(0);
+    loop {
+        // Those that exist: their numbers may be few and far apart.
+        let window: Vec<PageId> = {
+            let books = pager.core().books();
+            books.map.pages_from(next).map(|(page, _)| page).take(BLOCKS_AT_A_TIME).collect()
+        };
+        let Some(last) = window.last() else { break };
+        next = PageId(last.0 + 1);
         let place = |page: &PageId| pager.core().books().map.get(*page);
         let check = |page: &PageId, at, block: &[u8]| check_page(pager.core().file_id(), *page, at, block);
         report.pages_checked += check_window(pager, &mut reader, &window, place, check, &mut report.problems)?;
-        progress(last, page_count);
+        progress(next.0, page_count);
     }
     Ok(report)
 }

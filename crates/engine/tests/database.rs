@@ -153,7 +153,7 @@ fn cases(cases: u32) -> ProptestConfig {
 
 /// Few frames whatever the size of a page.
 fn tiny_with(page_bytes: usize, background_threads: bool) -> Settings {
-    Settings { page_bytes, cache_bytes: (640 << 10) + (page_bytes - 512) * 80, background_threads, ..tiny() }
+    Settings { page_bytes, cache_bytes: (656 << 10) + (page_bytes - 512) * 80, background_threads, ..tiny() }
 }
 
 fn page_sizes() -> impl Strategy<Value = usize> {

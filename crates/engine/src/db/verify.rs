@@ -5,6 +5,8 @@
 //! have held further references to the page of values before it and to the one after it: those two may have more values in use than
 //! the other leaves refer to.
 
+use rustc_hash::FxHashMap;
+
 use super::core::Core;
 use super::wait::{Mode, attempt};
 use crate::error::{Error, ErrorKind, Result};
@@ -85,19 +87,21 @@ pub struct Problem {
     pub error: Error,
 }
 
-/// Pages that were met. They were read, so their numbers are those of pages that exist.
+/// Pages that were met: a bit for each, in pieces for numbers that lie together. They were read, so they are those of pages that exist,
+/// but a page table may have few pages with numbers far apart.
 #[derive(Debug, Default)]
-struct Met(Vec<u64>);
+struct Met(FxHashMap<u64, Box<[u64; MET_WORDS]>>);
+
+/// Words of a piece, which covers 4,096 pages.
+const MET_WORDS: usize = 64;
 
 impl Met {
     /// False when it was met before.
     fn insert(&mut self, page: PageId) -> bool {
-        let (word, bit) = ((page.0 / 64) as usize, 1 << (page.0 % 64));
-        if word >= self.0.len() {
-            self.0.resize(word + 1, 0);
-        }
-        let is_new = self.0[word] & bit == 0;
-        self.0[word] |= bit;
+        let (word, bit) = ((page.0 / 64) as usize % MET_WORDS, 1 << (page.0 % 64));
+        let piece = self.0.entry(page.0 / 64 / MET_WORDS as u64).or_insert_with(|| Box::new([0; MET_WORDS]));
+        let is_new = piece[word] & bit == 0;
+        piece[word] |= bit;
         is_new
     }
 }

@@ -24,7 +24,7 @@ const PAGE_BYTES: usize = 512;
 fn settings(page_bytes: usize) -> Settings {
     Settings {
         page_bytes,
-        cache_bytes: (640 << 10) + (page_bytes - 512) * 80,
+        cache_bytes: (656 << 10) + (page_bytes - 512) * 80,
         log_bytes: 64 << 10,
         background_threads: false,
         seed: Some(FILE_ID),

@@ -4,10 +4,11 @@
 //! The map runs behind the page-table array, which shows the newest state. It costs eight bytes a page more, and buys that
 //! a checkpoint neither stops commits nor reads anything back.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use super::table::WordArray;
-use crate::format::{Location, NodeId, PageId, entries_per_node, levels_for, nodes_on_level};
+use crate::format::{Location, NodeId, PageId, entries_per_node, levels_for};
 
 /// The durable page table in the making.
 #[derive(Debug)]
@@ -15,14 +16,20 @@ pub(crate) struct Map {
     words: WordArray,
     page_count: u64,
     page_bytes: usize,
-    /// Where each node is, by level and index; zero where it was never written.
-    nodes: Vec<Vec<u64>>,
+    /// Where each node is that was ever written.
+    nodes: BTreeMap<NodeId, Location>,
     dirty_leaves: BTreeSet<u64>,
 }
 
 impl Map {
     pub(crate) fn new(page_bytes: usize) -> Self {
-        Self { words: WordArray::new(), page_count: 0, page_bytes, nodes: Vec::new(), dirty_leaves: BTreeSet::new() }
+        Self {
+            words: WordArray::new(),
+            page_count: 0,
+            page_bytes,
+            nodes: BTreeMap::new(),
+            dirty_leaves: BTreeSet::new(),
+        }
     }
 
     /// Where the page is; `None` where there is no such page.
@@ -49,19 +56,12 @@ impl Map {
 
     /// Notes where a node is. Answers where it was.
     pub(crate) fn set_node(&mut self, node: NodeId, at: Location) -> Option<Location> {
-        let level = node.level as usize;
-        if self.nodes.len() <= level {
-            self.nodes.resize(level + 1, Vec::new());
-        }
-        if self.nodes[level].len() <= node.index as usize {
-            self.nodes[level].resize(node.index as usize + 1, 0);
-        }
-        Location::from_word(std::mem::replace(&mut self.nodes[level][node.index as usize], at.to_word()))
+        self.nodes.insert(node, at)
     }
 
     /// Where a node is.
     pub(crate) fn node(&self, node: NodeId) -> Option<Location> {
-        self.nodes.get(node.level as usize)?.get(node.index as usize).and_then(|word| Location::from_word(*word))
+        self.nodes.get(&node).copied()
     }
 
     /// Ids below this may have pages.
@@ -94,27 +94,51 @@ impl Map {
         if node.level == 0 {
             return range.map(|page| self.words.load(PageId(page))).collect();
         }
-        let below = &self.nodes[node.level as usize - 1];
-        range.map(|index| below.get(index as usize).copied().unwrap_or(0)).collect()
+        let level = node.level - 1;
+        let mut entries = vec![0; per_node as usize];
+        let (first, end) = (NodeId { level, index: range.start }, NodeId { level, index: range.end });
+        for (below, at) in self.nodes.range(first..end) {
+            entries[(below.index - range.start) as usize] = at.to_word();
+        }
+        entries
     }
 
-    /// Every page with its place.
-    #[cfg(test)]
-    pub(crate) fn pages(&self) -> impl Iterator<Item = (PageId, Location)> + '_ {
-        (0..self.page_count).map(PageId).filter_map(|page| Some((page, self.get(page)?)))
+    /// The pages from `from` on with their places, in order. Takes time for what exists of the table, whatever its page count is.
+    pub(crate) fn pages_from(&self, from: PageId) -> impl Iterator<Item = (PageId, Location)> + '_ {
+        let stored = self.words.stored(from, self.page_count);
+        stored.filter_map(|(page, word)| Some((page, Location::from_word(word)?)))
     }
 
     /// Every node of the table with its place.
     pub(crate) fn node_places(&self) -> impl Iterator<Item = (NodeId, Location)> + '_ {
-        let on_level = |level: u32| {
-            let count = nodes_on_level(self.page_count, level, self.page_bytes);
-            (0..count).map(move |index| NodeId { level, index })
-        };
-        (0..self.levels()).flat_map(on_level).filter_map(|node| Some((node, self.node(node)?)))
+        self.nodes.iter().map(|(node, at)| (*node, *at))
+    }
+
+    /// Ids below the page count that no leaf of the table covers: nothing was ever stored there. In order.
+    pub(crate) fn gaps(&self) -> Vec<Range<u64>> {
+        let per_node = entries_per_node(self.page_bytes);
+        let (mut gaps, mut next) = (Vec::new(), 0);
+        let leaves = self.nodes.keys().take_while(|node| node.level == 0).map(|node| node.index * per_node);
+        for leaf in leaves.chain([self.page_count]) {
+            if leaf > next {
+                gaps.push(next..leaf.min(self.page_count));
+            }
+            next = next.max(leaf.saturating_add(per_node));
+        }
+        gaps
+    }
+
+    /// Ids below the page count that a leaf of the table covers and that have no page. In order.
+    pub(crate) fn unused_in_leaves(&self) -> impl Iterator<Item = PageId> + '_ {
+        let per_node = entries_per_node(self.page_bytes);
+        let leaves = self.nodes.keys().take_while(|node| node.level == 0);
+        let ids = leaves.flat_map(move |node| node.index * per_node..(node.index + 1) * per_node);
+        ids.take_while(|page| *page < self.page_count).map(PageId).filter(|page| self.words.load(*page) == 0)
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let nodes: usize = self.nodes.iter().map(|level| level.capacity() * 8).sum();
-        self.words.memory_bytes() + (nodes + self.dirty_leaves.len() * 16) as u64
+        // A tree of the standard library is two thirds full as a rule.
+        let node_bytes = size_of::<(NodeId, Location)>() * 3 / 2;
+        self.words.memory_bytes() + (self.nodes.len() * node_bytes + self.dirty_leaves.len() * 16) as u64
     }
 }

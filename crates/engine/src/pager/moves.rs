@@ -164,7 +164,7 @@ impl Mover {
             let at = if let Entry::OnDisk(at) = word { Some(at) } else { self.core.place_on_disk(*page) };
             at.is_some_and(|at| groups.concerns(at.block))
         };
-        let pages = (0..page_count).map(PageId).filter(concerned).collect();
+        let pages = self.core.table.stored(PageId(0), page_count).map(|(page, _)| page).filter(concerned).collect();
         (!groups.is_empty()).then_some(ToEmptyOut { pages, groups })
     }
 

@@ -1,19 +1,40 @@
 //! Which page ids are free. Ids stay dense, so that the page table stays an array without holes.
 
+use std::ops::Range;
+
+use super::map::Map;
 use super::table::PAGES_MAX;
 use crate::ids::PageId;
 
-/// Page ids to give out: those freed first, then new ones.
+/// Page ids to give out: those freed first, then those that were never stored, then new ones.
 #[derive(Debug, Default)]
 pub(super) struct PageIds {
-    pub(super) free: Vec<PageId>,
-    pub(super) next: u64,
+    free: Vec<PageId>,
+    /// Ids in a row that were given out once and never stored, as far as the page table says. The lowest come last.
+    gaps: Vec<Range<u64>>,
+    next: u64,
 }
 
 impl PageIds {
+    /// Those that a page table leaves. Memory: what its nodes take, whatever it says of the number of pages.
+    pub(super) fn of(map: &Map) -> Self {
+        let mut free: Vec<PageId> = map.unused_in_leaves().collect();
+        let mut gaps = map.gaps();
+        // The lowest first.
+        free.reverse();
+        gaps.reverse();
+        Self { free, gaps, next: map.page_count() }
+    }
+
     pub(super) fn take(&mut self) -> Option<PageId> {
         if let Some(id) = self.free.pop() {
             return Some(id);
+        }
+        while let Some(gap) = self.gaps.last_mut() {
+            if let Some(id) = gap.next() {
+                return Some(PageId(id));
+            }
+            self.gaps.pop();
         }
         (self.next < PAGES_MAX).then(|| {
             self.next += 1;
@@ -28,5 +49,9 @@ impl PageIds {
 
     pub(super) fn put_back(&mut self, id: PageId) {
         self.free.push(id);
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        (self.free.capacity() * size_of::<PageId>() + self.gaps.capacity() * size_of::<Range<u64>>()) as u64
     }
 }

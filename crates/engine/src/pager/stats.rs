@@ -177,6 +177,7 @@ impl Pager {
             memory_bytes: memory_frames_bytes
                 + memory_table_bytes
                 + books.space.memory_bytes()
+                + books.ids.memory_bytes()
                 + (books.changed.len() * 40) as u64,
             memory_frames_bytes,
             memory_table_bytes,

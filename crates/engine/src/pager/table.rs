@@ -1,7 +1,8 @@
-//! The page table: an array of eight-byte words indexed by page id. A translation is one load.
+//! The page table: an array of eight-byte words indexed by page id. A translation loads one word that is not in
+//! every core's cache.
 //!
-//! The array grows in chunks that double in size and never move, so readers need no lock and no indirection beyond the
-//! chunk. Words are changed only under the lock of the page's shard; they are read without it.
+//! The array grows in chunks that never move, so readers need no lock: they go from the top of a small tree to the chunk. Words
+//! are changed only under the lock of the page's shard; they are read without it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +13,6 @@ use crate::format::{Location, PageId};
 
 /// Page ids are below this: the largest table takes 32 GiB of memory, for 16 TiB of pages of 4 KiB.
 pub(crate) const PAGES_MAX: u64 = 1 << 32;
-const FIRST_CHUNK: u64 = 1 << 10;
-const CHUNKS: usize = 23;
 
 /// What the table says of a page's newest version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,65 +53,105 @@ impl Entry {
     }
 }
 
+/// Words in a chunk.
+const CHUNK_WORDS: usize = 1 << 10;
+/// Chunks below a node of the lowest level, and nodes below one of each level above it.
+const LOW: usize = 1 << 8;
+const MIDDLE: usize = 1 << 7;
+const HIGH: usize = 1 << 7;
+
+type Chunk = [AtomicU64; CHUNK_WORDS];
+type Children<T, const COUNT: usize> = [OnceLock<Box<T>>; COUNT];
+type LowNode = Children<Chunk, LOW>;
+type MiddleNode = Children<LowNode, MIDDLE>;
+
 /// An array of words that grows without moving. Missing words read as zero.
+///
+/// A radix tree whose leaves are chunks of 8 KiB, so that it takes memory for the chunks in which a word was stored, however far
+/// apart they lie: a page table that names one page with a large number costs one chunk and the way to it. The nodes above the
+/// chunks are few and hot: a table of a million pages has 4 KiB of them for each 262,144 pages.
 #[derive(Debug)]
 pub(crate) struct WordArray {
-    chunks: [OnceLock<Box<[AtomicU64]>>; CHUNKS],
+    top: Box<Children<MiddleNode, HIGH>>,
+    bytes: AtomicU64,
 }
 
 impl WordArray {
     pub(crate) fn new() -> Self {
-        Self { chunks: [const { OnceLock::new() }; CHUNKS] }
+        Self {
+            top: Box::new([const { OnceLock::new() }; HIGH]),
+            bytes: AtomicU64::new(size_of::<Children<MiddleNode, HIGH>>() as u64),
+        }
+    }
+
+    fn low(&self, page: u64) -> Option<&LowNode> {
+        self.top.get((page >> 25) as usize)?.get()?[(page >> 18) as usize % MIDDLE].get().map(|low| &**low)
+    }
+
+    fn chunk(&self, page: u64) -> Option<&Chunk> {
+        self.low(page)?[(page >> 10) as usize % LOW].get().map(|chunk| &**chunk)
     }
 
     /// The word of a page; zero where none was ever stored.
     pub(crate) fn load(&self, page: PageId) -> u64 {
-        let (chunk, at) = place(page.0);
-        let word = self.chunks.get(chunk).and_then(OnceLock::get).map(|words| &words[at]);
         // Acquire: whoever sees a frame number sees the frame's content and description.
-        word.map_or(0, |word| word.load(Ordering::Acquire))
+        self.chunk(page.0).map_or(0, |words| words[page.0 as usize % CHUNK_WORDS].load(Ordering::Acquire))
     }
 
     /// Asks for the word of a page that will be looked at soon.
     pub(crate) fn prefetch(&self, page: PageId) {
-        let (chunk, at) = place(page.0);
-        if let Some(words) = self.chunks.get(chunk).and_then(OnceLock::get) {
-            prefetch_read(&raw const words[at]);
+        if let Some(words) = self.chunk(page.0) {
+            prefetch_read(&raw const words[page.0 as usize % CHUNK_WORDS]);
         }
     }
 
     /// Stores the word of a page, which must be below `PAGES_MAX`. The caller holds the lock that guards this word.
     pub(crate) fn store(&self, page: PageId, word: u64) {
-        let (chunk, at) = place(page.0);
-        let words = self.chunks[chunk].get_or_init(|| zeroed_words(FIRST_CHUNK << chunk));
-        words[at].store(word, Ordering::Release);
+        let middle = self.child(&self.top[(page.0 >> 25) as usize], || [const { OnceLock::new() }; MIDDLE]);
+        let low = self.child(&middle[(page.0 >> 18) as usize % MIDDLE], || [const { OnceLock::new() }; LOW]);
+        let words = self.child(&low[(page.0 >> 10) as usize % LOW], || [const { AtomicU64::new(0) }; CHUNK_WORDS]);
+        words[page.0 as usize % CHUNK_WORDS].store(word, Ordering::Release);
+    }
+
+    fn child<'a, T>(&self, place: &'a OnceLock<Box<T>>, new: impl FnOnce() -> T) -> &'a T {
+        place.get_or_init(|| {
+            self.bytes.fetch_add(size_of::<T>() as u64, Ordering::Relaxed);
+            Box::new(new())
+        })
+    }
+
+    /// The words from a page on, up to `end`, that are not zero. Takes time for the chunks that exist, not for those that do not.
+    pub(crate) fn stored(&self, from: PageId, end: u64) -> impl Iterator<Item = (PageId, u64)> + '_ {
+        let mut next = from.0;
+        std::iter::from_fn(move || {
+            while next < end.min(PAGES_MAX) {
+                let page = next;
+                // Whatever is missing is passed over whole.
+                let step = match self.top[(page >> 25) as usize].get() {
+                    None => 1 << 25,
+                    Some(_) if self.low(page).is_none() => 1 << 18,
+                    Some(_) if self.chunk(page).is_none() => CHUNK_WORDS as u64,
+                    Some(_) => 1,
+                };
+                next = (page / step + 1) * step;
+                let word = self.load(PageId(page));
+                if word != 0 {
+                    return Some((PageId(page), word));
+                }
+            }
+            None
+        })
     }
 
     /// Bytes of memory it takes, counting chunks whole.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.chunks.iter().filter_map(OnceLock::get).map(|words| words.len() as u64 * 8).sum()
+        self.bytes.load(Ordering::Relaxed)
     }
 }
 
-/// Chunk and index in it: chunk `k` holds `FIRST_CHUNK << k` words.
-fn place(index: u64) -> (usize, usize) {
-    let shifted = index.saturating_add(FIRST_CHUNK);
-    let chunk = shifted.ilog2() - FIRST_CHUNK.ilog2();
-    (chunk as usize, (shifted - (FIRST_CHUNK << chunk)) as usize)
-}
-
-fn zeroed_words(count: u64) -> Box<[AtomicU64]> {
-    // Through `u64`, because that allocation is left untouched by the standard library until it is used: the last chunk
-    // is half of the table and must not take memory before pages exist.
-    let words = vec![0_u64; count as usize].into_boxed_slice();
-    let raw: *mut [u64] = Box::into_raw(words);
-    // SAFETY: `AtomicU64` has the size and, on the 64-bit targets this crate supports, the alignment of `u64`
-    // (asserted below), so the allocation is one that `Box<[AtomicU64]>` could have made.
-    unsafe { Box::from_raw(raw as *mut [AtomicU64]) }
-}
-
-const _: () = assert!(align_of::<AtomicU64>() == align_of::<u64>() && size_of::<AtomicU64>() == 8);
-const _: () = assert!((FIRST_CHUNK << CHUNKS) - FIRST_CHUNK >= PAGES_MAX, "the chunks reach every page id");
+const _: () =
+    assert!(((CHUNK_WORDS * LOW * MIDDLE) as u64) * HIGH as u64 == PAGES_MAX, "the chunks reach every page id");
+const _: () = assert!(CHUNK_WORDS == 1 << 10 && CHUNK_WORDS * LOW == 1 << 18 && CHUNK_WORDS * LOW * MIDDLE == 1 << 25);
 
 #[cfg(test)]
 mod tests {
@@ -137,6 +176,22 @@ mod tests {
         assert!((0..100_000).all(|page| words.load(PageId(page)) == page + 1));
         assert_eq!(words.load(PageId(u64::MAX)), 0);
         [0, 1 << 20, PAGES_MAX, u64::MAX].into_iter().for_each(|page| words.prefetch(PageId(page)));
-        assert!(place(PAGES_MAX - 1).0 < CHUNKS);
+        words.store(PageId(PAGES_MAX - 1), 7);
+        assert_eq!(words.load(PageId(PAGES_MAX - 1)), 7);
+    }
+
+    #[test]
+    fn words_far_apart_take_a_chunk_each_and_are_found_in_order() {
+        let words = WordArray::new();
+        let empty = words.memory_bytes();
+        let far = [3, 4, 1023, 1024, (1 << 18) + 5, (1 << 25) + 7, (3 << 25) + (9 << 18) + 1025, PAGES_MAX - 1];
+        far.iter().for_each(|page| words.store(PageId(*page), page + 1));
+        words.store(PageId(100), 0);
+        let chunk_and_way = (CHUNK_WORDS * 8 + (LOW + MIDDLE) * size_of::<OnceLock<Box<Chunk>>>()) as u64;
+        assert!(words.memory_bytes() - empty <= far.len() as u64 * chunk_and_way, "{}", words.memory_bytes());
+        let found: Vec<_> = words.stored(PageId(0), PAGES_MAX).collect();
+        assert_eq!(found, far.map(|page| (PageId(page), page + 1)));
+        let some: Vec<_> = words.stored(PageId(4), 1 << 25).map(|(page, _)| page.0).collect();
+        assert_eq!(some, [4, 1023, 1024, (1 << 18) + 5]);
     }
 }

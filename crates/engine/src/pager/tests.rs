@@ -36,7 +36,7 @@ fn pool_apart(world: &SimWorld, frames: usize) -> Pager {
 
 fn options(frames: usize) -> PagerOptions {
     PagerOptions {
-        cache_bytes: frames as u64 * frame_memory_bytes(PAGE),
+        cache_bytes: frames as u64 * frame_memory_bytes(PAGE) + 2 * Map::new(PAGE).memory_bytes(),
         spent_bytes: 0,
         page_bytes: PAGE,
         file_id: 77,

@@ -24,7 +24,7 @@ fn settings() -> Settings {
     Settings {
         page_bytes: PAGE,
         // 40 frames or so beside the log's buffers.
-        cache_bytes: (64 << 10) + (512 << 10) + (32 << 10) + 40 * 736,
+        cache_bytes: (64 << 10) + (512 << 10) + (48 << 10) + 40 * 736,
         log_bytes: 64 << 10,
         background_threads: false,
         ..Settings::default()
@@ -329,7 +329,7 @@ fn swapped_and_stale_pages_are_found_although_their_checksums_are_right() {
     let places: Vec<u64> = {
         let numbers = Numbers::open(&world).unwrap();
         let books = numbers.opened.pager.core().books();
-        books.map.pages().skip(1).map(|(_, at)| at.block.0 * PAGE as u64).collect()
+        books.map.pages_from(PageId(0)).skip(1).map(|(_, at)| at.block.0 * PAGE as u64).collect()
     };
     let bytes = world.read_file("data").unwrap();
     for pair in places.windows(2).step_by(7) {
@@ -542,7 +542,7 @@ fn two_checkpoints_right_after_one_another_free_nothing_that_the_durable_one_nam
         });
         let durable = open(&world.restart(k).directory(), &settings(), Purpose::Use, None).unwrap();
         let (named, books) = (durable.pager.core().books(), pager.core().books());
-        let pages = named.map.pages().map(|(_, at)| at.block);
+        let pages = named.map.pages_from(PageId(0)).map(|(_, at)| at.block);
         for block in pages.chain(named.map.node_places().map(|(_, at)| at.block)) {
             assert!(
                 books.space.is_used(block),

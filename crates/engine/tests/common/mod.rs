@@ -6,7 +6,7 @@ use nofault::settings::Settings;
 pub(crate) fn tiny() -> Settings {
     Settings {
         page_bytes: 512,
-        cache_bytes: 640 << 10,
+        cache_bytes: 656 << 10,
         log_bytes: 1 << 20,
         background_threads: false,
         ..Settings::default()

@@ -55,7 +55,7 @@ fn whole<T>(future: impl Future<Output = T>) -> T {
 
 /// A pool much smaller than what is in it, with threads: what the async calls need.
 fn small(page_bytes: usize) -> Settings {
-    Settings { page_bytes, cache_bytes: (640 << 10) + 80 * page_bytes, log_bytes: 1 << 20, ..Settings::default() }
+    Settings { page_bytes, cache_bytes: (656 << 10) + 80 * page_bytes, log_bytes: 1 << 20, ..Settings::default() }
 }
 
 /// A database whose table `t` holds `KEYS` rows, nearly none of them in memory.

@@ -52,7 +52,7 @@ pub(crate) fn tiny() -> Settings {
 pub(crate) fn tiny_with(page_bytes: usize) -> Settings {
     Settings {
         page_bytes,
-        cache_bytes: (640 << 10) + (page_bytes - 512) * 100,
+        cache_bytes: (656 << 10) + (page_bytes - 512) * 100,
         log_bytes: 64 << 10,
         background_threads: false,
         seed: Some(0x5EED),
