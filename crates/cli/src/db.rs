@@ -41,7 +41,7 @@ const DAMAGED: u8 = 6;
 pub(crate) fn run(arguments: DbArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCode> {
     match arguments.command {
         DbCommand::Create { path, table, page, stripe_over, open } => {
-            let mut settings = open.settings();
+            let mut settings = open.settings(&path);
             settings.stripe_folders = stripe_over;
             if let Some(page) = page {
                 settings.page_bytes = usize::try_from(page).unwrap_or(usize::MAX);
@@ -49,15 +49,17 @@ pub(crate) fn run(arguments: DbArguments, cancel: &Arc<AtomicBool>) -> Result<Ex
             create(&path, &settings, table)
         }
         DbCommand::Stat { path, count, json, open } => {
-            stat(&open_db(&path, &open.settings())?, &path, count, json, cancel)
+            stat(&open_db(&path, &open.settings(&path))?, &path, count, json, cancel)
         }
-        DbCommand::Get { path, key, raw, table, open } => get(&open_db(&path, &open.settings())?, &key, raw, &table),
+        DbCommand::Get { path, key, raw, table, open } => {
+            get(&open_db(&path, &open.settings(&path))?, &key, raw, &table)
+        }
         DbCommand::Put { path, key, value, create_table, table, open } => {
-            put(&open_db(&path, &open.settings())?, &key, value, create_table, &table, cancel)
+            put(&open_db(&path, &open.settings(&path))?, &key, value, create_table, &table, cancel)
         }
-        DbCommand::Delete { path, keys, table, open } => delete(&open_db(&path, &open.settings())?, &keys, &table),
+        DbCommand::Delete { path, keys, table, open } => delete(&open_db(&path, &open.settings(&path))?, &keys, &table),
         DbCommand::Scan { path, from, to, prefix, reverse, limit, keys_only, table, open } => {
-            let (db, limit) = (open_db(&path, &open.settings())?, limit.unwrap_or(u64::MAX));
+            let (db, limit) = (open_db(&path, &open.settings(&path))?, limit.unwrap_or(u64::MAX));
             let of = |key: Option<String>| key.map(|key| decode(table.key_encoding, &key)).transpose();
             let range = match of(prefix)? {
                 Some(prefix) => open_table(&db, &table)?.prefix(prefix),
@@ -69,19 +71,19 @@ pub(crate) fn run(arguments: DbArguments, cancel: &Arc<AtomicBool>) -> Result<Ex
             print_entries(if reverse { range.rev() } else { range }, limit, keys_only, &table, cancel)
         }
         DbCommand::Load { path, file, create, table, format, sorted, batch, quiet, open } => {
-            let settings = open.settings();
+            let settings = open.settings(&path);
             let db = if create { Db::create(&path, &settings)? } else { open_db(&path, &settings)? };
             Load { file: file.as_deref(), table: &table, format, sorted, batch, quiet }.run(&db, cancel)
         }
         DbCommand::Dump { path, out, table, format, quiet, open } => {
-            let db = open_db(&path, &open.settings())?;
+            let db = open_db(&path, &open.settings(&path))?;
             end_of_pipe(Dump { out: out.as_deref(), tables: &table, format, quiet }.run(&db, cancel))
         }
-        DbCommand::Verify { path, json, open } => verify(open_db(&path, &open.settings())?, json, cancel),
+        DbCommand::Verify { path, json, open } => verify(open_db(&path, &open.settings(&path))?, json, cancel),
         DbCommand::Compact { path, json, quiet, open } => {
-            compact(&open_db(&path, &open.settings())?, json, quiet, cancel)
+            compact(&open_db(&path, &open.settings(&path))?, json, quiet, cancel)
         }
-        DbCommand::Backup { path, to, open } => backup(open_db(&path, &open.settings())?, &to, cancel),
+        DbCommand::Backup { path, to, open } => backup(open_db(&path, &open.settings(&path))?, &to, cancel),
         DbCommand::Bench(arguments) => bench::run(arguments, cancel),
     }
 }
@@ -100,7 +102,18 @@ pub(crate) fn exit_code(error: &Error) -> u8 {
 }
 
 fn open_db(path: &Path, settings: &Settings) -> Result<Db> {
-    Ok(Db::open(path, settings)?)
+    let db = Db::open(path, settings)?;
+    let stats = db.stats();
+    if stats.memory_over_bytes > 0 {
+        tell(&format!(
+            "nofault: warning: this database takes {} of memory, {} more than the cache of {}: its page table has outgrown it; --cache \
+             with more leaves room for pages",
+            format::bytes(stats.memory_bytes),
+            format::bytes(stats.memory_over_bytes),
+            format::bytes(stats.cache_bytes)
+        ));
+    }
+    Ok(db)
 }
 
 fn open_table(db: &Db, arguments: &TableArguments) -> Result<Table> {
@@ -249,7 +262,8 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
             "commit": stats.visible_commit.0, "tables": tables, "repairs": stats.repairs,
             "data_bytes": data_bytes, "data_bytes_used": used_bytes,
             "log_bytes": log_bytes, "log_bytes_live": stats.log.live_bytes,
-            "memory_bytes": stats.pool.memory_bytes, "memory_frames_bytes": stats.pool.memory_frames_bytes,
+            "cache_bytes": stats.cache_bytes, "memory_over_bytes": stats.memory_over_bytes,
+            "memory_bytes": stats.memory_bytes, "memory_frames_bytes": stats.pool.memory_frames_bytes,
             "memory_table_bytes": stats.pool.memory_table_bytes,
             "pages_hit": stats.pool.hits, "pages_read": stats.pool.misses,
             "disk": { "kind": stats.disk.kind, "direct": stats.disk.direct,
@@ -288,8 +302,9 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
         (
             "memory",
             format!(
-                "{}: {} in frames, {} in the page table",
-                format::bytes(stats.pool.memory_bytes),
+                "{} for a cache of {}: {} in frames, {} in the page table",
+                format::bytes(stats.memory_bytes),
+                format::bytes(stats.cache_bytes),
                 format::bytes(stats.pool.memory_frames_bytes),
                 format::bytes(stats.pool.memory_table_bytes)
             ),

@@ -1,6 +1,6 @@
 //! The flags of `nofault db`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use nofault::settings::Settings;
@@ -213,16 +213,30 @@ pub(crate) enum DbCommand {
 /// How the database is opened.
 #[derive(Debug, Args)]
 pub(crate) struct OpenArguments {
-    /// Memory for pages, page table and log buffers.
-    #[arg(long, value_parser = parse_bytes, default_value = "64MiB", value_name = "SIZE")]
-    cache: u64,
+    /// Memory for pages, page table and log buffers. By default 64 MiB or a 32nd of the data file, whichever is more, but no more than an
+    /// eighth of the memory that this process may use, nor than 1 GiB. A database is opened with less than it needs, too: it then takes
+    /// what its page table (a 256th of the data with pages of 4 KiB) and the smallest pool need, and says so.
+    #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
+    cache: Option<u64>,
 }
 
+/// Cache of a small database where none is chosen.
+const CACHE_BYTES: u64 = 64 << 20;
+/// The part of a data file that the cache is where none is chosen.
+const CACHE_SHARE: u64 = 32;
+
 impl OpenArguments {
-    pub(crate) fn settings(&self) -> Settings {
-        let cache_bytes = usize::try_from(self.cache).unwrap_or(usize::MAX);
-        Settings { cache_bytes, ..Settings::default() }
+    /// For the database in `path`, which may be none yet.
+    pub(crate) fn settings(&self, path: &Path) -> Settings {
+        let most = Settings::default();
+        let data_bytes = || std::fs::metadata(path.join("data")).map_or(0, |file| file.len());
+        let cache_bytes = self.cache.unwrap_or_else(|| cache_bytes_for(data_bytes(), most.cache_bytes as u64));
+        Settings { cache_bytes: usize::try_from(cache_bytes).unwrap_or(usize::MAX), ..most }
     }
+}
+
+fn cache_bytes_for(data_bytes: u64, most_bytes: u64) -> u64 {
+    (data_bytes / CACHE_SHARE).max(CACHE_BYTES).min(most_bytes)
 }
 
 /// Which table, and how keys and values are written on the command line and in the answer.
@@ -308,4 +322,18 @@ pub(crate) struct BenchArguments {
     /// How the benchmark calls itself.
     #[arg(long, hide = true)]
     pub(crate) child: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_follows_the_data_within_the_share_of_the_machine() {
+        const GIB: u64 = 1 << 30;
+        assert_eq!(cache_bytes_for(0, GIB), 64 << 20);
+        assert_eq!(cache_bytes_for(11 * GIB, GIB), 11 * GIB / 32);
+        assert_eq!(cache_bytes_for(1 << 40, GIB), GIB);
+        assert_eq!(cache_bytes_for(1 << 40, 16 << 20), 16 << 20, "a small machine");
+    }
 }

@@ -357,3 +357,24 @@ fn compaction_puts_pages_together_and_changes_nothing() {
     assert_eq!(again["pages_moved"], 0, "{again}");
     assert!(said(&run(&["compact", "nowhere"]), 2).contains("no database"));
 }
+
+#[test]
+fn a_database_that_has_outgrown_its_cache_is_opened_with_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows: String = (0..250_000).map(|row| format!("{row:08}\t{:0400}\n", row * 7)).collect();
+    let load = ["load", "shop", "--create", "--format", "lines", "--sorted", "-q", "--cache", "1MiB"];
+    said(&db_with(folder.path(), &load, rows.as_bytes()), 0);
+    let warned = |arguments: &[&str]| {
+        let output = db(folder.path(), arguments);
+        let said = said(&output, 0);
+        (said, String::from_utf8_lossy(&output.stderr).contains("more than the cache of 1 MiB"))
+    };
+    let (stat, is_warned) = warned(&["stat", "shop", "--json", "--cache", "1MiB"]);
+    let stat: serde_json::Value = serde_json::from_str(&stat).unwrap();
+    assert_eq!(stat["cache_bytes"], 1 << 20);
+    let (memory, over) = (stat["memory_bytes"].as_u64().unwrap(), stat["memory_over_bytes"].as_u64().unwrap());
+    assert!(is_warned && over > 0 && memory == over + (1 << 20), "{stat}");
+    assert!(warned(&["get", "shop", "00000007", "--cache", "1MiB"]).1);
+    let (value, is_warned) = warned(&["get", "shop", "00000007"]);
+    assert!(!is_warned && value.trim().len() == 400, "{value}");
+}

@@ -509,8 +509,9 @@ impl Table {
     }
 
     /// Fills an empty table with entries in ascending order of their keys, without going through the log: nodes are written
-    /// full and side by side. Other commits wait meanwhile. Durable, and then visible, when it returns. Takes some
-    /// thirty bytes of memory for each page beside the cache meanwhile.
+    /// full and side by side. Other commits wait meanwhile. Durable, and then visible, when it returns. The
+    /// page table grows by 16 bytes of memory for each page, as with any other way to fill it; meanwhile some fifty bytes more for each
+    /// page that it has written list those that its checkpoint makes durable, beside the cache.
     ///
     /// The work is done on a thread of its own; dropping the future lets it finish. `entries` may read this database. A write to it from
     /// inside `entries` would wait for the load, and is refused with `InvalidCall`; one that `entries` leaves to another thread or

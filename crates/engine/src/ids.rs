@@ -78,3 +78,34 @@ impl CommitSeq {
         Self(self.0 + 1)
     }
 }
+
+/// Page numbers in the order they were added, as rows of numbers that ascend by one: sixteen bytes a row.
+#[derive(Debug, Default)]
+pub(crate) struct PageRuns(Vec<std::ops::Range<u64>>);
+
+impl PageRuns {
+    pub(crate) fn push(&mut self, page: PageId) {
+        match self.0.last_mut() {
+            Some(run) if run.end == page.0 => run.end += 1,
+            _ => self.0.push(page.0..page.0 + 1),
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = PageId> + '_ {
+        self.0.iter().cloned().flatten().map(PageId)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_pages_give_back_what_was_added_and_are_as_few_as_can_be() {
+        let pages = [5, 6, 7, 3, 4, 4, 5, 9].map(PageId);
+        let mut runs = PageRuns::default();
+        pages.into_iter().for_each(|page| runs.push(page));
+        assert_eq!(runs.iter().collect::<Vec<_>>(), pages);
+        assert_eq!(runs.0, [5..8, 3..5, 4..6, 9..10]);
+    }
+}

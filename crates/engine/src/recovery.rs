@@ -23,7 +23,7 @@ use crate::checkpoint::Checkpointer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     CONVERSION_OFFSET, CONVERSION_SLOT, CommitSeq, FEATURES_COMPATIBLE, Location, NodeId, PAGE_BYTES_MAX,
-    PAGE_BYTES_MIN, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, Tag, decode_node, entries_per_node,
+    PAGE_BYTES_MIN, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, decode_node, entries_per_node,
     node_location, nodes_on_level, version_of,
 };
 use crate::pager::{Map, PAGES_MAX, Pager, PagerOptions};
@@ -31,16 +31,15 @@ use crate::reread::Reread;
 use crate::settings::Settings;
 use crate::space::Space;
 use crate::txn;
-use crate::wal::{
-    Anchor, GROUPS_IN_FLIGHT_BYTES, Log, LogOptions, RecordIter, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, create_log,
-    read_log,
-};
+use crate::wal::{Anchor, Log, LogOptions, RecordIter, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, create_log, read_log};
 
+mod memory;
 pub(crate) mod names;
 mod superblocks;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::memory::{read_set_bytes, recent_commits_bytes, replay_bytes, spent_bytes};
 use self::superblocks::{InForce, Slot, Whole, choose};
 
 /// Nodes read at a time.
@@ -83,6 +82,8 @@ impl Locks {
 pub(crate) struct Opened {
     /// Its pages, as of commit `base`.
     pub(crate) pager: Pager,
+    /// The cache that buffers beside the pool are shared out of: never less than an empty database needs.
+    pub(crate) cache_bytes: usize,
     /// Its log, ready to go on after the last record.
     pub(crate) log: Log,
     /// The commit of the last checkpoint.
@@ -127,11 +128,7 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, creati
         let what = format!("pages of {} bytes: choose a power of two from 4,096 to 65,536", settings.page_bytes);
         return Err(Error::new(ErrorKind::InvalidCall, what));
     }
-    let mut first = Map::new(settings.page_bytes);
-    let somewhere = Location { block: crate::format::BlockId(0), tag: Tag::of(0) };
-    first.set(PageId::CATALOG_ROOT, Some(somewhere));
-    first.set_node(NodeId { level: 0, index: 0 }, somewhere);
-    refuse_small_cache(settings, settings.page_bytes, &first)?;
+    memory::refuse_small_cache(settings)?;
     names::refuse_existing(&names::contents_of(&**directory)?)?;
     names::remove_unfinished(&**directory)?;
     if let Some(stripes) = &stripes {
@@ -204,9 +201,9 @@ pub(crate) fn remove_copy(directory: &dyn Directory) {
 ///
 /// # Errors
 /// `NotFound` when there is none, `Busy` when another one has it open, `Corrupt` when a file is missing, damaged, emptied, foreign, or
-/// older than the other (the message says which and where), `InvalidCall` when one is no regular file or the cache is too small
-/// for it, `Unsupported` for another version, what the disk says. Of a database that was refused here no byte has changed, unless
-/// writing the superblocks is what failed.
+/// older than the other (the message says which and where), `InvalidCall` when one is no regular file, `Unsupported` for another
+/// version, what the disk says. Of a database that was refused here no byte has changed, unless writing the superblocks is what
+/// failed.
 pub(crate) fn open(
     directory: &Arc<dyn Directory>,
     settings: &Settings,
@@ -235,8 +232,11 @@ pub(crate) fn open(
     let mut space = Pager::new_space(superblock.page_bytes as usize, FILE_BYTES_MAX);
     let map = reader.page_table(&superblock, &mut space)?;
     drop(reader);
-    refuse_small_cache(settings, superblock.page_bytes as usize, &map)?;
-    let pager = Pager::new(&disk, &pager_options(settings, &superblock), map, space, superblock.commit)?;
+    let cache_bytes = memory::shared_out_bytes(settings, superblock.page_bytes as usize);
+    let mut pool = pager_options(settings, &superblock);
+    pool.spent_bytes = memory::spent_bytes(cache_bytes);
+    pool.cache_bytes = memory::pool_cache_bytes(cache_bytes, pool.page_bytes, &map);
+    let pager = Pager::new(&disk, &pool, map, space, superblock.commit)?;
     let options = log_options(settings, superblock.file_id, superblock.segment_bytes);
     let anchor = Anchor {
         position: superblock.log_anchor,
@@ -250,7 +250,7 @@ pub(crate) fn open(
     let superblock = in_force.make_durable(&pager)?;
     let checkpointer = Arc::new(Checkpointer::new(pager.clone(), log.clone(), superblock));
     pager.core().complete_last_group()?;
-    Ok(Opened { pager, log, base: superblock.commit, records, checkpointer, disk, locks, repairs })
+    Ok(Opened { pager, log, cache_bytes, base: superblock.commit, records, checkpointer, disk, locks, repairs })
 }
 
 /// Why a file of a database cannot be opened.
@@ -285,7 +285,7 @@ fn pager_options(settings: &Settings, superblock: &Superblock) -> PagerOptions {
     };
     PagerOptions {
         cache_bytes: settings.cache_bytes as u64,
-        spent_bytes: spent_bytes(settings.cache_bytes),
+        spent_bytes: memory::spent_bytes(settings.cache_bytes),
         page_bytes: superblock.page_bytes as usize,
         file_id: superblock.file_id,
         snapshot_bytes_max,
@@ -294,52 +294,9 @@ fn pager_options(settings: &Settings, superblock: &Superblock) -> PagerOptions {
     }
 }
 
-/// Memory for the list of recent commits, against which transactions are checked.
-pub(crate) fn recent_commits_bytes(cache_bytes: usize) -> usize {
-    cache_bytes / 32
-}
-
-/// Memory that one transaction may take to remember what it has read. It comes on top of the cache, as a batch does.
-pub(crate) fn read_set_bytes(cache_bytes: usize) -> usize {
-    cache_bytes / 8
-}
-
-/// Memory for records that are replayed together: what waits for the log and the list of recent commits have later, when there
-/// are any.
-pub(crate) fn replay_bytes(cache_bytes: usize) -> usize {
-    log_buffer_bytes(cache_bytes) + recent_commits_bytes(cache_bytes)
-}
-
-/// What of the cache is no frame, whatever the size of the database.
-fn spent_bytes(cache_bytes: usize) -> u64 {
-    (log_buffer_bytes(cache_bytes) + recent_commits_bytes(cache_bytes) + GROUPS_IN_FLIGHT_BYTES) as u64
-}
-
-/// Says what would be enough, so that trying exactly that works.
-fn refuse_small_cache(settings: &Settings, page_bytes: usize, map: &Map) -> Result<()> {
-    let needed = |cache_bytes: usize| (Pager::bytes_min(page_bytes, map) + spent_bytes(cache_bytes)) as usize;
-    let mut least = settings.cache_bytes;
-    // More cache makes larger buffers: a tenth of it, so this ends.
-    while needed(least) > least {
-        least = needed(least);
-    }
-    if least == settings.cache_bytes {
-        return Ok(());
-    }
-    let what = format!(
-        "cache_bytes is {}: this database, with pages of {page_bytes} bytes, needs at least {least}",
-        settings.cache_bytes
-    );
-    Err(Error::new(ErrorKind::InvalidCall, what))
-}
-
-fn log_buffer_bytes(cache_bytes: usize) -> usize {
-    (cache_bytes / 16).clamp(64 << 10, 4 << 20)
-}
-
 fn log_options(settings: &Settings, file_id: u64, segment_bytes: u64) -> LogOptions {
     let log_bytes = settings.log_bytes.max(4 * segment_bytes);
-    let buffer_bytes = log_buffer_bytes(settings.cache_bytes);
+    let buffer_bytes = memory::log_buffer_bytes(settings.cache_bytes);
     LogOptions { file_id, segment_bytes, log_bytes, buffer_bytes, seed: settings.seed }
 }
 

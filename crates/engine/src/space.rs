@@ -444,7 +444,8 @@ impl Space {
 
     /// Whether the next page without an old place would go into a group that is half full, for want of a roomier one.
     pub(crate) fn is_cramped(&self) -> bool {
-        let open = self.open_group.and_then(|open| self.groups.get(&open)).is_some_and(|group| group.free > SPARE_BLOCKS);
+        let open =
+            self.open_group.and_then(|open| self.groups.get(&open)).is_some_and(|group| group.free > SPARE_BLOCKS);
         let roomy = self.by_room.last().is_some_and(|(class, _)| class * CLASS_BLOCKS >= ROOMY_BLOCKS);
         !open && !roomy && self.untouched.is_empty() && self.backed_end() == self.end_block()
     }

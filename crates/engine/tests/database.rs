@@ -582,7 +582,8 @@ fn a_backup_has_what_was_visible_when_it_began() {
     second.put("k", vec![3; 100_000]).unwrap();
     db.backup(folder.path().join("copy")).unwrap();
     let log_bytes = std::fs::metadata(folder.path().join("copy/log")).unwrap().len();
-    assert!(log_bytes <= 2 << 20, "the log of a small copy takes {log_bytes} bytes");
+    // Two segments and one that is only reserved, of the smallest size.
+    assert!(log_bytes <= 3 << 20, "the log of a small copy takes {log_bytes} bytes");
     first.put("later", "x").unwrap();
     let copy = Db::open(folder.path().join("copy"), &modest()).unwrap();
     assert_eq!(copy.table_names().unwrap(), ["first", "second"]);

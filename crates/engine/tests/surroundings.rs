@@ -102,8 +102,8 @@ fn figures_say_what_memory_is_for_and_how_often_somebody_had_to_wait() {
     assert!(pool.memory_frames_bytes >= pool.frames * 512, "{pool:?}");
     assert!(pool.memory_table_bytes > 0, "{pool:?}");
     assert!(pool.memory_frames_bytes + pool.memory_table_bytes <= pool.memory_bytes, "{pool:?}");
-    // Two regions are made of whole huge pages.
-    assert!(pool.memory_bytes <= settings.cache_bytes as u64 + (4 << 20), "{pool:?}");
+    assert!(db.stats().memory_bytes <= settings.cache_bytes as u64, "{pool:?}");
+    assert_eq!((db.stats().cache_bytes, db.stats().memory_over_bytes), (settings.cache_bytes as u64, 0));
     assert_eq!(db.stats().log.room_waits, 0);
     let table = db.create_table("t").unwrap();
     for number in 0..200u32 {

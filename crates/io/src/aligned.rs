@@ -29,7 +29,8 @@ pub enum PageKind {
     /// Ordinary pages.
     #[default]
     Small,
-    /// Asks for transparent huge pages (`MADV_HUGEPAGE`); ordinary ones where the kernel has none to give.
+    /// Asks for transparent huge pages (`MADV_HUGEPAGE`); ordinary ones where the kernel has none to give, and for what does not fill
+    /// one.
     Huge,
 }
 
@@ -103,15 +104,13 @@ impl IoBuf {
         if len_bytes == 0 {
             return Err(Error::new(ErrorKind::InvalidCall, "allocate a buffer", "zero bytes"));
         }
-        let unit = match pages {
-            PageKind::Small => ALIGN_BYTES,
-            PageKind::Huge => HUGE_PAGE_BYTES,
-        };
         let rounded = len_bytes
-            .checked_next_multiple_of(unit)
+            .checked_next_multiple_of(ALIGN_BYTES)
             .filter(|len| *len <= isize::MAX as usize / 2)
             .ok_or_else(|| Error::new(ErrorKind::InvalidCall, "allocate a buffer", format!("{len_bytes} bytes")))?;
-        let base = map_aligned(rounded, unit)?;
+        // Whole huge pages only, and no more memory than was asked for: what is less than one, or left over, lies in ordinary pages.
+        let is_huge = pages == PageKind::Huge && rounded >= HUGE_PAGE_BYTES;
+        let base = map_aligned(rounded, if is_huge { HUGE_PAGE_BYTES } else { ALIGN_BYTES })?;
         // A device may be writing here at the moment of a fork. Were the pages shared with the child, the next one of the
         // two to write to them would be given a copy, and this process might go on with that one while the device fills
         // the other. Best effort: a kernel that does not know the advice shares them.
@@ -119,7 +118,7 @@ impl IoBuf {
         unsafe {
             let _ = rustix::mm::madvise(base.as_ptr().cast(), rounded, rustix::mm::Advice::LinuxDontFork);
         }
-        if pages == PageKind::Huge {
+        if is_huge {
             // Advice only: where transparent huge pages are off, ordinary ones serve.
             // SAFETY: the range was mapped just above and is ours alone.
             unsafe {
@@ -274,6 +273,8 @@ mod tests {
     fn huge_regions_start_at_a_huge_page() {
         let buffer = IoBuf::zeroed(5 << 20, PageKind::Huge).unwrap();
         assert_eq!(buffer.address().align_offset(HUGE_PAGE_BYTES), 0);
+        assert_eq!(buffer.region().len_bytes(), 5 << 20, "as much as was asked for");
+        assert_eq!(IoBuf::zeroed(8192, PageKind::Huge).unwrap().region().len_bytes(), 8192);
         assert_eq!(buffer.pieces(1 << 20).len(), 5);
     }
 

@@ -22,6 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::{Cell, Node, OverflowRef, inline_value_bytes_max};
 use crate::format::{CommitSeq, PageId};
 use crate::gate::block_on;
+use crate::ids::PageRuns;
 use crate::pages::{Claim, CommitLog, Durability, Edits, Pages, Store, Wait};
 use crate::tree::Tree;
 use crate::tree::build::Builder;
@@ -100,7 +101,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             let position = self.commits.last().position;
             self.wait_durable(Mode::Blocking, position).await?;
             self.refuse_unless_empty(tree).await?;
-            let mut load = Load { builder: Builder::new(tree, self.store.page_bytes()), long: Vec::new(), count: 0 };
+            let mut load =
+                Load { builder: Builder::new(tree, self.store.page_bytes()), long: PageRuns::default(), count: 0 };
             if let Err(stopped) = self.fill(&mut section, tree, entries, &mut load).await {
                 take_back(&mut section, &load)?;
                 // Neither in the log nor in a checkpoint: there is nothing that could fail.
@@ -187,18 +189,17 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 let pages = value.as_ref().len() / data_bytes(self.store.page_bytes()) * 65 / 64 + 3;
                 let _room = self.claim_room(Mode::Blocking, pages, Claim::Ordinary).await?;
                 let written = self.write_long(section, tree, &mut writer).await;
-                state.long.extend_from_slice(writer.pages());
+                writer.pages().iter().for_each(|page| state.long.push(*page));
                 at = written?;
             }
             let Load { builder, count, .. } = &mut *state;
-            let written_before = builder.pages().len();
             let room = self.claim_room(Mode::Blocking, portion + builder.frames_max(), Claim::Ordinary).await?;
             let step = section.edit(|edits, _| {
                 let mut fill = || {
                     builder.begin_portion(edits)?;
                     while let Some((key, value)) = &next {
                         let (key, value) = (key.as_ref(), value.as_ref());
-                        let is_full = builder.pages().len() - written_before >= portion;
+                        let is_full = builder.portion().len() >= portion;
                         let cell = match at {
                             _ if is_full && !builder.goes_on_with(key, value) => return Ok(Step::More),
                             Some(at) => Cell::Overflow(at),
@@ -222,7 +223,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 Ok(step)
             });
             drop(room);
-            self.store.write_soon(&builder.pages()[written_before..]);
+            self.store.write_soon(builder.portion());
             match step {
                 Ok(Step::Done) => return Ok(()),
                 Ok(Step::Stopped(stopped)) => return Err(stopped),
@@ -295,14 +296,14 @@ impl Drop for Loading<'_> {
 struct Load {
     builder: Builder,
     /// All pages of long values.
-    long: Vec<PageId>,
+    long: PageRuns,
     count: u64,
 }
 
 impl Load {
     /// Every page that was published but the root.
     fn pages(&self) -> impl Iterator<Item = PageId> {
-        self.builder.pages().iter().chain(&self.long).copied()
+        self.builder.pages().chain(self.long.iter())
     }
 }
 

@@ -42,6 +42,7 @@ pub(super) struct Owner {
     pager: Pager,
     /// What opening found damaged and put right.
     repairs: Vec<String>,
+    pub(super) memory: Memory,
     threads: Mutex<Option<Threads>>,
     /// Held by whoever frees what dropped tables have left, where no thread does.
     freeing: Mutex<()>,
@@ -52,6 +53,15 @@ pub(super) struct Owner {
 struct Held {
     _locks: Locks,
     opening: Opening,
+}
+
+/// What a database may take of memory, and what it takes beside the pool.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Memory {
+    /// The setting.
+    pub(super) cache_bytes: u64,
+    /// Log buffers and the list of recent commits, when they are full.
+    pub(super) spent_bytes: u64,
 }
 
 /// See [`end_threads`] for the order in which they end.
@@ -264,7 +274,7 @@ pub(super) fn open_in(
 ) -> Result<Db> {
     // Declared first, so that it is dropped last, should anything go wrong.
     let held;
-    let Opened { pager, log, base, records, checkpointer, disk, repairs, locks } =
+    let Opened { pager, log, cache_bytes, base, records, checkpointer, disk, repairs, locks } =
         recovery::open(directory, settings, purpose, locks)?;
     held = Held { opening: Opening::register(locks.id()), _locks: locks };
     let (store, log) = (Arc::new(pager.clone()), Arc::new(log));
@@ -273,13 +283,13 @@ pub(super) fn open_in(
     log.set_hook(Box::new(move |seq| hook.durable(seq)));
     let cleared_up = store.clone();
     log.set_afterwards(Box::new(move || cleared_up.clear_up()));
-    let recent_bytes_max = recovery::recent_commits_bytes(settings.cache_bytes);
+    let recent_bytes_max = recovery::recent_commits_bytes(cache_bytes);
     let commits = Arc::new(Commits::new(store.clone(), log.clone(), visibility, base, recent_bytes_max));
     let core = Arc::new(Core::new(store, log, commits, recovery::read_set_bytes(settings.cache_bytes)));
     let for_blocks = checkpointer.clone();
     core.free_blocks_by(Box::new(move || for_blocks.checkpoint().map(drop)));
     let tables = block_on(core.all_tables())?;
-    Replay::new(core.clone(), tables, recovery::replay_bytes(settings.cache_bytes)).run(records)?;
+    Replay::new(core.clone(), tables, recovery::replay_bytes(cache_bytes)).run(records)?;
     let threads = if settings.background_threads {
         let pool = pager.start_keeper()?;
         let log = core.log.start_keeper()?;
@@ -292,7 +302,8 @@ pub(super) fn open_in(
     };
     let without_threads = threads.is_none();
     let (threads, freeing) = (Mutex::new(threads), Mutex::default());
-    let owner = Owner { checkpointer, disk, pager, repairs, threads, freeing, held: Some(held) };
+    let memory = Memory { cache_bytes: settings.cache_bytes as u64, spent_bytes: recovery::spent_bytes(cache_bytes) };
+    let owner = Owner { checkpointer, disk, pager, repairs, memory, threads, freeing, held: Some(held) };
     if without_threads {
         owner.free_dropped(&core);
     }

@@ -40,6 +40,15 @@ pub struct Stats {
     pub disk: DiskInfo,
     /// What became of transactions that wanted the same keys.
     pub transactions: TransactionStats,
+    /// The setting [`Settings::cache_bytes`](crate::settings::Settings::cache_bytes).
+    pub cache_bytes: u64,
+    /// Memory that the database takes for itself now, in bytes: the pool with its page table, log buffers and the list of recent
+    /// commits, the last two as when they are full.
+    pub memory_bytes: u64,
+    /// Bytes of `memory_bytes` above `cache_bytes`; zero as long as the setting is kept. The page table takes some 16 bytes of memory
+    /// for each page, and is all in memory: it can outgrow the setting while the database is filled, and when it is opened the smallest
+    /// pool that works comes on top. A larger `cache_bytes` at the next opening gives the pool its room back.
+    pub memory_over_bytes: u64,
     /// Memory of the list of recent commits, in bytes.
     pub recent_commits_bytes: u64,
     /// Commits refused with `NoSpace` because neither the log nor the data file found room on the disk, since it was opened.
@@ -58,8 +67,13 @@ impl Db {
     /// What it did and holds.
     pub fn stats(&self) -> Stats {
         let log = self.core.log.stats();
+        let (pool, memory) = (self.core.store.stats(), self.owner.memory);
+        let memory_bytes = pool.memory_bytes + memory.spent_bytes;
         Stats {
-            pool: self.core.store.stats(),
+            cache_bytes: memory.cache_bytes,
+            memory_bytes,
+            memory_over_bytes: memory_bytes.saturating_sub(memory.cache_bytes),
+            pool,
             refused_for_space: log.refused_for_space + self.core.refused_for_space.load(Ordering::Relaxed),
             log,
             checkpoints: self.owner.checkpoints_made(),

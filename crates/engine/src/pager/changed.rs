@@ -36,7 +36,7 @@ impl Core {
 
     /// A page number above all that are in use.
     pub(crate) fn pages_end(&self) -> PageId {
-        PageId(self.books().ids.next)
+        PageId(self.books().ids.end())
     }
 
     /// Some pages that were changed since a checkpoint took them over, from page `from` on and below `end`, and where to go on.

@@ -64,6 +64,11 @@ impl Map {
         self.nodes.get(&node).copied()
     }
 
+    /// Nodes that were ever written.
+    pub(crate) fn node_count(&self) -> u64 {
+        self.nodes.len() as u64
+    }
+
     /// Ids below this may have pages.
     pub(crate) fn page_count(&self) -> u64 {
         self.page_count

@@ -20,7 +20,7 @@ use nofault_io::error::ErrorKind as IoKind;
 use super::write::WriteLane;
 use super::{Books, Core};
 use crate::error::{Error, Result};
-use crate::format::{BlockId, levels_for, nodes_on_level};
+use crate::format::{BlockId, entries_per_node, levels_for, nodes_on_level};
 use crate::pages::{Claim, Room, RoomLedger};
 use crate::space::GROUP_BLOCKS;
 
@@ -43,10 +43,19 @@ const GROW: &str = "grow the data file";
 impl Core {
     /// Blocks promised to dirty pages, commits under way and page-table nodes, should there be so many more pages.
     fn promised_blocks(&self, books: &Books, more_pages: u64) -> u64 {
+        self.frames.dirty_count() as u64 + books.claimed + 2 * self.nodes(books, more_pages)
+    }
+
+    /// Nodes that the page table has when there are so many more pages. Of a table with gaps only those that exist count, and as many
+    /// as the pages that it does not name yet can add.
+    fn nodes(&self, books: &Books, more_pages: u64) -> u64 {
         let page_bytes = self.frames.page_bytes();
         let pages = books.ids.end() + more_pages;
-        let nodes: u64 = (0..levels_for(pages, page_bytes)).map(|level| nodes_on_level(pages, level, page_bytes)).sum();
-        self.frames.dirty_count() as u64 + books.claimed + 2 * nodes
+        let levels = levels_for(pages, page_bytes);
+        let without_gaps: u64 = (0..levels).map(|level| nodes_on_level(pages, level, page_bytes)).sum();
+        let unnamed = pages.saturating_sub(books.map.page_count()) + self.frames.dirty_count() as u64 + books.claimed;
+        let added = unnamed.div_ceil(entries_per_node(page_bytes)) + 2 * u64::from(levels);
+        without_gaps.min(books.map.node_count() + added)
     }
 
     /// Sets blocks aside for this many pages, if there are so many. Takes no device.
@@ -73,10 +82,7 @@ impl Core {
 
     /// Blocks kept free for deletes, dropped tables, compaction and the next checkpoints.
     pub(super) fn reserve_blocks(&self, books: &Books) -> u64 {
-        let page_bytes = self.frames.page_bytes();
-        let pages = books.ids.end();
-        let nodes: u64 = (0..levels_for(pages, page_bytes)).map(|level| nodes_on_level(pages, level, page_bytes)).sum();
-        RESERVE_BLOCKS + 2 * nodes
+        RESERVE_BLOCKS + 2 * self.nodes(books, 0)
     }
 
     /// Lets the file grow by a step. False when the disk is full, or the file is at its largest. Blocks.

@@ -9,6 +9,7 @@ use crate::error::{Error, ErrorKind};
 use crate::format::node::{Cell, decode_child};
 use crate::format::node_mut::{Cells, NodeSpec, child_payload, separator};
 use crate::format::{HEADER_BYTES, PageId};
+use crate::ids::PageRuns;
 use crate::pages::{Attempt, Edits};
 
 /// Builds the content of an empty tree. Keys must come in ascending order.
@@ -21,8 +22,12 @@ pub(crate) struct Builder {
     body_bytes: usize,
     /// What each level holds that is not written yet, leaves first.
     levels: Vec<Open>,
-    /// Pages allocated so far; the next one goes beside the last.
-    pages: Vec<PageId>,
+    /// Pages allocated so far, in few bytes: those of a load are mostly numbered one after the other.
+    pages: PageRuns,
+    /// Those of this portion, in the order they were allocated.
+    portion: Vec<PageId>,
+    /// The last of all: the next one goes beside it.
+    last: Option<PageId>,
     /// The page of values being filled, and the bytes of it that are. Of this portion: later it may not be in memory.
     values: Option<(PageId, usize)>,
     /// Pages for the next leaves of this portion, the first at the end.
@@ -49,7 +54,9 @@ impl Builder {
             tree,
             body_bytes: page_bytes - HEADER_BYTES,
             levels,
-            pages: Vec::new(),
+            pages: PageRuns::default(),
+            portion: Vec::new(),
+            last: None,
             values: None,
             for_leaves: Vec::new(),
             leaves_beside: 0,
@@ -60,12 +67,13 @@ impl Builder {
     /// To be said whenever the edits are new ones. After `Full` they are as they were, and the next try wants less.
     pub(crate) fn begin_portion<E: Edits>(&mut self, edits: &mut E) -> Attempt<()> {
         self.values = None;
+        self.portion.clear();
         let count = std::mem::take(&mut self.leaves_beside).max(self.leaves_expected);
         self.leaves_expected = 0;
         edits.reserve(count + self.frames_max())?;
         self.leaves_expected = count;
         for _ in 0..count {
-            let near = self.for_leaves.last().or(self.pages.last()).copied();
+            let near = self.for_leaves.last().copied().or(self.last);
             self.for_leaves.push(edits.allocate(near.unwrap_or(self.tree.root))?.0);
         }
         self.for_leaves.reverse();
@@ -90,8 +98,19 @@ impl Builder {
     }
 
     /// Pages allocated so far: everything but the root.
-    pub(crate) fn pages(&self) -> &[PageId] {
-        &self.pages
+    pub(crate) fn pages(&self) -> impl Iterator<Item = PageId> + '_ {
+        self.pages.iter()
+    }
+
+    /// Those of them that were allocated since [`Builder::begin_portion`].
+    pub(crate) fn portion(&self) -> &[PageId] {
+        &self.portion
+    }
+
+    fn note(&mut self, page: PageId) {
+        self.pages.push(page);
+        self.portion.push(page);
+        self.last = Some(page);
     }
 
     /// Adds an entry.
@@ -148,9 +167,9 @@ impl Builder {
         let (page, used) = match self.values {
             Some((page, used)) if used + value.len() <= capacity => (page, used),
             _ => {
-                let (page, body) = edits.allocate(self.pages.last().copied().unwrap_or(self.tree.root))?;
+                let (page, body) = edits.allocate(self.last.unwrap_or(self.tree.root))?;
                 packed::init(body);
-                self.pages.push(page);
+                self.note(page);
                 (page, 0)
             }
         };
@@ -212,11 +231,11 @@ impl Builder {
         let reserved = if is_beside && into.is_none() { self.for_leaves.pop() } else { None };
         let (id, body) = match into.or(reserved) {
             Some(id) => (id, edits.edit(id)?),
-            None => edits.allocate(self.pages.last().copied().unwrap_or(self.tree.root))?,
+            None => edits.allocate(self.last.unwrap_or(self.tree.root))?,
         };
         self.levels[level].cells.write(0..count, &self.spec(level, upper), id, body)?;
         if into.is_none() {
-            self.pages.push(id);
+            self.note(id);
         }
         Ok(id)
     }

@@ -51,7 +51,7 @@ fn a_killed_process_leaves_every_commit_that_it_reported() {
     Db::create(&path, &settings()).unwrap().create_table("t").unwrap();
     let (mut model, mut applied): (BTreeMap<u64, Vec<u8>>, u64) = (BTreeMap::new(), 0);
     for round in 0..KILLS {
-        let mut child = child("kill::child_that_writes", &path);
+        let mut child = child("kill::child_that_writes", &path, &[]);
         let out = child.stdout.take().unwrap();
         let reader = std::thread::spawn(move || {
             let lines = BufReader::new(out).lines().map_while(Result::ok);

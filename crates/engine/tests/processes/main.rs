@@ -6,6 +6,7 @@
 
 mod kill;
 mod memory;
+mod resident;
 mod second_process;
 
 use std::path::Path;
@@ -14,11 +15,12 @@ use std::process::{Child, Command, Stdio};
 /// Where the database of a child is.
 const FOLDER: &str = "NOFAULT_CHILD_FOLDER";
 
-/// Starts the ignored test `name` in a process of its own.
-fn child(name: &str, folder: &Path) -> Child {
+/// Starts the ignored test `name` in a process of its own, with these environment variables.
+fn child(name: &str, folder: &Path, variables: &[(&str, &str)]) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
         .env(FOLDER, folder)
+        .envs(variables.iter().copied())
         .stdout(Stdio::piped())
         .stdin(Stdio::piped())
         .spawn()

@@ -118,7 +118,7 @@ fn ten_times_the_cache_is_loaded_recovered_and_served_within_the_limit() {
     for (name, last_words) in
         [("memory::child_that_loads_and_crashes", "loaded"), ("memory::child_that_recovers_and_serves", "served")]
     {
-        let mut child = child(name, &path);
+        let mut child = child(name, &path, &[]);
         if let Err(error) = fs::write(group.0.join("cgroup.procs"), child.id().to_string()) {
             println!("SKIPPED: a process may not be put under a limit here: {error}");
             child.kill().unwrap();

@@ -23,7 +23,7 @@ fn opening_what_another_process_has_open_names_that_process() {
     let folder = folder();
     let path = folder.path().join("db");
     drop(Db::create(&path, &Settings { cache_bytes: 16 << 20, ..Settings::default() }).unwrap());
-    let mut holder = child("second_process::child_that_holds", &path);
+    let mut holder = child("second_process::child_that_holds", &path, &[]);
     let mut lines = BufReader::new(holder.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap() == "opened"), "the child ended early");
     for error in [

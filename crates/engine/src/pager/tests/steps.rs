@@ -48,7 +48,9 @@ fn changed_pages_are_noted_and_taken_over_a_part_at_a_time() {
         let world = SimWorld::new(1, SimOptions::calm());
         let pool = pool_apart(&world, 64);
         let core = pool.core();
-        core.books().ids.next = size;
+        while core.books().ids.end() < size {
+            core.books().ids.take().unwrap();
+        }
         let pages: Vec<_> = (0..size).map(PageId).collect();
         assert_bounded("noting changes", size as usize, largest(|| core.note_changed(CommitSeq(1), &pages)));
         core.note_changed(CommitSeq(2), &pages[..10]);

@@ -1,0 +1,78 @@
+//! How `cache_bytes` is shared out, and what a database takes where it is too little.
+//!
+//! A database is created only with a cache in which an empty one fits. Opening takes what it must: the page table and the smallest
+//! pool that works, even if that is more. A database may have outgrown the setting that it was filled with, and its data must not be
+//! out of reach for that.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{Location, NodeId, PageId, Tag};
+use crate::pager::{Map, Pager};
+use crate::settings::Settings;
+use crate::wal::GROUPS_IN_FLIGHT_BYTES;
+
+/// Memory for the list of recent commits, against which transactions are checked.
+pub(crate) fn recent_commits_bytes(cache_bytes: usize) -> usize {
+    cache_bytes / 32
+}
+
+/// Memory that one transaction may take to remember what it has read. It comes on top of the cache, as a batch does.
+pub(crate) fn read_set_bytes(cache_bytes: usize) -> usize {
+    cache_bytes / 8
+}
+
+/// Memory for records that are replayed together: what waits for the log and the list of recent commits have later, when there
+/// are any.
+pub(crate) fn replay_bytes(cache_bytes: usize) -> usize {
+    log_buffer_bytes(cache_bytes) + recent_commits_bytes(cache_bytes)
+}
+
+/// Memory for records that wait to be written to the log.
+pub(super) fn log_buffer_bytes(cache_bytes: usize) -> usize {
+    (cache_bytes / 16).clamp(64 << 10, 4 << 20)
+}
+
+/// What of the cache is no frame, whatever the size of the database.
+pub(crate) fn spent_bytes(cache_bytes: usize) -> u64 {
+    (log_buffer_bytes(cache_bytes) + recent_commits_bytes(cache_bytes) + GROUPS_IN_FLIGHT_BYTES) as u64
+}
+
+/// The smallest cache in which a new database with pages of this size works.
+fn least_bytes(page_bytes: usize) -> usize {
+    let mut first = Map::new(page_bytes);
+    let somewhere = Location { block: crate::format::BlockId(0), tag: Tag::of(0) };
+    first.set(PageId::CATALOG_ROOT, Some(somewhere));
+    first.set_node(NodeId { level: 0, index: 0 }, somewhere);
+    let needed = |cache_bytes: usize| (Pager::bytes_min(page_bytes, &first) + spent_bytes(cache_bytes)) as usize;
+    let mut least = 0;
+    // More cache makes larger buffers: a tenth of it, so this ends.
+    while needed(least) > least {
+        least = needed(least);
+    }
+    least
+}
+
+/// Refuses to create a database with a cache in which not even an empty one fits. Says what would be enough.
+///
+/// # Errors
+/// `InvalidCall`.
+pub(super) fn refuse_small_cache(settings: &Settings) -> Result<()> {
+    let (page_bytes, least) = (settings.page_bytes, least_bytes(settings.page_bytes));
+    if settings.cache_bytes >= least {
+        return Ok(());
+    }
+    let what = format!(
+        "cache_bytes is {}: this database, with pages of {page_bytes} bytes, needs at least {least}",
+        settings.cache_bytes
+    );
+    Err(Error::new(ErrorKind::InvalidCall, what))
+}
+
+/// The cache that buffers are shared out of when a database is opened: the setting, or the least that an empty one takes.
+pub(super) fn shared_out_bytes(settings: &Settings, page_bytes: usize) -> usize {
+    settings.cache_bytes.max(least_bytes(page_bytes))
+}
+
+/// The cache that a pool with this page table gets: what is shared out, or as much more as the table leaves too little for.
+pub(super) fn pool_cache_bytes(shared_out_bytes: usize, page_bytes: usize, map: &Map) -> u64 {
+    (shared_out_bytes as u64).max(Pager::bytes_min(page_bytes, map) + spent_bytes(shared_out_bytes))
+}

@@ -1,0 +1,133 @@
+//! How much memory a process has resident beside `cache_bytes`, at its peak, in each kind of work.
+//!
+//! The peak is the kernel's (`VmHWM`), set back before each work, less what the process had before it opened a database. It counts
+//! frames, tables, buffers, stacks and code; not the page cache.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+
+use nofault::blocking::Db;
+use nofault::settings::Settings;
+use nofault::{Batch, Durability};
+
+use crate::{FOLDER, child, folder};
+
+const VALUE_BYTES: usize = 1000;
+/// What a process may have beside the cache and the page table's growth: code that was not used before, stacks, an allocator's slack, and
+/// the caller's own batches.
+const ALLOWED_BYTES: u64 = 12 << 20;
+/// What is asked of the child: bytes of cache, and rows.
+const WORK: &str = "NOFAULT_CHILD_WORK";
+
+fn settings(cache_bytes: usize) -> Settings {
+    Settings { cache_bytes, log_bytes: 64 << 20, ..Settings::default() }
+}
+
+fn status_bytes(field: &str) -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    line.trim().strip_suffix("kB").unwrap().trim().parse::<u64>().unwrap() << 10
+}
+
+/// Prints the peak of `work` over what there was `before`, and what the database says of itself.
+fn measured<R>(name: &str, before: u64, work: impl FnOnce() -> R, db: impl FnOnce(&R) -> Db) -> R {
+    fs::write("/proc/self/clear_refs", "5").unwrap();
+    let result = work();
+    let peak = status_bytes("VmHWM:").saturating_sub(before);
+    let stats = db(&result).stats();
+    println!("\npeak {name} {peak} {} {}", stats.memory_bytes, stats.memory_over_bytes);
+    result
+}
+
+fn value(row: u64) -> Vec<u8> {
+    let mut value = vec![row as u8; VALUE_BYTES];
+    value[..8].copy_from_slice(&row.to_le_bytes());
+    value
+}
+
+fn work() -> (usize, u64) {
+    let asked = std::env::var(WORK).unwrap();
+    let (cache_bytes, rows) = asked.split_once(' ').unwrap();
+    (cache_bytes.parse().unwrap(), rows.parse().unwrap())
+}
+
+#[test]
+#[ignore = "run as a child by the test below"]
+fn child_that_writes() {
+    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let (cache_bytes, rows) = work();
+    let before = status_bytes("VmRSS:");
+    let db = measured("create", before, || Db::create(&folder, &settings(cache_bytes)).unwrap(), Db::clone);
+    let table = db.create_table("t").unwrap();
+    let load = || table.bulk_load((0..rows).map(|row| (row.to_be_bytes(), value(row)))).unwrap();
+    assert_eq!(measured("load", before, load, |_| db.clone()), rows);
+    let mut rng = fastrand::Rng::with_seed(1);
+    let update = || {
+        for _ in 0..rows / 2_000 {
+            let mut batch = Batch::new();
+            for _ in 0..100 {
+                let row = rng.u64(..rows);
+                batch.put(&table, row.to_be_bytes(), value(row));
+            }
+            db.write(batch, Durability::Sync).unwrap();
+        }
+    };
+    measured("update", before, update, |()| db.clone());
+    // No destructor runs: what was updated last is to be replayed.
+    std::process::exit(0);
+}
+
+#[test]
+#[ignore = "run as a child by the test below"]
+fn child_that_reads() {
+    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let (cache_bytes, rows) = work();
+    let before = status_bytes("VmRSS:");
+    let db = measured("replay", before, || Db::open(&folder, &settings(cache_bytes)).unwrap(), Db::clone);
+    let table = db.table("t").unwrap();
+    let scan = || table.range::<&[u8]>(..).map(Result::unwrap).count() as u64;
+    assert_eq!(measured("scan", before, scan, |_| db.clone()), rows);
+    let mut rng = fastrand::Rng::with_seed(2);
+    let get = || {
+        for _ in 0..rows / 2_000 {
+            let keys: Vec<_> = (0..100).map(|_| rng.u64(..rows).to_be_bytes()).collect();
+            assert!(table.get_many(&keys).unwrap().iter().all(Option::is_some));
+        }
+    };
+    measured("get_many", before, get, |()| db.clone());
+    std::process::exit(0);
+}
+
+/// What was measured in a child: the work, its peak, what the database said it takes, and by how much that is over the setting.
+fn run(name: &str, path: &Path, cache_bytes: usize, rows: u64) -> Vec<(String, u64, u64, u64)> {
+    let mut child = child(name, path, &[(WORK, &format!("{cache_bytes} {rows}"))]);
+    let mut out = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    assert!(child.wait().unwrap().success(), "{out}");
+    let peak = |line: &str| {
+        let mut words = line.strip_prefix("peak ")?.split(' ');
+        let name = words.next()?.to_owned();
+        let mut number = || words.next().unwrap().parse().unwrap();
+        Some((name, number(), number(), number()))
+    };
+    out.lines().filter_map(peak).collect()
+}
+
+#[test]
+fn a_process_has_no_more_resident_than_the_cache_and_a_fixed_allowance() {
+    for (cache_bytes, rows) in [(16 << 20, 20_000), (16 << 20, 160_000), (48 << 20, 100_000)] {
+        let folder = folder();
+        let path = folder.path().join("db");
+        let mut peaks = run("resident::child_that_writes", &path, cache_bytes, rows);
+        peaks.extend(run("resident::child_that_reads", &path, cache_bytes, rows));
+        assert_eq!(peaks.len(), 6, "{peaks:?}");
+        for (name, peak, said, over) in peaks {
+            let beside = peak as i64 - cache_bytes as i64;
+            println!("{name}: cache {cache_bytes}, {rows} rows, peak {peak} ({beside:+}), says {said}, {over} over");
+            // Until it is durable, a load lists the pages it has written; a page holds four of these values.
+            let listed = if name == "load" { rows / 4 * 50 } else { 0 };
+            assert!(peak <= cache_bytes as u64 + over + listed + ALLOWED_BYTES, "{name}");
+        }
+    }
+}
