@@ -4,10 +4,11 @@
 //! takes it back after it has emptied the descriptor and before it looks around; so whoever finds it true has told of
 //! its work before the listener looks.
 
+use std::ops::DerefMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -26,6 +27,30 @@ pub(crate) fn wake(waker: Waker) {
 /// [`wake`] for each of these.
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     wakers.into_iter().for_each(wake);
+}
+
+/// Polls for what a lock guards, and registers the task's waker there when it has to wait. A waker is foreign code that may come back
+/// for the same lock, so it is cloned before the lock is taken and what it replaces is dropped after that. `outcome` is asked under
+/// the lock, twice where it has none; `register` exchanges the waker for the one before.
+pub(crate) fn poll_guarded<G: DerefMut, R>(
+    waker: &Waker,
+    lock: impl Fn() -> G,
+    mut outcome: impl FnMut(&mut G::Target) -> Option<R>,
+    register: impl FnOnce(&mut G::Target, &mut Option<Waker>),
+) -> Poll<R> {
+    let found = outcome(&mut *lock());
+    if let Some(found) = found {
+        return Poll::Ready(found);
+    }
+    let mut waker = Some(waker.clone());
+    let mut guard = lock();
+    let found = outcome(&mut *guard);
+    if found.is_none() {
+        register(&mut *guard, &mut waker);
+    }
+    drop(guard);
+    drop(waker);
+    found.map_or(Poll::Pending, Poll::Ready)
 }
 
 /// A descriptor that can be rung. Costs next to nothing while no thread listens, or while it has been rung already and the one

@@ -1,14 +1,16 @@
 //! A first-come, first-served gate with a number of permits: for tasks and for threads alike.
 //!
 //! Kept true by: permits are handed to the longest waiter first, also when a later one asks for fewer, so nobody starves. A
-//! waiter that goes away gives back what it was granted meanwhile.
+//! waiter that goes away gives back what it was granted meanwhile. No waker is cloned, woken or dropped under the lock: it is foreign
+//! code, which may come here again.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::bell::wake_all;
+use crate::bell::{poll_guarded, wake_all};
 
 /// See the module.
 #[derive(Debug)]
@@ -28,7 +30,8 @@ struct State {
 struct Waiter {
     ticket: u64,
     want: usize,
-    waker: Waker,
+    /// Until it is granted.
+    waker: Option<Waker>,
     granted: bool,
 }
 
@@ -44,6 +47,12 @@ impl Gate {
     pub(crate) fn new(permits: usize) -> Arc<Self> {
         let state = State { free: permits, waiting: VecDeque::new(), next_ticket: 0 };
         Arc::new(Self { state: Mutex::new(state), permits })
+    }
+
+    /// Whether this thread, if it is the only one, has the lock.
+    #[cfg(test)]
+    pub(crate) fn is_locked(&self) -> bool {
+        self.state.try_lock().is_err()
     }
 
     /// How many permits there are in all.
@@ -86,6 +95,20 @@ impl State {
         free
     }
 
+    /// Puts a waiter at the end of the line. Answers its ticket.
+    fn list(&mut self, want: usize) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.waiting.push_back(Waiter { ticket, want, waker: None, granted: false });
+        ticket
+    }
+
+    /// Takes a waiter off the list, if it has been granted its permits. It has no waker any more.
+    fn take_granted(&mut self, ticket: u64) -> bool {
+        let at = self.waiting.iter().position(|waiter| waiter.ticket == ticket && waiter.granted);
+        at.is_some_and(|at| self.waiting.remove(at).is_some())
+    }
+
     /// Grants permits in order for as long as they last. Granted waiters stay listed until they come for them.
     fn grant(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
@@ -98,7 +121,7 @@ impl State {
             }
             self.free -= waiter.want;
             waiter.granted = true;
-            wakers.push(waiter.waker.clone());
+            wakers.extend(waiter.waker.take());
         }
         wakers
     }
@@ -135,29 +158,22 @@ impl Future for Acquire {
     type Output = Permit;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Permit> {
-        let Self { gate, count, ticket: own } = &mut *self;
-        let mut state = gate.lock();
-        let Some(ticket) = *own else {
-            if state.take(*count) {
-                return Poll::Ready(Permit { gate: gate.clone(), count: *count });
+        let Self { gate, count, ticket } = &mut *self;
+        let listed = Cell::new(*ticket);
+        let taken = |state: &mut State| match listed.get() {
+            None => state.take(*count).then_some(()),
+            Some(ticket) => state.take_granted(ticket).then_some(()),
+        };
+        let register = |state: &mut State, waker: &mut Option<Waker>| {
+            let ticket = listed.get().unwrap_or_else(|| state.list(*count));
+            listed.set(Some(ticket));
+            if let Some(waiter) = state.waiting.iter_mut().find(|waiter| waiter.ticket == ticket) {
+                std::mem::swap(&mut waiter.waker, waker);
             }
-            let ticket = state.next_ticket;
-            state.next_ticket += 1;
-            let waker = context.waker().clone();
-            state.waiting.push_back(Waiter { ticket, want: *count, waker, granted: false });
-            *own = Some(ticket);
-            return Poll::Pending;
         };
-        let Some(at) = state.waiting.iter().position(|waiter| waiter.ticket == ticket) else {
-            unreachable!("a waiter is listed until it has its permit");
-        };
-        if !state.waiting[at].granted {
-            state.waiting[at].waker.clone_from(context.waker());
-            return Poll::Pending;
-        }
-        state.waiting.remove(at);
-        *own = None;
-        Poll::Ready(Permit { gate: gate.clone(), count: *count })
+        let polled = poll_guarded(context.waker(), || gate.lock(), taken, register);
+        *ticket = if polled.is_ready() { None } else { listed.get() };
+        polled.map(|()| Permit { gate: gate.clone(), count: *count })
     }
 }
 
@@ -169,9 +185,10 @@ impl Drop for Acquire {
         if state.waiting[at].granted {
             state.free += state.waiting[at].want;
         }
-        state.waiting.remove(at);
+        let gone = state.waiting.remove(at);
         let wakers = state.grant();
         drop(state);
+        drop(gone);
         wake_all(wakers);
     }
 }

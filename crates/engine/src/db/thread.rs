@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
-use crate::bell::wake;
+use crate::bell::{poll_guarded, wake};
 use crate::error::{Error, ErrorKind, Result};
 
 struct Slot<T> {
@@ -30,15 +30,13 @@ pub(super) fn run<T: Send + 'static, W: FnOnce() -> T + Send + 'static>(
         if let Err(error) = &spawned {
             return Poll::Ready(Err(Error::new(ErrorKind::NoSpace, format!("start a background thread: {error}"))));
         }
-        let mut slot = lock(&slot);
-        match slot.result.take() {
-            Some(result) => Poll::Ready(Ok(result)),
-            None if slot.gone => Poll::Ready(Err(Error::new(ErrorKind::Bug, "a background thread panicked"))),
-            None => {
-                slot.waker = Some(context.waker().clone());
-                Poll::Pending
-            }
-        }
+        let outcome = |slot: &mut Slot<T>| match slot.result.take() {
+            Some(result) => Some(Ok(result)),
+            None if slot.gone => Some(Err(Error::new(ErrorKind::Bug, "a background thread panicked"))),
+            None => None,
+        };
+        let register = |slot: &mut Slot<T>, waker: &mut Option<Waker>| std::mem::swap(&mut slot.waker, waker);
+        poll_guarded(context.waker(), || lock(&slot), outcome, register)
     })
 }
 

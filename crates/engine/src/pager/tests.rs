@@ -2,6 +2,7 @@ mod portions;
 mod reads;
 mod steps;
 pub(crate) mod trouble;
+pub(crate) mod wakers;
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;

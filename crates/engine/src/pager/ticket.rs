@@ -5,6 +5,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use super::Core;
+use crate::bell::poll_guarded;
 use crate::error::{Error, Result};
 use crate::format::PageId;
 use crate::gate::Permit;
@@ -156,6 +157,12 @@ impl Waiter {
         self.lock().is_ready()
     }
 
+    /// Whether this thread, if it is the only one, has the lock.
+    #[cfg(test)]
+    pub(super) fn is_locked(&self) -> bool {
+        self.state.try_lock().is_err()
+    }
+
     /// Waits for a change made by another thread, but not for long.
     pub(crate) fn park(&self, most: Duration) {
         let mut state = self.lock();
@@ -193,19 +200,18 @@ impl Ticket {
     pub(super) fn new(core: Arc<Core>, waiter: Arc<Waiter>, permit: Permit) -> Self {
         Self { core, waiter, _permit: permit }
     }
+
+    #[cfg(test)]
+    pub(super) fn waiter(&self) -> &Arc<Waiter> {
+        &self.waiter
+    }
 }
 
 impl pages::Ticket for Ticket {
     fn poll(&mut self, waker: &Waker) -> Poll<Result<()>> {
         self.core.expect_async();
-        let mut state = self.waiter.lock();
-        if let Some(outcome) = state.outcome() {
-            return Poll::Ready(outcome);
-        }
-        if !state.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            state.waker = Some(waker.clone());
-        }
-        Poll::Pending
+        let register = |state: &mut State, waker: &mut Option<Waker>| std::mem::swap(&mut state.waker, waker);
+        poll_guarded(waker, || self.waiter.lock(), |state| state.outcome(), register)
     }
 
     fn wait(&mut self) -> Result<()> {

@@ -324,15 +324,17 @@ impl pages::Ticket for LogTicket {
             return Poll::Ready(Ok(()));
         }
         let Self { core, goal, number } = self;
+        // A waker is foreign code: it is cloned, and dropped, without the lock.
+        let sleeper = Sleeper::Task(waker.clone());
         let mut state = core.lock();
         if let Some(outcome) = core.reached(&state, *goal) {
             let gone = state.sleepers.remove(number, *goal);
             state.count_refusal(&outcome);
             drop(state);
-            drop(gone);
+            drop((gone, sleeper));
             return Poll::Ready(outcome);
         }
-        let before = state.sleepers.add(number, *goal, Sleeper::Task(waker.clone()));
+        let before = state.sleepers.add(number, *goal, sleeper);
         let until = match *goal {
             Goal::Durable(position) => position,
             Goal::Stated(position) => {
@@ -431,10 +433,36 @@ mod tests {
     use super::super::{Log, LogOptions, create_log};
     use super::*;
     use crate::format::CommitSeq;
+    use crate::pager::tests::wakers::Probe;
     use crate::pages::{CommitLog as _, Durability, Ticket as _};
 
     const OPTIONS: LogOptions =
         LogOptions { file_id: 5, segment_bytes: 32768, log_bytes: 1 << 17, buffer_bytes: 1 << 16, seed: Some(5) };
+
+    #[test]
+    fn the_log_calls_no_waker_under_its_lock() {
+        let world = SimWorld::new(6, SimOptions::calm());
+        let disk = world.directory().create("log").unwrap();
+        let log = Log::open(&*disk, OPTIONS, create_log(&*disk, &OPTIONS).unwrap().1).unwrap();
+        let of_waker = Arc::clone(&log.0);
+        let probe = Probe::new(move || of_waker.state.try_lock().is_err());
+        let mut commit = 0;
+        let mut begin = || {
+            commit += 1;
+            let position = log.append(CommitSeq(commit), &[&[1; 10]], Some(Durability::Sync)).unwrap();
+            let mut ticket = log.durable(position);
+            // Another waker each time: the one before is dropped.
+            assert!((0..2).all(|_| ticket.poll(&probe.waker()).is_pending()));
+            ticket
+        };
+        // One that is given up, and one that is woken by a thread that writes for it.
+        drop(begin());
+        let mut woken = begin();
+        let mut last = log.durable(log.append(CommitSeq(3), &[&[1; 10]], Some(Durability::Sync)).unwrap());
+        last.wait().unwrap();
+        assert!(woken.poll(&probe.waker()).is_ready());
+        probe.check(&["clone", "wake", "drop"]);
+    }
 
     #[test]
     fn who_was_woken_to_drive_and_finds_room_leaves_the_commits_of_tasks_to_the_keeper() {
