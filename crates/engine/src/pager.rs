@@ -115,8 +115,6 @@ pub(crate) struct PagerOptions {
     pub(crate) file_id: u64,
     /// Most bytes of old page versions that snapshots may keep before the oldest is given up.
     pub(crate) snapshot_bytes_max: u64,
-    /// Whether its epochs are its own, which nothing else in the process holds up: then a history repeats exactly.
-    pub(crate) own_epochs: bool,
     /// Most reads at the device at a time.
     pub(crate) reads_in_flight_max: usize,
 }
@@ -233,7 +231,7 @@ impl Pager {
             async_seen: AtomicBool::new(false),
             kept_max: (options.snapshot_bytes_max / options.page_bytes as u64) as usize,
             scratch_bytes,
-            epochs: epochs::Epochs::new(options.own_epochs),
+            epochs: epochs::Epochs::new(),
             counts: Counts::default(),
             frames,
         };

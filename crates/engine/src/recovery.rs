@@ -290,7 +290,6 @@ fn pager_options(settings: &Settings, superblock: &Superblock) -> PagerOptions {
         file_id: superblock.file_id,
         snapshot_bytes_max,
         reads_in_flight_max: settings.reads_in_flight_max,
-        own_epochs: settings.seed.is_some(),
     }
 }
 

@@ -23,6 +23,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// How long a `reap` that waits leaves a kernel alone that takes no operations for want of memory …
 pub(crate) const REFUSED_PAUSE: Duration = Duration::from_millis(1);
+/// Times that a wait for the one operation of a queue is tried again.
+const WAITS_MAX: u32 = 8;
 /// … and how often in a row, before it gives up.
 pub(crate) const REFUSALS_MAX: u32 = 1000;
 
@@ -73,8 +75,18 @@ pub(crate) fn perform_on_a_queue<D: Disk + ?Sized>(disk: &D, op: Op) -> Result<C
         Err(error) => return Ok(Completion { op, result: Err(error) }),
     };
     let mut done = Vec::with_capacity(1);
-    queue.run(op, &mut done)?;
-    Ok(done.remove(0))
+    let mut failed = queue.run(op, &mut done).err();
+    let mut attempts = 0;
+    // Its memory comes back with the operation only, so that is waited for also when a wait has failed.
+    while done.is_empty() && queue.in_flight() > 0 && attempts < WAITS_MAX {
+        attempts += 1;
+        failed = queue.reap(1, &mut done).err().or(failed);
+    }
+    match (done.pop(), failed) {
+        (Some(done), _) => Ok(done),
+        (None, Some(error)) => Err(error),
+        (None, None) => Err(Error::new(ErrorKind::Other, "carry out an operation", "it did not come back")),
+    }
 }
 
 /// Submission and completion of operations on one disk, for one owner.

@@ -75,7 +75,6 @@ fn new_pager(hardship: Hardship) -> Pager {
         page_bytes: hardship.page_bytes,
         file_id: 77,
         snapshot_bytes_max: u64::MAX,
-        own_epochs: false,
         reads_in_flight_max: 128,
     };
     let space = Pager::new_space(hardship.page_bytes, 1 << 30);

@@ -1,53 +1,120 @@
 //! Epochs: what is looked at under a guard is not reclaimed before the guard is gone.
 //!
-//! Those of the process are the quickest, and when they advance depends on everything else in the process that uses them. A
-//! test that must repeat exactly has epochs of its own, which only what it does itself moves on.
+//! Each pool has a collector of its own. A guard of another pool, or of some other user of the library in this process, keeps none of
+//! this pool's frames from being used again; and a history of a pool repeats exactly, whatever else runs.
+//!
+//! A thread must be registered with a collector before it can pin. Each thread keeps the handles of the collectors it used last.
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::{Collector, Guard, LocalHandle};
 
+/// Pools that a thread may use by turns without registering again.
+const HANDLES_MAX: usize = 8;
+
 /// Where a pool takes its guards from.
-pub(super) enum Epochs {
-    /// The process's.
-    Shared,
-    /// This pool's alone.
-    Own(Collector),
+pub(super) struct Epochs {
+    collector: Collector,
+    /// As long as the pool lives, so that threads can tell which handles are of no use any more.
+    alive: Arc<()>,
+}
+
+struct Known {
+    handle: Rc<LocalHandle>,
+    pool: Weak<()>,
 }
 
 thread_local! {
-    /// The handle that this thread used last, of epochs that are not shared. Which pools a thread uses, and in which order, is
-    /// part of a history, so what becomes of this is, too.
-    static LAST: RefCell<Option<Rc<LocalHandle>>> = const { RefCell::new(None) };
+    /// The handles of this thread, the one used last first.
+    static HANDLES: RefCell<Vec<Known>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Epochs {
-    pub(super) fn new(own: bool) -> Self {
-        if own { Self::Own(Collector::new()) } else { Self::Shared }
+    pub(super) fn new() -> Self {
+        Self { collector: Collector::new(), alive: Arc::new(()) }
     }
 
+    /// Nothing is pinned or dropped while the cell is borrowed: both may run deferred calls.
     #[inline]
     pub(super) fn pin(&self) -> Guard {
-        match self {
-            Self::Shared => crossbeam_epoch::pin(),
-            Self::Own(collector) => pin_own(collector),
+        let last = HANDLES.try_with(|handles| {
+            let handles = handles.borrow();
+            let first = handles.first().filter(|known| *known.handle.collector() == self.collector)?;
+            Some(Rc::clone(&first.handle))
+        });
+        match last {
+            Ok(Some(handle)) => handle.pin(),
+            _ => self.pin_another(),
         }
+    }
+
+    /// Pins with a handle that was not the last one used, or a new one.
+    #[cold]
+    fn pin_another(&self) -> Guard {
+        let known = HANDLES.try_with(|handles| {
+            let mut handles = handles.borrow_mut();
+            let at = handles.iter().position(|known| *known.handle.collector() == self.collector)?;
+            handles[..=at].rotate_right(1);
+            Some(Rc::clone(&handles[0].handle))
+        });
+        if let Ok(Some(handle)) = known {
+            return handle.pin();
+        }
+        let handle = Rc::new(self.collector.register());
+        let new = Known { handle: Rc::clone(&handle), pool: Arc::downgrade(&self.alive) };
+        // Not kept when the thread is ending: the guard alone keeps it alive.
+        let gone = HANDLES.try_with(|handles| {
+            let mut handles = handles.borrow_mut();
+            let is_of_use = |known: &mut Known| known.pool.strong_count() > 0;
+            let mut gone: Vec<Known> = handles.extract_if(.., |known| !is_of_use(known)).collect();
+            if handles.len() == HANDLES_MAX {
+                gone.extend(handles.pop());
+            }
+            handles.insert(0, new);
+            gone
+        });
+        drop(gone);
+        handle.pin()
     }
 }
 
-/// Nothing is pinned or dropped while the cell is borrowed: both may run what was deferred.
-#[cold]
-fn pin_own(collector: &Collector) -> Guard {
-    let last = LAST.try_with(|last| last.borrow().clone()).ok().flatten();
-    if let Some(handle) = &last
-        && handle.collector() == collector
-    {
-        return handle.pin();
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    fn handles() -> usize {
+        HANDLES.with(|handles| handles.borrow().len())
     }
-    let handle = Rc::new(collector.register());
-    // Not kept when the thread is ending: the guard alone keeps it alive.
-    let before = LAST.try_with(|last| last.replace(Some(Rc::clone(&handle))));
-    drop(before);
-    handle.pin()
+
+    #[test]
+    fn a_thread_keeps_a_bounded_number_of_handles_and_none_of_pools_that_are_gone() {
+        let pools: Vec<_> = (0..HANDLES_MAX * 3).map(|_| Epochs::new()).collect();
+        for round in 0..3 {
+            for pool in pools.iter().cycle().skip(round).take(pools.len() * 2) {
+                drop(pool.pin());
+                assert!(*HANDLES.with(|handles| Rc::clone(&handles.borrow()[0].handle)).collector() == pool.collector);
+            }
+        }
+        assert_eq!(handles(), HANDLES_MAX);
+        drop(pools);
+        drop(Epochs::new().pin());
+        assert_eq!(handles(), 1);
+    }
+
+    #[test]
+    fn guards_of_others_hold_nothing_up() {
+        let (of_others, mine) = (Epochs::new(), Epochs::new());
+        let _held = (crossbeam_epoch::pin(), of_others.pin());
+        let ran = Arc::new(AtomicBool::new(false));
+        let by_call = Arc::clone(&ran);
+        mine.pin().defer(move || by_call.store(true, Ordering::SeqCst));
+        for _ in 0..8 {
+            mine.pin().flush();
+        }
+        assert!(ran.load(Ordering::SeqCst));
+    }
 }

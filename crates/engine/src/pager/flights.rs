@@ -385,6 +385,7 @@ impl Core {
             };
             if matches!(sent, Sent::Gone) {
                 started += 1;
+                self.lane.note_sent();
                 if started % SUBMIT_EVERY == 0 {
                     // Should the kernel refuse, nothing is lost: what was pushed is still queued, and the reap that follows
                     // submits again or says why not.

@@ -34,6 +34,8 @@ use crate::pages::Missing;
 const BATCH: usize = 8;
 /// Completions that a blocking waiter waits for at a time, if it needs that many.
 const COMPLETIONS_AT_ONCE: usize = 4;
+/// Most milliseconds that a blocking waiter leaves to others before it looks around.
+const PARKED_MS: usize = 100;
 /// Staged reads that a blocking waiter looks through for its own.
 const LOOK_BACK: usize = 64;
 
@@ -53,6 +55,10 @@ pub(super) struct Lane {
     in_line: AtomicUsize,
     /// Reads staged or at the device.
     in_flight: AtomicUsize,
+    /// Operations that the device has: those that got a place there and wait for a frame do not count.
+    under_way: AtomicUsize,
+    /// Reads that are over, in all: what shows whether anything happens.
+    finished: AtomicUsize,
     /// Operations at the device, and at most.
     at_device: AtomicUsize,
     at_device_max: usize,
@@ -77,6 +83,21 @@ pub(super) struct Read {
     pub(super) alone: bool,
     /// Its frame, unless the operation in flight has the memory.
     pub(super) frame: Option<OwnedFrame>,
+}
+
+/// What a round of a blocking waiter came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Round {
+    /// Something happened.
+    Moved,
+    /// Nothing did, for as long as so many short rounds take.
+    Idle { weight: usize },
+}
+
+impl Round {
+    fn of(moved: bool) -> Self {
+        if moved { Self::Moved } else { Self::Idle { weight: 1 } }
+    }
 }
 
 /// What became of a page when a read of it was to begin.
@@ -111,6 +132,8 @@ impl Lane {
             scratch,
             in_line: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
+            under_way: AtomicUsize::new(0),
+            finished: AtomicUsize::new(0),
             at_device: AtomicUsize::new(0),
             at_device_max: options.depth_max,
             followers: Mutex::default(),
@@ -141,6 +164,7 @@ impl Lane {
     /// One read less that is staged or at the device.
     pub(super) fn one_is_over(&self) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.finished.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -156,6 +180,17 @@ impl Lane {
     pub(super) fn enter_device(&self) -> bool {
         let more = |count: usize| (count < self.at_device_max).then_some(count + 1);
         self.at_device.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// An operation has gone to the device.
+    pub(super) fn note_sent(&self) {
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// So many have come back from there.
+    fn note_back(&self, count: usize) {
+        self.under_way.fetch_sub(count, Ordering::Relaxed);
+        self.leave_device(count);
     }
 
     pub(super) fn leave_device(&self, count: usize) {
@@ -321,21 +356,23 @@ impl Core {
     }
 
     /// One round for a blocking waiter: sends what is staged and waits for something to complete, or makes room, or lets
-    /// another thread do these. True when something happened.
+    /// another thread do these. Says whether something happened.
     ///
     /// # Errors
     /// When the queue cannot be used any more.
-    pub(super) fn drive(self: &Arc<Self>, waiter: &Arc<Waiter>) -> Result<bool> {
+    pub(super) fn drive(self: &Arc<Self>, waiter: &Arc<Waiter>) -> Result<Round> {
         if self.read_here(waiter) {
-            return Ok(true);
+            return Ok(Round::Moved);
         }
         if self.unload_run() {
             // Its memory is for the next one.
             self.submit_reads();
-            return Ok(true);
+            return Ok(Round::Moved);
         }
-        if self.is_reaped() && self.rely_on_keeper(waiter) {
-            return Ok(true);
+        if self.is_reaped()
+            && let Some(round) = self.rely_on_keeper(waiter)
+        {
+            return Ok(round);
         }
         let queue = self.lane.try_queue().or_else(|| {
             self.lane.followers().push(Arc::clone(waiter));
@@ -343,15 +380,14 @@ impl Core {
             self.lane.try_queue()
         });
         let Some(queue) = queue else {
-            waiter.park(Duration::from_millis(100));
-            return Ok(true);
+            return Ok(self.park_for_others(waiter));
         };
         if waiter.is_ready() {
             drop(queue);
             // Others found the queue taken meanwhile.
             self.look_again();
             self.submit_reads();
-            return Ok(true);
+            return Ok(Round::Moved);
         }
         // It is woken once for several of the pages it needs. Others who need this thread, or the queue, may not have to wait so long.
         let is_shared = self.async_seen.load(Ordering::Relaxed) || !self.lane.followers().is_empty();
@@ -360,14 +396,24 @@ impl Core {
         // Reads staged by others while this thread had the queue.
         self.submit_reads();
         if progress > 0 || waiter.is_ready() {
-            return Ok(true);
+            return Ok(Round::Moved);
         }
         if self.keeper.is_running() {
             self.keeper.wake();
             waiter.park(Duration::from_millis(1));
-            return Ok(waiter.is_ready());
+            return Ok(Round::of(waiter.is_ready()));
         }
-        Ok(self.make_room(evict_batch(self.frames.count())) > 0)
+        Ok(Round::of(self.make_room(evict_batch(self.frames.count())) > 0))
+    }
+
+    /// Waits for what another thread does for it. Idle when no read was under way or finished meanwhile.
+    pub(super) fn park_for_others(&self, waiter: &Waiter) -> Round {
+        let before = self.lane.finished.load(Ordering::Relaxed);
+        waiter.park(Duration::from_millis(PARKED_MS as u64));
+        let moved = waiter.is_ready()
+            || self.lane.under_way.load(Ordering::Relaxed) > 0
+            || self.lane.finished.load(Ordering::Relaxed) != before;
+        if moved { Round::Moved } else { Round::Idle { weight: PARKED_MS } }
     }
 
     /// Reads the one page that a blocking waiter wants on its own thread, if nobody has sent that read yet: one system call, no
@@ -425,6 +471,7 @@ impl Core {
     /// Reads a page by one system call on this thread, which has entered the device for it; by two, should the checksum be wrong.
     /// Answers what went wrong.
     fn carry_out(self: &Arc<Self>, read: Read, owned: OwnedFrame) -> Option<Error> {
+        self.lane.note_sent();
         let mut finished = Finished::default();
         let mut next = Some((read, owned));
         while let Some((read, OwnedFrame { index, buffer })) = next.take() {
@@ -446,7 +493,7 @@ impl Core {
                 Some((again, owned))
             });
         }
-        self.lane.leave_device(1);
+        self.lane.note_back(1);
         let failed = finished.failed.take();
         self.settle_reads(finished);
         // Those who found the device full meanwhile left theirs.
@@ -521,7 +568,7 @@ impl Core {
         let most = if queue.has_runs() { 1 } else { usize::MAX };
         let wait_for = if over.is_empty() && queue.queue.in_flight() > 0 { wait_for.min(most) } else { 0 };
         let (count, reaped) = queue.reap(wait_for, &mut over, &mut landed);
-        self.lane.leave_device(count);
+        self.lane.note_back(count);
         self.lane.set_stuck(reaped.is_err() && queue.queue.in_flight() > 0);
         drop(queue);
         let runs = landed.len();

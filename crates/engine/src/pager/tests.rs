@@ -29,12 +29,6 @@ fn pool_on(disk: &Arc<dyn Disk>, frames: usize, reads_in_flight_max: usize) -> P
     pool_with(disk, &PagerOptions { reads_in_flight_max, ..options(frames) })
 }
 
-/// A pool whose epochs nothing holds up but what the test does.
-fn pool_apart(world: &SimWorld, frames: usize) -> Pager {
-    let disk: Arc<dyn Disk> = world.directory().create("data").unwrap();
-    pool_with(&disk, &PagerOptions { own_epochs: true, ..options(frames) })
-}
-
 fn options(frames: usize) -> PagerOptions {
     PagerOptions {
         cache_bytes: frames as u64 * frame_memory_bytes(PAGE) + 2 * Map::new(PAGE).memory_bytes(),
@@ -42,7 +36,6 @@ fn options(frames: usize) -> PagerOptions {
         page_bytes: PAGE,
         file_id: 77,
         snapshot_bytes_max: u64::MAX,
-        own_epochs: false,
         reads_in_flight_max: 128,
     }
 }

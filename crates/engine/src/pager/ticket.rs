@@ -5,6 +5,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use super::Core;
+use super::lane::Round;
 use crate::bell::poll_guarded;
 use crate::error::{Error, Result};
 use crate::format::PageId;
@@ -222,8 +223,10 @@ impl pages::Ticket for Ticket {
                 self.core.leave_lane();
                 return outcome;
             }
-            let moved = self.core.drive(&self.waiter)?;
-            idle_rounds = if moved { 0 } else { idle_rounds + 1 };
+            idle_rounds = match self.core.drive(&self.waiter)? {
+                Round::Moved => 0,
+                Round::Idle { weight } => idle_rounds + weight,
+            };
             self.core.give_up_after(idle_rounds)?;
         }
     }

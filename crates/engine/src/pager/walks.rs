@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use super::Core;
 use super::flights::BUSY_WITH;
+use super::lane::Round;
 use super::ticket::Waiter;
 
 /// Who has the keeper's thread look after the queue.
@@ -64,16 +64,15 @@ impl Core {
         }
     }
 
-    /// Leaves a round to the keeper's thread. False when that has just stopped to listen.
-    pub(super) fn rely_on_keeper(self: &Arc<Self>, waiter: &Arc<Waiter>) -> bool {
+    /// Leaves a round to the keeper's thread. `None` when that has just stopped to listen.
+    pub(super) fn rely_on_keeper(self: &Arc<Self>, waiter: &Arc<Waiter>) -> Option<Round> {
         self.lane.walks.reliant.fetch_add(1, Ordering::SeqCst);
-        let reaped = self.is_reaped();
-        if reaped {
+        let round = self.is_reaped().then(|| {
             // Holding the queue here would make executors' submits wait for our read.
             self.submit_reads();
-            waiter.park(Duration::from_millis(100));
-        }
+            self.park_for_others(waiter)
+        });
         self.lane.walks.reliant.fetch_sub(1, Ordering::SeqCst);
-        reaped
+        round
     }
 }

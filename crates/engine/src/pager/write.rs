@@ -296,7 +296,6 @@ mod tests {
             page_bytes: 512,
             file_id: 7,
             snapshot_bytes_max: u64::MAX,
-            own_epochs: true,
             reads_in_flight_max: 8,
         };
         let pool = Pager::new(&disk, &options, Map::new(512), Pager::new_space(512, 1 << 30), CommitSeq(0)).unwrap();

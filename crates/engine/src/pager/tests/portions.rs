@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn what_is_looked_at_stays_while_a_commit_changes_the_page_again_and_again() {
     let world = SimWorld::new(1, SimOptions::calm());
-    let pool = pool_apart(&world, 64);
+    let pool = pool(&world, 64);
     let page = commit(&pool, 1, &[], &[1], &[]).unwrap()[0];
     commit(&pool, 1, &[(page, 2)], &[], &[]).unwrap();
     commit(&pool, 1, &[(page, 3)], &[], &[]).unwrap();
@@ -23,7 +23,7 @@ fn what_is_looked_at_stays_while_a_commit_changes_the_page_again_and_again() {
 #[test]
 fn a_checkpoint_names_no_page_of_a_later_commit_although_its_id_was_another_page_before() {
     let world = SimWorld::new(1, SimOptions::calm());
-    let pool = pool_apart(&world, 64);
+    let pool = pool(&world, 64);
     let core = pool.core();
     let page = commit(&pool, 1, &[], &[1], &[]).unwrap()[0];
     pool.set_visible(CommitSeq(1));
@@ -45,7 +45,7 @@ fn a_checkpoint_names_no_page_of_a_later_commit_although_its_id_was_another_page
 #[test]
 fn a_checkpoint_names_no_page_that_came_and_went_in_one_later_commit() {
     let world = SimWorld::new(1, SimOptions::calm());
-    let pool = pool_apart(&world, 64);
+    let pool = pool(&world, 64);
     let core = pool.core();
     commit(&pool, 1, &[], &[1], &[]).unwrap();
     pool.set_visible(CommitSeq(1));

@@ -210,7 +210,7 @@ fn a_waiter_that_has_what_it_wants_leaves_no_completion_to_nobody() {
     // An outsider was told of it while this thread had the queue, and has gone away again.
     let core = pool.core();
     core.lane.missed.store(true, Ordering::SeqCst);
-    assert!(core.drive(&super::super::ticket::Waiter::new()).unwrap());
+    assert_eq!(core.drive(&Waiter::new()).unwrap(), super::super::lane::Round::Moved);
     assert!(!core.lane.missed.load(Ordering::SeqCst));
     assert_eq!(pool.stats().reads_in_flight, 0);
     assert_eq!(value(pool.tip().page(page).ok().unwrap()), 10);
@@ -273,7 +273,6 @@ mod threads {
             page_bytes: LARGE,
             file_id: 1,
             snapshot_bytes_max: u64::MAX,
-            own_epochs: false,
             reads_in_flight_max: 128,
         };
         let pool =

@@ -20,7 +20,7 @@ fn assert_bounded(what: &str, size: usize, steps: usize) {
 fn dead_versions_are_cleared_away_a_part_at_a_time() {
     for size in [1_000, 100_000] {
         let world = SimWorld::new(1, SimOptions::calm());
-        let pool = pool_apart(&world, 64);
+        let pool = pool(&world, 64);
         let dead = Superseded { page: PageId(3), from: CommitSeq(1), until: CommitSeq(2) };
         pool.core().drop_later(vec![dead; size]);
         pool.core().help_epoch();
@@ -36,7 +36,7 @@ fn dead_versions_are_cleared_away_a_part_at_a_time() {
 fn the_clocks_hand_is_let_go_of_however_large_the_pool() {
     for size in [1_000, 20_000] {
         let world = SimWorld::new(1, SimOptions::calm());
-        let pool = pool_apart(&world, size);
+        let pool = pool(&world, size);
         // Nothing is there to be found, so it turns as often as it may.
         assert_bounded("the clock", size, largest(|| assert_eq!(pool.core().make_room(size), 0)));
     }
@@ -46,7 +46,7 @@ fn the_clocks_hand_is_let_go_of_however_large_the_pool() {
 fn changed_pages_are_noted_and_taken_over_a_part_at_a_time() {
     for size in [1_000_u64, 100_000] {
         let world = SimWorld::new(1, SimOptions::calm());
-        let pool = pool_apart(&world, 64);
+        let pool = pool(&world, 64);
         let core = pool.core();
         while core.books().ids.end() < size {
             core.books().ids.take().unwrap();

@@ -29,7 +29,7 @@ fn all_are_there(pool: &Pager, pages: &[PageId], values: &[u64]) {
 #[test]
 fn a_full_disk_takes_no_blocks_however_often_pages_are_written_in_vain() {
     let world = SimWorld::new(1, SimOptions::calm());
-    let pool = pool_apart(&world, 128);
+    let pool = pool(&world, 128);
     let values: Vec<u64> = (0..30).collect();
     let pages = commit(&pool, 1, &[], &values, &[]).unwrap();
     let before = pool.stats().blocks_used;
@@ -51,7 +51,7 @@ fn a_full_disk_takes_no_blocks_however_often_pages_are_written_in_vain() {
 #[test]
 fn a_failing_disk_takes_a_bounded_number_of_blocks_and_gives_them_back() {
     let world = SimWorld::new(1, SimOptions::calm());
-    let pool = pool_apart(&world, 128);
+    let pool = pool(&world, 128);
     let values: Vec<u64> = (0..30).collect();
     let pages = commit(&pool, 1, &[], &values, &[]).unwrap();
     let before = pool.stats().blocks_used;
@@ -135,7 +135,7 @@ fn a_write_that_nobody_could_wait_for_is_not_taken_for_the_next_one() {
     let deaf = Arc::new(AtomicBool::new(false));
     let disk = world.directory().create("data").unwrap();
     let disk: Arc<dyn Disk> = Arc::new(Deaf { disk, deaf: Arc::clone(&deaf) });
-    let pool = pool_with(&disk, &PagerOptions { own_epochs: true, ..options(64) });
+    let pool = pool_with(&disk, &options(64));
     let mut values = vec![10, 11, 12, 13, 14];
     let mut pages = commit(&pool, 1, &[], &values, &[]).unwrap();
     pool.core().make_room(64);
@@ -189,4 +189,115 @@ fn reads_that_could_not_be_sent_are_sent_later_though_nobody_asks_again() {
     assert!(comes(pages[0], false));
     assert!(comes(pages[1], true), "no descriptor tells of what was never sent: {:?}", pool.stats());
     all_are_there(&pool, &pages, &[10, 20]);
+}
+
+#[test]
+fn a_guard_that_others_hold_for_ever_does_not_stop_the_pool() {
+    let _of_another_library = crossbeam_epoch::pin();
+    let world = SimWorld::new(1, SimOptions::calm());
+    let pool = pool(&world, FRAMES_MIN);
+    let values: Vec<u64> = (0..200).collect();
+    let mut pages = Vec::new();
+    for (seq, values) in (1..).zip(values.chunks(4)) {
+        pages.extend(commit(&pool, seq, &[], values, &[]).unwrap());
+    }
+    for _ in 0..3 {
+        all_are_there(&pool, &pages, &values);
+    }
+}
+
+#[test]
+fn a_waiter_that_nothing_can_help_gives_up_also_after_an_async_call() {
+    let world = SimWorld::new(1, SimOptions::calm());
+    let pool = pool(&world, FRAMES_MIN);
+    let mut pages = Vec::new();
+    for seq in 1..20 {
+        pages.extend(commit(&pool, seq, &[], &[seq, seq, seq, seq], &[]).unwrap());
+    }
+    let _keeper = pool.start_keeper().unwrap();
+    let miss = |page: &PageId| Wait::Miss(Missing { page: *page, at: NEWEST });
+    let mut pinned = Vec::new();
+    let mut pins = pages.iter();
+    // One after the other, until there is no frame left for one more.
+    let error = loop {
+        let mut ticket = pool.request(&[miss(pins.next().expect("more pages than frames"))], Permit::any());
+        let _ = ticket.poll(Waker::noop());
+        match ticket.wait() {
+            Ok(()) => pinned.push(ticket),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    drop(pinned);
+    let all: Vec<u64> = (1..20).flat_map(|seq| [seq; 4]).collect();
+    all_are_there(&pool, &pages, &all);
+}
+
+#[test]
+fn a_read_that_nobody_could_wait_for_at_first_gives_its_frame_back() {
+    let world = SimWorld::new(1, SimOptions::calm());
+    let deaf = Arc::new(AtomicBool::new(false));
+    let disk = world.directory().create("data").unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(DeafOnce { disk, deaf: Arc::clone(&deaf) });
+    let pool = pool_with(&disk, &options(64));
+    let pages = commit(&pool, 1, &[], &[10, 20, 30, 40], &[]).unwrap();
+    for page in &pages {
+        for _ in 0..20 {
+            pool.core().make_room(64);
+        }
+        let stats = pool.stats();
+        assert_eq!(stats.frames_free, 64, "all have left: {stats:?}");
+        deaf.store(true, Ordering::Relaxed);
+        let _ = pool.read_alone(Missing { page: *page, at: NEWEST });
+        assert!(!deaf.load(Ordering::Relaxed), "nobody waited");
+    }
+    all_are_there(&pool, &pages, &[10, 20, 30, 40]);
+}
+
+/// A disk on which one call that waits fails, with the operation in flight.
+#[derive(Debug)]
+struct DeafOnce {
+    disk: Arc<dyn Disk>,
+    deaf: Arc<AtomicBool>,
+}
+
+impl Disk for DeafOnce {
+    fn info(&self) -> DiskInfo {
+        self.disk.info()
+    }
+
+    fn len_bytes(&self) -> IoResult<u64> {
+        self.disk.len_bytes()
+    }
+
+    fn queue(&self, options: &QueueOptions) -> IoResult<Box<dyn Queue>> {
+        Ok(Box::new(DeafOnceQueue(self.disk.queue(options)?, Arc::clone(&self.deaf))))
+    }
+}
+
+struct DeafOnceQueue(Box<dyn Queue>, Arc<AtomicBool>);
+
+impl Queue for DeafOnceQueue {
+    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+        self.0.push(op)
+    }
+
+    fn submit(&mut self) -> IoResult<()> {
+        self.0.submit()
+    }
+
+    fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> IoResult<()> {
+        if self.1.swap(false, Ordering::Relaxed) {
+            return Err(IoError::new(IoKind::Other, "wait for completions", "nothing is heard"));
+        }
+        self.0.reap(wait_for, into)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.0.in_flight()
+    }
+
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.ready_fd()
+    }
 }
