@@ -100,6 +100,8 @@ impl Setting {
             log_bytes: [64, 128, 512][rng.usize(..3)] << 10,
             background_threads: rng.bool() || background == Background::Always,
             seed: None,
+            // The page table grows with what drops and compaction leave behind, and takes its part.
+            cache_bytes: tiny_with(page_bytes).cache_bytes + (128 << 10),
             ..tiny_with(page_bytes)
         };
         Self { seed, settings, writers: rng.usize(2..5), loaders: rng.usize(1..3), images_max: 12 }

@@ -9,7 +9,8 @@
 //! 4. what a thread writes alone is exactly as its commits up to the position left it, a commit whole or not at all;
 //! 5. what several threads write is explained by the commits shown: a list has each of them once, in an order that agrees
 //!    with time and with the other lists; a key has the value of one that no other shown one certainly came after;
-//! 6. of two views one shows all that the other shows, and lists begin alike.
+//! 6. of two views one shows all that the other shows, and lists begin alike;
+//! 7. a commit that was to be durable and that a snapshot showed is kept by every later power cut, acknowledged or not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,6 +38,8 @@ pub(crate) struct Checker<'a> {
     history: &'a Recorded,
     thread_of: BTreeMap<u32, (usize, usize)>,
     seen: Vec<Vec<usize>>,
+    /// For each snapshot when it had been taken, and of each thread how far it showed commits that were to be durable.
+    shown_durable: Vec<(Tick, Vec<usize>)>,
     longest: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -59,7 +62,7 @@ impl<'a> Checker<'a> {
         for (thread, ops) in history.threads.iter().enumerate() {
             thread_of.extend(ops.iter().enumerate().map(|(at, op)| (op.id, (thread, at))));
         }
-        Self { base, history, thread_of, seen: Vec::new(), longest: BTreeMap::new() }
+        Self { base, history, thread_of, seen: Vec::new(), shown_durable: Vec::new(), longest: BTreeMap::new() }
     }
 
     /// Checks a view, also against those checked before.
@@ -86,6 +89,15 @@ impl<'a> Checker<'a> {
         self.check_tables(view)?;
         self.check_shared(view, &positions)?;
         self.check_lists(view, &positions)?;
+        if view.is_snapshot {
+            let durable = |(thread, position): (usize, &usize)| {
+                let ops = &self.history.threads[thread][..*position];
+                ops.iter().rposition(|op| op.is_sync && op.outcome != Outcome::Refused).map_or(0, |at| at + 1)
+            };
+            // The position of a loader is the least one that fits, so it was at least there.
+            let shown = positions.iter().enumerate().map(durable).collect();
+            self.shown_durable.push((view.until, shown));
+        }
         self.check_others(positions)
     }
 
@@ -159,7 +171,9 @@ impl<'a> Checker<'a> {
         let must = |op: &Op| {
             op.acknowledged().is_some_and(|at| at < barrier || at < view.from && (op.is_sync || view.is_snapshot))
         };
-        self.history.threads[thread].iter().rposition(must).map_or(0, |at| at + 1)
+        let least = self.history.threads[thread].iter().rposition(must).map_or(0, |at| at + 1);
+        let earlier = self.shown_durable.iter().filter(|(taken, _)| *taken < view.from);
+        earlier.map(|(_, shown)| shown[thread]).max().unwrap_or(0).max(least)
     }
 
     fn check_order(&self, view: &View, positions: &[usize]) -> Result<(), String> {

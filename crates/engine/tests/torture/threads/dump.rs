@@ -82,7 +82,8 @@ pub(crate) fn read(folder: &Path) -> Dump {
 fn text_of(dump: &Dump) -> String {
     let mut text = String::new();
     let Dump { settings, base, history, view, .. } = dump;
-    writeln!(text, "settings {} {} {}", settings.page_bytes, settings.log_bytes, settings.background_threads).unwrap();
+    let Settings { page_bytes, cache_bytes, log_bytes, background_threads, .. } = settings;
+    writeln!(text, "settings {page_bytes} {cache_bytes} {log_bytes} {background_threads}").unwrap();
     writeln!(text, "view {} {} {}", view.from, view.until, view.is_snapshot).unwrap();
     writeln!(text, "threads {} {}", history.writers, history.threads.len()).unwrap();
     for (begun, ended) in &history.syncs {
@@ -156,10 +157,10 @@ fn dump_of(text: &str) -> Dump {
     for line in text.lines() {
         let fields: Vec<&str> = line.split_whitespace().collect();
         match fields[..] {
-            ["settings", page, log, threads] => {
-                let seed = None;
-                let (log_bytes, background_threads) = (number(log), number(threads));
-                dump.settings = Settings { log_bytes, background_threads, seed, ..tiny_with(number(page)) };
+            ["settings", page, cache, log, threads] => {
+                let (cache_bytes, log_bytes, background_threads) = (number(cache), number(log), number(threads));
+                let tiny = tiny_with(number(page));
+                dump.settings = Settings { cache_bytes, log_bytes, background_threads, seed: None, ..tiny };
             }
             ["view", from, until, is_snapshot] => {
                 (dump.view.from, dump.view.until) = (number(from), number(until));

@@ -159,6 +159,18 @@ fn of_two_views_one_shows_all_that_the_other_shows() {
 }
 
 #[test]
+fn what_a_snapshot_has_shown_of_a_durable_commit_stays() {
+    for is_sync in [true, false] {
+        let one = op(0, 1, 1, 0, is_sync, &[]);
+        let history = recorded([&[&one], &[]]);
+        let snapshot = View { is_snapshot: true, ..cut(after(&[&one]), 2, 3) };
+        check(&history, &[snapshot.clone(), cut(empty(), 3, 4)]).unwrap();
+        let outcome = check(&history, &[snapshot, cut(empty(), 4, 4)]);
+        assert_eq!(outcome.is_err(), is_sync, "{outcome:?}");
+    }
+}
+
+#[test]
 fn a_loaded_table_is_empty_or_full_and_what_was_dropped_stays_away() {
     let table = || "bulk-0-0".to_owned();
     let alone =
