@@ -510,7 +510,7 @@ impl Table {
 
     /// Fills an empty table with entries in ascending order of their keys, without going through the log: nodes are written
     /// full and side by side. Other commits wait meanwhile. Durable, and then visible, when it returns. The
-    /// page table grows by 16 bytes of memory for each page, as with any other way to fill it; meanwhile some fifty bytes more for each
+    /// page table grows by 16 bytes of memory for each page, as with any other way to fill it; meanwhile some forty bytes more for each
     /// page that it has written list those that its checkpoint makes durable, beside the cache.
     ///
     /// The work is done on a thread of its own; dropping the future lets it finish. `entries` may read this database. A write to it from

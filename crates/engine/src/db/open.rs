@@ -285,7 +285,7 @@ pub(super) fn open_in(
     log.set_afterwards(Box::new(move || cleared_up.clear_up()));
     let recent_bytes_max = recovery::recent_commits_bytes(cache_bytes);
     let commits = Arc::new(Commits::new(store.clone(), log.clone(), visibility, base, recent_bytes_max));
-    let core = Arc::new(Core::new(store, log, commits, recovery::read_set_bytes(settings.cache_bytes)));
+    let core = Arc::new(Core::new(store, log, commits, recovery::read_set_bytes(cache_bytes)));
     let for_blocks = checkpointer.clone();
     core.free_blocks_by(Box::new(move || for_blocks.checkpoint().map(drop)));
     let tables = block_on(core.all_tables())?;
