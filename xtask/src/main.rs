@@ -1,5 +1,6 @@
 //! Checks of this repository, in one command: `cargo xtask check`. The same words locally and in CI.
 
+mod mutants;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -24,6 +25,8 @@ cargo xtask <command>
   histories
           transactions of threads and tasks beside each other, also while the process is killed, optimised, with fresh
           seeds, checked for strict serializability: --minutes N (default 1). A failure says where the history was left
+  mutants plants one fault of xtask/mutants.toml at a time in a copy of the engine and reports which tests notice it: an hour or
+          more. NAMEs choose, --list shows them, --all-tests goes on after the first failing test program
 ";
 
 fn main() -> ExitCode {
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         "models" => models(),
         "sim" => sim(),
         "histories" => histories(),
+        "mutants" => mutants::run(&root(), &std::env::args().skip(2).collect::<Vec<_>>()),
         "" | "help" | "-h" | "--help" => {
             print!("{HELP}");
             Ok(())
