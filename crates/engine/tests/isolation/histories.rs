@@ -173,15 +173,19 @@ pub(crate) fn work_as_thread(db: &blocking::Db, clients: &Clients, mut rng: Rng,
             clients.end(id, &steps, transaction.commit(durability))?;
             continue;
         }
+        // The transaction begins before the closure is called, so its beginning is recorded before the call, and that of the next
+        // run at the end of this one. One that is not needed stays without steps.
+        let mut next = clients.begin();
         let mut last: Option<(u64, Vec<Step>)> = None;
         db.transact(durability, |transaction| {
             if let Some((id, steps)) = last.take() {
                 clients.recorder.aborted(id, &steps);
             }
-            let id = clients.begin();
+            let id = next;
             let mut steps = Vec::new();
             carry_out!(transaction, tables, plans, id, steps, ());
             clients.recorder.attempt(id, &steps);
+            next = clients.begin();
             last = Some((id, steps));
             Ok(())
         })?;
@@ -211,15 +215,19 @@ pub(crate) async fn work_as_task(db: nofault::Db, clients: Arc<Clients>, mut rng
             clients.end(id, &steps, transaction.commit(durability).await)?;
             continue;
         }
+        // The transaction begins before the closure is called, so its beginning is recorded before the call, and that of the next
+        // run at the end of this one. One that is not needed stays without steps.
+        let mut next = clients.begin();
         let mut last: Option<(u64, Vec<Step>)> = None;
         db.transact(durability, async |transaction| {
             if let Some((id, steps)) = last.take() {
                 clients.recorder.aborted(id, &steps);
             }
-            let id = clients.begin();
+            let id = next;
             let mut steps = Vec::new();
             carry_out!(transaction, tables, plans, id, steps, (.await));
             clients.recorder.attempt(id, &steps);
+            next = clients.begin();
             last = Some((id, steps));
             Ok(())
         })
