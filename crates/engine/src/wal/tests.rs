@@ -488,6 +488,8 @@ fn a_failed_write_is_told_to_all_who_wait() {
     for writers in [1, 2, 8] {
         let world = SimWorld::new(writers, SimOptions::default());
         let (log, _) = create(&world).unwrap();
+        // A group for each commit: it is a group's write that fails, and not that of a new segment.
+        prepare_segments(&log, 110 * LOG_BLOCK_BYTES);
         let section = Mutex::new(0);
         let failed = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {

@@ -205,8 +205,14 @@ fn threads_and_tasks_may_settle_while_others_commit() {
                         let position = {
                             let mut next = section.lock().unwrap();
                             *next += 1;
-                            prepare_segments(log, 64);
-                            log.append(CommitSeq(*next), &[b"a small record"], Some(Durability::Deferred)).ok().unwrap()
+                            loop {
+                                match log.append(CommitSeq(*next), &[b"a small record"], Some(Durability::Deferred)) {
+                                    Ok(position) => break position,
+                                    // A closing group may take what was prepared.
+                                    Err(Wait::LogFull { len_bytes }) => prepare_segments(log, len_bytes),
+                                    Err(other) => panic!("{other:?}"),
+                                }
+                            }
                         };
                         match (thread + round) % 3 {
                             0 => log.stated(position).wait().unwrap(),
