@@ -29,9 +29,10 @@ pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     wakers.into_iter().for_each(wake);
 }
 
-/// Polls for what a lock guards, and registers the task's waker there when it has to wait. A waker is foreign code that may come back
-/// for the same lock, so it is cloned before the lock is taken and what it replaces is dropped after that. `outcome` is asked under
-/// the lock, twice where it has none; `register` exchanges the waker for the one before.
+/// Polls `outcome` under a lock, and registers the task's waker with `register` when there is no outcome yet. A waker
+/// is foreign code that may take the same lock, so the waker is cloned before the lock is taken, and the waker that it
+/// replaces is dropped after the lock is released. `outcome` is called under the lock, a second time when the first
+/// call returned `None`; `register` exchanges the new waker for the old one.
 pub(crate) fn poll_guarded<G: DerefMut, R>(
     waker: &Waker,
     lock: impl Fn() -> G,

@@ -83,11 +83,11 @@ impl BlockReader {
     }
 }
 
-/// Reads one piece with `Disk::perform`: on the calling thread and into a buffer of its own, past all queues. For a piece whose first
-/// read is in doubt.
+/// Reads one piece with `Disk::perform`: on the calling thread and into a buffer of its own, past all queues. Used for
+/// a piece for which the outcome of the first read is in doubt.
 ///
 /// # Errors
-/// What the disk says.
+/// The error of the disk.
 pub(crate) fn read_once(disk: &dyn Disk, len_bytes: usize, offset: u64) -> Result<IoBuf> {
     let failed = |error| Error::from_io("read the data file again", error);
     let buffer = IoBuf::zeroed(len_bytes, PageKind::Small).map_err(failed)?;

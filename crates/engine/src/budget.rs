@@ -1,11 +1,12 @@
 //! Bounds the work of one poll, and of one hold of a lock that an executor's thread takes.
 //!
-//! A loop whose length grows with a batch, a snapshot, the pool or the history spends a step of a [`Budget`] for each element. When the
-//! budget is spent, the loop lets go of its lock, or lets other tasks run, and goes on with a new budget.
+//! A loop spends a step of a [`Budget`] for each element when its length grows with a batch, a snapshot, the pool or
+//! the history. When the budget is spent, the loop releases its lock, or lets other tasks run, and goes on with a new
+//! budget.
 //!
-//! Kept true by: a step is a look at memory that is in no cache, or about a quarter of a microsecond; work that takes longer spends
-//! several. So [`STEPS_MAX`] steps take half a millisecond. The largest number of steps that a thread spent on one budget is recorded,
-//! so that tests compare it for inputs of different sizes, without a clock.
+//! Kept true by: a step is an access to memory that is in no cache, or about a quarter of a microsecond; work that
+//! takes longer spends several. So [`STEPS_MAX`] steps take half a millisecond. The largest number of steps that a
+//! thread spent on one budget is recorded, so that tests compare it for inputs of different sizes, without a clock.
 
 use std::cell::Cell;
 

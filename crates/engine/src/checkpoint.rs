@@ -1,19 +1,21 @@
-//! Makes the state of one commit the one that recovery starts from, beside commits and without stopping them.
+//! Writes checkpoints: makes the state of one commit the state that recovery starts from, concurrently with commits.
 //!
-//! In this order, and why:
-//! 1. Register the visible commit C like a snapshot: every page keeps its version as of C until we are done.
+//! The steps, in this order, and the reason for each:
+//! 1. Register the visible commit C like a snapshot: every page keeps its version as of C until the checkpoint is done.
 //! 2. Make the log durable up to C: the superblock must never be ahead of the log.
-//! 3. Write the dirty pages of C, then the changed nodes of the page table, all to new blocks: the last checkpoint stays whole.
+//! 3. Write the dirty pages of C, then the changed nodes of the page table, all to new blocks: the last checkpoint
+//!    stays whole.
 //! 4. Sync. Only now may anything name those blocks.
-//! 5. Write the superblock to one slot, durably, and then to the other, durably. From the first on C is what recovery starts from; with
-//!    the second, damage of either slot does not bring the state before back.
+//! 5. Write the superblock to one slot, durably, and then to the other, durably. After the first write recovery starts
+//!    from C; after the second, damage of either slot does not bring the state before C back.
 //! 6. Blocks that only the last checkpoint named become free, and log segments before C's anchor are used again.
 //!
-//! A failure in 3 leaves everything as it was, and the next checkpoint does the rest. After a failed sync or superblock
-//! nothing is known any more: the log is poisoned, and only reopening helps.
+//! A failure in step 3 leaves the state on the disk as it was, and the next checkpoint does the rest. After a failed
+//! sync or superblock write the state of the disk is unknown: the log is poisoned, and only reopening helps.
 //!
-//! A commit that the log knows nothing of becomes durable this way before anybody sees it ([`Checkpointer::checkpoint_at`]). Until it
-//! is seen there is nothing to do for others: what is visible is older than what recovery starts from.
+//! A commit that is not in the log becomes durable by a checkpoint before it is visible
+//! ([`Checkpointer::checkpoint_at`]). Between that checkpoint and its visibility no other checkpoint is made: the
+//! visible commit is older than the commit that recovery starts from.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -73,11 +75,12 @@ impl Checkpointer {
         Ok(commit)
     }
 
-    /// Makes a checkpoint of what is visible when nothing is left in the log that opening would replay, as far as that is possible; none
-    /// when that is so already. Nothing is committed meanwhile, or it is left to the log. Blocks.
+    /// Makes a checkpoint of the visible commit before the database is closed, so that opening has as little of the log
+    /// to replay as possible; makes none when the log holds no records and the last checkpoint is of the visible
+    /// commit. A commit that is made meanwhile stays in the log. Blocks.
     ///
     /// # Errors
-    /// As [`Checkpointer::checkpoint`]; `Poisoned` when what was deferred cannot become durable.
+    /// As [`Checkpointer::checkpoint`]; `Poisoned` when the deferred commits cannot become durable.
     pub(crate) fn checkpoint_before_closing(&self) -> Result<()> {
         self.log.check()?;
         self.log.flush()?;
@@ -149,8 +152,9 @@ impl Checkpointer {
         mover.empty_out(room)
     }
 
-    /// Reads both superblocks and compares them with the one in force, while no checkpoint is under way. Answers what is wrong with them:
-    /// nothing after a failure that only reopening gets over, when nobody knows what is in them.
+    /// Reads both superblocks and compares them with the superblock in force, while no checkpoint is under way. Returns
+    /// an error for each slot that is damaged or differs; none after a failure that only reopening clears, because the
+    /// contents of the slots are unknown then.
     pub(crate) fn check_superblocks(&self, disk: &dyn Disk) -> Vec<Error> {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if self.log.check().is_err() {

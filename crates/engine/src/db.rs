@@ -70,11 +70,11 @@ pub use crate::wal::LogStats;
 
 type TheCore = Core<Pager, Log>;
 
-/// A database. Cloning gives another handle of the same; it is closed when the last handle, and everything obtained from
-/// it, is gone, and a large commit whose future was dropped has come to its end. Commits that were [`Durability::Deferred`] are
-/// written then, and a checkpoint is made; who must know that it worked, or must not wait for it in a drop, calls [`Db::close`]. Dropping the
-/// last of them waits for that, except in a waker that the database has called: then a thread of its own closes it. Opening the folder
-/// again waits until it is closed.
+/// A database. Cloning gives another handle to the same database; it is closed when the last handle, and everything
+/// obtained from it, is gone, and the large commits that outlive their dropped futures have ended. Commits that were
+/// [`Durability::Deferred`] are written then, and a checkpoint is made. Call [`Db::close`] to learn whether that
+/// worked, or to keep the wait out of a drop: dropping the last of them waits for it, except in a waker that the
+/// database has called; there a new thread closes the database. Opening the folder again waits until it is closed.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -92,7 +92,7 @@ type TheCore = Core<Pager, Log>;
 /// batch.put(&stock, "apples", "12").put(&orders, "1", "apples");
 /// db.write(batch, Durability::Sync).await?;
 ///
-/// // Nobody else comes between what is read and what is written.
+/// // No other commit comes between the read and the write.
 /// db.transact(Durability::Deferred, async |change| {
 ///     let apples = change.get(&stock, "apples").await?;
 ///     change.put(&stock, "pears", apples.unwrap_or_default())
@@ -100,7 +100,7 @@ type TheCore = Core<Pager, Log>;
 /// .await?;
 /// db.sync().await?;
 ///
-/// // A snapshot goes on to show what there was.
+/// // A snapshot goes on to show the state at its beginning.
 /// let before = db.snapshot();
 /// db.drop_table("orders").await?;
 /// assert!(db.table("orders").await.is_err());
@@ -125,13 +125,14 @@ pub struct Db {
 }
 
 impl Db {
-    /// Creates a database in `folder`, which is created if need be (its parent must exist). Cut short at any moment it
-    /// leaves a database or nothing that `open` would take for one.
+    /// Creates a database in `folder`, and the folder itself if it is missing (its parent must exist). A creation that
+    /// is cut short at any moment leaves a database, or nothing that `open` would take for one.
     ///
     /// # Errors
-    /// `AlreadyExists` when the folder holds a database: open it; or a part of one: the message says which part is missing. `InvalidCall`
-    /// for settings out of range, or when the folder holds files of anybody else. `Busy` when another process is creating a database
-    /// there. Then nothing there has changed. `NoPermission`, `NoSpace`, `Io` as the system says.
+    /// `AlreadyExists` when the folder holds a database: open it; or a part of one: the message says which part is
+    /// missing. `InvalidCall` for settings out of range, or when the folder holds files that are no part of a database.
+    /// `Busy` when another process is creating a database there. Nothing in the folder has changed then.
+    /// `NoPermission`, `NoSpace`, `Io` as the system reports them.
     pub async fn create(folder: impl AsRef<Path>, settings: &Settings) -> Result<Self> {
         let (folder, settings) = (folder.as_ref().to_path_buf(), settings.clone());
         thread::run("nofault-create", move || open::create(&folder, &settings)).await?
@@ -148,7 +149,8 @@ impl Db {
         thread::run("nofault-open", move || open::open(&folder, &settings)).await?
     }
 
-    /// Like [`Db::create`], on disks of the caller's choice. Blocks. What keeps others from using them is [`Directory::lock`].
+    /// Like [`Db::create`], on disks of the caller's choice. Blocks. [`Directory::lock`] keeps other processes from
+    /// using the disks.
     ///
     /// # Errors
     /// As [`Db::create`].
@@ -156,7 +158,8 @@ impl Db {
         open::create_in(directory, settings, Purpose::Use, None, None)
     }
 
-    /// Like [`Db::open`], on disks of the caller's choice. Blocks. What keeps others from using them is [`Directory::lock`].
+    /// Like [`Db::open`], on disks of the caller's choice. Blocks. [`Directory::lock`] keeps other processes from using
+    /// the disks.
     ///
     /// # Errors
     /// As [`Db::open`].
@@ -221,17 +224,19 @@ impl Db {
         Transaction { db: self.clone(), inner: transaction::Transaction::begin(&self.core) }
     }
 
-    /// Runs `work` in a transaction and commits it; runs it again, from the beginning, for as long as others change what it read.
+    /// Runs `work` in a transaction and commits it; runs it again, from the beginning, for as long as other commits
+    /// change the keys and ranges that it read.
     ///
-    /// A transaction that has lost three runs takes precedence over later ones, in the order in which they ask for it: commits of
-    /// others that would change what its last run read wait until it has committed. After six lost runs all commits wait. So
-    /// each of many tasks that want the same keys commits in turn. Precedence ends with the transaction, when the future is dropped,
-    /// and at the latest after a second, or after four times the time of its longest run, up to a minute, where that is longer: a closure
-    /// that waits for ever stops nobody else for ever. A commit from inside `work`, beside the transaction, of a key that
-    /// `work` has read waits that long, too.
+    /// A transaction that has lost three runs takes precedence over later ones, in the order in which they ask for it:
+    /// commits of others that would change the keys or ranges that its last run read wait until it has committed. After
+    /// six lost runs all commits wait. So each of many tasks that want the same keys commits in turn. Precedence ends
+    /// with the transaction, when the future is dropped, and at the latest after a second, or after four times the time
+    /// of its longest run, up to a minute, where that is longer: a closure that waits for ever stops no other commit
+    /// for ever. A commit from inside `work`, beside the transaction, of a key that `work` has read waits that long,
+    /// too.
     ///
     /// # Errors
-    /// What `work` fails with (then nothing is committed), or what the commit fails with other than `Conflict`.
+    /// The error of `work` (then nothing is committed), or the error of the commit unless it is `Conflict`.
     pub async fn transact<R>(
         &self,
         durability: Durability,
@@ -247,14 +252,14 @@ impl Db {
         }
     }
 
-    /// Closes the database: makes everything durable, makes a checkpoint, so that opening has nothing to replay and reads little, ends the
-    /// threads and lets others open the folder. Dropping the last handle does the same on the dropping thread, if there are background
-    /// threads, but nobody hears whether it worked; without them it does nothing.
+    /// Closes the database: makes everything durable, makes a checkpoint, so that opening has nothing to replay and
+    /// reads little, ends the threads and lets other processes open the folder. Dropping the last handle does the same
+    /// on the dropping thread, if there are background threads, but reports no error; without them it does nothing.
     ///
     /// # Errors
-    /// `Busy` when other handles are left, or tables, snapshots, ranges or transactions: everything is durable then, and the last of them
-    /// closes the database when it is dropped. `NoSpace`, `Io`: the database is closed and all commits are durable, but the next opening
-    /// has to replay the log. `Poisoned` after a failure of the log.
+    /// `Busy` when other handles are left, or tables, snapshots, ranges or transactions: everything is durable then,
+    /// and the last of them closes the database when it is dropped. `NoSpace`, `Io`: the database is closed and all
+    /// commits are durable, but the next opening has to replay the log. `Poisoned` after a failure of the log.
     pub async fn close(self) -> Result<()> {
         thread::run("nofault-close", move || self.close_blocking()).await?
     }

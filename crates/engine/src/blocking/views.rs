@@ -415,7 +415,7 @@ impl Transaction {
         block_on(self.0.commit_in(Mode::Blocking, durability))
     }
 
-    /// What this is a face of.
+    /// Returns the asynchronous transaction that this type wraps.
     pub(super) fn into_inner(self) -> db::Transaction {
         self.0
     }

@@ -16,7 +16,8 @@ impl Db {
             let what = "a database cannot be closed by its own thread, in a waker that it has called: do it elsewhere";
             return Err(Error::new(ErrorKind::InvalidCall, what));
         }
-        // For whoever keeps another handle: all that it can be told.
+        // Saved before the last handle is known: when another is left, the outcome of this save is all that the call
+        // can report.
         let saved = self.owner.save().or_else(|_| block_on(self.sync_in(Mode::Blocking)));
         let Self { core, owner } = self;
         drop(core);
@@ -30,11 +31,12 @@ impl Db {
     }
 }
 
-/// Ends the threads of a database, in this order: freeing needs room in the log, which checkpoints make; the last checkpoint is made when no
-/// other is; what it could not do is left in the log, which is closed last.
+/// Ends the threads of a database, in this order: first the thread that frees pages, which needs room in the log, which
+/// checkpoints make; then the checkpoint thread, so that the last checkpoint is the only one; last the log, which keeps
+/// the commits that the checkpoint could not take over.
 ///
 /// # Errors
-/// What the checkpoint fails with. The threads end all the same.
+/// The error of the checkpoint. The threads end all the same.
 pub(super) fn end_threads(threads: Threads, checkpointer: &Checkpointer) -> Result<()> {
     let Threads { freer, checkpoints, log, pool } = threads;
     drop(freer);

@@ -1,10 +1,12 @@
-//! Which databases this process has open, so that opening one that is being closed waits for that.
+//! Keeps the list of the databases that this process has open, so that opening a database that is being closed waits
+//! for that.
 //!
-//! A database is closed when its last handle has gone and the large commits that outlive their callers have come to their end. Between
-//! the two nobody can be told to close it: an opening would be refused for a reason that the caller cannot see, and waits instead.
+//! A database is closed when its last handle has gone and the large commits that outlive their callers have ended.
+//! Between these two moments no handle is left through which the database could be closed: an opening would be refused
+//! for a reason that the caller cannot see, and waits instead.
 //!
-//! Kept true by: an opening waits only while nothing but such commits, or the closing itself, keeps the database; each of them ends, and
-//! tells when it has.
+//! Kept true by: an opening waits only while nothing but such commits, or the closing itself, keeps the database; each
+//! of them ends, and notifies `CHANGED` when it has.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -31,7 +33,7 @@ struct Openings {
 struct State {
     /// Tells it from a later opening of the same file.
     number: u64,
-    /// What the database belongs to; `None` while it is being opened, and where it will never be closed.
+    /// The owner of the database; `None` while it is being opened, and where it will never be closed.
     owner: Option<Weak<dyn Any + Send + Sync>>,
     /// How many keep the owner without being a handle.
     outliving: usize,
@@ -66,12 +68,12 @@ impl Opening {
         Self { id, number }
     }
 
-    /// Says what is gone once the last handle is.
+    /// Registers the owner, which is gone once the last handle is.
     pub(super) fn belongs_to(&self, owner: Weak<dyn Any + Send + Sync>) {
         change(self.id, self.number, |state| state.owner = Some(owner));
     }
 
-    /// What makes keepers of the owner that are no handles.
+    /// Returns a function that keeps the owner, and so the database, without being a handle.
     pub(super) fn outliving(&self, owner: Weak<dyn Any + Send + Sync>) -> Keep {
         let (id, number) = (self.id, self.number);
         Box::new(move || {
@@ -81,7 +83,7 @@ impl Opening {
         })
     }
 
-    /// What to call when the database can never be closed: nobody waits for it then.
+    /// Returns a function to call when the database can never be closed: no opening waits for it from then on.
     pub(super) fn stays_open(&self) -> impl FnOnce() + use<> {
         let (id, number) = (self.id, self.number);
         move || change(id, number, |state| state.owner = None)
@@ -122,11 +124,11 @@ fn change(id: Option<FileId>, number: u64, change: impl FnOnce(&mut State)) {
     CHANGED.notify_all();
 }
 
-/// Opens a database with `open`, again whenever it was refused because this process was about to close it. Blocks until then, except on
-/// a thread of a database, for which the closing may have to wait.
+/// Opens a database with `open`, again whenever it was refused because this process was about to close it. Blocks until
+/// then, except on a thread of a database, for which the closing may have to wait.
 ///
 /// # Errors
-/// What `open` fails with.
+/// The error of `open`.
 pub(super) fn once_closed<T>(data: &Path, open: impl Fn() -> Result<T>) -> Result<T> {
     let mut was_open = true;
     loop {

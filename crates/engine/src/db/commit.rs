@@ -56,7 +56,8 @@ enum Gathered {
 /// A commit that was refused because of what others committed.
 #[derive(Debug)]
 pub(crate) enum CommitError {
-    /// Retrying makes sense once the log is durable up to here. With what the transaction had read.
+    /// Another transaction changed data that this one read. Retrying makes sense once the log is durable up to this
+    /// position. The read set of the transaction is returned with it.
     Conflict(LogPosition, ReadSet),
     /// Anything else.
     Failed(Error),
@@ -82,7 +83,7 @@ impl From<CommitError> for Error {
 type CommitResult<T> = std::result::Result<T, CommitError>;
 
 impl<S: Store, L: CommitLog> Core<S, L> {
-    /// Commits what was written, if nothing in `reads` was changed. As [`Core::commit`].
+    /// Commits a write set, if nothing in `reads` was changed. As [`Core::commit`].
     pub(crate) async fn commit_writes(
         self: &Arc<Self>,
         mode: Mode,
@@ -291,8 +292,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         }
     }
 
-    /// Commits with the section to itself. A task hands the work to a thread, which finishes it whoever goes away. `precedence` is the
-    /// permit that it has, if any.
+    /// Commits with the section to itself. In [`Mode::Async`] a thread does the work and finishes it even when the
+    /// future is dropped. `precedence` is the permit that the commit has, if any.
     async fn commit_large(
         self: &Arc<Self>,
         mode: Mode,
@@ -545,7 +546,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 }
 
-/// The outcome of a commit that is refused because what it read was changed.
+/// Returns the outcome of a commit that is refused because data that it read was changed.
 fn lost(position: LogPosition, commit: Commit) -> CommitError {
     CommitError::Conflict(position, commit.reads.map(|(_, reads)| reads).unwrap_or_default())
 }

@@ -28,9 +28,9 @@ pub(crate) struct Core<S: Store, L: CommitLog> {
     pub(super) commits: Arc<Commits<S, L>>,
     pub(super) admission: Admission,
     pub(super) tables: Tables,
-    /// Loads whose entries a thread of the caller is making.
+    /// Loads for which a thread of the caller is making the entries.
     pub(super) loads: Loads,
-    /// Memory that a transaction may take to remember what it has read.
+    /// Memory that a transaction may take for its read set, in bytes.
     pub(super) read_set_bytes_max: usize,
     /// Makes room in the log, where no background thread does. Blocks.
     pub(super) make_room: OnceLock<MakeRoom>,
@@ -40,7 +40,7 @@ pub(crate) struct Core<S: Store, L: CommitLog> {
     pub(super) making_room: Arc<Gate>,
     /// Commits refused because the data file had no room.
     pub(super) refused_for_space: AtomicU64,
-    /// What keeps the database open, and others from opening it.
+    /// Keeps the database open, and other processes from opening it.
     owner: OnceLock<Keep>,
     /// Pages of dropped tables that could not be read when they were to be freed.
     pub(super) damaged_in_dropped: AtomicU64,

@@ -1,11 +1,12 @@
-//! Many keys at once.
+//! Looks up many keys at once.
 //!
-//! Keys are taken in parts. Those of one part are looked up side by side, and what they miss is asked for and sent at once, so that
-//! the device is busy while the next part is looked up; and while later parts are still at the device, earlier ones are
-//! finished.
+//! Keys are taken in parts. The keys of one part are looked up side by side, and the pages that they miss are requested
+//! and submitted together, so that the device is busy while the next part is looked up; and while later parts are still
+//! at the device, earlier ones are finished.
 //!
-//! Kept true by: a part never waits for permits, as others are held meanwhile (rule 1 of `pins`). Keys that get none are left to the
-//! end, when nothing is held, and are loaded together, with all that `pins` promises to those who have to wait for room.
+//! Kept true by: a part never waits for permits, as others are held meanwhile (rule 1 of `pins`). Keys that get no
+//! permits are left to the end, when nothing is held, and are loaded together, with the guarantees that `pins` gives to
+//! operations that have to wait for room.
 
 use std::collections::VecDeque;
 use std::ops::Range;

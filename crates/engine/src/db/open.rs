@@ -33,29 +33,30 @@ use crate::txn::{self, CATALOG, Commits};
 use crate::verify::{BlockReport, verify_blocks};
 use crate::wal::{Log, LogKeeper};
 
-/// What a database holds besides its core: threads, the lock, the way to its files. Its threads end when it is dropped, before
-/// the lock is given back. Kept by all that may still write: handles, and large commits that outlive theirs. None of its own threads
-/// keeps it, as it waits for them; but a waker that one of them calls may drop the last that does.
+/// Owns the parts of a database besides its core: threads, the lock, access to its files. Its threads end when it is
+/// dropped, before the lock is given back. All that may still write keeps it: handles, and large commits that outlive
+/// theirs. None of its own threads keeps it, as it waits for them; but a waker that one of them calls may drop the last
+/// object that does.
 pub(super) struct Owner {
     checkpointer: Arc<Checkpointer>,
     disk: Arc<dyn Disk>,
     pager: Pager,
-    /// What opening found damaged and put right.
+    /// Descriptions of the damage that opening found and repaired.
     repairs: Vec<String>,
     pub(super) memory: Memory,
     threads: Mutex<Option<Threads>>,
-    /// Held by whoever frees what dropped tables have left, where no thread does.
+    /// Held by the thread that frees the pages of dropped tables, where no background thread does.
     freeing: Mutex<()>,
     held: Option<Held>,
 }
 
-/// What is given back when a database is closed, in this order.
+/// The resources that are released when a database is closed, in this order.
 struct Held {
     _locks: Locks,
     opening: Opening,
 }
 
-/// What a database may take of memory, and what it takes beside the pool.
+/// Memory that a database may take, and the part of it that it takes beside the pool.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Memory {
     /// The setting.
@@ -78,10 +79,10 @@ impl Owner {
         self.checkpointer.checkpoint_before_closing()
     }
 
-    /// Ends the threads, after a last checkpoint, and lets others open the database.
+    /// Ends the threads, after a last checkpoint, and lets other processes open the database.
     ///
     /// # Errors
-    /// What the checkpoint fails with: it is closed all the same.
+    /// The error of the checkpoint: the database is closed all the same.
     pub(super) fn close(mut self) -> Result<()> {
         match self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
             Some(threads) => end_threads(threads, &self.checkpointer),
@@ -197,11 +198,12 @@ pub(super) fn new_directory(path: &Path, settings: &Settings) -> Result<NewDirec
     Ok(NewDirectory { directory, stripes, signed })
 }
 
-/// Whether a database may be created in a folder: in an empty one, but for folders, or in one with nothing but what an unfinished
+/// Refuses to create a database in a folder unless it is empty, but for folders, or holds only files that an unfinished
 /// creation or backup left.
 ///
 /// # Errors
-/// `AlreadyExists` when there is a database or a part of one, `Busy` when it is open, `InvalidCall` when there is anything else.
+/// `AlreadyExists` when there is a database or a part of one, `Busy` when it is open, `InvalidCall` when there is
+/// anything else.
 fn refuse_occupied(folder: &Folder) -> Result<()> {
     let at = |error: Error| Error::new(error.kind(), format!("{}: {error}", folder.path().display()));
     let entries = folder.entries().map_err(|error| Error::from_io("list the folder", error))?;

@@ -31,7 +31,7 @@ use crate::pages::Wait;
 const IDLE_ROUNDS_BEFORE_RESERVE: usize = 16;
 /// Rounds without a new page after which something must be wrong: no tree is that high.
 const IDLE_ROUNDS_MAX: usize = 10_000;
-/// First rounds of an operation whose pages are not noted: nearly every operation ends within them.
+/// First rounds of an operation in which its pages are not noted: nearly every operation ends within them.
 const ROUNDS_NOT_NOTED: usize = 8;
 /// Pages of an operation that are noted at the most, for each permit of the reserve and in any case.
 const NOTED_PER_PERMIT: usize = 4;
@@ -72,7 +72,7 @@ impl Admission {
         self.shared.try_acquire(count)
     }
 
-    /// Whether nobody has a permit.
+    /// Returns whether every permit is free.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         [&self.shared, &self.reserve, &self.reserve_owner].iter().all(|gate| gate.try_acquire(gate.permits()).is_some())
@@ -131,7 +131,8 @@ impl<T> Default for PinBudget<T> {
 }
 
 impl<T> PinBudget<T> {
-    /// Releases its pins and the reserve: before its operation waits for anything else than pages. What it counts goes on.
+    /// Releases the pins and the reserve, before the operation waits for anything else than pages. The counts of rounds
+    /// and pages go on.
     pub(crate) fn release(&mut self) {
         self.tickets.clear();
         self.reserve = None;
@@ -143,7 +144,7 @@ impl<T> PinBudget<T> {
         self.exceeded
     }
 
-    /// Keeps what a ticket has pinned until the next round.
+    /// Keeps the pages that a ticket has pinned until the next round.
     pub(super) fn keep(&mut self, ticket: T) {
         self.tickets.add(ticket);
     }
@@ -160,7 +161,7 @@ impl<T> PinBudget<T> {
         }
         if self.reserve.is_none() {
             self.release();
-            // Frames are no pages: who waits for some has nothing to keep.
+            // Frames are no pages: an operation that waits for frames only has no pages to keep.
             let for_pages = waits.iter().any(|wait| matches!(wait, Wait::Miss(_)));
             if self.idle_rounds <= IDLE_ROUNDS_BEFORE_RESERVE || !for_pages {
                 return Ok(permits(&admission.shared, waits.len()).await);

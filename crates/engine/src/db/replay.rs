@@ -193,7 +193,8 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
             let by_key = |a: &Gathered, b: &Gathered| a.compare(b, bytes).then(b.start.cmp(&a.start));
             self.changes.sort_unstable_by(by_key);
             self.changes.dedup_by(|older, younger| older.compare(younger, bytes).is_eq());
-            // Every commit found room once, so there is some: at the latest after a checkpoint of what has been replayed so far.
+            // Every commit found room when it was made, so there is room now, at the latest after a checkpoint of the
+            // commits replayed so far.
             let _room = block_on(self.core.claim_room(Mode::Blocking, pages, Claim::Reserve)).ok();
             self.core.replay(last, portions(&self.changes, bytes, &self.tables))?;
         }

@@ -1,4 +1,5 @@
-//! Runs a transaction again until it commits: what [`Db::transact`](super::Db::transact) remembers from one run to the next.
+//! Runs a transaction again until it commits: the state that [`Db::transact`](super::Db::transact) keeps from one run
+//! to the next.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -11,16 +12,16 @@ use crate::pages::Durability;
 use crate::txn::precedence::{Claim, Claimed, Precedence};
 use crate::txn::reads::ReadSet;
 
-/// Runs that a transaction loses before it claims what it read in the last one.
+/// Runs that a transaction loses before it claims the keys and ranges that it read in the last one.
 const LOSSES_BEFORE_CLAIM: u32 = 3;
-/// Runs that it loses before it claims everything: then it has read something else in each.
+/// Runs that it loses before it claims everything: it has read something outside its claim in each run then.
 const LOSSES_BEFORE_ALL: u32 = 6;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Retries {
     losses: u32,
-    /// What the last run had read.
+    /// The read set of the last run.
     reads: ReadSet,
     begun: Option<Instant>,
     longest_run: Duration,
@@ -31,7 +32,7 @@ impl Retries {
     /// Begins the next run.
     ///
     /// # Errors
-    /// What waiting for precedence failed with.
+    /// The error of waiting for precedence.
     pub(crate) async fn begin(&mut self, mode: Mode, db: &Db) -> Result<Transaction> {
         // One at a time: the gate has one permit.
         self.claim = None;
@@ -48,10 +49,10 @@ impl Retries {
         Ok(Transaction { db: db.clone(), inner })
     }
 
-    /// Commits a run; or, after a conflict, waits until another run makes sense and answers false.
+    /// Commits a run; or, after a conflict, waits until another run makes sense and returns false.
     ///
     /// # Errors
-    /// What committing failed with, other than a conflict.
+    /// The error of the commit, other than a conflict.
     pub(crate) async fn commit(&mut self, mode: Mode, run: Transaction, durability: Durability) -> Result<bool> {
         let run_time = self.begun.take().map(|begun| begun.elapsed()).unwrap_or_default();
         self.longest_run = self.longest_run.max(run_time);

@@ -1,4 +1,5 @@
-//! Room for what a commit changes, before anything of it happens: so a full disk refuses commits, and never stops one half-way.
+//! Claims room for the pages that a commit changes, before the commit begins: so a full disk refuses commits, and never
+//! stops one half-way.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +12,8 @@ use crate::txn::Op;
 
 /// Pages of a large commit that its operations and bytes do not account for: the way from the roots, and the page where each portion ends.
 const LARGE_EXTRA_PAGES: u64 = 64;
-/// Checkpoints that are made for room before it is given up: what readers held during the first is free after the second.
+/// Checkpoints that are made for room before the commit is refused: blocks that readers held during the first are free
+/// after the second.
 const CHECKPOINTS: usize = 2;
 
 /// Makes a checkpoint. Blocks.
@@ -44,15 +46,16 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         long_pages + bytes.div_ceil(page_bytes) * 3 + usize::try_from(there).unwrap_or(usize::MAX)
     }
 
-    /// Sets room aside for so many pages, and makes some first where there is none: the file grows, or a checkpoint frees blocks.
+    /// Claims room for so many pages, and makes room first where there is none: the file grows, or a checkpoint frees
+    /// blocks.
     ///
     /// # Errors
-    /// `NoSpace` when the disk is full and a checkpoint does not help; what a checkpoint fails with.
+    /// `NoSpace` when the disk is full and a checkpoint does not help; the error of a checkpoint.
     pub(super) async fn claim_room(self: &Arc<Self>, mode: Mode, pages: usize, claim: Claim) -> Result<Room> {
         if let Some(room) = self.store.claim_room(pages, claim) {
             return Ok(room);
         }
-        // One at a time: what it makes is enough for many.
+        // One at a time: the room that one of them makes is enough for many.
         let _turn = self.making_room.acquire(1).await;
         if let Some(room) = self.store.claim_room(pages, claim) {
             return Ok(room);

@@ -38,7 +38,7 @@ pub struct Stats {
     pub checkpoints: u64,
     /// The data file: how it is read and written, and why not better.
     pub disk: DiskInfo,
-    /// What became of transactions that wanted the same keys.
+    /// Counts of conflicts and retries of transactions that wanted the same keys.
     pub transactions: TransactionStats,
     /// The setting [`Settings::cache_bytes`](crate::settings::Settings::cache_bytes).
     pub cache_bytes: u64,
@@ -58,13 +58,14 @@ pub struct Stats {
     pub damaged_in_dropped: u64,
     /// The newest commit that readers see.
     pub visible_commit: CommitSeq,
-    /// What was found damaged when it was opened and has been put right without loss: a superblock, with the reason, in words for a
-    /// person. Empty as a rule; a power cut during a checkpoint is one cause, a medium that changes what it stores another.
+    /// Damage that was found when the database was opened and has been repaired without loss: a superblock, with the
+    /// reason, in words for a person. Empty as a rule; a power cut during a checkpoint is one cause, a medium that
+    /// changes stored bytes another.
     pub repairs: Vec<String>,
 }
 
 impl Db {
-    /// What it did and holds.
+    /// Returns counters and sizes of the database.
     pub fn stats(&self) -> Stats {
         let log = self.core.log.stats();
         let (pool, memory) = (self.core.store.stats(), self.owner.memory);

@@ -24,16 +24,16 @@ const STRIPE_BYTES: u64 = 1 << 20;
 
 /// Where the folders of a striped database are: on this machine, or in a simulation.
 pub(super) trait Places {
-    /// Makes a folder, unless it is there, and answers its absolute path.
+    /// Makes a folder, unless it is there, and returns its absolute path.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn make(&self, path: &Path) -> nofault_io::error::Result<PathBuf>;
 
     /// Opens a folder.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn open(&self, path: &Path) -> nofault_io::error::Result<Arc<dyn Directory>>;
 }
 
@@ -122,11 +122,11 @@ pub(super) fn open(main: Arc<dyn Directory>, places: &dyn Places) -> Result<Arc<
     Ok(Arc::new(striped(main, others, id, stripe_bytes)))
 }
 
-/// Removes what a creation that was cut short has left in other folders: the parts that its list names. Without a list that can be
-/// read there are none, as it is durable before they are made. Blocks.
+/// Removes the parts that a creation that was cut short has left in other folders, as its list names them. Without a
+/// list that can be read there are no such parts, as the list is durable before they are made. Blocks.
 ///
 /// # Errors
-/// `Busy` when somebody has one of them open; what the system says, unless a folder is gone.
+/// `Busy` when another process has one of them open; the error of the system, unless a folder is gone.
 pub(super) fn remove_unfinished_parts(main: &dyn Directory, places: &dyn Places) -> Result<()> {
     let failed = |error| Error::from_io("remove what an unfinished creation left", error);
     if contents_of(main)? != Contents::Unfinished {

@@ -1,8 +1,8 @@
-//! An exhaustive model of the rules in `pins`: a few operations, fewer frames than they want, every interleaving, and pages evicted at
-//! the worst moments. Every operation must end, however the steps fall.
+//! Checks the rules in `pins` exhaustively in a model: a few operations, fewer frames than they want, every
+//! interleaving, and pages evicted at the worst moments. Every operation must end, however the steps fall.
 //!
-//! A state has everything that decides what can happen next. So a path that comes back to a state is an operation that goes on for
-//! ever, and a state without a next step in which an operation is left is a deadlock.
+//! A state holds everything that decides which steps can follow. So a path that comes back to a state is an operation
+//! that goes on for ever, and a state without a next step in which an operation is left is a deadlock.
 
 use std::collections::HashMap;
 
@@ -96,7 +96,7 @@ impl Setting {
     fn next(&self, state: &State) -> Vec<State> {
         let mut next = Vec::new();
         for page in unpinned(state) {
-            // Reads that nobody waits for, and other operations, take frames at any time.
+            // Reads without a waiter, and other operations, take frames at any time.
             let mut state = state.clone();
             state.resident &= !(1 << page);
             next.push(state);
