@@ -76,6 +76,21 @@ fn delete(what: &str, table: &Table, model: &mut Model, share: usize) {
     }
 }
 
+/// Deletes one row of so many before and after the table `doomed` is dropped, then writes a few rows into the room that this frees.
+fn make_room(what: &str, db: &Db, table: &Table, model: &mut Model, shares: [usize; 2]) {
+    delete(what, table, model, shares[0]);
+    db.checkpoint().unwrap_or_else(|error| panic!("{what}: a checkpoint: {error}"));
+    db.drop_table("doomed").unwrap_or_else(|error| panic!("{what}: dropping a table: {error}"));
+    db.checkpoint().unwrap();
+    delete(what, table, model, shares[1]);
+    db.checkpoint().unwrap();
+    for row in 0..20u32 {
+        let (key, value) = (row.to_be_bytes(), [7; 500]);
+        table.put(key, value).unwrap_or_else(|error| panic!("{what}: a put after deletes: {error}"));
+        model.insert(key.to_vec(), value.to_vec());
+    }
+}
+
 /// What a user does with a database whose disk has become full.
 fn story(what: &str, world: &SimWorld, directory: &Arc<dyn Directory>, background_threads: bool) -> SimWorld {
     let mut random = fastrand::Rng::with_seed(world.bytes_used());
@@ -96,17 +111,7 @@ fn story(what: &str, world: &SimWorld, directory: &Arc<dyn Directory>, backgroun
     let db = Db::open_in(directory, &small).unwrap_or_else(|error| panic!("{what}: reopening: {error}"));
     let table = db.table("t").unwrap();
     check(what, &table, &model);
-    delete(what, &table, &mut model, 3);
-    db.checkpoint().unwrap_or_else(|error| panic!("{what}: a checkpoint: {error}"));
-    db.drop_table("doomed").unwrap_or_else(|error| panic!("{what}: dropping a table: {error}"));
-    db.checkpoint().unwrap();
-    delete(what, &table, &mut model, 2);
-    db.checkpoint().unwrap();
-    for row in 0..20u32 {
-        let (key, value) = (row.to_be_bytes(), [7; 500]);
-        table.put(key, value).unwrap_or_else(|error| panic!("{what}: a put after deletes: {error}"));
-        model.insert(key.to_vec(), value.to_vec());
-    }
+    make_room(what, &db, &table, &mut model, [3, 2]);
     fill(what, &db, &table, &mut model, &mut random, 220);
     db.compact(nofault::db::Pace::Full, |_| true).unwrap_or_else(|error| panic!("{what}: compaction: {error}"));
     check(what, &table, &model);
@@ -212,17 +217,7 @@ fn real_story(what: &str, folder: &Path, ballast: &Path) {
     let db = Db::open(&path, &small).unwrap_or_else(|error| panic!("{what}: reopening: {error}"));
     let table = db.table("t").unwrap();
     check(what, &table, &model);
-    delete(what, &table, &mut model, 29);
-    db.checkpoint().unwrap_or_else(|error| panic!("{what}: a checkpoint: {error}"));
-    db.drop_table("doomed").unwrap_or_else(|error| panic!("{what}: dropping a table: {error}"));
-    db.checkpoint().unwrap();
-    delete(what, &table, &mut model, 29);
-    db.checkpoint().unwrap();
-    for row in 0..20u32 {
-        let (key, value) = (row.to_be_bytes(), [7; 500]);
-        table.put(key, value).unwrap_or_else(|error| panic!("{what}: a put after deletes: {error}"));
-        model.insert(key.to_vec(), value.to_vec());
-    }
+    make_room(what, &db, &table, &mut model, [29, 29]);
     fill(what, &db, &table, &mut model, &mut random, 20);
     db.compact(nofault::db::Pace::Full, |_| true).unwrap_or_else(|error| panic!("{what}: compaction: {error}"));
     check(what, &table, &model);
