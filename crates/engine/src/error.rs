@@ -41,8 +41,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum ErrorKind {
     /// Another transaction changed what this one read. Nothing was written: run it again (`transact` does).
     Conflict,
-    /// The transaction has read more single keys and ranges than it may remember: read neighbours as one range, read what need not be
-    /// current in a snapshot, or set a larger cache.
+    /// The transaction has read more single keys and ranges than it may remember: read neighbours as one range, read
+    /// keys that need not be current in a snapshot, or set a larger cache.
     TransactionTooLarge,
     /// The snapshot held more old pages than the settings allow, and was given up: take a new one.
     SnapshotTooOld,
@@ -52,7 +52,8 @@ pub enum ErrorKind {
     InvalidCall,
     /// There is no such database, file or table: create it, or check the name.
     NotFound,
-    /// There is one already, or a part of one: open it, put back what is missing, or choose another name.
+    /// The database, file or table exists already, or a part of it: open it, restore the missing part, or choose
+    /// another name.
     AlreadyExists,
     /// Rights are missing: change them, or run as another user.
     NoPermission,
@@ -60,8 +61,9 @@ pub enum ErrorKind {
     NoSpace,
     /// This kernel, file system or version of nofault cannot do it; the message says what would.
     Unsupported,
-    /// Bytes on disk are not what was written there, or a file of the database is missing. The message names page and position, or the
-    /// file. Put the file back; run `verify`, restore from a backup. What does not touch a damaged page goes on working.
+    /// Bytes on disk differ from the bytes that were written there, or a file of the database is missing. The message
+    /// names page and position, or the file. Put the file back; run `verify`, restore from a backup. Calls that do not
+    /// touch a damaged page go on working.
     Corrupt,
     /// The device or its driver failed. A read may be tried again.
     Io,

@@ -1,8 +1,8 @@
 //! A first-come, first-served gate with a number of permits: for tasks and for threads alike.
 //!
-//! Kept true by: permits are handed to the longest waiter first, also when a later one asks for fewer, so nobody starves. A
-//! waiter that goes away gives back what it was granted meanwhile. No waker is cloned, woken or dropped under the lock: it is foreign
-//! code, which may come here again.
+//! Kept true by: permits are handed to the longest waiter first, also when a later one asks for fewer, so no waiter
+//! starves. A waiter that is dropped gives back the permits that it was granted meanwhile. No waker is cloned, woken or
+//! dropped under the lock: it is foreign code, which may take the same lock.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -133,7 +133,7 @@ impl Permit {
         self.count
     }
 
-    /// For tests of what takes permits: as many as it wants.
+    /// Returns a permit with a practically unlimited count, for tests of code that takes permits.
     #[cfg(test)]
     pub(crate) fn any() -> Self {
         Self { gate: Gate::new(0), count: usize::MAX >> 1 }

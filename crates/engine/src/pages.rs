@@ -238,12 +238,12 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Lets the file grow. False when there is no room on the disk. Blocks.
     ///
     /// # Errors
-    /// What the disk says otherwise.
+    /// Any other error of the disk.
     fn grow(&self) -> Result<bool> {
         Ok(false)
     }
 
-    /// Pages that there is room for and that nobody has a claim to, the reserve included.
+    /// Returns the number of pages that there is room for and that no claim covers, the reserve included.
     fn spare_pages(&self) -> u64 {
         u64::MAX
     }

@@ -96,7 +96,7 @@ pub(crate) struct Transaction<S: Store, L: CommitLog> {
     snapshot: Arc<S::Snapshot>,
     writes: WriteSet,
     reads: ReadSet,
-    /// What it has claimed: it began after that.
+    /// The claim under which the transaction began, if it has one. It began after the claim was placed.
     claim: Option<ClaimId>,
 }
 

@@ -1,9 +1,9 @@
-//! Walks every table and collects what is broken.
+//! Walks every table and collects the damage that it finds.
 //!
-//! Memory: a bit for each page that there is (the page table has 64 of them), and what one page of values holds. Values were packed in the
-//! order of their keys, so all that refer to one page come one after the other; what comes apart is broken. A node that cannot be read may
-//! have held further references to the page of values before it and to the one after it: those two may have more values in use than
-//! the other leaves refer to.
+//! Memory: a bit for each page that exists (the page table has 64 bits for each), and the references to one page of
+//! values. Values were packed in the order of their keys, so all references to one page follow one another; references
+//! that come apart are damage. A node that cannot be read may have held further references to the page of values before
+//! it and to the one after it: those two may have more values in use than the other leaves refer to.
 
 use rustc_hash::FxHashMap;
 
@@ -43,8 +43,8 @@ pub struct Verification {
     pub blocks: u64,
     /// Everything that is broken, in the order it was met.
     pub problems: Vec<Problem>,
-    /// What was damaged when the database was opened and has been put right without loss, in words for a person: see
-    /// [`crate::db::Stats::repairs`]. Does not count as broken.
+    /// Damage that was found when the database was opened and has been repaired without loss, in words for a person:
+    /// see [`crate::db::Stats::repairs`]. Does not count as broken.
     pub repairs: Vec<String>,
 }
 

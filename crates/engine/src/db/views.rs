@@ -250,11 +250,12 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// The value of a key, which then counts as read. A key is remembered once, however often it is read.
+    /// Returns the value of a key, which then counts as read. A key is remembered once, however often it is read.
     ///
     /// # Errors
-    /// `TransactionTooLarge` when what it has read, keys and ranges with some 64 bytes each, would take more memory than an eighth of
-    /// `cache_bytes`: the transaction goes on without it. Otherwise as [`Snapshot::get`].
+    /// `TransactionTooLarge` when the keys and ranges that the transaction has read, with some 64 bytes each, would
+    /// take more memory than an eighth of `cache_bytes`: the transaction goes on without this read. Otherwise as
+    /// [`Snapshot::get`].
     pub async fn get(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.get_in(Mode::Async, table, key.as_ref()).await
     }
@@ -277,8 +278,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Walks the keys in `range`. What is walked over counts as read, the absence of keys included; it is remembered as one range,
-    /// and ranges that touch as one.
+    /// Walks the keys in `range`. The part that is walked over counts as read, the absence of keys included; it is
+    /// remembered as one range, and ranges that touch as one.
     ///
     /// # Errors
     /// `InvalidCall` for a table of another database. `TransactionTooLarge` as [`Transaction::get`].

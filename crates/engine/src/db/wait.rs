@@ -1,15 +1,16 @@
-//! The one place where anything waits: attempts are repeated until nothing is missing.
+//! Waits for pages, in one place: attempts are repeated until nothing is missing.
 //!
-//! The same code serves tasks and threads. In [`Mode::Async`] waiting is `Pending`; in [`Mode::Blocking`] it happens inside the poll,
-//! on the calling thread, which submits and reaps its own reads.
+//! The same code serves tasks and threads. In [`Mode::Async`] waiting is `Pending`; in [`Mode::Blocking`] it happens
+//! inside the poll, on the calling thread, which submits and reaps its own reads.
 //!
 //! Kept true by:
-//! 1. What is waited for is pinned with permits of the operation's budget (`pins`), so each operation that has its pages can go on.
+//! 1. The pages that an operation waits for are pinned with permits of its budget (`pins`), so each operation that has
+//!    its pages can go on.
 //! 2. The first poll of a wait only re-schedules its task: other tasks that are ready add their reads, and the second
-//!    poll submits them together, or whoever completes a batch before that. A task whose reads have been sent sends nothing: it
-//!    would send each read that others have just added alone.
-//! 3. A thread that misses one page reads it itself, without permit or ticket: nothing is pinned for it, and it waits for nobody. What
-//!    it misses again and again it asks for like everybody else.
+//!    poll submits them together, unless a thread that completes a batch has done so before. A task with submitted
+//!    reads submits nothing more: it would send each read that others have just added alone.
+//! 3. A thread that misses one page reads it itself, without permit or ticket: nothing is pinned for it, and it waits
+//!    for no other thread. A page that it misses again and again it requests with a ticket, as tasks do.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -196,7 +197,7 @@ pub(super) async fn breathe(mode: Mode) {
     let_others_run(mode).await;
 }
 
-/// Lets other tasks run: between two parts of a call whose length its caller chooses.
+/// Lets other tasks run: between two parts of a call that may be as long as the caller chooses.
 pub(super) async fn let_others_run(mode: Mode) {
     let mut yielded = mode == Mode::Blocking;
     std::future::poll_fn(|context| {

@@ -1,12 +1,13 @@
-//! Log groups: what one write of the log contains.
+//! Encodes and decodes log groups. A group is the content of one write of the log.
 //!
 //! A group is a whole number of blocks: a header, pieces of records, zeroes. Its header names the group before it by
-//! checksum, so groups form a chain that stale bytes of a recycled segment cannot continue; and it says up to which group
-//! everything was known to be durable when it was written, which is how recovery tells a torn tail from damage. All groups of one
-//! opening have a number of its own, so that none of them is ever written a second time by a later one.
+//! checksum, so groups form a chain that stale bytes of a recycled segment cannot continue; and it states up to which
+//! group everything was known to be durable when it was written, which is how recovery tells a torn tail from damage.
+//! All groups of one opening carry a number of that opening, so that none of them is ever written a second time by a
+//! later one.
 //!
-//! The header has a checksum of its own: what a group says of others can be believed without reading all of it, also when the rest of it
-//! was torn.
+//! The header has a checksum of its own: its statements about other groups can be believed without reading the whole
+//! group, also when the rest of it was torn.
 
 use super::CommitSeq;
 use super::checksum::placed_checksum;
@@ -26,7 +27,7 @@ const PIECE_LAST: u32 = 2;
 
 /// Bytes of the header before its own checksum.
 const SUMMED_HEADER_BYTES: usize = 64;
-/// Longest group of the versions whose headers have no checksum.
+/// Longest group of the versions without a checksum of the header.
 pub(crate) const UNSUMMED_GROUP_BYTES_MAX: usize = 128 << 10;
 
 /// The header of a group.
@@ -108,8 +109,9 @@ fn header_checksum(file_id: u64, position: u64, block: &[u8]) -> u64 {
     placed_checksum(file_id, position, &block[8..SUMMED_HEADER_BYTES]).wrapping_mul(0x9E37_79B9_7F4A_7C15).max(1)
 }
 
-/// Whether a group really says what [`peek_group`] read in its header at the beginning of `block`. The header's own checksum decides;
-/// only a group of a version that had none is summed as a whole. A group that is not all in `block` has not said so then.
+/// Returns whether a header that [`peek_group`] read at the beginning of `block` is intact. The header's own checksum
+/// decides; a group of a version that had none is summed as a whole, and counts as damaged when it is not all in
+/// `block`.
 pub(crate) fn header_is_true(file_id: u64, segment_bytes: u64, header: &GroupHeader, block: &[u8]) -> bool {
     let stored = Reader { bytes: block, at: SUMMED_HEADER_BYTES }.u64();
     if stored != 0 {

@@ -21,10 +21,10 @@ pub(crate) const PAGES_START_BYTES: u64 = 131_072;
 pub(crate) const CONVERSION_OFFSET: u64 = 32_768;
 /// The number of that place where slots are counted.
 pub(crate) const CONVERSION_SLOT: usize = 2;
-/// The version of the format that this code writes. What it reads: 1 differs from 2 in having no dropped tables that wait to be freed; up
-/// to 2 the two superblocks took turns.
+/// The version of the format that this code writes. It also reads versions 1 and 2: version 1 has no dropped tables
+/// that wait to be freed; up to version 2 the two superblocks took turns.
 pub(crate) const FORMAT_VERSION: u32 = 3;
-/// The first version whose checkpoints write both superblocks.
+/// The first version in which a checkpoint writes both superblocks.
 pub(crate) const VERSION_MIRRORED: u32 = 3;
 const FORMAT_VERSIONS_READ: std::ops::RangeInclusive<u32> = 1..=FORMAT_VERSION;
 
@@ -68,8 +68,8 @@ pub(crate) struct Superblock {
     pub(crate) log_anchor_sequence: u64,
     /// … and its checksum. Recovery insists on finding exactly this group.
     pub(crate) log_anchor_checksum: u64,
-    /// A bit for each thing in the state of `commit` that a build may ignore. Kept while this very state is in force; the next checkpoint
-    /// clears the bits that it does not know, as it does not keep true what they stand for.
+    /// A bit for each feature of the state of `commit` that a build may ignore. Kept while this very state is in force;
+    /// the next checkpoint clears the bits that it does not know, as it does not maintain those features.
     pub(crate) compatible_features: u64,
 }
 

@@ -86,7 +86,8 @@ impl DataFile {
     /// Waits until everything written is durable.
     pub(super) fn sync(&self) -> Result<()> {
         self.syncs.fetch_add(1, Ordering::Relaxed);
-        // Not `File::sync_data`: that repeats a sync which was interrupted, and the second says nothing of what the first has lost.
+        // Not `File::sync_data`: that repeats a sync that was interrupted, and the second sync reports nothing of the
+        // writes that the first lost.
         rustix::fs::fdatasync(&self.file).map_err(|error| failed("sync the mapped file", &self.path, &error.into()))
     }
 

@@ -1,6 +1,7 @@
-//! Which pages have changed since a checkpoint took them over, noted by commits and looked at by the next checkpoint.
+//! Notes the pages that have changed since a checkpoint took them over: commits note them, and the next checkpoint
+//! reads them.
 //!
-//! Kept true by: nobody holds the lock of the books for more than a part of them.
+//! Kept true by: the lock of the books is held for a bounded part of the pages at a time.
 
 use std::sync::Arc;
 
@@ -68,7 +69,7 @@ impl Core {
         }
     }
 
-    /// After a publication: what changed, and which versions it left behind.
+    /// Notes the changed pages after a publication, and the versions that it superseded.
     pub(super) fn note_published(self: &Arc<Self>, seq: CommitSeq, changed: &[PageId], superseded: Vec<Superseded>) {
         self.note_changed(seq, changed);
         if self.frames.dirty_count() > self.frames.dirty_max() * 3 / 4 {

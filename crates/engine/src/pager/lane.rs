@@ -57,7 +57,7 @@ pub(super) struct Lane {
     in_flight: AtomicUsize,
     /// Operations that the device has: those that got a place there and wait for a frame do not count.
     under_way: AtomicUsize,
-    /// Reads that are over, in all: what shows whether anything happens.
+    /// Reads that have completed, in all. A waiter compares two values of it to learn whether any read ended meanwhile.
     finished: AtomicUsize,
     /// Operations at the device, and at most.
     at_device: AtomicUsize,
@@ -85,7 +85,7 @@ pub(super) struct Read {
     pub(super) frame: Option<OwnedFrame>,
 }
 
-/// What a round of a blocking waiter came to.
+/// The result of one round of a blocking waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Round {
     /// Something happened.
@@ -406,7 +406,8 @@ impl Core {
         Ok(Round::of(self.make_room(evict_batch(self.frames.count())) > 0))
     }
 
-    /// Waits for what another thread does for it. Idle when no read was under way or finished meanwhile.
+    /// Parks a waiter until another thread completes its reads, or for [`PARKED_MS`] milliseconds. Idle when no read
+    /// was under way or completed meanwhile.
     pub(super) fn park_for_others(&self, waiter: &Waiter) -> Round {
         let before = self.lane.finished.load(Ordering::Relaxed);
         waiter.park(Duration::from_millis(PARKED_MS as u64));

@@ -1,5 +1,5 @@
-//! A queue in pieces: it grows without moving what is in it, takes whole lists over at once, and gives out one element at a time. So what
-//! is done to it under a lock takes no longer the more there is in it.
+//! A queue in pieces: it grows without moving its elements, takes whole lists over at once, and gives out one element
+//! at a time. So no operation on it that is done under a lock takes longer when the queue is longer.
 
 use std::collections::VecDeque;
 

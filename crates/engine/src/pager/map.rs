@@ -108,7 +108,8 @@ impl Map {
         entries
     }
 
-    /// The pages from `from` on with their places, in order. Takes time for what exists of the table, whatever its page count is.
+    /// Returns the pages from `from` on with their places, in order. Takes time for the parts of the table that exist,
+    /// whatever the page count is.
     pub(crate) fn pages_from(&self, from: PageId) -> impl Iterator<Item = (PageId, Location)> + '_ {
         let stored = self.words.stored(from, self.page_count);
         stored.filter_map(|(page, word)| Some((page, Location::from_word(word)?)))

@@ -212,7 +212,7 @@ impl Mover {
         let live = self.live_blocks();
         let end_max = live + live / GROWTH_SHARE + GROWTH_BLOCKS;
         let want = want.min(ROW_BLOCKS_MAX);
-        // What is promised to others stays free. The reserve may be used: it is back after the next checkpoint.
+        // Blocks that are promised to others stay free. The reserve may be used: it is back after the next checkpoint.
         let want = want.min(self.core.spare_blocks());
         if want < least {
             return None;

@@ -16,7 +16,7 @@ pub(super) struct PageIds {
 }
 
 impl PageIds {
-    /// Those that a page table leaves. Memory: what its nodes take, whatever it says of the number of pages.
+    /// Returns the ids that a page table leaves free. Memory: the size of its nodes, whatever page count the table has.
     pub(super) fn of(map: &Map) -> Self {
         let mut free: Vec<PageId> = map.unused_in_leaves().collect();
         let mut gaps = map.gaps();

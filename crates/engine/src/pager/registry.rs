@@ -1,11 +1,13 @@
-//! Who can still see what: the visible commit, the snapshots, and the versions kept for them.
+//! Tracks which versions of pages can still be read: the visible commit, the snapshots, and the versions kept for them.
 //!
-//! A version `from..until` of a page is needed while the visible commit is below `until` (a view may be made there at any
-//! time) or a snapshot lies in the range. Each needed version is noted once, with the *newest* snapshot that needs it.
+//! A version `from..until` of a page is needed while the visible commit is below `until` (a view may be made there at
+//! any time) or a snapshot lies in the range. Each needed version is noted once, with the *newest* snapshot that needs
+//! it.
 //!
-//! What a commit has superseded, and what a snapshot has kept that ends, is looked at later, a bounded number of versions at a time
-//! ([`Registry::settle`]): who needs a version is asked then, and no snapshot of the past can have come meanwhile. So nothing here takes
-//! longer the larger a commit was or the more a snapshot has kept.
+//! The versions that a commit has superseded, and the versions that were kept for a snapshot that ends, are checked
+//! later, a bounded number at a time ([`Registry::settle`]): the snapshots that need a version are looked up then, and
+//! no snapshot of the past can have been added meanwhile. So no call takes longer the larger a commit was or the more
+//! versions a snapshot has kept.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -94,7 +96,7 @@ impl Registry {
         }
     }
 
-    /// A later commit is visible. Answers versions that nobody can ask for any more.
+    /// Makes a later commit visible. Returns versions that no reader can need any more.
     pub(crate) fn advance(&mut self, visible: CommitSeq) -> Vec<Superseded> {
         debug_assert!(visible >= self.visible, "the visible commit went back");
         self.visible = self.visible.max(visible);
@@ -104,7 +106,7 @@ impl Registry {
         self.settle()
     }
 
-    /// Looks at some of the versions that are no longer visible. Answers those that nobody can ask for any more.
+    /// Checks some of the versions that are no longer visible. Returns those that no reader can need any more.
     pub(crate) fn settle(&mut self) -> Vec<Superseded> {
         let (mut unneeded, mut budget) = (Vec::new(), Budget::new());
         while !budget.is_spent()
@@ -164,7 +166,7 @@ impl Registry {
             self.end(commit);
             unneeded.append(&mut self.settle());
             if !self.is_settled() {
-                // What is left may go to older ones: the next call sees to them.
+                // The remaining versions may go to older snapshots: the next call limits those.
                 break;
             }
         }

@@ -1,4 +1,5 @@
-//! Puts what has outlived its last reader to use again, a bounded number of versions at a time where an executor may wait for it.
+//! Reuses frames and blocks that have outlived their last reader, a bounded number of versions at a time where an
+//! executor may wait for it.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ const STEPS_A_FRAME: usize = 2;
 /// Frames that are recycled together: commits take some meanwhile.
 const RECYCLED_AT_ONCE: usize = 64;
 
-/// What has outlived its last reader.
+/// Frames and versions that have outlived their last reader.
 #[derive(Default)]
 pub(super) struct Ripe {
     pub(super) frames: Lots<u32>,
@@ -21,8 +22,8 @@ pub(super) struct Ripe {
 }
 
 impl Core {
-    /// Puts to use all that has become unreachable. Answers how many frames that freed. Takes the time it takes: for threads that
-    /// no executor waits for.
+    /// Reuses all frames and blocks that have become unreachable. Returns how many frames that freed. Takes as long as
+    /// there are some: for threads that no executor waits for.
     pub(crate) fn sweep_all_ripe(self: &Arc<Self>) -> usize {
         let mut freed = self.sweep_ripe();
         loop {
@@ -37,7 +38,7 @@ impl Core {
         }
     }
 
-    /// Puts to use some of what has become unreachable. Answers how many frames that freed.
+    /// Reuses some of the frames and blocks that have become unreachable. Returns how many frames that freed.
     pub(crate) fn sweep_ripe(self: &Arc<Self>) -> usize {
         let unneeded = self.registry().settle();
         self.drop_later(unneeded);

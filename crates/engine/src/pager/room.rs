@@ -1,15 +1,15 @@
-//! Room for pages in the data file: how much of it is promised, and how the file grows.
+//! Keeps room for pages in the data file: counts how much of it is promised, and lets the file grow.
 //!
-//! The blocks that exist in the file, allocated, are what pages are written to (`Space` gives out no others). A commit is admitted only
-//! while the free ones are at least as many as
+//! Pages are written only to allocated blocks that exist in the file (`Space` gives out no others). A commit is
+//! admitted only while the free ones are at least as many as
 //! 1. the dirty pages in memory, each of which takes one when it is written,
 //! 2. the blocks set aside for commits under way, this one included ([`Room`]),
 //! 3. the nodes of the page table, twice: for the checkpoint that may be under way, and for the next,
 //! 4. and the reserve ([`RESERVE_BLOCKS`]), or where the commit makes room itself a small part of it.
 //!
-//! So eviction and checkpoints always find the blocks they need, also on a full disk. A checkpoint gives back what the one before
-//! named and this one does not; deletes and dropped tables never make the database larger, so with the reserve they can go on from
-//! checkpoint to checkpoint until there is room again.
+//! So eviction and checkpoints always find the blocks they need, also on a full disk. A checkpoint gives back the
+//! blocks that the one before named and this one does not; deletes and dropped tables never make the database larger,
+//! so with the reserve they can go on from checkpoint to checkpoint until there is room again.
 
 use std::sync::Arc;
 
@@ -31,13 +31,13 @@ pub(crate) const RESERVE_BLOCKS: u64 = GROUP_BLOCKS;
 const MARGIN_BLOCKS: u64 = 32;
 /// The file grows by at least this much at a time …
 const GROW_BYTES: u64 = 8 << 20;
-/// … and by this share of what it is, up to so much: the file system does nothing else for it meanwhile, and what it takes before
-/// it is full stays taken.
+/// … and by this share of its size, up to so much: the file system does no other work for the file meanwhile, and the
+/// bytes that it allocates before the disk is full stay allocated.
 const GROW_SHARE: u64 = 16;
 const GROW_BYTES_MAX: u64 = 64 << 20;
 /// Bytes written at a time where the file system cannot allocate.
 const ZERO_BYTES: usize = 1 << 20;
-/// What is being done, for errors.
+/// The action that errors name.
 const GROW: &str = "grow the data file";
 
 impl Core {
@@ -88,7 +88,7 @@ impl Core {
     /// Lets the file grow by a step. False when the disk is full, or the file is at its largest. Blocks.
     ///
     /// # Errors
-    /// What the disk says, but for being full.
+    /// The error of the disk, but for being full.
     pub(crate) fn grow(&self) -> Result<bool> {
         self.grow_by(&mut self.writer())
     }
@@ -114,7 +114,7 @@ impl Core {
         Ok(())
     }
 
-    /// As [`Core::grow`], for one who holds the write lane.
+    /// As [`Core::grow`], for a caller that holds the write lane.
     pub(super) fn grow_by(&self, lane: &mut WriteLane) -> Result<bool> {
         let page_bytes = self.frames.page_bytes() as u64;
         let group_bytes = page_bytes * GROUP_BLOCKS;
@@ -174,7 +174,7 @@ impl WriteLane {
     /// Makes the file reach `end_bytes`, allocated. False when the disk has no room for that.
     ///
     /// # Errors
-    /// What the disk says otherwise.
+    /// Any other error of the disk.
     fn extend(&mut self, end_bytes: u64) -> Result<bool> {
         let from = self.file_bytes;
         if end_bytes <= from {
@@ -193,7 +193,7 @@ impl WriteLane {
                 Err(error) => return Err(Error::from_io(GROW, error)),
             }
         }
-        // A file system that cannot allocate: what was written exists.
+        // The file system cannot allocate: blocks exist once they are written.
         let failed = |error| Error::from_io(GROW, error);
         for offset in (from..end_bytes).step_by(ZERO_BYTES) {
             let len = (end_bytes - offset).min(ZERO_BYTES as u64) as usize;

@@ -67,9 +67,9 @@ type MiddleNode = Children<LowNode, MIDDLE>;
 
 /// An array of words that grows without moving. Missing words read as zero.
 ///
-/// A radix tree whose leaves are chunks of 8 KiB, so that it takes memory for the chunks in which a word was stored, however far
-/// apart they lie: a page table that names one page with a large number costs one chunk and the way to it. The nodes above the
-/// chunks are few and hot: a table of a million pages has 4 KiB of them for each 262,144 pages.
+/// A radix tree with chunks of 8 KiB as leaves, so that it takes memory for the chunks in which a word was stored,
+/// however far apart they lie: a page table that names one page with a large number costs one chunk and the path to it.
+/// The nodes above the chunks are few and hot: a table of a million pages has 4 KiB of them for each 262,144 pages.
 #[derive(Debug)]
 pub(crate) struct WordArray {
     top: Box<Children<MiddleNode, HIGH>>,

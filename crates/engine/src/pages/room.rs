@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-/// Who asks for room.
+/// The kind of work that claims room: it decides whether the reserve may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// A commit that may make the database larger. Leaves the reserve alone.
     Ordinary,
-    /// Work that makes room, or that finishes what the log holds: deletes, dropped tables, replay. May use the reserve.
+    /// Work that makes room, or that finishes commits from the log: deletes, dropped tables, replay. May use the
+    /// reserve.
     Reserve,
 }
 
