@@ -1,15 +1,17 @@
-//! From files to a running store: creating a database, and opening one after whatever happened to it.
+//! Creates the files of a database, and opens them after a regular end or a crash.
 //!
-//! A database is a folder with two files: `data` (superblocks, pages, page table) and `log`. Creating works under temporary names
-//! (`names`); the rename to `data` is what makes it a database, after everything in it, and its log, is durable. So a power cut
-//! leaves a database or none, never one that cannot be opened. Opening never creates: an empty file is an error. A copy of another
-//! database is a database only with all that is to be in it: until then its file has a temporary name ([`finish_copy`]).
+//! A database is a folder with two files: `data` (superblocks, pages, page table) and `log`. Creating works under
+//! temporary names (`names`); the rename to `data` turns the folder into a database, after everything in it, and its
+//! log, is durable. So a power cut leaves a database or none, never one that cannot be opened. Opening never creates:
+//! an empty file is an error. A copy of another database is a database only when it is complete: until then its data
+//! file has a temporary name ([`finish_copy`]).
 //!
-//! The data file is locked before it has its name, and before it is read; the name of the holder is left only when the folder is known to
-//! hold a database.
+//! The data file is locked before it has its name, and before it is read; the name of the holder is written only when
+//! the folder is known to hold a database.
 //!
-//! What is read at opening may be in a cache only, its write having failed or been cut short by the end of the process. So before
-//! anything that an older superblock names is overwritten, the one in force is made durable, in both slots ([`superblocks`]).
+//! Bytes that are read at opening may be in a cache only, when their write failed or was cut short by the end of the
+//! process. So before any byte that an older superblock refers to is overwritten, the superblock in force is made
+//! durable, in both slots ([`superblocks`]).
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -64,7 +66,8 @@ impl Purpose {
     }
 }
 
-/// What keeps others from the files of a database, until it is dropped: first the name that this process has left, then the files.
+/// The locks that keep other processes from the files of a database. Dropping them releases first the name that this
+/// process has left, then the files.
 #[derive(Debug)]
 pub(crate) struct Locks {
     _signed: Option<Box<dyn FileLock>>,
@@ -72,7 +75,8 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    /// What tells the data file from all others of this machine, where there is a file.
+    /// Returns the device and inode of the data file, where there is a file: no other file of this machine has the
+    /// same.
     pub(crate) fn id(&self) -> Option<(u64, u64)> {
         self.files.id()
     }
@@ -96,7 +100,7 @@ pub(crate) struct Opened {
     pub(crate) disk: Arc<dyn Disk>,
     /// To be kept for as long as anything may be written.
     pub(crate) locks: Locks,
-    /// What was damaged and has been put right without loss, for a person to read.
+    /// Damage that was repaired without loss, in words for a person.
     pub(crate) repairs: Vec<String>,
 }
 
@@ -105,7 +109,7 @@ pub(crate) struct Opened {
 pub(crate) struct Creation {
     /// Should be random: it tells the files of one database from all others.
     pub(crate) file_id: u64,
-    /// What it is for.
+    /// The purpose of the database.
     pub(crate) purpose: Purpose,
     /// The list of its folders, if it is striped.
     pub(crate) stripes: Option<String>,
@@ -113,11 +117,12 @@ pub(crate) struct Creation {
     pub(crate) signed: Option<Box<dyn FileLock>>,
 }
 
-/// Creates a database in an existing folder. What an unfinished creation left is removed. Answers what keeps others from it.
+/// Creates a database in an existing folder. Removes the files of an unfinished creation first. Returns the locks that
+/// keep other processes from the database.
 ///
 /// # Errors
-/// `AlreadyExists` when there is one, or a part of one (nothing is touched), `Busy` when it is being created, `InvalidCall` for
-/// impossible settings, or what the disk says.
+/// `AlreadyExists` when there is one, or a part of one (nothing is touched), `Busy` when it is being created,
+/// `InvalidCall` for impossible settings, or the error of the disk.
 pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, creation: Creation) -> Result<Locks> {
     let Creation { file_id, purpose, stripes, signed } = creation;
     let failed = |action: &str| {
@@ -133,7 +138,8 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, creati
     names::remove_unfinished(&**directory)?;
     if let Some(stripes) = &stripes {
         directory.write_text(NEW_STRIPES, stripes).map_err(failed("write down the folders of a database"))?;
-        // Before there is anything in those folders: the list is what an unfinished creation there is known by.
+        // Synced before there is anything in those folders: without the list an unfinished creation there could not be
+        // recognised.
         directory.sync().map_err(failed("sync the folder"))?;
     }
     let log_disk = directory.create(NEW_LOG).map_err(failed("create the log"))?;
@@ -163,8 +169,8 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, creati
     pager.core().complete_last_group()?;
     txn::create_catalog(&pager)?;
     Checkpointer::new(pager, log, superblock).checkpoint()?;
-    // All files are whole and durable; now their names: first the temporary ones, by which the next creation knows what it finds, and last
-    // the one that makes them a database.
+    // All files are whole and durable; now their names: first the temporary ones, by which the next creation recognises
+    // the files of an unfinished one, and last the name that makes them a database.
     directory.sync().map_err(failed("sync the folder"))?;
     directory.rename(NEW_LOG, LOG).map_err(failed("name the log"))?;
     if stripes.is_some() {
@@ -176,10 +182,11 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, creati
     Ok(Locks { _signed: signed, files })
 }
 
-/// Makes a database of a copy: everything in it is durable, and nobody has it open any more.
+/// Makes a database of a copy: everything in it is durable, and no process has it open any more.
 ///
 /// # Errors
-/// `Busy` when another one has it all the same; what the system says: then it may be one or not.
+/// `Busy` when another process has it open all the same; the error of the system: the copy may be a database then, or
+/// not.
 pub(crate) fn finish_copy(directory: &dyn Directory) -> Result<()> {
     let failed = |error| Error::from_io("name the data file of a copy", error);
     let _lock = directory.lock(COPY, LOCK).map_err(failed)?;
@@ -190,7 +197,8 @@ pub(crate) fn finish_copy(directory: &dyn Directory) -> Result<()> {
 /// Removes what there is of a copy that did not come to its end, as far as that is possible.
 pub(crate) fn remove_copy(directory: &dyn Directory) {
     if matches!(names::contents_of(directory), Ok(names::Contents::Database)) {
-        // It has its name already, and without that the rest is known for what it is.
+        // The copy has its final name already; without that name the other files are recognised as those of an
+        // unfinished copy.
         let _ = directory.rename(DATA, COPY);
     }
     let _ = names::remove_unfinished(directory)
@@ -200,10 +208,10 @@ pub(crate) fn remove_copy(directory: &dyn Directory) {
 /// Opens the database in a folder: the one that was created with `locks`, or another one.
 ///
 /// # Errors
-/// `NotFound` when there is none, `Busy` when another one has it open, `Corrupt` when a file is missing, damaged, emptied, foreign, or
-/// older than the other (the message says which and where), `InvalidCall` when one is no regular file, `Unsupported` for another
-/// version, what the disk says. Of a database that was refused here no byte has changed, unless writing the superblocks is what
-/// failed.
+/// `NotFound` when there is none, `Busy` when another process has it open, `Corrupt` when a file is missing, damaged,
+/// emptied, foreign, or older than the other (the message says which and where), `InvalidCall` when one is no regular
+/// file, `Unsupported` for another version, and errors of the disk. No byte of a database that was refused here has
+/// changed, unless writing the superblocks failed.
 pub(crate) fn open(
     directory: &Arc<dyn Directory>,
     settings: &Settings,
@@ -317,11 +325,11 @@ impl DataReader {
         Ok(Self { disk: Arc::clone(disk), blocks: BlockReader::open(&**disk)? })
     }
 
-    /// Decodes `first`, the outcome of a read at `offset`. While that fails the bytes are read again, through `Disk::perform` instead of
-    /// the queue: without them an older state would be in force, or none.
+    /// Decodes `first`, the outcome of a read at `offset`. While that fails the bytes are read again, through
+    /// `Disk::perform` instead of the queue: without them an older state would be in force, or none.
     ///
     /// # Errors
-    /// What the last read or decoding it fails with.
+    /// The error of the last read, or of decoding it.
     fn decode_again<T>(
         &self,
         first: Result<IoBuf>,

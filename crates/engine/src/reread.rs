@@ -1,4 +1,4 @@
-//! Repeats a read whose outcome would shorten history, before that outcome counts.
+//! Repeats a read that would shorten history if its outcome counted.
 //!
 //! A superblock that does not decode, a page-table node that is not whole, a log group that ends the log: each makes newer state
 //! disappear. One bad read decides none of them: a bit that flips between device and memory, or a sector that is returned as zeroes once,
@@ -15,7 +15,7 @@ use nofault_io::disk::Disk;
 /// Reads made in all before the outcome of the last one counts.
 pub(crate) const READS: u32 = 3;
 
-/// Pause before the last read: long enough for a device to finish what it was doing, too short to notice.
+/// Pause before the last read: long enough for a device to finish earlier work, too short to notice.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// How reads of one disk are repeated.

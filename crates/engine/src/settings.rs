@@ -17,13 +17,14 @@ mod memory;
 pub struct Settings {
     /// Bytes of a page, a power of two from 4,096 to 65,536. Counts at creation only; opening takes what the database has.
     pub page_bytes: usize,
-    /// Memory for everything the database keeps: page frames, page table, log buffers, the list of recent commits. Taken when it
-    /// is opened. What a batch or transaction has written and not committed is its caller's and comes on top.
+    /// Memory for everything the database keeps: page frames, page table, log buffers, the list of recent commits.
+    /// Taken when it is opened. The writes of a batch or transaction that are not committed belong to its caller and
+    /// come on top.
     ///
-    /// Creating a database with less than an empty one needs is refused (`InvalidCall`, which says how much that is). Opening one never
-    /// is: the page table, some 16 bytes for each page, and the smallest pool that works are taken even if they are more. So is what
-    /// the page table grows by while the database is open. [`Stats::memory_over_bytes`](crate::db::Stats::memory_over_bytes) says by
-    /// how much the setting is exceeded.
+    /// Creating a database with less memory than an empty one needs is refused (`InvalidCall`, and the message says how
+    /// much that is). Opening one never is: the page table, some 16 bytes for each page, and the smallest pool that
+    /// works are taken even if they are more. The growth of the page table while the database is open comes on top,
+    /// too. [`Stats::memory_over_bytes`](crate::db::Stats::memory_over_bytes) says by how much the setting is exceeded.
     pub cache_bytes: usize,
     /// Bytes of old page versions that snapshots, ranges and transactions may keep readable, in memory or in the data file. Past it
     /// the oldest are given up, and answer `SnapshotTooOld`. Zero for four times `cache_bytes`: listing that many versions

@@ -1,10 +1,11 @@
-//! Commits: what a transaction changed becomes one step in the history of the database.
+//! Commits transactions: each commit becomes one step in the history of the database.
 //!
-//! An ordinary commit is three things, none of which waits. [`Commits::gather`] looks, outside of any lock, for pages that the
-//! commit will touch and that are not in memory. [`Commits::commit`] then enters the section, checks that nothing the
-//! transaction read was changed meanwhile, applies the changes to private copies, appends the record to the log, publishes, and
-//! leaves. If it meets a page that is missing after all, it drops the copies and leaves with nothing changed. Then the
-//! caller waits until the log is durable; only [`visibility`] decides what readers see.
+//! An ordinary commit is three steps, none of which waits. [`Commits::gather`] looks, outside of any lock, for pages
+//! that the commit will touch and that are not in memory. [`Commits::commit`] then enters the section, checks that
+//! nothing the transaction read was changed meanwhile, applies the changes to private copies, appends the record to the
+//! log, publishes, and leaves. If it meets a page that is missing after all, it drops the copies and leaves with
+//! nothing changed. Then the caller waits until the log is durable; only [`visibility`] decides which commits readers
+//! see.
 //!
 //! A commit too large for that holds the section over its waits ([`Exclusive`]): it is checked, logged completely, and then applied in
 //! portions under one commit number, invisible until the last one. From the moment its record is complete it is committed, so
@@ -12,11 +13,11 @@
 //!
 //! Kept true by:
 //! 1. Commit numbers, positions in the log and publications follow one order: all three happen in the section.
-//! 2. Nothing is published that was not appended to the log first, except by replaying the log, and by a bulk load, which a
-//!    checkpoint of its own has on disk before anybody sees it.
-//! 3. `recent` hears of a commit in the section in which it is published, so no transaction misses it.
-//! 4. The section's lock is held for a bounded number of steps (`Budget`), whatever the size of a commit or of what was read: larger ones
-//!    occupy the section, and take the lock for a part of their keys at a time.
+//! 2. Nothing is published that was not appended to the log first, except by replaying the log, and by a bulk load,
+//!    which a checkpoint of its own makes durable before it is visible.
+//! 3. `recent` notes a commit in the section in which it is published, so no transaction misses it.
+//! 4. The section's lock is held for a bounded number of steps (`Budget`), whatever the size of a commit or of its read
+//!    set: larger ones occupy the section, and take the lock for a part of their keys at a time.
 
 mod exclusive;
 mod known;
@@ -120,7 +121,7 @@ const SMALL_FRAMES_MAX: usize = 2 * SMALL_OPS_MAX + 128;
 /// Steps of copying a page, changing it and publishing it.
 const STEPS_A_FRAME: usize = 2;
 
-/// How large a commit is. Counted op by op, by whoever makes the ops.
+/// The size of a commit. Counted op by op while the ops are made.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Size {
     ops: usize,
@@ -181,9 +182,9 @@ pub(crate) enum Refused {
     TooLarge,
     /// A large commit holds the section: wait for the turn.
     Occupied,
-    /// A transaction that has lost often has claimed what this one changes: wait for precedence.
+    /// A transaction that has lost often has claimed a key that this commit changes: wait for precedence.
     Claimed,
-    /// What the transaction read was changed; retrying makes sense once this position is durable.
+    /// Data that the transaction read was changed; retrying makes sense once this position is durable.
     Conflict(LogPosition),
 }
 
@@ -267,8 +268,9 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         &self.precedence
     }
 
-    /// Places a claim; `permit` is one of [`Commits::precedence`]. Its owner begins when everything up to the commit in the answer is
-    /// visible. `Err` with what was given while a large commit holds the section: wait for the turn.
+    /// Places a claim; `permit` is one of [`Commits::precedence`]. Its owner begins when everything up to the returned
+    /// commit is visible. `Err` with the permit and the claim while a large commit holds the section: wait for the
+    /// turn.
     pub(crate) fn claim(
         &self,
         permit: Permit,
@@ -440,7 +442,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         self.visibility.published(committed.seq, durability, committed.position);
     }
 
-    /// Checks what is left of `reads` until the budget is spent. `Conflict` when anything was changed.
+    /// Checks the rest of `reads` until the budget is spent. `Conflict` when one of them was changed.
     fn check<'r>(
         &self,
         section: &Section,
@@ -455,7 +457,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
             && !budget.is_spent()
             && let Some(read) = reads.next()
         {
-            // While the claim stands nobody else has changed that.
+            // While the claim stands no other commit has changed this read.
             let is_claimed = claimed.as_ref().is_some_and(|claimed| claimed.covers(read));
             is_changed = !is_claimed && section.recent.has_changed(*seen, read, budget);
             budget.spend(1);

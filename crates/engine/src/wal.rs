@@ -344,8 +344,8 @@ impl Log {
             return Ok(true);
         }
         self.0.counts.room_waits.fetch_add(1, Ordering::Relaxed);
-        // A checkpoint is of what is visible, which is what is durable. It takes no part of a record that has begun: all that can be in
-        // the way of one is memory, or a disk without room for a segment.
+        // A checkpoint is of the visible commit, and only durable commits are visible. It takes no part of a record
+        // that has begun: only memory, or a disk without room for a segment, can be in the way of one.
         self.flush()?;
         if !has_room() {
             checkpoint()?;

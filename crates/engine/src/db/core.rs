@@ -40,7 +40,7 @@ pub(crate) struct Core<S: Store, L: CommitLog> {
     pub(super) making_room: Arc<Gate>,
     /// Commits refused because the data file had no room.
     pub(super) refused_for_space: AtomicU64,
-    /// Keeps the database open, and other processes from opening it.
+    /// A source of guards that keep the database open, and other processes from opening it.
     owner: OnceLock<Keep>,
     /// Pages of dropped tables that could not be read when they were to be freed.
     pub(super) damaged_in_dropped: AtomicU64,

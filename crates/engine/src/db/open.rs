@@ -33,7 +33,7 @@ use crate::txn::{self, CATALOG, Commits};
 use crate::verify::{BlockReport, verify_blocks};
 use crate::wal::{Log, LogKeeper};
 
-/// Owns the parts of a database besides its core: threads, the lock, access to its files. Its threads end when it is
+/// The parts of a database besides its core: threads, the lock, access to its files. Its threads end when it is
 /// dropped, before the lock is given back. All that may still write keeps it: handles, and large commits that outlive
 /// theirs. None of its own threads keeps it, as it waits for them; but a waker that one of them calls may drop the last
 /// object that does.

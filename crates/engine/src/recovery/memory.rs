@@ -1,8 +1,8 @@
-//! How `cache_bytes` is shared out, and what a database takes where it is too little.
+//! Shares out `cache_bytes`, and computes the memory that a database takes when the setting is too small.
 //!
-//! A database is created only with a cache in which an empty one fits. Opening takes what it must: the page table and the smallest
-//! pool that works, even if that is more. A database may have outgrown the setting that it was filled with, and its data must not be
-//! out of reach for that.
+//! A database is created only with a cache in which an empty one fits. Opening takes the page table and the smallest
+//! pool that works, even if that is more. A database may have outgrown the setting that it was filled with, and its
+//! data must stay readable all the same.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Location, NodeId, PageId, Tag};
@@ -15,13 +15,13 @@ pub(crate) fn recent_commits_bytes(cache_bytes: usize) -> usize {
     cache_bytes / 32
 }
 
-/// Memory that one transaction may take to remember what it has read. It comes on top of the cache, as a batch does.
+/// Memory that one transaction may take for its read set. It comes on top of the cache, as a batch does.
 pub(crate) fn read_set_bytes(cache_bytes: usize) -> usize {
     cache_bytes / 8
 }
 
-/// Memory for records that are replayed together: what waits for the log and the list of recent commits have later, when there
-/// are any.
+/// Memory for records that are replayed together: the share that later belongs to records that wait for the log and to
+/// the list of recent commits.
 pub(crate) fn replay_bytes(cache_bytes: usize) -> usize {
     log_buffer_bytes(cache_bytes) + recent_commits_bytes(cache_bytes)
 }
@@ -31,7 +31,7 @@ pub(super) fn log_buffer_bytes(cache_bytes: usize) -> usize {
     (cache_bytes / 16).clamp(64 << 10, 4 << 20)
 }
 
-/// What of the cache is no frame, whatever the size of the database.
+/// Bytes of the cache that are not frames, whatever the size of the database.
 pub(crate) fn spent_bytes(cache_bytes: usize) -> u64 {
     (log_buffer_bytes(cache_bytes) + recent_commits_bytes(cache_bytes) + GROUPS_IN_FLIGHT_BYTES) as u64
 }
@@ -51,7 +51,8 @@ fn least_bytes(page_bytes: usize) -> usize {
     least
 }
 
-/// Refuses to create a database with a cache in which not even an empty one fits. Says what would be enough.
+/// Refuses to create a database with a cache in which not even an empty one fits. The message says how many bytes would
+/// be enough.
 ///
 /// # Errors
 /// `InvalidCall`.
@@ -72,7 +73,8 @@ pub(super) fn shared_out_bytes(settings: &Settings, page_bytes: usize) -> usize 
     settings.cache_bytes.max(least_bytes(page_bytes))
 }
 
-/// The cache that a pool with this page table gets: what is shared out, or as much more as the table leaves too little for.
+/// The cache that a pool with this page table gets: the bytes that are shared out, or more where the table leaves too
+/// little of them for the smallest pool.
 pub(super) fn pool_cache_bytes(shared_out_bytes: usize, page_bytes: usize, map: &Map) -> u64 {
     (shared_out_bytes as u64).max(Pager::bytes_min(page_bytes, map) + spent_bytes(shared_out_bytes))
 }

@@ -1,8 +1,10 @@
-//! The names of a database's files, and what those in a folder say: a database, a part of one, a creation that was cut short, or nothing.
+//! Names the files of a database, and tells from the names in a folder whether it holds a database, a part of one, a
+//! creation that was cut short, or nothing.
 //!
-//! A creation works under temporary names that contain `nofault`, so that no file of anybody else has one. It gives the other files
-//! their names only after the temporary data file has its name durably, and the data file its name last. So without `data`, a `log` or a
-//! `stripes` beside a temporary data file is left by a creation or a backup that was cut short; without one it is a part of a database.
+//! A creation works under temporary names that contain `nofault`, so that no file of another program has one. It gives
+//! the other files their names only after the temporary data file has its name durably, and the data file its name
+//! last. So without `data`, a `log` or a `stripes` beside a temporary data file is left by a creation or a backup that
+//! was cut short; without one it is a part of a database.
 
 use nofault_io::disk::Directory;
 use nofault_io::error::ErrorKind as IoErrorKind;
@@ -19,7 +21,7 @@ pub(crate) const STRIPES: &str = "stripes";
 pub(crate) const LOCK: &str = "lock";
 /// The data file of a database that is being created.
 pub(crate) const NEW_DATA: &str = "data.nofault-new";
-/// The data file of a database that is being filled with what is in another.
+/// The data file of a database that is being filled with the contents of another.
 pub(crate) const COPY: &str = "data.nofault-copy";
 /// The log of a database that is being created.
 pub(crate) const NEW_LOG: &str = "log.nofault-new";
@@ -31,7 +33,7 @@ pub(crate) const DATA_NAMES: [&str; 3] = [DATA, NEW_DATA, COPY];
 /// Every name that only an unfinished creation or backup has.
 const TEMPORARY: [&str; 4] = [NEW_DATA, COPY, NEW_LOG, NEW_STRIPES];
 
-/// What the names in a folder say.
+/// The state of a folder, as the names in it show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Contents {
     /// There is no file of a database.
@@ -57,7 +59,7 @@ pub(crate) fn is_part(name: &str) -> bool {
     })
 }
 
-/// What these names say.
+/// Returns the state of a folder with these names.
 pub(crate) fn contents<'a>(names: impl Iterator<Item = &'a str>) -> Contents {
     let names: Vec<&str> = names.filter(|name| is_reserved(name) || is_part(name)).collect();
     let has = |name: &str| names.contains(&name);
@@ -78,10 +80,10 @@ pub(crate) fn contents<'a>(names: impl Iterator<Item = &'a str>) -> Contents {
     }
 }
 
-/// What the names in a directory say.
+/// Returns the state of a directory, as the names in it show it.
 ///
 /// # Errors
-/// What the disk says.
+/// The error of the disk.
 pub(crate) fn contents_of(directory: &dyn Directory) -> Result<Contents> {
     let names = directory.list().map_err(|error| Error::from_io("list the folder", error))?;
     Ok(contents(names.iter().map(String::as_str)))
@@ -139,11 +141,11 @@ fn listed(names: &[String]) -> String {
     names.iter().map(|name| format!("«{name}»")).collect::<Vec<_>>().join(", ")
 }
 
-/// Removes what a creation or a backup that was cut short has left. Where the power fails meanwhile, the rest is still known for that.
-/// Blocks.
+/// Removes the files of a creation or a backup that was cut short. When the power fails meanwhile, the remaining files
+/// are still recognised as unfinished. Blocks.
 ///
 /// # Errors
-/// `Busy` when a creation is under way; what the disk says.
+/// `Busy` when a creation is under way; the error of the disk.
 pub(crate) fn remove_unfinished(directory: &dyn Directory) -> Result<()> {
     let failed = |error| Error::from_io("remove what an unfinished creation left", error);
     let names = directory.list().map_err(failed)?;

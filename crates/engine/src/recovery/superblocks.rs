@@ -16,7 +16,7 @@ use crate::format::{
 };
 use crate::pager::Pager;
 
-/// A slot as it was read: a whole superblock, or what is wrong with it.
+/// The outcome of reading a slot: a whole superblock, or the error that it has.
 pub(super) struct Slot {
     pub(super) found: Result<Whole>,
     /// The slot holds zeroes only, as one that was never written.
@@ -41,17 +41,17 @@ impl Whole {
 pub(super) struct InForce {
     whole: Whole,
     slot: usize,
-    /// What is wrong with the other slot, if that is not simply older: put right by [`InForce::make_durable`].
+    /// Damage of the other slot, unless that is simply older: repaired by [`InForce::make_durable`].
     pub(super) repairs: Vec<String>,
 }
 
-/// Chooses between slot A and slot B. `noted` reads the superblock that a conversion from an earlier version has noted; it is asked for
-/// only where that decides.
+/// Chooses between slot A and slot B. `noted` reads the superblock that a conversion from an earlier version has noted;
+/// it is called only where that decides.
 ///
 /// # Errors
-/// `Unsupported` when one of them is whole and of a version or with a feature that this code does not know, even if the other is sound.
-/// `Corrupt` when neither is whole, when they contradict each other, or when one of an earlier version stands beside a damaged one. What
-/// reading failed with where it failed.
+/// `Unsupported` when one of them is whole and of a version or with a feature that this code does not know, even if the
+/// other is sound. `Corrupt` when neither is whole, when they contradict each other, or when one of an earlier version
+/// stands beside a damaged one. The error of the read where reading failed.
 pub(super) fn choose(slots: [Slot; 2], noted: impl FnOnce() -> Option<Superblock>) -> Result<InForce> {
     let errors = || slots.iter().filter_map(|slot| slot.found.as_ref().err());
     // Neither damage nor a bad sector: the other slot does not stand in for it.
@@ -136,27 +136,29 @@ fn stand_in(
 }
 
 impl InForce {
-    /// What it says.
+    /// Returns the superblock in force.
     pub(super) fn superblock(&self) -> &Superblock {
         &self.whole.superblock
     }
 
-    /// Makes it durable in both slots, before anything else is written. Answers what both say then: the same state, in the version that
-    /// this code writes.
+    /// Makes the superblock durable in both slots, before anything else is written. Returns the superblock that both
+    /// slots hold then: the same state, in the version that this code writes.
     ///
-    /// First its own slot, with the bytes that it has. It may have been read from a cache and be nowhere else: its write failed, or its
-    /// process ended before the flush. Then the other slot may hold the only durable superblock, whose blocks and segments all are as they
-    /// were, and it must not be touched yet. A sync would not do: after one that failed, the next covers nothing of what that one did.
-    /// Where this one is durable already, a torn write of the bytes that are there leaves these bytes (`docs/assumptions.md`).
+    /// First it writes the superblock's own slot, with the same bytes. They may have been read from a cache and be
+    /// nowhere else: their write failed, or the process that wrote them ended before the flush. Then the other slot may
+    /// hold the only durable superblock, and all its blocks and segments are unchanged, so it must not be touched yet.
+    /// A sync would not do: after a failed sync, the next one does not cover the same writes. Where the slot is durable
+    /// already, a torn write of the same bytes leaves these bytes (`docs/assumptions.md`).
     ///
-    /// Then the other slot, which from there on stands in for the first.
+    /// Then it writes the other slot, which from there on can replace the first.
     ///
-    /// Two superblocks of an earlier version are replaced by two of this one. A write that is cut short then leaves a damaged slot beside
-    /// one of the earlier version, which [`choose`] refuses. So the new superblock is noted first in a place of its own, durably: beside
-    /// that note the earlier superblock holds, and all of this is done again. The note is erased at the end.
+    /// Two superblocks of an earlier version are replaced by two of this one. A write that is cut short then leaves a
+    /// damaged slot beside one of the earlier version, which [`choose`] refuses. So the new superblock is noted first
+    /// in a place of its own, durably: beside that note the earlier superblock holds, and all of this is done again.
+    /// The note is erased at the end.
     ///
     /// # Errors
-    /// What the disk says: then nothing may be written to this database.
+    /// The error of the disk: then nothing may be written to this database.
     pub(super) fn make_durable(self, pager: &Pager) -> Result<Superblock> {
         let Whole { superblock, sector, version } = self.whole;
         pager.core().write_superblock(SUPERBLOCK_OFFSETS[self.slot], sector)?;

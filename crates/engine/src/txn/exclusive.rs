@@ -50,7 +50,7 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
         self.stage = Stage::Committed;
     }
 
-    /// Checks what the transaction read, as [`Commits::commit`] does.
+    /// Checks the read set of the transaction, as [`Commits::commit`] does.
     pub(crate) fn check(&self, commit: &Commit) -> std::result::Result<(), Refused> {
         let mut reads = commit.all_reads().peekable();
         loop {
@@ -70,7 +70,8 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
         Ok(position)
     }
 
-    /// Applies ops and publishes what they changed. `at` is where the value of the only op was written, if it was.
+    /// Applies ops and publishes the pages that they changed. `at` is the place where the value of the only op was
+    /// written, if it was.
     pub(crate) fn apply(&mut self, ops: &[Op], at: Option<OverflowRef>, known: &Known) -> Attempt<()> {
         self.edit(|edits, seq| ops.iter().try_for_each(|op| apply(edits, op, seq, at, known, Damage::Leave)))
     }
@@ -102,8 +103,8 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
         self.stage = Stage::Begun;
     }
 
-    /// Pages that no record describes are published completely and take effect. The section stays held. Transactions that
-    /// are open will conflict: nobody knows which keys they might have missed.
+    /// Lets a commit take effect: its pages, which no record describes, are published completely. The section stays
+    /// held. Open transactions will conflict: the keys that they might have missed are not known.
     pub(crate) fn settle(&mut self, durability: Durability, position: LogPosition) {
         self.settle_unseen(durability, position);
         self.commits.lock().recent.forget_before(self.seq);
@@ -142,7 +143,7 @@ impl<S: Store, L: CommitLog> Drop for Exclusive<S, L> {
     fn drop(&mut self) {
         if self.stage == Stage::Committed {
             let why = format!("commit {} was applied only in part", self.seq);
-            // Before anybody else can enter.
+            // Poisoned before another commit can enter.
             self.commits.poison(&Error::new(ErrorKind::Poisoned, why));
         }
         let mut section = self.commits.lock();

@@ -1,18 +1,21 @@
-//! Lets a transaction that has lost often go before others, so that each of many that want the same keys commits in turn.
+//! Lets a transaction that has lost often go before others, so that each of many that want the same keys commits in
+//! turn.
 //!
-//! A transaction that has lost some times waits for the permit of a gate, first come, first served, and places a [`Claim`] on what it
-//! read last time. While the claim stands, commits that would change any of that wait at the same gate. So the transaction cannot
-//! lose because of what it claimed. Should it read something else this time and lose again, it claims everything in the end.
+//! A transaction that has lost some times waits for the permit of a gate, first come, first served, and places a
+//! [`Claim`] on the read set of its last run. While the claim stands, commits that would change any of it wait at the
+//! same gate. So the transaction cannot lose because of the claimed reads. Should it read other keys this time and lose
+//! again, it claims everything in the end.
 //!
-//! A claim must not stop others for ever, whatever the closure of its owner waits for. It ends when its owner has committed, fails or is
-//! dropped; and it lapses after [`LIMIT_MIN`], or some times as long as the longest run of its owner before, where that is longer.
+//! A claim must not stop others for ever, even if the closure of its owner waits for ever. It ends when its owner has
+//! committed, fails or is dropped; and it lapses after [`LIMIT_MIN`], or some times as long as the longest run of its
+//! owner before, where that is longer.
 //!
 //! Kept true by:
-//! 1. A claim is placed under the lock of the commit section while no commit occupies that, and its owner begins after all commits
-//!    before it are visible.
-//! 2. Under the same lock, a commit enters only if it changes nothing that is claimed by another, and the section is occupied by a
-//!    commit of keys only while there is no claim of another.
-//! 3. A claim without its permit does not exist: who holds the permit of the gate meets no claim.
+//! 1. A claim is placed under the lock of the commit section while no commit occupies that, and its owner begins after
+//!    all commits before it are visible.
+//! 2. Under the same lock, a commit enters only if it changes nothing that is claimed by another, and the section is
+//!    occupied by a commit of keys only while there is no claim of another.
+//! 3. A claim owns the permit of the gate: while a commit holds the permit, there is no claim.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,10 +38,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Looks without a claim after which it ends.
 const IDLE_LOOKS_MAX: u32 = 40;
 
-/// What a claim keeps others from changing.
+/// The reads that a claim keeps other commits from changing.
 #[derive(Debug)]
 pub(crate) enum Claimed {
-    /// What a transaction has read.
+    /// The read set of a transaction.
     Reads(ReadSet),
     /// Anything.
     Everything,
@@ -76,7 +79,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// What its owner's commit is to name.
+    /// Returns the id that its owner's commit names.
     pub(crate) fn id(&self) -> ClaimId {
         self.id
     }
@@ -88,7 +91,7 @@ impl Drop for Claim {
     }
 }
 
-/// What became of transactions that wanted the same keys, since the database was opened.
+/// Counts of conflicts, retries and waits of transactions that wanted the same keys, since the database was opened.
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();
@@ -177,7 +180,7 @@ impl Precedence {
         }
     }
 
-    /// Waits for the permit: then no claim stands, and none is placed but by whoever holds it.
+    /// Waits for the permit. Then no claim stands, and only the holder of the permit can place one.
     pub(crate) async fn wait(self: &Arc<Self>) -> Permit {
         if let Some(permit) = self.gate.try_acquire(1) {
             return permit;
@@ -189,7 +192,7 @@ impl Precedence {
         permit
     }
 
-    /// Places a claim. Under the lock of the section, which nothing occupies, and whose newest commit is `since`.
+    /// Places a claim. The caller holds the lock of the section, which nothing occupies; `since` is its newest commit.
     pub(super) fn place(
         self: &Arc<Self>,
         permit: Permit,
@@ -224,7 +227,8 @@ impl Precedence {
         state.placed.as_ref().filter(|placed| Some(placed.id) != own).map(|placed| placed.claimed.clone())
     }
 
-    /// What a transaction that saw `seen` claims, if its claim still stands. Under the lock of the section.
+    /// Returns the claimed reads of a transaction that saw `seen`, if its claim still stands. Under the lock of the
+    /// section.
     pub(super) fn claimed_by(&self, own: Option<ClaimId>, seen: CommitSeq) -> Option<Arc<Claimed>> {
         let own = own?;
         let state = self.lock();

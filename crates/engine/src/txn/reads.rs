@@ -1,7 +1,8 @@
-//! What a transaction has read, each key and each range once.
+//! Keeps the read set of a transaction: each key and each range once.
 //!
-//! Kept true by: ranges are disjoint and do not touch, so what is read again takes no memory; a key inside a range that was read is not
-//! kept besides. Both are in ordered maps, so adding one never takes more than the logarithm of their number.
+//! Kept true by: ranges are disjoint and do not touch, so a repeated read takes no memory; a key inside a range that
+//! was read is not kept besides. Both are in ordered maps, so adding one never takes more than the logarithm of their
+//! number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -10,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::TableId;
 use crate::tree::KeyRange;
 
-/// What an entry takes besides its bytes: two allocations at most, and its share of a node of the map.
+/// Memory of an entry besides its bytes: two allocations at most, and its share of a node of the map.
 const ENTRY_OVERHEAD_BYTES: usize = 64;
 
 /// A key with its table before it: keys of one table lie together, in order.
@@ -37,7 +38,7 @@ fn ends_of(table: TableId, range: &KeyRange) -> Ends {
     (scoped_key(table, &range.start), end)
 }
 
-/// A part of what was read.
+/// A part of a read set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Read<'r> {
     /// A key with its table.
@@ -144,7 +145,7 @@ impl ReadSet {
         self.bytes
     }
 
-    /// The walk that began last is over: what it has read joins the other ranges.
+    /// Ends the walk that began last: the range that it has read joins the other ranges.
     pub(crate) fn end_walk(&mut self) {
         let Some((mut start, mut end)) = self.walked.take().filter(|(start, end)| start < end) else { return };
         // All that it touches become one. Each was added once, so this takes no longer than adding them did.

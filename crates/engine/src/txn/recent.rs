@@ -1,4 +1,4 @@
-//! Which keys were committed lately: what a commit is checked against.
+//! Keeps the keys that were committed lately, so that a commit can check its read set against them.
 //!
 //! For a key there is a table of fixed size ([`keys`]), for a range an ordered list of bounded length ([`order`]). Neither forgets a
 //! commit: where there is no memory left for the commit number of each key, several keys share the newest number among them.
@@ -44,7 +44,7 @@ impl Recent {
         self.order.note(&self.scratch, seq);
     }
 
-    /// Commit `seq` changed what cannot be listed: a transaction that saw less conflicts.
+    /// Notes that commit `seq` changed keys that cannot be listed: a transaction that saw an earlier state conflicts.
     pub(crate) fn forget_before(&mut self, seq: CommitSeq) {
         self.floor = self.floor.max(seq);
     }

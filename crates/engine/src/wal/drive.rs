@@ -44,7 +44,7 @@ struct Flight {
     records: u64,
     /// Has a part of a record.
     has_content: bool,
-    /// What it says to be durable: the last group, and how far that is on the scale of `LogPosition`.
+    /// The durable state that the group records: the last durable group, and its end on the scale of `LogPosition`.
     states: (u64, u64),
     /// The part of the buffer that was not needed.
     tail: Option<IoBuf>,
@@ -204,8 +204,8 @@ impl LogCore {
         }
     }
 
-    /// Makes the next group of what is pending, if it is worth one now and there is room in flight. Its segment exists: only what the
-    /// segments can hold is appended (`growth`).
+    /// Makes the next group of the pending pieces, if it is worth one now and there is room in flight. Its segment
+    /// exists: no piece is appended unless the segments can hold it (`growth`).
     fn next_group(&self, writer: &mut Writer) -> Option<Op> {
         let mut state = self.lock();
         // While one group is on its way, a small second one would only take commits from a larger one that follows it.
@@ -215,14 +215,14 @@ impl LogCore {
         }
         let is_closing = state.pending.is_empty();
         if writer.segments.offset_of(state.position).is_none() {
-            // Only what a durable superblock names becomes the anchor.
+            // The anchor is always one that a durable superblock names, so older segments may be recycled.
             writer.segments.recycle_before(state.anchor.position);
             writer.segments.extend_to(state.slots);
             if !writer.segments.assign(state.position) {
                 let what = format!("the log was given more than its segments hold, at {}", state.position);
                 drop(state);
                 if is_closing {
-                    // What it would say is true all the same.
+                    // The statement that the closing group would make is true without it.
                     self.lock().give_up_closing();
                     return None;
                 }
@@ -234,7 +234,7 @@ impl LogCore {
         let buffer = writer.spare.pop()?;
         let end = self.end_of(state.position, state.pending_bytes as u64);
         let (block, flight) = writer.build(&mut state, self.durable.load(Ordering::Relaxed), buffer);
-        // What admits records relies on it.
+        // The admission of records relies on it.
         debug_assert!(
             is_closing || self.end_of(state.position, state.pending_bytes as u64) <= end,
             "groups take more than was counted"

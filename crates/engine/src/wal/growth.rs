@@ -28,7 +28,8 @@ use crate::pages::{self, LogPosition};
 
 /// Bytes written at a time when a segment is prepared.
 const ZERO_BYTES: usize = 1 << 20;
-/// Bytes kept behind what is appended: for a group that closes the log after the last record, and one that a checkpoint may write.
+/// Bytes kept behind the appended records: for a group that closes the log after the last record, and one that a
+/// checkpoint may write.
 const CLOSING_BYTES: u64 = 2 * LOG_BLOCK_BYTES as u64;
 /// Segments below this size are so small that one may not hold the longest key.
 const SMALL_SEGMENT_BYTES: u64 = 64 << 10;
@@ -39,7 +40,7 @@ pub(super) fn slots_min(segment_bytes: u64) -> u64 {
     if segment_bytes < SMALL_SEGMENT_BYTES { 4 } else { 3 }
 }
 
-/// What is known about growing. Changes under the lock of the log's state.
+/// The state of growing. Changes under the lock of the log's state.
 #[derive(Debug, Default)]
 pub(super) struct Growth {
     /// Growing failed with this, and the next checkpoint is to make room instead.
@@ -55,7 +56,8 @@ pub(super) struct Growth {
 }
 
 impl Growth {
-    /// Whether one who comes to wait for room asks for a checkpoint: it has no segment, and there is none to be had.
+    /// Returns whether a ticket that begins to wait for room asks for a checkpoint: it has no segment, and growing has
+    /// failed.
     pub(super) fn asks_again(&mut self, has_segments: bool) -> bool {
         let asks = self.failure.is_some() && !has_segments;
         self.asked += u64::from(asks);
@@ -64,10 +66,11 @@ impl Growth {
 }
 
 impl Log {
-    /// Prepares segments until a piece of this length has one. False when what it lacks is a checkpoint. Blocks.
+    /// Prepares segments until a piece of this length has one. False when only a checkpoint can make room for it.
+    /// Blocks.
     ///
     /// # Errors
-    /// `NoSpace` when the disk is full, or what it says.
+    /// `NoSpace` when the disk is full, or another error of the disk.
     pub(crate) fn grow_for(&self, len_bytes: usize) -> Result<bool> {
         loop {
             let seen = {
@@ -164,7 +167,8 @@ impl LogCore {
         state.sleepers.lengths_for_room().any(lacks)
     }
 
-    /// Notes that there is no segment to be had, and asks for a checkpoint. Where no thread makes them, those who wait are told at once.
+    /// Notes that preparing a segment has failed, and asks for a checkpoint. Where no thread makes checkpoints, the
+    /// waiting tickets fail at once.
     pub(super) fn note_failure(&self, error: Error) {
         let refuse = {
             let mut state = self.lock();
@@ -179,7 +183,8 @@ impl LogCore {
         }
     }
 
-    /// Before a checkpoint: how often one was asked for. What was appended is written first, so that it is in none's way. Blocks.
+    /// Prepares for a checkpoint: when growing has failed, writes the appended records, so that they are in the way of
+    /// no checkpoint. Returns how often a checkpoint was asked for. Blocks.
     pub(super) fn prepare_growth(self: &Arc<Self>) -> u64 {
         let (asked, position) = {
             let state = self.lock();
@@ -193,8 +198,9 @@ impl LogCore {
         asked
     }
 
-    /// After a checkpoint: those who still lack a segment get one, or are refused. Those who came after it began wait for the
-    /// next one, as what it freed was not what they had left. Blocks.
+    /// Serves the waiting tickets after a checkpoint: those that still lack a segment get one, or are refused. Tickets
+    /// that began to wait after the checkpoint began wait for the next one, because this one did not cover all records
+    /// that were appended before their wait. Blocks.
     pub(super) fn settle_growth(&self, asked: u64) {
         loop {
             let seen = {
@@ -220,7 +226,7 @@ impl LogCore {
     /// Prepares a segment, unless there are more than `seen` slots by now. Blocks.
     ///
     /// # Errors
-    /// `NoSpace` when the disk is full, or what it says. The log goes on as it is.
+    /// `NoSpace` when the disk is full, or another error of the disk. The log goes on as it is.
     pub(super) fn grow(&self, seen: u64) -> Result<()> {
         let mut queue = self.grower.lock().unwrap_or_else(PoisonError::into_inner);
         let slots = self.lock().slots;
@@ -265,7 +271,7 @@ fn run(queue: &mut dyn Queue, kind: OpKind, offset: u64) -> std::result::Result<
 /// Reserves, zeroes and syncs a segment at `offset`.
 ///
 /// # Errors
-/// What the disk says.
+/// The error of the disk.
 pub(super) fn prepare_segment(queue: &mut dyn Queue, offset: u64, segment_bytes: u64) -> Result<()> {
     let failed = |error| Error::from_io("prepare a segment of the log", error);
     match run(queue, OpKind::Allocate { len_bytes: segment_bytes }, offset) {
@@ -290,11 +296,12 @@ pub(super) fn prepare_segment(queue: &mut dyn Queue, offset: u64, segment_bytes:
     Ok(())
 }
 
-/// Reserves the slots up to `until` that are missing, without writing them: they read as zeroes, as prepared ones do, and cost
-/// no time before they are used. Answers how many slots there are now: fewer where the disk is full or cannot reserve.
+/// Reserves the slots up to `until` that are missing, without writing them: they read as zeroes, as prepared ones do,
+/// and cost no time before they are used. Returns how many slots there are now: fewer where the disk is full or cannot
+/// reserve.
 ///
 /// # Errors
-/// What the disk says, but for being full.
+/// The error of the disk, but for being full.
 pub(super) fn reserve_slots(queue: &mut dyn Queue, slots: u64, until: u64, segment_bytes: u64) -> Result<u64> {
     let failed = |error| Error::from_io("reserve segments of the log", error);
     if slots >= until {

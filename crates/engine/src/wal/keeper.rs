@@ -31,7 +31,7 @@ impl Log {
         let stop = Arc::new(AtomicBool::new(false));
         let (core, seen) = (Arc::downgrade(&self.0), Arc::clone(&stop));
         self.0.bell.set_listened(true);
-        // What was found at opening may have been acknowledged.
+        // Groups that were found at opening may have been acknowledged: a later group must state that they are durable.
         if self.0.lock().must_watch() {
             self.0.bell.ring();
         }
@@ -86,7 +86,7 @@ fn keep(core: &Weak<LogCore>, stop: &AtomicBool) {
                 state.wants_closing |= state.pending.is_empty() && seen == now;
                 seen = now;
             }
-            // Who has nothing to write is not to be in the way of others.
+            // With nothing to write this thread must not be in the way of others.
             if state.has_work() { core.try_driving(&mut state) } else { None }
         };
         if let Some(driving) = driving {

@@ -1,21 +1,23 @@
-//! Reading the log after a crash: which records follow the last checkpoint, and where the log ends.
+//! Reads the log after a crash: the records that follow the last checkpoint, up to the end of the log.
 //!
-//! The chain of groups starts at the anchor that the superblock names and goes on as long as the next group is whole, is
-//! in its place, and names the one before. Where it stops there are two cases. Groups that were in flight together may have
-//! been lost in any order, so a broken group followed by whole ones can be an honest end: nobody was told of any of them.
-//! But when some later group says that the missing one *was durable*, then acknowledged commits are damaged: an error ([`beyond`]).
+//! The chain of groups starts at the anchor that the superblock names and goes on as long as the next group is whole,
+//! is in its place, and names the one before. Where it stops there are two cases. Groups that were in flight together
+//! may have been lost in any order, so a broken group followed by whole ones can be an honest end: no commit in them
+//! was acknowledged. But when some later group says that the missing one *was durable*, then acknowledged commits are
+//! damaged: an error ([`beyond`]).
 //!
 //! One bad read must not end the log: a group, or the anchor, counts as missing only after it was read three times.
 //!
-//! Of the file these parts are read: the first block of each slot, the groups from the anchor on (and once more while they are replayed,
-//! if they do not fit the window), and behind the end as much as it takes to tell the end from damage.
+//! Of the file these parts are read: the first block of each slot, the groups from the anchor on (and once more while
+//! they are replayed, if they do not fit the window), and behind the end as much as it takes to tell the end from
+//! damage.
 //!
-//! Of the log only a window is in memory ([`WINDOW_BYTES`]), whatever the size of a segment. It takes no more than the groups in
-//! flight do later, when there are any, so reading the log needs no memory of its own.
+//! Of the log only a window is in memory ([`WINDOW_BYTES`]), whatever the size of a segment. It takes no more than the
+//! groups in flight do later, when there are any, so reading the log needs no memory of its own.
 //!
-//! Kept true by: what is read may be in a cache only, because its write failed, or a sync did. So groups that no later one says to have
-//! been durable are written once more, and synced, before anything follows them. A sync alone would not do: after one that failed, the
-//! next covers nothing of what that one did.
+//! Kept true by: bytes that are read may be in a cache only, because their write failed, or a sync did. So groups are
+//! written once more, and synced, before anything follows them, unless a later group says that they were durable. A
+//! sync alone would not do: after a failed sync, the next one does not cover the same writes.
 
 mod beyond;
 mod file;
@@ -65,12 +67,13 @@ pub(crate) struct Recovered {
     pub(super) content: u64,
 }
 
-/// Reads the chain of groups after `anchor` to its end. Memory: the window. Afterwards everything in it is durable, even if
-/// it was not before. Answers what it takes to go on, and the complete records, which must be read before anything is written.
+/// Reads the chain of groups after `anchor` to its end. Memory: the window. Afterwards everything in it is durable,
+/// even if it was not before. Returns the state from which the log goes on, and the complete records, which must be
+/// read before anything is written.
 ///
 /// # Errors
-/// `Corrupt` when the anchor is not there, when a group that had been acknowledged is damaged, or when commits do not come in
-/// order; what the disk says otherwise.
+/// `Corrupt` when the anchor is not there, when a group that had been acknowledged is damaged, or when commits do not
+/// come in order; otherwise the error of the disk.
 pub(crate) fn read_log(
     disk: &dyn Disk,
     options: &LogOptions,
@@ -115,7 +118,7 @@ fn try_read(
             records.take(&header, head)?;
         }
         marks.push(Mark { anchor: chain.place.last, starts });
-        // Earlier versions called durable what they had found at opening, after nothing but a sync.
+        // Earlier versions stated that the groups found at opening were durable, after nothing but a sync.
         if has_header_checksum(&chain.file.window[at..]) {
             stated = stated.max(header.durable_sequence.min(header.sequence - 1));
         }
@@ -235,7 +238,7 @@ impl Chain {
         }
         let mut slots = self.directory.held.get(&segment).cloned().unwrap_or_default();
         if self.place.at_anchor {
-            // What lies before the anchor may be damaged: nobody needs it.
+            // Groups before the anchor may be damaged: they are not needed.
             slots.extend(self.directory.unknown.iter().take(UNKNOWN_SLOTS_MAX));
         }
         for slot in slots {

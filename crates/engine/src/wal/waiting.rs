@@ -200,7 +200,7 @@ impl LogCore {
         let mut state = self.lock();
         state.failed_checkpoints += 1;
         state.failure = Some(error.clone());
-        // Whoever comes next tries again.
+        // The next ticket tries again to prepare a segment.
         state.growth.failure = None;
         let mut for_room = std::mem::take(&mut state.sleepers.for_room);
         let refused = for_room.extract_if(.., |_, (len_bytes, _)| !self.has_file_room(&state, *len_bytes));
@@ -233,14 +233,15 @@ impl LogState {
         by_next || (durable >= position.0 && self.is_stated())
     }
 
-    /// There is no room for a closing group: who waits for it waits for no more than that all is durable.
+    /// Gives up the closing group, for which there is no room: tickets that wait for it wait for durability only.
     pub(super) fn give_up_closing(&mut self) {
         self.stated_sequence = self.content_sequence;
         self.stated = self.appended;
         self.wants_closing = false;
     }
 
-    /// Whether the keeper is to be rung for, to see to it that what has just become durable is said to be.
+    /// Returns whether the keeper is to be rung for, so that a group states that the newest durable records are
+    /// durable.
     pub(super) fn must_watch(&mut self) -> bool {
         !self.is_stated() && !std::mem::replace(&mut self.keeper.watches, true)
     }

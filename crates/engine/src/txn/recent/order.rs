@@ -15,9 +15,9 @@ use crate::format::CommitSeq;
 const BLOCK_MAX: usize = 64;
 /// A longer list would have more blocks than one look at all of them may take.
 const KEYS_MAX: usize = 1 << 15;
-/// Blocks whose numbers are compared in one step.
+/// Blocks that are compared by their numbers in one step.
 const BLOCKS_A_STEP: usize = 8;
-/// What a key takes besides its bytes: its entry with the room that a growing block keeps, and an allocation.
+/// Memory of a key besides its bytes: its entry with the room that a growing block keeps, and an allocation.
 const KEY_OVERHEAD_BYTES: usize = 64;
 
 /// Keys of a block of which one is taken off.

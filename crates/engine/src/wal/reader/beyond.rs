@@ -1,10 +1,10 @@
-//! Looks behind the end of a log for groups that know better: that say of the one missing there that it was durable.
+//! Looks behind the end of a log for a later group that says that the group missing there was durable.
 //!
-//! A log fills segment after segment, each from its beginning. So what was written later than the missing group lies behind it in its
-//! segment, or in a slot whose first group names a later one; a slot with an older segment needs no look, unless the missing group should
-//! have begun a segment. Of each place as much is read as
-//! there are groups of this life of the log, and [`SILENCE_BYTES`] more: more than all groups in flight, which is all that can be missing
-//! between whole groups unless it was damaged.
+//! A log fills segment after segment, each from its beginning. So groups that were written later than the missing one
+//! lie behind it in its segment, or in a slot in which the first group names a later segment; a slot with an older
+//! segment needs no look, unless the missing group should have begun a segment. Each place is read for as long as there
+//! are groups of this life of the log, and [`SILENCE_BYTES`] further: that is more than all groups in flight, and only
+//! groups in flight can be missing between whole groups unless there is damage.
 
 use std::hash::{DefaultHasher, Hasher};
 
@@ -18,10 +18,11 @@ const SILENCE_BYTES: u64 = 1 << 20;
 pub(super) const UNKNOWN_SLOTS_MAX: usize = 64;
 
 impl Chain {
-    /// Looks for a group that says that the one missing at the end of the chain was durable. Answers a hash of all that it looked at.
+    /// Looks for a group that says that the one missing at the end of the chain was durable. Returns a hash of all the
+    /// bytes that it looked at.
     ///
     /// # Errors
-    /// `Corrupt` when there is one; what the disk says.
+    /// `Corrupt` when there is one; the error of the disk.
     pub(super) fn refuse_damage(&mut self) -> Result<u64> {
         let (place, segment_bytes) = (self.place, self.file.segment_bytes);
         let at = place.position % segment_bytes;
@@ -34,7 +35,7 @@ impl Chain {
         let unknown = self.directory.unknown.iter().take(UNKNOWN_SLOTS_MAX);
         places.extend(later.chain(unknown).filter(|slot| Some(**slot) != own).map(|slot| (*slot, 0)));
         if at == 0 {
-            // What is missing is the beginning of a segment. Its slot may have an older one in its place.
+            // The beginning of a segment is missing. Its slot may have an older one in its place.
             let earlier = self.directory.held.range(..place.position / segment_bytes).flat_map(|(_, slots)| slots);
             places.extend(earlier.filter(|slot| self.slots[**slot].is_none()).map(|slot| (*slot, 0)));
         }
@@ -74,7 +75,8 @@ impl Chain {
         Ok(None)
     }
 
-    /// Whether a group says what the block in the window claims. Sums a header, or what a group of an earlier version may have at the most.
+    /// Returns whether the header of the block in the window is intact. Sums the header, or the whole group, of bounded
+    /// length, in an earlier version.
     fn is_true(&mut self, slot: usize, header: &GroupHeader, start: usize) -> Result<bool> {
         let (file_id, segment_bytes) = (self.file.file_id, self.file.segment_bytes);
         if has_header_checksum(&self.file.window[start..]) {

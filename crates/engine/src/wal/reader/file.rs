@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{GroupHeader, LOG_BLOCK_BYTES, UNSUMMED_GROUP_BYTES_MAX, decode_group, peek_group};
 use crate::reread::Reread;
 
-/// Slots whose first blocks are read at a time.
+/// Slots for which the first blocks are read at a time.
 const BLOCKS_AT_ONCE: usize = 64;
 /// Bytes of the first read of a row of them; each next one is twice as long, up to the window.
 const FIRST_READ_BYTES: usize = 64 << 10;
@@ -41,7 +41,7 @@ pub(super) struct LogFile {
     rewritten: bool,
 }
 
-/// What is in the window: of which slot, from which byte of it on, and how much.
+/// The contents of the window: their slot, their first byte in it, and their length.
 #[derive(Debug, Clone, Copy)]
 struct Loaded {
     slot: usize,
@@ -49,19 +49,19 @@ struct Loaded {
     len_bytes: usize,
 }
 
-/// What the slots of the file hold, by their first blocks.
+/// The contents of the slots of the file, as their first blocks state them.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
     /// Slots that may hold a segment. More than one claims the same in damaged files only.
     pub(super) held: BTreeMap<u64, Vec<usize>>,
-    /// Slots whose first block is no group: never used, or damaged.
+    /// Slots without a group in the first block: never used, or damaged.
     pub(super) unknown: Vec<usize>,
     /// Checksums of the groups that slots begin with.
     pub(super) checksums: Vec<u64>,
 }
 
 impl Directory {
-    /// Takes in what a second look has found.
+    /// Adds the slots that a second look has found.
     pub(super) fn learn(&mut self, other: Self) {
         for (segment, slots) in other.held {
             let known = self.held.entry(segment).or_default();
@@ -107,7 +107,7 @@ impl LogFile {
         (self.file_bytes / self.segment_bytes) as usize
     }
 
-    /// What is looked at from here on is read, the `attempt`-th time.
+    /// Reads the file again for all looks from here on, for the `attempt`-th time.
     pub(super) fn begin_again(&mut self, attempt: u32) -> Result<()> {
         self.write_back()?;
         self.loaded = None;
@@ -185,15 +185,15 @@ impl LogFile {
         Ok(whole.map(|header| (header, start)))
     }
 
-    /// What the block at this place of a slot claims as the beginning of a group that fits in there, unchecked; and where in the window
-    /// it begins.
+    /// Returns the header that the block at this place of a slot holds, unchecked, when a group of that length fits in
+    /// there; and where in the window it begins.
     pub(super) fn claim(&mut self, slot: usize, at: u64) -> Result<Option<(GroupHeader, usize)>> {
         if at + LOG_BLOCK_BYTES as u64 > self.segment_bytes {
             return Ok(None);
         }
         let start = self.load(slot, at, LOG_BLOCK_BYTES)?;
         let claimed = peek_group(&self.window[start..start + LOG_BLOCK_BYTES], self.segment_bytes);
-        // What it says of its place need not be true.
+        // The place that the header states need not be true.
         let fits = |header: &GroupHeader| at + header.len_bytes() as u64 <= self.segment_bytes;
         Ok(claimed.filter(fits).map(|header| (header, start)))
     }
@@ -207,7 +207,7 @@ impl LogFile {
         self.load(slot, header.position % self.segment_bytes, header.len_bytes()).map(Some)
     }
 
-    /// Which slots may hold which segment, by what their first block says.
+    /// Returns which slots may hold which segment, by the statements of their first blocks.
     pub(super) fn directory(&mut self) -> Result<Directory> {
         let failed = |error| Error::from_io("read the log", error);
         let mut directory = Directory::default();
@@ -264,7 +264,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Makes what was to be written once more durable.
+    /// Makes the bytes durable that were to be written once more.
     pub(super) fn make_durable(&mut self) -> Result<()> {
         self.write_back()?;
         if std::mem::take(&mut self.rewritten) {

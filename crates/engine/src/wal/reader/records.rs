@@ -18,16 +18,17 @@ pub(crate) struct RecordIter {
 }
 
 impl RecordIter {
-    /// The records of commits after `after` up to `until`, of a log whose chain, from its anchor on, [`super::read_log`] has accepted.
+    /// Iterates over the records of commits after `after` up to `until`, of a log that [`super::read_log`] has accepted
+    /// from its anchor on.
     pub(super) fn new(chain: Chain, after: CommitSeq, until: CommitSeq) -> Self {
         Self { chain, records: Records::new(after), group: None, until, over: after == until }
     }
 
-    /// Appends the next record to `into`, and answers whose it is; `None` after the last. Nothing is appended with an error, which
-    /// ends it.
+    /// Appends the next record to `into`, and returns the number of its commit; `None` after the last. Nothing is
+    /// appended with an error, which ends the iterator.
     ///
     /// # Errors
-    /// What the disk says, or that the log is another one than before.
+    /// The error of the disk, or an error when the log differs from the one that [`super::read_log`] accepted.
     pub(crate) fn next_into(&mut self, into: &mut Vec<u8>) -> Result<Option<CommitSeq>> {
         if self.over {
             return Ok(None);
@@ -36,7 +37,7 @@ impl RecordIter {
         let commit = self.build(start, into).inspect_err(|_| {
             into.truncate(start);
         });
-        // What follows the last complete record may be overwritten from now on.
+        // The log behind the last complete record may be overwritten from now on.
         self.over = !matches!(commit, Ok(commit) if commit < self.until);
         commit.map(Some)
     }
@@ -87,15 +88,15 @@ impl Iterator for RecordIter {
 pub(super) struct Records {
     after: CommitSeq,
     building: Option<CommitSeq>,
-    /// The last commit whose record is complete.
+    /// The last commit with a complete record.
     pub(super) commit: CommitSeq,
 }
 
-/// What a piece is to the record that is being put together.
+/// The place of a piece in the record that is being put together.
 pub(super) enum Part {
-    /// Of a record before the checkpoint, whose beginning may lie before the anchor.
+    /// A piece of a record before the checkpoint: its beginning may lie before the anchor.
     Unwanted,
-    /// Its first piece. Whatever there was of another one was given up before its end.
+    /// Its first piece. A record that was begun before was given up before its end.
     First,
     /// The next one.
     Further,
