@@ -5,8 +5,9 @@
 //!
 //! What every implementation must keep (one test body in `tests/disk_contract.rs` runs over all of them):
 //! 1. Each pushed operation comes back exactly once, whole, with its buffer; in any order.
-//! 2. `Ok(n)` means `n` is the full length. Short transfers and EINTR are repeated inside; a read past the end is `Short`.
-//!    A sync that was interrupted has failed: what it covered may be lost, and the next one would not say so.
+//! 2. `Ok(n)` means `n` is the full length. Short transfers, EINTR and pieces that a ring has cancelled, because their submitter has
+//!    ended, are repeated inside; a read past the end is `Short`. A sync that was interrupted or cancelled has failed: what it
+//!    covered may be lost, and the next one would not say so.
 //! 3. An operation that cannot be accepted is given back at once ([`Refused`]) and was not started.
 //! 4. Dropping a queue with operations in flight is safe: their memory stays alive until the kernel is done with it.
 //! 5. A waiting `reap` parks the thread; nothing spins.

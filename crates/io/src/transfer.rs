@@ -18,6 +18,8 @@ const IOVECS_MAX: usize = 1024;
 const CALL_BYTES_MAX: usize = 1 << 30;
 /// EINTR and EAGAIN are repeated, but for a sync, of which nobody knows then what it has done. And a file that answers nothing else for ever must not hang its user.
 const INTERRUPTIONS_MAX: u32 = 10_000;
+/// Times that a ring is asked again for pieces of one operation that it has cancelled, before system calls carry the operation out.
+const CANCELLATIONS_MAX: u32 = 3;
 
 /// An operation and how far it has come.
 #[derive(Debug)]
@@ -27,6 +29,7 @@ pub(crate) struct Transfer {
     total_bytes: usize,
     done_bytes: usize,
     interruptions: u32,
+    cancellations: u32,
 }
 
 /// The memory still to be filled or written.
@@ -62,6 +65,8 @@ pub(crate) enum Piece<'a> {
 pub(crate) enum Step {
     /// Ask again, for the next piece.
     Again,
+    /// Carry the rest out by system calls: the ring has cancelled too many pieces. Only an answer of a ring leads to it.
+    CarryOut,
     /// It is over.
     Done(Result<usize>),
 }
@@ -87,7 +92,7 @@ impl Transfer {
             OpKind::Sync | OpKind::Allocate { .. } => Memory::None,
         };
         let total_bytes = op.kind.len_bytes();
-        Self { op, memory, total_bytes, done_bytes: 0, interruptions: 0 }
+        Self { op, memory, total_bytes, done_bytes: 0, interruptions: 0, cancellations: 0 }
     }
 
     /// Gives the operation back. The kernel must be done with it.
@@ -126,6 +131,22 @@ impl Transfer {
                 }
             }
         }
+    }
+
+    /// Takes a ring's answer to the last piece, as [`Transfer::answered`] does.
+    ///
+    /// A ring answers ECANCELED, or EFAULT, for a piece that it has not finished because the thread that submitted the piece has
+    /// ended or no worker could be started. Neither says anything of the file, so the piece is repeated. To repeat a write is safe:
+    /// some of its bytes may be in the file already, and the same bytes go to the same place while the operation is still in flight;
+    /// a durable write is flushed by its last repetition. A sync is not repeated, as for EINTR. If the memory of the operation could
+    /// really not be reached, the system call says so.
+    pub(crate) fn answered_by_ring(&mut self, answer: i64, file: &DiskFile) -> Step {
+        let is_cancelled = [libc::ECANCELED, libc::EFAULT].into_iter().any(|errno| answer == -i64::from(errno));
+        if !is_cancelled || matches!(self.op.kind, OpKind::Sync) {
+            return self.answered(answer, file);
+        }
+        self.cancellations += 1;
+        if self.cancellations <= CANCELLATIONS_MAX { Step::Again } else { Step::CarryOut }
     }
 
     /// Takes the kernel's answer to the last piece: bytes moved, or a *negative* errno.
@@ -422,13 +443,41 @@ mod tests {
     }
 
     #[test]
+    fn a_cancelled_piece_is_asked_for_again_then_carried_out_by_calls_and_a_cancelled_sync_has_failed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = file(&folder);
+        for errno in [libc::ECANCELED, libc::EFAULT] {
+            let answer = -i64::from(errno);
+            let kinds = [
+                OpKind::Read(buffer(|_| 0)),
+                OpKind::write(buffer(|_| 1), false),
+                OpKind::write(buffer(|_| 1), true),
+                OpKind::Allocate { len_bytes: 4096 },
+            ];
+            for kind in kinds {
+                let mut transfer = Transfer::new(Op::new(1, 0, kind));
+                for _ in 0..CANCELLATIONS_MAX {
+                    assert!(matches!(transfer.answered_by_ring(answer, &file), Step::Again), "{:?}", transfer.op);
+                }
+                assert!(matches!(transfer.answered_by_ring(answer, &file), Step::CarryOut), "{:?}", transfer.op);
+                // A system call has no submitter that could end before it.
+                let Step::Done(Err(error)) = transfer.answered(answer, &file) else { panic!("repeated for ever") };
+                assert_eq!(error.errno(), Some(errno));
+            }
+            let mut sync = Transfer::new(Op::new(1, 0, OpKind::Sync));
+            let Step::Done(Err(error)) = sync.answered_by_ring(answer, &file) else { panic!("a sync is repeated") };
+            assert_eq!(error.errno(), Some(errno));
+        }
+    }
+
+    #[test]
     fn endless_interruptions_nothing_moved_and_errors_end_an_operation() {
         let folder = tempfile::tempdir().unwrap();
         let file = file(&folder);
         let transfer = || Transfer::new(Op::new(1, 0, OpKind::write(buffer(|_| 1), false)));
         let ended = |step: Step| match step {
             Step::Done(result) => Some(result.unwrap_err()),
-            Step::Again => None,
+            Step::Again | Step::CarryOut => None,
         };
         let mut interrupted = transfer();
         let answers = std::iter::repeat_with(|| ended(interrupted.answered(-i64::from(libc::EINTR), &file)));

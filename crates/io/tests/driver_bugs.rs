@@ -352,6 +352,50 @@ fn operations_outlive_the_thread_that_submitted_them() {
     }
 }
 
+/// Fills a file so that each page of it can be told from all others, and puts it on the device.
+fn fill_with_page_numbers(path: &Path, pages: u64) {
+    let bytes: Vec<u8> = (0..pages).flat_map(|page| (page as u32).to_le_bytes().repeat(1024)).collect();
+    std::fs::write(path, bytes).expect("write");
+    std::fs::File::open(path).and_then(|file| file.sync_all()).expect("sync");
+}
+
+/// Has the kernel forget the bytes of a file that it has in memory.
+fn drop_cached(path: &Path) {
+    let file = std::fs::File::open(path).expect("open");
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("fadvise");
+}
+
+/// A buffered read that misses the page cache waits for its page in the name of the thread that submitted it. The kernel answers
+/// EFAULT or ECANCELED in its place when that thread ends first.
+#[test]
+fn reads_that_miss_the_page_cache_outlive_the_thread_that_submitted_them() {
+    const PAGES: u64 = 4096;
+    let folder = scratch();
+    let Some(_) = ring_disk(folder.path()) else { return };
+    let path = folder.path().join("buffered");
+    fill_with_page_numbers(&path, PAGES);
+    let disk = UringDisk::open(&path, &FileOptions { direct: DirectIo::Never, ..FileOptions::default() });
+    let disk = disk.expect("a disk");
+    let mut queue = disk.queue(&QueueOptions::default()).expect("a queue");
+    let mut rng = fastrand::Rng::with_seed(1);
+    for _ in 0..100 {
+        drop_cached(&path);
+        on_another_thread(|| {
+            for token in 0..40 {
+                push(&mut *queue, token, rng.u64(..PAGES) * 4096, OpKind::Read(zeroed(4096)));
+            }
+            queue.submit().expect("submit");
+        });
+        let done = reap_all(&mut *queue);
+        assert_eq!(done.len(), 40);
+        for completion in done {
+            assert_eq!(completion.result, Ok(4096), "{:?}", completion.op);
+            let page = (completion.op.offset_bytes / 4096) as u32;
+            assert!(completion.into_buffer().expect("a buffer").chunks(4).all(|word| word == page.to_le_bytes()));
+        }
+    }
+}
+
 /// A ring set up in one particular way.
 #[derive(Debug)]
 struct Tuned(UringDisk, UringOptions);

@@ -51,6 +51,8 @@ pub struct UringQueue {
     slots: ManuallyDrop<Vec<Option<Transfer>>>,
     free: Vec<usize>,
     backlog: VecDeque<usize>,
+    /// Operations that the ring has cancelled too often: `collect` carries them out.
+    to_carry_out: Vec<Transfer>,
     held: usize,
     in_flight: usize,
     depth_max: usize,
@@ -87,6 +89,7 @@ impl UringQueue {
             slots: ManuallyDrop::default(),
             free: Vec::new(),
             backlog: VecDeque::new(),
+            to_carry_out: Vec::new(),
             held: 0,
             in_flight: 0,
             depth_max: options.depth_max,
@@ -251,9 +254,10 @@ impl UringQueue {
     }
 
     /// Takes every completion entry that is there. Finished operations go to `finished`, with their results; those with
-    /// bytes left go back to the backlog.
+    /// bytes left, and those that the ring has cancelled, go back to the backlog, and from there to the kernel in the name of this
+    /// thread. Those that it has cancelled too often go to `to_carry_out`.
     fn take_completions(&mut self, mut finished: impl FnMut(Completion)) {
-        let Self { ring, slots, file, backlog, free, held, in_flight, .. } = self;
+        let Self { ring, slots, file, backlog, to_carry_out, free, held, in_flight, .. } = self;
         for entry in ring.completion() {
             if entry.user_data() == NO_SLOT {
                 continue;
@@ -261,17 +265,26 @@ impl UringQueue {
             let slot = entry.user_data() as usize;
             *held -= 1;
             let Some(transfer) = slots[slot].as_mut() else { continue };
-            match transfer.answered(i64::from(entry.result()), file) {
-                Step::Again => backlog.push_back(slot),
-                Step::Done(result) => {
-                    if let Some(transfer) = slots[slot].take() {
-                        free.push(slot);
-                        *in_flight -= 1;
-                        finished(Completion { op: transfer.into_op(), result });
-                    }
-                }
+            let step = transfer.answered_by_ring(i64::from(entry.result()), file);
+            if let Step::Again = step {
+                backlog.push_back(slot);
+                continue;
+            }
+            let Some(transfer) = slots[slot].take() else { continue };
+            free.push(slot);
+            *in_flight -= 1;
+            match step {
+                Step::Done(result) => finished(Completion { op: transfer.into_op(), result }),
+                Step::Again | Step::CarryOut => to_carry_out.push(transfer),
             }
         }
+    }
+
+    /// Takes every completion entry that is there, and carries out on this thread the operations that the ring cancels again and
+    /// again: few, as the ring finishes operations submitted by a thread that lives.
+    fn collect(&mut self, into: &mut Vec<Completion>) {
+        self.take_completions(|completion| into.push(completion));
+        into.extend(self.to_carry_out.drain(..).map(|transfer| transfer.carry_out(&self.file)));
     }
 
     /// An eventfd that the kernel writes to with each completion, from now on.
@@ -338,7 +351,7 @@ impl Queue for UringQueue {
         let (mut taken_before, mut refusals) = (None, 0);
         loop {
             let rang = self.silence_event();
-            self.take_completions(|completion| into.push(completion));
+            self.collect(into);
             let missing = wanted.saturating_sub(into.len());
             // The kernel sets its "there is task work" flag after queueing the work: a thread that ran the work in
             // between sees a flag that stays. So one enter that brings nothing is the last, unless the descriptor has
@@ -358,7 +371,7 @@ impl Queue for UringQueue {
             if missing == 0 {
                 // Where the kernel takes no entries it has not brought out anything either.
                 let looked = self.bring_out(0).is_ok();
-                self.take_completions(|completion| into.push(completion));
+                self.collect(into);
                 // What could not be sent is sent by the next call, and a completion leads to that one. Where none is
                 // to come the caller must know.
                 if looked && (self.kernel_has_some() || !self.unsent()) {
@@ -466,5 +479,50 @@ fn explain_enter(error: &std::io::Error) -> Error {
             Error::new(ErrorKind::Busy, action, "the kernel takes no more now: reap, then submit again")
         }
         _ => Error::from_io(action, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::aligned::{IoBuf, PageKind};
+    use crate::completion::OpKind;
+    use crate::disk::{DirectIo, Disk as _, FileOptions};
+    use crate::uring::UringDisk;
+
+    /// The kernel answers EFAULT for memory that is not in the registered buffer that the entry names.
+    #[test]
+    fn what_the_ring_always_cancels_is_carried_out_by_the_thread_that_reaps() {
+        if let Some(refused) = UringDisk::ring_refused() {
+            eprintln!("not checked: {refused}");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let options = FileOptions { create: true, direct: DirectIo::Never, ..FileOptions::default() };
+        let disk = UringDisk::open(&folder.path().join("file"), &options).unwrap();
+        let mut bytes = IoBuf::zeroed(4096, PageKind::Small).unwrap();
+        bytes.fill(7);
+        let other = IoBuf::zeroed(4096, PageKind::Small).unwrap();
+        let registered = vec![bytes.region().clone(), other.region().clone()];
+        let options = QueueOptions { registered, ..QueueOptions::default() };
+        let mut queue = disk.queue_with(&options, &UringOptions::default()).unwrap();
+        let [one, two] = &mut queue.registered[..] else {
+            eprintln!("not checked: {:?}", queue.notes());
+            return;
+        };
+        std::mem::swap(&mut one.index, &mut two.index);
+        let operations =
+            [(OpKind::write(bytes, true), Ok(4096)), (OpKind::Read(other), Ok(4096)), (OpKind::Sync, Ok(0))];
+        for (kind, wanted) in operations {
+            queue.push(Op::new(1, 0, kind)).unwrap();
+            let mut done = Vec::new();
+            queue.reap(1, &mut done).unwrap();
+            let done = done.pop().unwrap();
+            assert_eq!((&done.result, queue.in_flight()), (&wanted, 0), "{:?}", done.op);
+            if let OpKind::Read(bytes) = done.op.kind {
+                assert!(bytes.iter().all(|byte| *byte == 7));
+            }
+        }
+        assert_eq!(disk.len_bytes().unwrap(), 4096);
     }
 }
