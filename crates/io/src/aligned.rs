@@ -29,8 +29,8 @@ pub enum PageKind {
     /// Ordinary pages.
     #[default]
     Small,
-    /// Asks for transparent huge pages (`MADV_HUGEPAGE`); ordinary ones where the kernel has none to give, and for what does not fill
-    /// one.
+    /// Transparent huge pages (`MADV_HUGEPAGE`); ordinary pages where the kernel has no huge ones to give, and for memory that does not
+    /// fill one.
     Huge,
 }
 
@@ -108,7 +108,8 @@ impl IoBuf {
             .checked_next_multiple_of(ALIGN_BYTES)
             .filter(|len| *len <= isize::MAX as usize / 2)
             .ok_or_else(|| Error::new(ErrorKind::InvalidCall, "allocate a buffer", format!("{len_bytes} bytes")))?;
-        // Whole huge pages only, and no more memory than was asked for: what is less than one, or left over, lies in ordinary pages.
+        // Huge pages take no more memory than was asked for: a region smaller than one, and the rest of a larger region, lie in ordinary
+        // pages.
         let is_huge = pages == PageKind::Huge && rounded >= HUGE_PAGE_BYTES;
         let base = map_aligned(rounded, if is_huge { HUGE_PAGE_BYTES } else { ALIGN_BYTES })?;
         // A device may be writing here at the moment of a fork. Were the pages shared with the child, the next one of the

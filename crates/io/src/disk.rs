@@ -6,8 +6,8 @@
 //! What every implementation must keep (one test body in `tests/disk_contract.rs` runs over all of them):
 //! 1. Each pushed operation comes back exactly once, whole, with its buffer; in any order.
 //! 2. `Ok(n)` means `n` is the full length. Short transfers, EINTR and pieces that a ring has cancelled, because their submitter has
-//!    ended, are repeated inside; a read past the end is `Short`. A sync that was interrupted or cancelled has failed: what it
-//!    covered may be lost, and the next one would not say so.
+//!    ended, are repeated inside; a read past the end is `Short`. A sync that was interrupted or cancelled has failed: the writes that
+//!    it covered may be lost, and the next sync would not report it.
 //! 3. An operation that cannot be accepted is given back at once ([`Refused`]) and was not started.
 //! 4. Dropping a queue with operations in flight is safe: their memory stays alive until the kernel is done with it.
 //! 5. A waiting `reap` parks the thread; nothing spins.
@@ -238,19 +238,19 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// Removes a name.
     ///
     /// # Errors
-    /// `NotFound`, or what the system says.
+    /// `NotFound`, or the error of the system call.
     fn remove(&self, name: &str) -> Result<()>;
 
-    /// The names in it, sorted.
+    /// Lists the names in the directory, sorted.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     fn list(&self) -> Result<Vec<String>>;
 
     /// Makes every change of names so far durable. Blocks.
     ///
     /// # Errors
-    /// What the system says; afterwards nothing is known about the names changed since the last success.
+    /// The error of the system call; afterwards nothing is known about the names changed since the last success.
     fn sync(&self) -> Result<()>;
 
     /// Creates a small file with this text, which is durable afterwards. Its name is durable only after `sync`. Blocks.
@@ -258,7 +258,7 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// On disks that ask for alignment, empty lines follow the text.
     ///
     /// # Errors
-    /// As [`Directory::create`], or what the system says of the write.
+    /// As [`Directory::create`], or the error of the write.
     fn write_text(&self, name: &str, text: &str) -> Result<()> {
         let disk = self.create(name)?;
         let align_bytes = disk.info().align_bytes;
@@ -272,7 +272,7 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// The bytes of a small file. Blocks.
     ///
     /// # Errors
-    /// `NotFound`, `NoPermission`; `InvalidCall` when it has more than [`TEXT_BYTES_MAX`] bytes; what the system says of the read.
+    /// `NotFound`, `NoPermission`; `InvalidCall` when the file has more than [`TEXT_BYTES_MAX`] bytes; the error of the read.
     fn read_text(&self, name: &str) -> Result<Vec<u8>> {
         let disk = self.open(name)?;
         let len_bytes = disk.len_bytes()?;
@@ -299,8 +299,9 @@ pub trait Directory: Send + Sync + fmt::Debug {
         Ok(Box::new(NothingToLock))
     }
 
-    /// Leaves the name of this process in the file `name`, for the message of [`Directory::lock`], and keeps others from doing so until
-    /// the result is dropped. What is not such a file stays as it is: then, and where the file cannot be written, nothing is left.
+    /// Writes the name of this process to the file `name`, for the message of [`Directory::lock`], and keeps other processes from doing so
+    /// until the result is dropped. A file with other content stays unchanged: in that case, and where the file cannot be written, no name
+    /// is left and the result locks nothing.
     ///
     /// # Errors
     /// `Busy` when another one has left its name and is still there.
@@ -321,7 +322,7 @@ pub trait FileLock: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// What tells the locked file from all others of this machine (device and inode), where there is a file.
+    /// The identity of the locked file on this machine, device and inode; `None` where there is no file.
     fn id(&self) -> Option<(u64, u64)> {
         None
     }

@@ -136,7 +136,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Why a ring cancels an operation that nobody has cancelled: one that may block is carried out by a thread of the kernel.
+/// A reason why a ring cancels an operation by itself: an operation that may block is carried out by a thread of the kernel, and the
+/// kernel could start none.
 const NO_WORKER: &str = "the kernel could start no thread for it: allow this user more processes (RLIMIT_NPROC, `ulimit -u`), or its \
                          control group (pids.max)";
 

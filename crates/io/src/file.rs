@@ -53,11 +53,11 @@ impl DiskFile {
         Self::of(kind, file, path, options, remove)
     }
 
-    /// Opens `name` in an open folder for a disk of the given kind, as [`open_regular`] does; `path` is for messages. Creating one that
-    /// exists fails, whatever it is.
+    /// Opens `name` in an open folder for a disk of the given kind, as [`open_regular`] does; `path` is for messages. Creating a name that
+    /// exists fails, also when it is no regular file.
     ///
     /// # Errors
-    /// As [`DiskFile::open`]; `InvalidCall` for whatever is no regular file, symbolic links included.
+    /// As [`DiskFile::open`]; `InvalidCall` for anything else than a regular file, symbolic links included.
     pub(crate) fn open_in(
         kind: &'static str,
         folder: BorrowedFd<'_>,
@@ -173,7 +173,7 @@ impl AsRawFd for DiskFile {
 /// or a device is not opened either, so that nothing waits for it or is set in motion. `path` is for messages.
 ///
 /// # Errors
-/// `InvalidCall` for anything else than a regular file, saying what it is; `NotFound`, `AlreadyExists`, `NoPermission`, `NoSpace`.
+/// `InvalidCall` for anything else than a regular file, with its file type; `NotFound`, `AlreadyExists`, `NoPermission`, `NoSpace`.
 pub(crate) fn open_regular(
     action: &'static str,
     folder: BorrowedFd<'_>,

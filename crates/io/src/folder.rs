@@ -1,7 +1,7 @@
 //! A folder of real disks, and the choice between ring and pool of threads.
 //!
 //! Kept true by: a name is one component of a path, every file is reached from the folder's own descriptor, and no symbolic link is
-//! followed, so that nothing outside the folder is ever touched, wherever the folder has been moved since and whatever has its place.
+//! followed. So no file outside the folder is ever touched, also when the folder has been moved and another one has its place.
 
 mod lock;
 
@@ -73,7 +73,7 @@ fn open_disk_in(folder: &Folder, name: &str, options: &FileOptions) -> Result<Ar
 /// second step, so its name is made durable as well, where the folder above it may be read.
 ///
 /// # Errors
-/// `NotFound` when there is no folder above it, `NoPermission`, `NoSpace`, what the system says of the sync.
+/// `NotFound` when there is no folder above it, `NoPermission`, `NoSpace`, the error of the sync.
 pub fn make_folder(path: &Path) -> Result<()> {
     make_folder_with(path, |above| sync_folder(&File::open(above)?))
 }
@@ -135,12 +135,12 @@ impl Folder {
     /// Leaves the name of this process in the file `name`, creating it if need be, and locks that file (flock). Released when the
     /// result is dropped or the process ends, however it ends. The file stays.
     ///
-    /// Whoever removes the file lets a second process in: what must not be used by two is to be locked itself, see
+    /// Removing the file lets a second process in. A file that two processes must not use needs a lock of its own: see
     /// [`Directory::lock`].
     ///
     /// # Errors
-    /// `Busy`, naming the process that holds it; `InvalidCall` for a name that is none, for a file that holds anything but such a name,
-    /// and for what is no regular file; `NoPermission`, `NoSpace`.
+    /// `Busy`, naming the process that holds the lock; `InvalidCall` for a name that is none, for a file that holds anything but the name
+    /// of a process, and for anything else than a regular file; `NoPermission`, `NoSpace`.
     pub fn lock_by_name(&self, name: &str) -> Result<FolderLock> {
         FolderLock::take(self, name)
     }
@@ -150,10 +150,10 @@ impl Folder {
         lock::is_signature(self, name)
     }
 
-    /// Everything in the folder, sorted by name, with what it is. Changes nothing.
+    /// Lists the folder, sorted by name, with the kind of each entry. Changes nothing.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn entries(&self) -> Result<Vec<Entry>> {
         let failed = |error| Error::from_rustix("list", error).at(&self.path);
         let mut entries = Vec::new();
@@ -215,20 +215,20 @@ impl Entry {
         self.name.as_ref().unwrap_or_else(|similar| similar)
     }
 
-    /// What it is; links are not followed.
+    /// The kind of the entry; links are not followed.
     pub fn kind(&self) -> EntryKind {
         self.kind
     }
 }
 
-/// What something in a folder is.
+/// The kind of an entry in a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
     /// A regular file.
     File,
     /// A folder.
     Folder,
-    /// A symbolic link, to whatever.
+    /// A symbolic link to any target, or to none.
     Link,
     /// A FIFO, a socket or a device.
     Other,
@@ -299,7 +299,8 @@ impl Directory for Folder {
     }
 }
 
-/// Not `File::sync_all`: that repeats a sync which was interrupted, and the second says nothing of what the first has lost.
+/// Syncs a folder once. `File::sync_all` would repeat an interrupted sync, and the second sync does not report the changes that the first
+/// one has lost.
 fn sync_folder(folder: &File) -> std::io::Result<()> {
     Ok(rustix::fs::fsync(folder)?)
 }

@@ -54,8 +54,8 @@
 //!   a first part survives; a rename is one step. Syncing a file does not save its name.
 //! - **A failed sync** drops what it covered, as Linux does: reads still see those bytes, a cut may keep or lose them,
 //!   but a later successful sync does not save them. A failed directory sync leaves its changes in doubt for good.
-//! - **A failed durable write** is treated like that as well: no later sync makes durable what it has left, only another
-//!   write does. Of a failed write that was not durable, any sector may be written, and the next sync covers those.
+//! - **A failed durable write** is treated like a failed sync: no later sync makes durable the bytes that it has left, only
+//!   another write does. Of a failed write that was not durable, any sector may be written, and the next sync covers those.
 //!   With [`Caching::Buffered`] reads see such abandoned bytes only until the page cache drops them.
 //!
 //! Weaker on purpose than what ext4, xfs and btrfs usually do. The model follows their design; it was not compared with

@@ -16,7 +16,8 @@ use crate::file::DiskFile;
 const IOVECS_MAX: usize = 1024;
 /// Most bytes asked for at once. The kernel moves at most 2 GiB less a page a call; below that, and a round number.
 const CALL_BYTES_MAX: usize = 1 << 30;
-/// EINTR and EAGAIN are repeated, but for a sync, of which nobody knows then what it has done. And a file that answers nothing else for ever must not hang its user.
+/// Most times that an operation is tried again after EINTR or EAGAIN, so that a file with no other answer does not hang its user. A sync
+/// is not tried again: after an interruption it is unknown which writes it has made durable.
 const INTERRUPTIONS_MAX: u32 = 10_000;
 /// Times that a ring is asked again for pieces of one operation that it has cancelled, before system calls carry the operation out.
 const CANCELLATIONS_MAX: u32 = 3;

@@ -23,10 +23,11 @@ use crate::file::open_regular;
 const REPLACED_MAX: usize = 16;
 /// A name that a holder has left is not longer than this.
 const SIGNATURE_BYTES_MAX: u64 = 256;
-/// What it begins with.
+/// The beginning of such a name.
 const SIGNATURE: &str = "process ";
 
-/// How the kernel was asked for a lock. Everybody who locks the same file is answered in the same way.
+/// The system call that locked a file. The kernel and the file system decide which one works, so all processes use the same one for the
+/// same file, and their locks exclude each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum How {
     /// F_OFD_SETLK.
@@ -90,7 +91,7 @@ impl FileLock for LockedFile {
             Ok(stat) if (stat.st_dev, stat.st_ino) == self.id => Ok(()),
             Ok(_) | Err(Errno::NOENT) => {
                 let detail =
-                    "the file was replaced or removed while it was being opened: see who does that, and try again";
+                    "the file was replaced or removed meanwhile: find the process that does that, and try again";
                 Err(Error::new(ErrorKind::Busy, "lock", detail).at(&self.path))
             }
             Err(error) => Err(Error::from_rustix("lock", error).at(&self.path)),
@@ -103,8 +104,9 @@ impl FileLock for LockedFile {
 }
 
 impl Drop for LockedFile {
-    /// Says so to the kernel, and does not only close: a child process that another thread is starting right now has the
-    /// same open file until it runs its own program, and would keep the lock for us. What such a child drops is not its to give.
+    /// Unlocks the file before it is closed, since closing is not enough: a child process that another thread is starting right
+    /// now has the same open file until it runs its own program, and would keep the lock. A child that drops its copy does not
+    /// unlock the file, because the lock belongs to the process that took it.
     fn drop(&mut self) {
         if self.owner == std::process::id() {
             // Neither can fail for a file that is open and locked; closing it is the second try.
@@ -116,7 +118,7 @@ impl Drop for LockedFile {
     }
 }
 
-/// Why a lock was not given, and who holds it.
+/// Makes the error for a lock that was not given: the reason, and the process that holds the lock.
 fn refused(folder: &Folder, signed: &str, path: &Path, error: Errno) -> Error {
     if !matches!(error, Errno::AGAIN | Errno::ACCESS) {
         let hint = "this file system gives no locks: put the database on another one, which keeps two processes apart";
@@ -168,7 +170,7 @@ impl FolderLock {
     pub(super) fn take(folder: &Folder, name: &str) -> Result<Self> {
         let path = folder.path_of(name)?;
         let failed = |error: &std::io::Error| Error::from_io("lock", error).at(&path);
-        // Not truncated: what is in it names the holder, until we are that, or is not ours at all.
+        // Opening does not truncate the file: its content names the holder until this process has the lock, or belongs to another program.
         let open = |flags| open_regular("lock", folder.descriptor.as_fd(), name, &path, flags);
         let mut file = open(OFlags::RDWR | OFlags::CREATE)?;
         let holder = signature(&file).ok_or_else(|| {
@@ -183,7 +185,7 @@ impl FolderLock {
         let command = std::fs::read_to_string("/proc/self/comm").unwrap_or_else(|_| "unknown".into());
         let holder = format!("{SIGNATURE}{} ({})\n", std::process::id(), command.trim());
         let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(holder.as_bytes()));
-        // On a full disk it has no name: what is locked is locked all the same.
+        // On a full disk the file gets no name, and the lock is held all the same.
         let full = |error: &std::io::Error| {
             matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
         };
@@ -306,7 +308,7 @@ mod tests {
         let (_scratch, folder) = folder();
         let held = LockedFile::take(&folder, "data", "lock").unwrap();
         let named = folder.lock_by_name("lock").unwrap();
-        // What a child has between its fork and its exec.
+        // Copies of the open files, as a child has them between its fork and its exec.
         let inherited = (held.file.try_clone().unwrap(), named.file.try_clone().unwrap());
         drop((held, named));
         folder.lock("data", "lock").unwrap();

@@ -150,7 +150,7 @@ impl File {
         }
     }
 
-    /// The durable write `seq` failed: no later sync makes durable what it has left.
+    /// Abandons the bytes of the durable write `seq`, which failed: no later sync makes them durable.
     pub(super) fn abandon_write(&mut self, seq: WriteSeq) {
         for version in self.pending.values_mut().flatten().filter(|version| version.seq == seq) {
             version.abandoned = true;
@@ -167,8 +167,8 @@ impl File {
         self.pending.get(&page).is_some_and(|versions| versions.iter().all(|version| version.abandoned))
     }
 
-    /// The kernel drops the clean pages of this range from its page cache: each sector becomes what the device happens to
-    /// hold, for reads from now on and for every power cut.
+    /// Drops the clean pages of this range from the page cache, as a kernel may: each sector gets the bytes that the device
+    /// happens to hold, for reads from now on and for every power cut.
     pub(super) fn drop_abandoned_pages(&mut self, range: Range<u64>, options: &SimOptions, rng: &mut fastrand::Rng) {
         for page in pages_of(range) {
             if !self.is_abandoned(page) {

@@ -14,15 +14,16 @@ pub enum Defer {
     Adversarial,
 }
 
-/// What stands between a file and its device. It decides what a failed durable write leaves behind.
+/// The cache between a file and its device. It decides which bytes a failed durable write leaves behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caching {
-    /// O_DIRECT. A failed durable write has stored any of its sectors, which is what reads then see. No later sync makes
+    /// O_DIRECT, no cache. A failed durable write has stored any of its sectors, and reads then see those. No later sync makes
     /// them durable.
     Direct,
     /// The page cache of Linux. After a failed durable write reads see all of the new bytes, from pages that are marked
     /// clean: no later sync writes them. The kernel may drop clean pages at any time, for want of memory; from then on
-    /// reads give what the device holds, old or new, each sector for itself. The same happens to what a failed sync covered.
+    /// reads give the bytes of the device, old or new, each sector for itself. The same happens to the writes that a failed
+    /// sync covered.
     Buffered,
 }
 
@@ -31,9 +32,9 @@ pub enum Caching {
 pub struct Rates {
     /// A read fails with EIO.
     pub read_error: f64,
-    /// A write fails with EIO. [`Caching`] says what that leaves behind.
+    /// A write fails with EIO. [`Caching`] describes the bytes that it leaves behind.
     pub write_error: f64,
-    /// A sync fails with EIO, and what it covered is dropped (see [`super`]).
+    /// A sync fails with EIO, and the writes that it covered are dropped (see [`super`]).
     pub sync_error: f64,
     /// A write is acknowledged and never stored: the old bytes stay.
     pub lost_write: f64,
@@ -43,7 +44,7 @@ pub struct Rates {
     pub misdirected_read: f64,
     /// One bit of a write is stored inverted.
     pub flipped_write: f64,
-    /// One bit of a read is returned inverted; what is stored stays good.
+    /// One bit of a read is returned inverted; the stored bytes stay good.
     pub flipped_read: f64,
     /// One sector of a write is stored as zeroes.
     pub zeroed_write: f64,
@@ -155,7 +156,7 @@ pub enum Call {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// It fails with this errno: EIO, ENOSPC, or ETIMEDOUT for something transient of kind `Other`. Names stay as they
-    /// were; a failed write leaves what [`Caching`] says; a failed sync drops what it covered.
+    /// were; a failed write leaves the bytes that [`Caching`] describes; a failed sync drops the writes that it covered.
     Errno(i32),
     /// It is acknowledged and does nothing: a lost write, a sync or directory sync that lies, an
     /// allocation of nothing. Other calls on names ignore it.

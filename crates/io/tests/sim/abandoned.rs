@@ -1,4 +1,4 @@
-//! What a failed durable write or sync leaves behind: bytes that reads see and that no later sync makes durable.
+//! Tests of the bytes that a failed durable write or sync leaves behind: reads see them, and no later sync makes them durable.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ fn options(caching: Caching) -> SimOptions {
     SimOptions { caching, ..SimOptions::calm() }
 }
 
-/// A file whose first block was to become twos by a durable write that failed.
+/// Makes a file of ones, and lets a durable write of twos to its first block fail.
 fn after_a_failed_write(seed: u64, caching: Caching) -> (SimWorld, Box<dyn Queue>) {
     let (world, mut queue) = world_with_blocks(seed, options(caching), BLOCKS, 1);
     world.inject(Fault::new(Call::Write, Effect::Errno(EIO)));
@@ -69,7 +69,7 @@ fn reads_see_any_sectors_without_a_page_cache_and_all_of_them_with_one() {
     assert_eq!(buffered, [vec![2; BLOCK / 512]].into());
 }
 
-/// The bytes that were read turn back, and what is read from then on is what every power cut leaves.
+/// Once the page cache has dropped the page, reads give the old bytes again in some sectors, and every power cut leaves those same bytes.
 #[test]
 fn a_page_cache_may_drop_what_was_abandoned_and_reads_give_what_the_device_holds() {
     let mut turned_back = 0;
