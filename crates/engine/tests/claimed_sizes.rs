@@ -1,6 +1,7 @@
-//! Files that claim to be large: opening, checking and using them takes memory and time for what is there, not for what is claimed.
+//! Tests of data files that claim more pages than they hold: opening, checking and using such a file takes memory and time for the pages
+//! that are there, not for the pages that it claims.
 //!
-//! This program counts what its threads allocate, so it is one of its own, and its tests take turns.
+//! A global allocator counts the bytes that all threads allocate. So these tests are a program of their own and run one at a time.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
@@ -27,11 +28,11 @@ fn count(layout: Layout) {
     MOST_BYTES.fetch_max(live, Ordering::Relaxed);
 }
 
-// SAFETY: each call is passed on as it is, so what holds of `System` holds of this.
+// SAFETY: each call goes to `System` with the same arguments, so this allocator keeps the contract that `System` keeps.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout);
-        // SAFETY: what the caller promises is what `System` asks for.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, and `System` asks for nothing else.
         unsafe { System.alloc(layout) }
     }
 
@@ -51,7 +52,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What each test holds while it runs: another one's memory is not counted.
+/// Locks the only turn. A test holds it while it runs, so that the memory of another test is not counted.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -93,7 +94,7 @@ fn small_database(folder: &Path) -> PathBuf {
     path
 }
 
-/// What `docs/format.md` says of checksums.
+/// Computes the checksum of a page, node or superblock as `docs/format.md` defines it.
 fn checksum(file_id: u64, place: u64, content: &[u8]) -> u64 {
     let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
     digest.update(&[file_id.to_le_bytes(), place.to_le_bytes()].concat());
@@ -215,7 +216,7 @@ impl Forger {
     }
 }
 
-/// Does everything there is to do with a database whose hundred entries are sound.
+/// Opens a database of a hundred sound entries, then verifies, reads, writes, checkpoints and compacts it, and opens it again.
 fn use_it(path: &Path) {
     let db = Db::open(path, &settings()).unwrap();
     let found = db.verify().unwrap();
@@ -234,7 +235,8 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// More than what its few nodes and chunks take, and far less than what is claimed would.
+/// Memory that a false claim may cost beside [`most_of_small`]: more than its few nodes and chunks take, and far less than a page table of
+/// the claimed size would.
 const ALLOWED_BYTES: usize = 256 << 10;
 
 #[test]
@@ -286,7 +288,7 @@ fn a_sparse_file_takes_memory_for_its_pages_and_not_for_its_length() {
     assert!(most.iter().all(|most| *most < most_of_small() + ALLOWED_BYTES), "{most:?}");
 }
 
-/// What a database takes that claims nothing.
+/// Measures the memory that the same work takes on a database without a false claim.
 fn most_of_small() -> usize {
     let folder = folder();
     let path = small_database(folder.path());

@@ -67,8 +67,9 @@ impl Drop for TellsWhere {
     }
 }
 
-/// Polls a task so often, and drops the executor. Answers which thread dropped what the task held, and with it the database. `None`
-/// when the task has ended in a poll: on a busy machine the threads of a database may be done before the task looks for the first time.
+/// Polls a task `polls` times, then drops the executor, so that only wakers hold the task. Returns the name of the thread that dropped the
+/// task's future, and with it the database. `None` when a poll has completed the task: on a busy machine the threads of a database may be
+/// done before the first poll.
 fn left_to_its_waker<F: Future<Output = ()> + Send + 'static>(
     polls: u32,
     work: impl FnOnce(TellsWhere) -> F,
@@ -88,7 +89,7 @@ fn left_to_its_waker<F: Future<Output = ()> + Send + 'static>(
     Some(told.recv().unwrap().unwrap_or_default())
 }
 
-/// Opens the folder, once whoever had it has let it go.
+/// Opens the database in the folder, as soon as its former user has closed it.
 fn open_when_closed(path: &Path) -> blocking::Db {
     loop {
         match blocking::Db::open(path, &small()) {
@@ -170,10 +171,10 @@ fn the_last_handle_may_go_with_a_task_whose_page_a_thread_of_the_pool_has_taken_
     assert_no_thread_panicked();
 }
 
-/// Disks whose completions are taken by one thread of the database, so that a test knows which thread wakes a task.
+/// Disks that give completions to one thread of the database only, so that a test knows which thread wakes a task.
 ///
-/// A task's own thread looks for completions as well when it sends a read, and on a busy machine it may find the one of that very
-/// read. Both orders are right; a test of one of them has to exclude the other.
+/// On ordinary disks a task's own thread also looks for completions when it sends a read, and on a busy machine it may find the
+/// completion of that very read. Both orders are right; a test of one order has to exclude the other.
 mod reaped {
     use std::os::fd::BorrowedFd;
     use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What is in a folder before a database is opened or created there: another database, a part of one, somebody else's files, links.
-//! Nothing is lost, and nothing that is not ours is touched.
+//! Tests of opening and creating databases in folders that are not empty: they have another database, a part of one, files of other
+//! programs, or links. No data is lost, and no file that does not belong to the database is changed.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
@@ -21,7 +21,7 @@ fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// Everything in a folder: what it is, what is in it, and when it was changed.
+/// Lists a folder and everything in it, at any depth: for each path its file type, its content, and the time of its last change.
 fn picture(path: &Path) -> BTreeMap<PathBuf, (String, Vec<u8>, i64, i64)> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(path).unwrap() {
@@ -191,7 +191,7 @@ fn a_missing_part_is_named_and_nothing_is_put_in_its_place() {
             let (name, away) = (part.file_name().unwrap().to_str().unwrap(), scratch.path().join("away"));
             fs::rename(&part, &away).unwrap();
             let before = picture(&path);
-            // What a program does that opens or creates.
+            // A program may open a database, and create it when that fails: both calls are refused and change nothing.
             refused(Db::open(&path, &small()), ErrorKind::Corrupt, &[name]);
             let told = Db::open(&path, &small()).map(drop).unwrap_err().to_string();
             assert!(!told.contains("create it"), "{told}");
@@ -274,7 +274,7 @@ fn creating_is_for_an_empty_folder_or_one_with_an_unfinished_creation() {
     let scratch = scratch();
     let path = scratch.path().join("db");
     fs::create_dir(&path).unwrap();
-    // Folders are in nobody's way: the top of a file system has one.
+    // Folders do not count as other files: the top folder of a file system has one.
     fs::create_dir(path.join("lost+found")).unwrap();
     for name in ["data.nofault-new", "log", "log.nofault-new", "stripes.nofault-new", "data.nofault-copy", "lock"] {
         fs::write(path.join(name), "").unwrap();

@@ -1,5 +1,5 @@
-//! Databases written by earlier builds, from `fixtures/`: they open with all that is in them, go on, and stay what they are when a part of
-//! them is of a version that this build does not know.
+//! Tests with databases from `fixtures/`, which earlier builds wrote: this build opens them with all of their content and continues to
+//! write them. A database with a part of a version that this build does not know stays unchanged.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -61,7 +61,7 @@ fn versions(data: &[u8]) -> [u32; 2] {
     SLOTS.map(|slot| u32::from_le_bytes(data[slot + 8..slot + 12].try_into().expect("four bytes")))
 }
 
-/// What `fixtures/README.md` says is in it.
+/// The content of each table of a fixture, as `fixtures/README.md` describes it.
 fn expected(kind: &str) -> BTreeMap<String, Rows> {
     let loaded = |rows: u32| -> Rows {
         let len = |row: u32| match row {

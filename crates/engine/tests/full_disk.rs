@@ -1,5 +1,5 @@
-//! The disk is full, at every size of the room that is left: commits are refused with `NoSpace`, nothing is lost, and whatever frees
-//! room goes on.
+//! Tests of a full disk, with every amount of space left: commits are refused with `NoSpace`, nothing is lost, and every operation that
+//! frees space still succeeds.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
@@ -91,7 +91,8 @@ fn make_room(what: &str, db: &Db, table: &Table, model: &mut Model, shares: [usi
     }
 }
 
-/// What a user does with a database whose disk has become full.
+/// Fills the disk with a database, makes room as a user would, and checks the content after each step: after reopening with less memory,
+/// deletes, a dropped table, more puts, compaction, a power cut, and more capacity. Returns the world after the power cut.
 fn story(what: &str, world: &SimWorld, directory: &Arc<dyn Directory>, background_threads: bool) -> SimWorld {
     let mut random = fastrand::Rng::with_seed(world.bytes_used());
     let settings = settings(2 << 20, background_threads);
@@ -189,7 +190,7 @@ impl FileSystem {
 
 impl Drop for FileSystem {
     fn drop(&mut self) {
-        // Or lazily: what a failed test has left open goes with its process.
+        // A lazy unmount when the plain one fails: files that a failed test has left open are closed when its process ends.
         let ended = run(Command::new("umount").arg(&self.mounted))
             .or_else(|_| run(Command::new("umount").arg("-l").arg(&self.mounted)));
         if let Err(why) = ended {

@@ -1,6 +1,6 @@
 //! Many calls at once that each ask for far more pages than the cache has: every one of them ends.
 //!
-//! Nothing here measures time. A call that never ends is ended by whoever runs the test.
+//! No test here measures time. A call that never ends hangs its test, and the run of the tests has to be stopped from outside.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 

@@ -21,7 +21,7 @@ fn value(row: u64, version: u8) -> Vec<u8> {
     [&row.to_le_bytes()[..], &[version; 300]].concat()
 }
 
-/// Does everything to a database whose rows are all of version 1, and leaves it so.
+/// Reads, updates, compacts and verifies a database that has all rows in version 1, and leaves all rows in version 1.
 fn use_it(db: &Db) {
     let table = db.table("t").unwrap();
     assert_eq!(table.range::<&[u8]>(..).map(Result::unwrap).count() as u64, ROWS);

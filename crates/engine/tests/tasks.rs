@@ -438,8 +438,8 @@ fn opening_a_database_that_only_a_large_commit_keeps_waits_until_that_has_ended(
             batch.put(&table, number.to_be_bytes(), [number as u8; 500]);
         }
         let mut commit = Box::pin(db.write(batch, Durability::Sync));
-        // It lets others run while it looks at what is in the batch. The first poll after which it has not asked for another one
-        // has handed it to a thread.
+        // The commit yields to other tasks while it examines the batch, and wakes itself. The first poll that leaves it without a
+        // wake-up has handed the batch to a thread.
         let again = Arc::new(Again::default());
         let waker = Waker::from(again.clone());
         loop {

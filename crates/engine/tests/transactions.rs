@@ -174,7 +174,7 @@ fn a_bulk_load_whose_entries_write_to_another_database_is_none_of_its_business()
     assert_eq!(other.range::<&[u8]>(..).count(), 3);
 }
 
-/// A database, and what makes its snapshots too old.
+/// Makes a database that can keep few old versions, and a function that writes so much that its snapshots become too old.
 fn forgetful() -> (Db, Table, impl Fn()) {
     let (db, table) = database(&Settings { snapshot_bytes_max: 4 * 512, ..tiny() });
     let put_all = {
@@ -240,11 +240,11 @@ fn a_transaction_remembers_a_key_once_and_is_refused_more_keys_than_its_share_of
     let refused = (0..200_000_u32).find_map(|number| change.get(&table, number.to_be_bytes()).err());
     let error = refused.expect("200,000 keys, and no limit");
     assert_eq!(format!("{:?}", error.kind()), "TransactionTooLarge", "{error}");
-    // What it has read it may read again, and it can still commit.
+    // The transaction may read again a key that it has read before, and it can still commit.
     change.get(&table, "the same").unwrap();
     change.put(&table, "k", "1").unwrap();
     change.commit(Durability::Sync).unwrap();
-    // A range is one thing to remember, whatever is in it.
+    // A range takes the memory of one read, however many keys are in it.
     let mut change = db.begin();
     assert_eq!(change.range::<&[u8]>(&table, ..).unwrap().count(), 1);
     for number in 0..200_000_u32 {

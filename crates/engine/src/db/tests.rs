@@ -430,7 +430,7 @@ fn a_transaction_whose_reads_were_changed_conflicts() {
 fn a_transaction_begins_and_ends_while_the_section_is_held() {
     let core = new_core(easy());
     let tree = new_table(&core, Mode::Blocking, "t");
-    // By this very thread: whatever wanted it would wait for ever.
+    // This thread itself holds the section: a transaction that needed the section would wait for ever.
     let _section = core.commits.hold_section();
     let mut reader = Transaction::begin(&core);
     assert_eq!(block_on(reader.get(Mode::Blocking, tree, b"a")).unwrap(), None);

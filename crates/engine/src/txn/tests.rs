@@ -125,7 +125,7 @@ fn no_hold_of_the_sections_lock_grows_with_a_commit_or_with_what_a_transaction_h
         // Entered as an ordinary commit, one that has read so much is sent the other way.
         let ops = vec![Op::CreateTable { name: b"t".to_vec() }];
         let record = encode(&ops);
-        // At what is committed by now, or more keys than the table holds would be in doubt.
+        // The reads are as of the newest commit. As of an older one, keys that share a number in the full table would conflict falsely.
         let reads = commit.reads.take().map(|(_, reads)| (commits.last().seq, reads));
         let small = Commit { ops, reads, ..commit };
         let refused =

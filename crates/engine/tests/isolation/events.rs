@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::graph::{Outcome, Step, Txn};
 
-/// Before it on a line other things may stand, such as what the test harness prints.
+/// The beginning of an event in a line. Other text may stand before it, such as output of the test harness.
 const MARK: &str = "event ";
 
 /// Where events go.

@@ -1,10 +1,11 @@
-//! Finds anomalies in a history of transactions, as Elle does: by the cycles of what must have come before what.
+//! Finds anomalies in a history of transactions, as Elle does: as cycles in the graph of transactions that must precede others.
 //!
-//! Keys hold lists to which transactions append unique elements, so what a read shows also tells the order of the appends
-//! before it; or registers with unique values, whose order follows where a transaction reads one and writes the next. Three
-//! kinds of edges follow: to the writer of the next version (`ww`), to who read a version (`wr`), and from who read a
-//! version to the writer of the next (`rw`). A transaction that ended before another began comes before it too (`rt`): with
-//! those edges the check is one for strict serializability. A history is what it should be when no cycle is left.
+//! Keys hold lists to which transactions append unique elements, so a read of a list also tells the order of the appends
+//! before it. Or they hold registers with unique values: the order of two values is known where a transaction reads one and
+//! writes the next. Three kinds of edges follow: from the writer of a version to the writer of the next version (`ww`), from
+//! the writer of a version to its readers (`wr`), and from a reader of a version to the writer of the next version (`rw`). A
+//! transaction that ended before another began comes before it too (`rt`): with those edges the check is one for strict
+//! serializability. A history passes when its graph has no cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -56,7 +57,7 @@ pub(crate) struct Txn {
 pub(crate) enum Kind {
     /// A transaction does not see its own writes, or one key in two ways.
     Internal,
-    /// A read shows what nobody wrote, or one element twice.
+    /// A read shows a value that no transaction wrote, or one element twice.
     Garbage,
     /// A read shows a write of an aborted transaction.
     G1a,
@@ -102,7 +103,7 @@ impl fmt::Display for Anomaly {
     }
 }
 
-/// What was looked at.
+/// The numbers of transactions and edges that a check covered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Counts {
     pub(crate) txns: usize,
@@ -129,9 +130,9 @@ pub(crate) fn check(history: &[Txn]) -> Result<Counts, Anomaly> {
 
 struct Graph<'a> {
     history: &'a [Txn],
-    /// Who wrote an element or value, and whether it is the last one that this transaction wrote to the key.
+    /// For each element or value the transaction that wrote it, and whether that is the last write of this transaction to the key.
     writer: BTreeMap<(Key, u64), (usize, bool)>,
-    /// Committed, or seen by anybody.
+    /// For each transaction whether it counts: it committed, or its outcome is unknown and another transaction read one of its writes.
     is_in: Vec<bool>,
     /// For each transaction the ones that must come later, with the strongest reason.
     edges: Vec<BTreeMap<usize, Edge>>,
@@ -141,7 +142,7 @@ fn anomaly<T>(kind: Kind, why: String) -> Result<T, Anomaly> {
     Err(Anomaly { kind, why })
 }
 
-/// What a transaction reads of a key before it writes it.
+/// The reads of a transaction that precede its own writes to the same key: the key, the values found, and whether a range found them.
 fn outer_reads(txn: &Txn) -> impl Iterator<Item = (Key, Vec<u64>, bool)> {
     let mut written = BTreeSet::new();
     txn.steps.iter().filter_map(move |step| match step {
@@ -212,7 +213,10 @@ impl<'a> Graph<'a> {
                 }
                 for (place, value) in values.iter().enumerate() {
                     let Some((writer, is_last)) = self.writer.get(&(key, *value)).copied() else {
-                        return anomaly(Kind::Garbage, format!("{at} reads {value} in {key:?}, which nobody wrote"));
+                        return anomaly(
+                            Kind::Garbage,
+                            format!("{at} reads {value} in {key:?}, which no transaction wrote"),
+                        );
                     };
                     if self.history[writer].outcome == Outcome::Aborted {
                         return anomaly(Kind::G1a, format!("{at} reads {value} in {key:?} of {writer}, aborted"));
@@ -244,7 +248,7 @@ impl<'a> Graph<'a> {
                 }
             }
         }
-        // In a list and not read by anybody: they come after everything that was.
+        // For each list the transactions with an append to it that no transaction read. Such an append comes after every one that was read.
         let mut unread: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
         for (at, txn) in self.txns() {
             for (key, element) in writes(txn).filter(|(key, _)| key.0) {
@@ -292,7 +296,8 @@ impl<'a> Graph<'a> {
     }
 
     fn add_register_edges(&mut self) {
-        // The versions that are known to follow one: written by those who had read it. All follow the absence of a value.
+        // For each version the transactions that wrote a later one, which is known of those that had read it. All values come after the
+        // absence of a value.
         let mut next: BTreeMap<(Key, Option<u64>), BTreeSet<usize>> = BTreeMap::new();
         for (at, txn) in self.txns() {
             let last: BTreeMap<Key, u64> = writes(txn).filter(|(key, _)| !key.0).collect();
@@ -347,7 +352,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Looks for a cycle in ever more edges, so that what is found is the plainest name for it.
+    /// Looks for a cycle among few kinds of edges first and then among more, so that an anomaly gets the name of the plainest kind.
     fn refuse_cycles(&self, with_time: bool) -> Result<(), Anomaly> {
         let pick = |plain, timed| if with_time { timed } else { plain };
         let base = |edge: Edge| edge == Edge::Ww || edge == Edge::Rt;

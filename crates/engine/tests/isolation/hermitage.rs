@@ -345,7 +345,7 @@ mod cases {
         assert!(two.conflicts());
     }
 
-    /// Only a change of what was read is a conflict.
+    /// A transaction conflicts when a key that it read was deleted, but not when a key was deleted that it did not read.
     pub(super) fn g2_a_deleted_key_conflicts_and_one_beside_does_not(store: &impl Store) {
         let (mut one, mut two, mut three) = (store.begin(), store.begin(), store.begin());
         assert_eq!((one.get(1), two.get(2)), (Some(10), Some(20)));

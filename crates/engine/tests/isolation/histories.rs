@@ -20,7 +20,7 @@ const REGISTERS: u32 = 8;
 /// A transaction writes fewer elements than this.
 const STEPS_MAX: u64 = 8;
 
-/// What a transaction is going to do.
+/// A step that a transaction is going to take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Plan {
     Append(u32),
@@ -77,7 +77,8 @@ fn register_of(key: u32, value: Option<&[u8]>, ranged: bool) -> Step {
     Step::Read { key, value: elements_of(value).first().copied(), ranged }
 }
 
-/// Carries plans out in a transaction, for either way to call: the last tokens are what a call is waited for with.
+/// Carries out plans in a transaction, of the blocking or the asynchronous interface: the last tokens, none or `.await`, follow each call
+/// that may wait.
 macro_rules! carry_out {
     ($transaction:expr, $tables:expr, $plans:expr, $id:expr, $steps:expr, ($($wait:tt)*)) => {
         for (number, plan) in $plans.iter().enumerate() {
@@ -119,7 +120,7 @@ macro_rules! carry_out {
     };
 }
 
-/// What all clients of one history share.
+/// The state that all clients of one history share.
 pub(crate) struct Clients {
     pub(crate) recorder: Recorder,
     pub(crate) next_id: AtomicU64,
@@ -239,7 +240,7 @@ pub(crate) async fn work_as_task(db: nofault::Db, clients: Arc<Clients>, mut rng
     Ok(())
 }
 
-/// Reads everything at one moment, again and again: what a snapshot shows is a transaction as well.
+/// Takes `count` snapshots and reads all keys in each. The reads of a snapshot are recorded as one transaction.
 pub(crate) fn read_snapshots(db: &blocking::Db, clients: &Clients, count: usize) -> Result<()> {
     let tables = (db.table("lists")?, db.table("registers")?);
     for _ in 0..count {

@@ -1,7 +1,7 @@
 //! How much memory a process has resident beside `cache_bytes`, at its peak, in each kind of work.
 //!
-//! The peak is the kernel's (`VmHWM`), set back before each work, less what the process had before it opened a database. It counts
-//! frames, tables, buffers, stacks and code; not the page cache.
+//! The peak is the kernel's (`VmHWM`), reset before each kind of work, minus the resident memory of the process before it opened a
+//! database. It counts frames, tables, buffers, stacks and code; not the page cache.
 
 use std::fs;
 use std::io::Read as _;
@@ -14,10 +14,10 @@ use nofault::{Batch, Durability};
 use crate::{FOLDER, child, folder};
 
 const VALUE_BYTES: usize = 1000;
-/// What a process may have beside the cache and the page table's growth: code that was not used before, stacks, an allocator's slack, and
-/// the caller's own batches.
+/// Memory that a process may have beside the cache and the growth of the page table: code that was not used before, stacks, slack of the
+/// allocator, and the caller's own batches.
 const ALLOWED_BYTES: u64 = 12 << 20;
-/// What is asked of the child: bytes of cache, and rows.
+/// The environment variable that gives the child its work: bytes of cache, and rows.
 const WORK: &str = "NOFAULT_CHILD_WORK";
 
 fn settings(cache_bytes: usize) -> Settings {
@@ -30,7 +30,7 @@ fn status_bytes(field: &str) -> u64 {
     line.trim().strip_suffix("kB").unwrap().trim().parse::<u64>().unwrap() << 10
 }
 
-/// Prints the peak of `work` over what there was `before`, and what the database says of itself.
+/// Prints how far the peak of `work` is above `before`, and the memory that the database reports for itself.
 fn measured<R>(name: &str, before: u64, work: impl FnOnce() -> R, db: impl FnOnce(&R) -> Db) -> R {
     fs::write("/proc/self/clear_refs", "5").unwrap();
     let result = work();
@@ -74,7 +74,7 @@ fn child_that_writes() {
         }
     };
     measured("update", before, update, |()| db.clone());
-    // No destructor runs: what was updated last is to be replayed.
+    // No destructor runs, so that the next open has to replay the last updates.
     std::process::exit(0);
 }
 
@@ -99,7 +99,8 @@ fn child_that_reads() {
     std::process::exit(0);
 }
 
-/// What was measured in a child: the work, its peak, what the database said it takes, and by how much that is over the setting.
+/// Runs a child and returns its measurements: the name of each work, its peak, the memory that the database reported, and the part of that
+/// memory above the setting.
 fn run(name: &str, path: &Path, cache_bytes: usize, rows: u64) -> Vec<(String, u64, u64, u64)> {
     let mut child = child(name, path, &[(WORK, &format!("{cache_bytes} {rows}"))]);
     let mut out = String::new();

@@ -17,8 +17,8 @@ const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 const STEPS: usize = 45;
 
-/// Creates a database, takes steps, and goes on after each failure as a careful application would; then looks what is left.
-/// Answers what the world was asked, and whether the fault was met.
+/// Creates a database, takes steps, and goes on after each failure as a careful application would; then checks the content.
+/// Returns the counts of calls to the world, and whether the fault was met.
 fn history(seed: u64, fault: Option<Fault>, what: &str) -> (SimStats, bool) {
     let caching = [Caching::Direct, Caching::Buffered][seed as usize / 2 % 2];
     let options = [SimOptions::calm(), SimOptions::adversarial()][seed as usize % 2];
@@ -67,7 +67,8 @@ fn history(seed: u64, fault: Option<Fault>, what: &str) -> (SimStats, bool) {
         // Names that a failed sync has covered stay in doubt for good, and nothing tells that to a process that opens them.
         return (stats, met);
     }
-    // Now the power fails. What the database went on with after the fault must not rest on what the fault has lost.
+    // A power cut must not take back any content that the database has shown after the fault: that content would rest on writes that the
+    // fault has lost.
     let directory: Arc<dyn Directory> = after.restart(seed).directory();
     let db = Db::open_in(&directory, &tiny()).unwrap_or_else(|error| panic!("{what}, then a power cut: {error:?}"));
     let mut last = content(&db).unwrap_or_else(|error| panic!("{what}, then a power cut: {error:?}"));

@@ -228,8 +228,8 @@ fn write_skew_is_impossible() {
     }
 }
 
-/// What one reads and another changes before it commits is found, also after so many other commits that none of their keys is
-/// remembered: a key that was there, one that was not, and a range into which another key came.
+/// A transaction conflicts when another commit changed a key or range that it had read, also after so many other commits that none of
+/// their keys is remembered. Each case reads a key that is there, a key that is absent, or a range that then gains a key.
 #[test]
 fn a_conflict_is_found_however_much_is_committed_after_it() {
     for others in [0_u32, 200, 3_000] {

@@ -36,7 +36,7 @@ use crate::story::{Model, blames_the_data, content, for_each_seed, tiny_with, ve
 
 const EIO: i32 = 5;
 
-/// What was done, for the report of a run.
+/// Counts of a run, for its report.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
     pub(crate) cuts: u64,
@@ -76,15 +76,15 @@ impl End {
     }
 }
 
-/// Whether the database may start threads of its own. Without them everything waits for its callers, who can still wait for each
-/// other in a pool that is full of pages which a disk without power does not take: the long form meets that.
+/// Whether the database has background threads. Without them its callers do all of the work, and they can still wait for each
+/// other in a pool that is full of dirty pages after the disk has lost its power: only the long form of the test meets that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Background {
     Always,
     Perhaps,
 }
 
-/// What stays the same over the lives of a database.
+/// The parameters that stay the same over the lives of a database.
 struct Setting {
     seed: u64,
     settings: Settings,
@@ -100,7 +100,7 @@ impl Setting {
             log_bytes: [64, 128, 512][rng.usize(..3)] << 10,
             background_threads: rng.bool() || background == Background::Always,
             seed: None,
-            // The page table grows with what drops and compaction leave behind, and takes its part.
+            // Drops and compaction make the page table grow, and the cache has to hold the page table as well.
             cache_bytes: tiny_with(page_bytes).cache_bytes + (128 << 10),
             ..tiny_with(page_bytes)
         };
@@ -139,7 +139,7 @@ pub(crate) fn lives(seed: u64, count: usize, background: Background) -> Tally {
     tally
 }
 
-/// One life of a database: from opening it to its end, and what all of its threads did.
+/// One life of a database, from opening it to its end, with all of its threads. `base` is the content at the beginning.
 struct Life<'a> {
     setting: &'a Setting,
     base: &'a Model,
@@ -147,7 +147,7 @@ struct Life<'a> {
 }
 
 impl Life<'_> {
-    /// Answers the world after it, what was found there, and the next free id.
+    /// Runs the life and checks all of its views. Returns the world after the life, its content, and the next free id.
     fn run(&self, world: SimWorld, first_id: u32, rng: &mut Rng, tally: &mut Tally) -> (SimWorld, Model, u32) {
         let end = End::draw(rng);
         // Shown when this hangs.
@@ -271,7 +271,7 @@ impl Life<'_> {
         });
     }
 
-    /// Opens a picture, perhaps with power cuts on the way, and checks it. Answers the world then, and what is there.
+    /// Opens an image, perhaps with power cuts during recovery, and checks its content. Returns the world afterwards, and its content.
     fn check_image(
         &self,
         image: Image,
@@ -346,7 +346,7 @@ fn threads_for_minutes() {
     for_minutes("threads::threads_for_minutes -- --ignored", |seed| lives(seed, 30, Background::Perhaps).cuts);
 }
 
-/// Checks what a failure has left in the folder `NOFAULT_DUMP`.
+/// Checks the dump again that a failure has left in the folder `NOFAULT_DUMP`.
 #[test]
 #[ignore = "needs the folder that a failure has left"]
 fn a_dump_is_checked_again() {

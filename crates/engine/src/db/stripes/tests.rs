@@ -81,7 +81,9 @@ impl Places for SimPlaces {
     }
 }
 
-/// Cuts the power of all folders at every event of one of them, and asks what is left. `begin` is what there is before the creation.
+/// Creates the database `id` with a power cut of all folders at every event of each folder, and opens `images` states after each cut: a
+/// state has either a database, or none, and then another creation succeeds. `begin` has the folders before the creation. Returns the
+/// number of states opened, and of those without a database.
 fn cut_everywhere(begin: &SimPlaces, id: u64, images: u64) -> (u64, u64) {
     let whole = begin.after_cut(0);
     whole.create(id).unwrap();
@@ -96,7 +98,7 @@ fn cut_everywhere(begin: &SimPlaces, id: u64, images: u64) -> (u64, u64) {
                 let after = places.after_cut(seed);
                 cuts += 1;
                 match after.open() {
-                    // Created; what was put may have come too late.
+                    // The creation is complete; the table and its entry, written after it, may be lost.
                     Ok(db) => assert!(db.table_names().is_ok(), "{what}"),
                     Err(error) => {
                         assert_eq!(error.kind(), ErrorKind::NotFound, "{what}: {error}");

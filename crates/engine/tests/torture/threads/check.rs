@@ -1,15 +1,15 @@
-//! Which states a database may show, given what its threads asked for and when.
+//! Checks that a database showed only states that it may show, given the commits that its threads attempted and their times.
 //!
-//! A view is the content at some moment: a snapshot of a running database, or what was there after a power cut. The commits
+//! A view is the content at some moment: a snapshot of a running database, or the content after a power cut. The commits
 //! have one order, in which a commit that was acknowledged before another was begun comes first, and every view shows a
 //! first part of it. So from each view follows a position in every thread's list of commits, and:
-//! 1. nothing is shown that was begun after the view, or that was refused;
-//! 2. everything is shown that was acknowledged before the view was taken (a snapshot), or had become durable (a power cut);
-//! 3. with a commit everything is shown that was acknowledged before it was begun;
-//! 4. what a thread writes alone is exactly as its commits up to the position left it, a commit whole or not at all;
-//! 5. what several threads write is explained by the commits shown: a list has each of them once, in an order that agrees
-//!    with time and with the other lists; a key has the value of one that no other shown one certainly came after;
-//! 6. of two views one shows all that the other shows, and lists begin alike;
+//! 1. a view shows no commit that was begun after the view, or that was refused;
+//! 2. it shows every commit that was acknowledged before the view was taken (a snapshot), or had become durable (a power cut);
+//! 3. with a commit it shows every commit that was acknowledged before that one was begun;
+//! 4. the keys that only one thread writes are exactly as its commits up to the position left them, a commit whole or not at all;
+//! 5. the keys that several threads write follow from the commits shown: a list has each of them once, in an order that agrees
+//!    with time and with the other lists; a key has the value of a commit to it that no other such commit certainly came after;
+//! 6. of two views one shows every commit that the other shows, and lists begin alike;
 //! 7. a commit that was to be durable and that a snapshot showed is kept by every later power cut, acknowledged or not.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,22 +18,22 @@ use std::sync::Arc;
 use super::history::{Op, Outcome, Recorded, Tick, Write, id_of, value};
 use crate::story::{Model, Rows, difference, key_of};
 
-/// One content of the database, and what is known of its moment.
+/// The content of the database at one moment, and the bounds of that moment.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct View {
     pub(crate) found: Model,
-    /// Everything in it was begun before this …
+    /// The latest tick of the moment: every commit in the view was begun before it.
     pub(crate) until: Tick,
-    /// … and what ended before this counts as having ended before the view.
+    /// The earliest tick of the moment: every call that ended before it counts as having ended before the view.
     pub(crate) from: Tick,
-    /// A snapshot, which shows everything acknowledged; otherwise a power cut, which keeps what is durable.
+    /// Whether the view is a snapshot, which shows every acknowledged commit; a power cut keeps only the durable ones.
     pub(crate) is_snapshot: bool,
 }
 
 /// Checks the views of one life of a database.
 #[derive(Debug)]
 pub(crate) struct Checker<'a> {
-    /// What was there in the beginning.
+    /// The content at the beginning of the life.
     base: &'a Model,
     history: &'a Recorded,
     thread_of: BTreeMap<u32, (usize, usize)>,
@@ -119,7 +119,7 @@ impl<'a> Checker<'a> {
         let id = found.as_ref().and_then(|found| id_of(found));
         let id = id.ok_or_else(|| format!("the mark of writer {writer} is {found:?}"))?;
         let Some((thread, at)) = self.thread_of.get(&id).copied() else {
-            return Err(format!("writer {writer} is at commit {id}, which nobody tried in this life"));
+            return Err(format!("writer {writer} is at commit {id}, which no thread tried in this life"));
         };
         let op = &self.history.threads[thread][at];
         if thread != writer || op.outcome == Outcome::Refused {
@@ -188,7 +188,7 @@ impl<'a> Checker<'a> {
                 ));
             }
             if let Some(op) = self.shown(thread, *position).find(|op| op.invoked > view.until) {
-                return Err(format!("thread {thread} shows what was begun later: {op:?}"));
+                return Err(format!("thread {thread} shows a commit that was begun later: {op:?}"));
             }
         }
         Ok(())
@@ -337,7 +337,7 @@ fn part(model: &Model, keep: impl Fn(&str) -> bool) -> Model {
     model.iter().filter(|(name, _)| keep(name)).map(|(name, rows)| (name.clone(), rows.clone())).collect()
 }
 
-/// Does what a commit does to the tables in `model`; what it writes elsewhere is left out.
+/// Applies a commit to the tables in `model`. Its writes to other tables are left out, and so are appends to lists.
 pub(crate) fn apply(model: &mut Model, op: &Op) {
     for write in &op.writes {
         match write {

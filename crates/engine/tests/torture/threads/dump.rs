@@ -62,7 +62,7 @@ fn world_of(files: impl Iterator<Item = (String, FileSnapshot)>) -> SimWorld {
     world
 }
 
-/// Reads what [`write`] has written.
+/// Reads a dump that [`write`] has written.
 pub(crate) fn read(folder: &Path) -> Dump {
     let mut dump = dump_of(&fs::read_to_string(folder.join("history.txt")).unwrap());
     if let Ok(entries) = fs::read_dir(folder.join("disk")) {

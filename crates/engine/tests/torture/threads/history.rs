@@ -1,4 +1,4 @@
-//! What several threads asked of a database and when: enough to say which states it may show.
+//! Records the commits that several threads attempted on a database, with their times: enough to tell which states it may show.
 //!
 //! Every attempted commit has an id of its own, which is in every value that it writes. Its thread waits for it before it
 //! begins the next, so of each thread a first part of its commits survives. The commits of a writer also set the writer's
@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// A moment: larger ones came later, whatever the thread.
+/// A moment on the clock that all threads share: larger ones came later.
 pub(crate) type Tick = u64;
 
 /// One change of a commit. Keys are numbers: see [`crate::story::key_of`].
@@ -93,7 +93,7 @@ pub(crate) struct History {
     syncs: Mutex<Vec<(Tick, Tick)>>,
 }
 
-/// What has become of a history, for the checker.
+/// A copy of a history that grows no more, for the checker.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Recorded {
     pub(crate) writers: usize,

@@ -22,7 +22,7 @@ const LIST_COUNT: u32 = 4;
 /// Names of tables that a loader makes and drops.
 pub(crate) const LOADED_TABLES: u32 = 2;
 
-/// What the threads of one life have in common.
+/// The state that the threads of one life share.
 pub(crate) struct Shared {
     pub(crate) history: History,
     /// Snapshots as they were read.
@@ -68,7 +68,7 @@ pub(crate) struct Writer<'a> {
     number: usize,
     rng: Rng,
     tables: BTreeMap<String, Table>,
-    /// What its own table must hold: it is alone to write there.
+    /// The content that the writer's own table must have, since no other thread writes there.
     model: Model,
 }
 
@@ -230,7 +230,7 @@ pub(crate) fn load(db: &Db, shared: &Shared, loader: usize, mut rng: Rng, base: 
             Some(rows) if rng.bool() => {
                 let found: Result<Rows> =
                     db.table(&name)?.range::<&[u8]>(..).map(|row| row.map(|(k, v)| (k, v.into()))).collect();
-                assert!(found? == **rows, "{name} does not hold what was loaded");
+                assert!(found? == **rows, "{name} does not hold the rows that were loaded");
                 continue;
             }
             Some(_) => {

@@ -21,7 +21,7 @@ fn empty() -> Model {
     names.map(|name| (name, Arc::default())).collect()
 }
 
-/// What is there after these commits, lists in their order.
+/// The content after these commits. Elements of lists are in the order of the commits.
 fn after(ops: &[&Op]) -> Model {
     let mut model = empty();
     for op in ops {
@@ -92,7 +92,7 @@ fn nothing_is_shown_before_it_was_begun_or_after_it_was_refused() {
     refused(&recorded([&[&one], &[]]), &[cut(after(&[&one]), 1, 4)], "begun later");
     one.outcome = Outcome::Refused;
     refused(&recorded([&[&one], &[]]), &[cut(after(&[&one]), 9, 9)], "Refused");
-    refused(&recorded([&[], &[]]), &[cut(after(&[&one]), 9, 9)], "nobody tried");
+    refused(&recorded([&[], &[]]), &[cut(after(&[&one]), 9, 9)], "no thread tried");
 }
 
 #[test]
