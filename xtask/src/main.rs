@@ -89,7 +89,7 @@ fn histories() -> Result<()> {
     for_minutes("isolation", "histories::histories_for_minutes", minutes("histories")?)
 }
 
-/// What follows `--minutes`, or 1.
+/// Parses the number after `--minutes`; 1 without arguments.
 fn minutes(command: &str) -> Result<f64> {
     let arguments: Vec<String> = std::env::args().skip(2).collect();
     let minutes = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {

@@ -2,8 +2,8 @@
 //!
 //! The faults stand in `xtask/mutants.toml`, each as a text to find in one source file and the text to put in its place. They are
 //! applied to a copy of the repository in `target/mutants/tree`, never to the files being worked on, and built in a target
-//! folder of their own. A fault whose text is not found exactly once is an error, and an ordinary test of this crate
-//! ([`Mutant::apply`] over all of them) fails then: a change of the engine that moves the text also moves its faults.
+//! folder of their own. A text to find that the file does not have exactly once is an error, and an ordinary test of this crate
+//! ([`Mutant::apply`] over all of them) fails then: a change of the engine that moves the text has to update its faults.
 //!
 //! A test run that fails or hangs kills the mutant. One that passes lets it survive; the list says why that is accepted, or the
 //! command fails.
@@ -54,7 +54,7 @@ struct List {
     mutant: Vec<Mutant>,
 }
 
-/// What became of a mutant.
+/// The result of the tests of a mutant.
 enum Outcome {
     Killed { by: Vec<String>, seconds: u64 },
     Hung { seconds: u64 },
@@ -152,7 +152,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Copies every file that git tracks or would track. What has not changed keeps its time, so that it is not built again.
+    /// Copies every file that git tracks or would track. An unchanged file keeps its time, so that it is not built again.
     fn new(root: &Path, all_tests: bool) -> Result<Self> {
         let tree = root.join("target/mutants/tree");
         let listed = Command::new("git")
@@ -226,7 +226,7 @@ impl Bench {
     }
 }
 
-/// The names of failed tests in what `cargo test` printed, and of test programs that were ended by a signal.
+/// Finds the names of failed tests in the output of `cargo test`, and of test programs that were ended by a signal.
 fn failed_tests(output: &str) -> Vec<String> {
     let mut failed = Vec::new();
     let mut program = "";

@@ -213,9 +213,9 @@ pub(crate) enum DbCommand {
 /// How the database is opened.
 #[derive(Debug, Args)]
 pub(crate) struct OpenArguments {
-    /// Memory for pages, page table and log buffers. By default 64 MiB or a 32nd of the data file, whichever is more, but no more than an
-    /// eighth of the memory that this process may use, nor than 1 GiB. A database is opened with less than it needs, too: it then takes
-    /// what its page table (a 256th of the data with pages of 4 KiB) and the smallest pool need, and says so.
+    /// Memory for pages, page table and log buffers. The default is 64 MiB or a 32nd of the data file, the larger of the two, but at most
+    /// an eighth of the memory that this process may use, and at most 1 GiB. A database also opens with a size smaller than it needs: it
+    /// then takes as much as its page table (a 256th of the data with pages of 4 KiB) and the smallest pool need, and reports it.
     #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
     cache: Option<u64>,
 }
