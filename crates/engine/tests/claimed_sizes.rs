@@ -3,7 +3,7 @@
 //!
 //! A global allocator counts the bytes that all threads allocate. So these tests are a program of their own and run one at a time.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs::{File, OpenOptions};

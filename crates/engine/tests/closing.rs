@@ -1,6 +1,6 @@
 //! Whoever drops the last handle closes the database, wherever that happens: also in a waker that one of the database's own threads calls.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
 use std::future::Future;
 use std::path::Path;

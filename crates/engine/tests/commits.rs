@@ -1,6 +1,6 @@
 //! Commits beside one another: what each promises when it returns, and what all of them leave behind.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
 mod common;
 

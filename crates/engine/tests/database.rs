@@ -1,6 +1,6 @@
 //! The whole engine through its public face: on real files and on the simulated disk.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
 mod common;
 

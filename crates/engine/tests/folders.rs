@@ -1,7 +1,7 @@
 //! Tests of opening and creating databases in folders that are not empty: they have another database, a part of one, files of other
 //! programs, or links. No data is lost, and no file that does not belong to the database is changed.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,6 +1,6 @@
 //! The log is full, or the disk is: whoever commits gets on, or is told why not. Nobody waits for ever.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
 mod common;
 

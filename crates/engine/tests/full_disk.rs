@@ -1,7 +1,7 @@
 //! Tests of a full disk, with every amount of space left: commits are refused with `NoSpace`, nothing is lost, and every operation that
 //! frees space still succeeds.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
 mod common;
 

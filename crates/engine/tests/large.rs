@@ -1,6 +1,6 @@
 //! Commits that are too large for one piece of the log or one set of private pages, over pages that are damaged.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
 #[path = "common/blocks.rs"]
 mod blocks;

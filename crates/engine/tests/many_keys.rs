@@ -2,7 +2,7 @@
 //!
 //! No test here measures time. A call that never ends hangs its test, and the run of the tests has to be stopped from outside.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
 use std::path::Path;
 

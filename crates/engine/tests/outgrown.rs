@@ -1,6 +1,6 @@
 //! Databases that have outgrown the cache they are opened with: they are opened all the same, say so, and work.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
 mod common;
 

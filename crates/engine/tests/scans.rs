@@ -1,6 +1,6 @@
 //! Scans that are longer than the cache: what they ask for ahead is sent and taken in beside them.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;

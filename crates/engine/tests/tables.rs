@@ -1,6 +1,6 @@
 //! Tables that come and go, while others commit and while the power fails.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
 #[path = "common/blocks.rs"]
 mod blocks;

@@ -1,6 +1,6 @@
 //! The async face: on one thread and on several, with futures dropped wherever they stand.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;

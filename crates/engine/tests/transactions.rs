@@ -1,6 +1,6 @@
 //! Transactions under contention, and calls that are as large as a caller can make them.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! A folder of its own for each test, the command in it, and a look at what it did.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests: what they cannot do fails the test")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests: an unexpected error fails the test")]
 
 use std::fs;
 use std::io::{BufRead, BufReader};

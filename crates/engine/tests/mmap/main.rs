@@ -4,7 +4,7 @@
 //! has later are mixed sector by sector.
 
 #![cfg(feature = "mmap")]
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
 mod crashes;
 mod faults;

@@ -2,7 +2,7 @@
 //!
 //! A child is this same program, told by an environment variable to run one ignored test.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
 mod kill;
 mod memory;

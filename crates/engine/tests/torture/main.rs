@@ -2,7 +2,7 @@
 //!
 //! Each test draws everything it does from a seed. A failure prints the seed and the line that repeats it.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
 mod damage;
 mod faults;
