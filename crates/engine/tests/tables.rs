@@ -192,6 +192,46 @@ fn what_is_damaged_in_a_dropped_table_is_left_out_and_the_rest_is_freed() {
     }
 }
 
+#[test]
+fn a_snapshot_from_before_the_drop_calls_damage_damage() {
+    let settings = Settings { seed: Some(1), ..tiny() };
+    let world = SimWorld::new(8, SimOptions::calm());
+    let directory: Arc<dyn Directory> = world.directory();
+    let (db, _) = with_a_table_to_drop(&directory, &settings).unwrap();
+    db.checkpoint().unwrap();
+    drop(db);
+    let (table, _) = largest_table(&world);
+    damage(&world, 1, 0, table, 1);
+    let db = Db::open_in(&directory, &settings).unwrap();
+    let gone = db.table("gone").unwrap();
+    let (before, mut open) = (db.snapshot(), db.begin());
+    db.drop_table("gone").unwrap();
+    let key = 1500u32.to_be_bytes();
+    let damaged = [
+        before.get(&gone, key).map(drop),
+        before.get_many(&gone, &[key, [0; 4]]).map(drop),
+        before.range::<&[u8]>(&gone, ..).unwrap().try_for_each(|entry| entry.map(drop)),
+        open.get(&gone, key).map(drop),
+    ];
+    for (call, result) in damaged.into_iter().enumerate() {
+        let error = result.unwrap_err();
+        assert!(error.kind() == ErrorKind::Corrupt && error.page().is_some(), "call {call}: {error}");
+    }
+    let after = db.snapshot();
+    let dropped = [
+        gone.get(key).map(drop),
+        gone.get_many(&[key, [0; 4]]).map(drop),
+        after.get(&gone, key).map(drop),
+        after.get_many(&gone, &[key, [0; 4]]).map(drop),
+        after.range::<&[u8]>(&gone, ..).unwrap().try_for_each(|entry| entry.map(drop)),
+        gone.put(key, "v"),
+    ];
+    for (call, result) in dropped.into_iter().enumerate() {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "call {call}: {error}");
+    }
+}
+
 /// Its record was in the log before the root was looked at: from then on the database could not be opened any more.
 #[test]
 fn a_table_whose_root_is_damaged_cannot_be_dropped_and_does_no_harm_to_others() {

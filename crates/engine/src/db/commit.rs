@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::core::Core;
 use super::pins::PinBudget;
 use super::room::claim_of;
+use super::tables::NEWEST;
 use super::transaction::WriteSet;
 use super::wait::{Mode, let_others_run, load, ready_sent};
 use crate::budget::Budget;
@@ -366,7 +367,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         for op in &ops {
             if let Op::DropTable { tree, name } = op {
                 // Before it is visible, so that nobody takes what its pages turn into for damage.
-                self.tables.dropped(*tree, name);
+                self.tables.dropped(*tree, name, section.seq());
             }
         }
         if let Err(error) = self.apply_all(&mut section, &ops, &mut known).await {
@@ -490,7 +491,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
 
     /// What an error in one of the tables of `ops` means.
     fn explain(&self, ops: &[Op], error: Error) -> Error {
-        ops.iter().fold(error, |error, op| self.tables.explain(op.target().0, error))
+        ops.iter().fold(error, |error, op| self.tables.explain(op.target().0, NEWEST, error))
     }
 
     pub(super) fn is_long(&self, op: &Op) -> bool {

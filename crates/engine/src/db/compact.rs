@@ -189,7 +189,7 @@ impl Walk<'_> {
             match looked {
                 Ok(found) => return Ok(Some(found)),
                 Err(error) if error.kind() == ErrorKind::SnapshotTooOld => {}
-                Err(error) => return Err(self.core().tables.explain(tree, error)),
+                Err(error) => return Err(self.core().tables.explain(tree, snapshot.seq(), error)),
             }
         }
         Ok(None)

@@ -200,7 +200,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut shown = Some(shown);
         let again = || shown.take().unwrap_or_else(|| self.show(tree, key, &mut reached, &mut look));
         let shown = attempt(&*self.store, &self.admission, mode, again).await;
-        if let Some(shown) = shown.map_err(|error| self.tables.explain(tree, error))? {
+        if let Some(shown) = shown.map_err(|error| self.explain_latest(tree, error))? {
             return Ok(shown);
         }
         let value = self.get_in_steps(mode, tree, key).await?;
@@ -222,11 +222,17 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut looked = Some(looked);
         let look = || looked.take().unwrap_or_else(|| self.look(tree, key, &mut reached));
         let found = attempt(&*self.store, &self.admission, mode, look).await;
-        match found.map_err(|error| self.tables.explain(tree, error))? {
+        match found.map_err(|error| self.explain_latest(tree, error))? {
             None => Ok(None),
             Some(Found::Inline(value)) => Ok(Some(value)),
             Some(Found::Overflow(_)) => self.get_in_steps(mode, tree, key).await,
         }
+    }
+
+    /// Explains an error that a view of the newest visible commit met. That commit may be an older one than the newest now, which
+    /// says no less of tables that were dropped.
+    fn explain_latest(&self, tree: Tree, error: Error) -> Error {
+        self.tables.explain(tree, self.store.visible(), error)
     }
 
     /// The newest visible value of a key, where that takes several steps, which must all see one commit.
@@ -254,7 +260,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut position = tree.start();
         let look = || tree.get_from(&self.store.view(snapshot), key, &mut position, |held| held.map(Found::from));
         let found = attempt(&*self.store, &self.admission, mode, look).await;
-        match found.map_err(|error| self.tables.explain(tree, error))? {
+        match found.map_err(|error| self.tables.explain(tree, snapshot.seq(), error))? {
             None => Ok(None),
             Some(found) => self.value(mode, snapshot, found).await.map(Some),
         }

@@ -17,7 +17,7 @@ use super::core::{Core, is_younger, takes_another};
 use super::pins::PinBudget;
 use super::wait::{Mode, let_others_run, load, ready_sent};
 use crate::error::Result;
-use crate::pages::{CommitLog, Store, Wait};
+use crate::pages::{CommitLog, Snapshot as _, Store, Wait};
 use crate::tree::many::{Lookup, SIDE_BY_SIDE};
 use crate::tree::{Found, Position, Tree};
 
@@ -225,7 +225,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             });
         }
         match failed {
-            Some(error) => Err(self.tables.explain(*tree, error)),
+            Some(error) => Err(self.tables.explain(*tree, snapshot.seq(), error)),
             None => Ok((still, waits)),
         }
     }

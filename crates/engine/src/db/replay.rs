@@ -173,7 +173,7 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
                     self.tables.insert(tree.table, tree);
                 }
                 Op::DropTable { tree, name } => {
-                    self.core.tables.dropped(tree, &name);
+                    self.core.tables.dropped(tree, &name, seq);
                     self.tables.remove(&tree.table);
                 }
                 _ => {}

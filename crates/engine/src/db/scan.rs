@@ -323,7 +323,7 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
             }
             waited = true;
             let loaded = load(&*core.store, &core.admission, mode, &mut held, &waits).await;
-            loaded.map_err(|error| core.tables.explain(*tree, error))?;
+            loaded.map_err(|error| core.tables.explain(*tree, at, error))?;
         };
         drop(held);
         if waited {

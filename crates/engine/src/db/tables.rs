@@ -2,14 +2,17 @@
 //!
 //! A table's id is the number of the commit that created it, so no two tables ever have the same, and every node says which
 //! table it belongs to. So a handle of a table that was dropped finds pages that are not its own, or none: an error, which
-//! [`Tables::explain`] turns into the right one.
+//! [`Tables::explain`] turns into the right one. A snapshot from before the drop still has the table: its errors stay.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::error::{Error, ErrorKind};
-use crate::format::TableId;
+use crate::format::{CommitSeq, TableId};
 use crate::tree::Tree;
+
+/// Sees every drop, also one that is not visible yet.
+pub(super) const NEWEST: CommitSeq = CommitSeq(u64::MAX);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -19,8 +22,8 @@ pub(crate) struct Tables(RwLock<Known>);
 struct Known {
     /// By name: a root never moves.
     tables: HashMap<Vec<u8>, Tree>,
-    /// Dropped since the database was opened: of others there are no handles.
-    dropped: HashSet<TableId>,
+    /// Dropped since the database was opened, and by which commit: of others there are no handles.
+    dropped: HashMap<TableId, CommitSeq>,
 }
 
 impl Tables {
@@ -32,27 +35,32 @@ impl Tables {
     /// The catalog has this table. It may have been dropped since it was looked up.
     pub(super) fn met(&self, name: &[u8], tree: Tree) {
         let mut known = self.write();
-        if !known.dropped.contains(&tree.table) {
+        if !known.dropped.contains_key(&tree.table) {
             known.tables.insert(name.to_vec(), tree);
         }
     }
 
-    /// The table is being dropped, and will be whatever happens.
-    pub(super) fn dropped(&self, tree: Tree, name: &[u8]) {
+    /// The table is being dropped by this commit, and will be whatever happens.
+    pub(super) fn dropped(&self, tree: Tree, name: &[u8], commit: CommitSeq) {
         let mut known = self.write();
-        known.dropped.insert(tree.table);
+        known.dropped.insert(tree.table, commit);
         known.tables.remove(name);
     }
 
     /// Why nothing can be written to this table any more.
     pub(super) fn refusal(&self, tree: Tree) -> Option<Error> {
-        let dropped = self.read().dropped.contains(&tree.table);
-        dropped.then(|| Error::new(ErrorKind::NotFound, "the table was dropped; its handles are of no use any more"))
+        self.refusal_at(tree, NEWEST)
     }
 
-    /// What an error in this table means.
-    pub(super) fn explain(&self, tree: Tree, error: Error) -> Error {
-        if error.kind() == ErrorKind::Corrupt { self.refusal(tree).unwrap_or(error) } else { error }
+    /// Returns the error that a caller gets for `error`, met in this table as of commit `seen`. Damage in a table that was dropped by
+    /// then is no damage: the pages belong to others.
+    pub(super) fn explain(&self, tree: Tree, seen: CommitSeq, error: Error) -> Error {
+        if error.kind() == ErrorKind::Corrupt { self.refusal_at(tree, seen).unwrap_or(error) } else { error }
+    }
+
+    fn refusal_at(&self, tree: Tree, seen: CommitSeq) -> Option<Error> {
+        let dropped = self.read().dropped.get(&tree.table).is_some_and(|commit| *commit <= seen);
+        dropped.then(|| Error::new(ErrorKind::NotFound, "the table was dropped; its handles are of no use any more"))
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Known> {
