@@ -11,6 +11,7 @@
 //! | `changed` | which pages the next checkpoint must look at |
 //! | `view`, `edits` | what readers and writers hold for one attempt |
 //! | `lane`, `flights`, `ticket` | reads: shared, sent together, awaited |
+//! | `alone` | reads that a thread carries out itself |
 //! | `arrivals` | reads that are over: checked, installed, handed to who waits |
 //! | `walks` | long walks, whose reads are looked after beside them |
 //! | `nursery` | what has just come, and leaves first |
@@ -29,6 +30,7 @@
 //! frames' free list; `registry`, `ripe`, the lane's lists, `nursery` and `full` are leaves. No epoch guard is pinned or dropped, no waker called
 //! and no device waited for under a shard, books or waiter lock.
 
+mod alone;
 mod arrivals;
 mod changed;
 mod edits;

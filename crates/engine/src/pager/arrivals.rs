@@ -10,7 +10,7 @@ use std::task::Waker;
 use super::Core;
 use super::frames::{FrameFacts, OwnedFrame};
 use super::lane::Read;
-use super::shard::Place;
+use super::shard::{Place, ReadId};
 use super::table::Entry;
 use crate::bell::wake_all;
 use crate::error::Error;
@@ -43,9 +43,9 @@ impl Core {
     /// What will be looked at for each of these reads and is in no cache is asked for together: a lot of misses takes hardly longer
     /// than one.
     pub(super) fn fetch_ahead(&self, over: &[Over]) {
-        self.nursery.expect(over.iter().map(|over| over.read.page));
+        self.nursery.expect(over.iter().map(|over| over.read.page()));
         for Over { read, owned, .. } in over {
-            self.table.prefetch(read.page);
+            self.table.prefetch(read.page());
             if let Some(owned) = owned {
                 self.frames.prefetch_facts(owned.index);
             }
@@ -62,7 +62,7 @@ impl Core {
         let mut good = None;
         if let Some(owned) = owned {
             let checked = match &error {
-                None => check_page(self.file_id, read.page, read.at, &owned.buffer),
+                None => check_page(self.file_id, read.page(), read.id.at, &owned.buffer),
                 Some(error) => Err(error.clone()),
             };
             match checked {
@@ -79,25 +79,29 @@ impl Core {
             }
         }
         self.lane.one_is_over();
-        let mut shard = self.shard(read.page);
-        let load = shard.loads.remove(&(read.page, read.at.block)).unwrap_or_default();
-        let newest = Entry::from_word(self.table.load(read.page)) == Entry::Loading(read.at);
-        let version = shard.version_loading(read.page, read.at.block);
+        let ReadId { page, at, .. } = read.id;
+        let mut shard = self.shard(page);
+        let Some(load) = shard.end_load(read.id) else {
+            finished.frames.extend(good);
+            return;
+        };
+        let newest = Entry::from_word(self.table.load(page)) == Entry::Loading(at);
+        let version = shard.version_loading(page, at);
         let wanted = newest || version.is_some();
         match good {
             Some(owned) if wanted => {
                 let commit = page_commit(&owned.buffer);
-                let disk = Some(read.at);
-                let facts = FrameFacts { page: read.page, commit, disk, near: None, pins: 0, hot: false };
+                let disk = Some(at);
+                let facts = FrameFacts { page, commit, disk, near: None, pins: 0, hot: false };
                 let index = self.frames.publish(owned, facts);
-                finished.came.push((index, read.page));
+                finished.came.push((index, page));
                 match version {
                     Some(version) if !newest => version.place = Place::Frame(index),
-                    _ => self.table.store(read.page, Entry::Resident(index).to_word()),
+                    _ => self.table.store(page, Entry::Resident(index).to_word()),
                 }
                 let mut pins = 0;
                 for waiter in load.waiters() {
-                    let (pinned, waker) = waiter.arrived(read.page, index);
+                    let (pinned, waker) = waiter.arrived(page, index);
                     pins += u32::from(pinned);
                     finished.wake.extend(waker);
                 }
@@ -106,16 +110,36 @@ impl Core {
             }
             // The version died while it was read: whoever still waits asks again.
             Some(owned) => finished.frames.push(owned),
-            None if newest => self.table.store(read.page, Entry::OnDisk(read.at).to_word()),
+            None if newest => self.table.store(page, Entry::OnDisk(at).to_word()),
             None => {
                 if let Some(version) = version {
-                    version.place = Place::Disk(read.at);
+                    version.place = Place::Disk(at);
                 }
             }
         }
         let error = error.filter(|_| wanted);
         finished.wake.extend(load.waiters().filter_map(|waiter| waiter.read_over(error.clone())));
         finished.failed = error;
+    }
+
+    /// Tells the waiters of reads that the queue does not take. `sent` are those that the queue has all the same: should they end one
+    /// day, their frames are given back, and nothing else happens (`shard`).
+    pub(super) fn give_up_reads(self: &Arc<Self>, in_line: Vec<Read>, sent: Vec<ReadId>, error: &Error) {
+        let over = |mut read: Read| Over { owned: read.frame.take(), read, error: Some(error.clone()) };
+        self.finish_reads(in_line.into_iter().map(over).collect());
+        let mut wake = Vec::new();
+        for id in sent {
+            let mut shard = self.shard(id.page);
+            let Some(load) = shard.end_load(id) else { continue };
+            let newest = Entry::from_word(self.table.load(id.page)) == Entry::Loading(id.at);
+            if newest {
+                self.table.store(id.page, Entry::OnDisk(id.at).to_word());
+            } else if let Some(version) = shard.version_loading(id.page, id.at) {
+                version.place = Place::Disk(id.at);
+            }
+            wake.extend(load.waiters().filter_map(|waiter| waiter.read_over(Some(error.clone()))));
+        }
+        wake_all(wake);
     }
 
     /// What is left to do after reads were finished: no lock is held.

@@ -10,16 +10,18 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use nofault_io::aligned::{ALIGN_BYTES, IoBuf, PageKind, Region};
 use nofault_io::completion::{Completion, Op, OpKind};
 use nofault_io::disk::Queue;
-use nofault_io::error::ErrorKind as IoKind;
+use nofault_io::error::{Error as IoError, ErrorKind as IoKind};
 
 use super::Core;
 use super::arrivals::Over;
 use super::frames::{OwnedFrame, OwnedRun};
 use super::lane::{LEAVE_AT_ONCE, Read};
+use super::shard::ReadId;
 use crate::error::{Error, Result};
 
 /// Blocks that nobody asked for and that are read all the same, between two that somebody did.
@@ -37,6 +39,10 @@ const RUNS_MAX: usize = 32;
 const CUT_AT_LEAST: usize = 32;
 /// Of so many frames of a run one may be read for a gap, and is given back: with more of them too many pages leave for nothing.
 const GAPS_ONE_IN: usize = 4;
+/// Refusals of the queue in a row after which the waiters are told …
+const REFUSALS_MAX: u32 = 100;
+/// … but not before so long a time: many tasks may meet a lack of memory within a millisecond.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
 
 /// Memory for reading runs.
 pub(super) struct Scratch {
@@ -97,8 +103,31 @@ pub(super) struct ReadQueue {
     scratch: Arc<Scratch>,
     /// Runs under way that read straight into frames.
     direct: usize,
+    /// The error with which the queue took no read when one was last pushed.
+    refused: Option<IoError>,
+    refusals: Refusals,
     /// Kept for its memory.
     done: Vec<Completion>,
+}
+
+/// Refusals of the queue in a row, while nothing came back from it.
+#[derive(Debug, Default)]
+struct Refusals {
+    count: u32,
+    since: Option<Instant>,
+}
+
+impl Refusals {
+    /// Counts one more. True when it is time to give up: the count begins anew.
+    fn add(&mut self) -> bool {
+        self.count += 1;
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let is_over = self.count >= REFUSALS_MAX && since.elapsed() >= REFUSED_FOR;
+        if is_over {
+            *self = Self::default();
+        }
+        is_over
+    }
 }
 
 enum Flight {
@@ -139,8 +168,8 @@ impl Landed {
                 let mut frames = run.into_iter().flat_map(|run| run.into_frames(page_bytes));
                 let (mut over, mut gaps, mut next) = (Vec::with_capacity(reads.len()), Vec::new(), first_block);
                 for read in reads {
-                    gaps.extend(frames.by_ref().take((read.at.block.0 - next) as usize));
-                    next = read.at.block.0 + 1;
+                    gaps.extend(frames.by_ref().take((read.block() - next) as usize));
+                    next = read.block() + 1;
                     let owned = frames.next();
                     let read = if is_read && owned.is_some() { read } else { alone(read) };
                     over.push(Over { read, owned, error: None });
@@ -158,7 +187,7 @@ fn copy_out(reads: Vec<Read>, first_block: u64, bytes: Option<&[u8]>) -> Vec<Ove
         let mut owned = read.frame.take();
         match (&mut owned, bytes) {
             (Some(owned), Some(bytes)) => {
-                let from = (read.at.block.0 - first_block) as usize * owned.buffer.len();
+                let from = (read.block() - first_block) as usize * owned.buffer.len();
                 let until = from + owned.buffer.len();
                 owned.buffer.copy_from_slice(&bytes[from..until]);
             }
@@ -191,12 +220,18 @@ enum Sent {
 impl ReadQueue {
     pub(super) fn new(queue: Box<dyn Queue>, scratch: Arc<Scratch>) -> Self {
         let (line, flying, tokens, done) = (VecDeque::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { queue, line, flying, tokens, scratch, direct: 0, done }
+        let (refused, refusals) = (None, Refusals::default());
+        Self { queue, line, flying, tokens, scratch, direct: 0, refused, refusals, done }
     }
 
     /// Whether operations are under way that read several pages.
     pub(super) fn has_runs(&self) -> bool {
         self.direct > 0 || self.scratch.spare().len() < self.scratch.count
+    }
+
+    /// How many reads wait for room at the device.
+    pub(super) fn in_line(&self) -> usize {
+        self.line.len()
     }
 
     fn token(&mut self) -> u64 {
@@ -209,7 +244,7 @@ impl ReadQueue {
     /// Puts reads into line.
     fn line_up(&mut self, staged: &mut VecDeque<Read>) {
         if staged.len() > 1 {
-            staged.make_contiguous().sort_unstable_by_key(|read| read.at.block);
+            staged.make_contiguous().sort_unstable_by_key(|read| read.block());
         }
         self.line.append(staged);
     }
@@ -217,11 +252,11 @@ impl ReadQueue {
     /// How many of the reads that are next go out together.
     fn next_run(&self) -> usize {
         let Some(first) = self.line.front() else { return 0 };
-        let mut last = first.at.block.0;
+        let mut last = first.block();
         let joins = |read: &&Read| {
-            let block = read.at.block.0;
+            let block = read.block();
             let near = block > last && block - last <= GAP_BLOCKS + 1;
-            let whole = near && block - first.at.block.0 < self.scratch.run_blocks_max;
+            let whole = near && block - first.block() < self.scratch.run_blocks_max;
             last = block;
             whole && !read.alone && !first.alone
         };
@@ -238,7 +273,7 @@ impl ReadQueue {
             self.line.push_front(read);
             return Sent::Full;
         };
-        let offset = read.at.block.0 * page_bytes as u64;
+        let offset = read.block() * page_bytes as u64;
         let token = self.token();
         let Err(refused) = self.queue.push(Op::new(token, offset, OpKind::Read(owned.buffer))) else {
             self.flying[token as usize] = Some(Flight::One { read, frame: owned.index });
@@ -247,10 +282,11 @@ impl ReadQueue {
         self.tokens.push(token);
         let owned = read_buffer(refused.op.kind).map(|buffer| OwnedFrame { index: owned.index, buffer });
         if refused.error.kind() == IoKind::Busy {
+            self.refused = Some(refused.error);
             self.line.push_front(Read { frame: owned, ..read });
             return Sent::Full;
         }
-        let error = Error::from_io(format!("read page {} at {offset}", read.page), refused.error);
+        let error = Error::from_io(format!("read page {} at {offset}", read.page()), refused.error);
         over.push(Over { read, owned, error: Some(error) });
         Sent::Over
     }
@@ -258,7 +294,7 @@ impl ReadQueue {
     fn send_run(&mut self, count: usize, page_bytes: usize) -> Sent {
         let reads: Vec<Read> = self.line.drain(..count).collect();
         let Some(buffer) = self.scratch.spare().pop() else { return Sent::NoScratch(reads) };
-        let (first_block, last_block) = (reads[0].at.block.0, reads[reads.len() - 1].at.block.0);
+        let (first_block, last_block) = (reads[0].block(), reads[reads.len() - 1].block());
         let len_bytes = (last_block - first_block + 1) as usize * page_bytes;
         let (buffer, tail) = buffer.split_at(len_bytes);
         let tail = (!tail.is_empty()).then_some(tail);
@@ -270,18 +306,18 @@ impl ReadQueue {
         };
         self.tokens.push(token);
         self.scratch.give_back(read_buffer(refused.op.kind), tail);
-        self.put_back(reads, refused.error.kind() == IoKind::Busy)
+        self.put_back(reads, refused.error)
     }
 
     /// Sends as many of the first `count` reads in line as these frames have room for, straight into them. Answers also the frames
     /// that are not needed.
     fn send_direct(&mut self, count: usize, memory: OwnedRun, page_bytes: usize) -> (Sent, Vec<OwnedFrame>) {
         let frames = (memory.buffer.len() / page_bytes) as u64;
-        let first_block = self.line.front().map_or(0, |read| read.at.block.0);
-        let fits = |read: &&Read| read.at.block.0 - first_block < frames;
+        let first_block = self.line.front().map_or(0, |read| read.block());
+        let fits = |read: &&Read| read.block() - first_block < frames;
         let count = self.line.iter().take(count).take_while(fits).count();
         let reads: Vec<Read> = self.line.drain(..count).collect();
-        let blocks = reads.last().map_or(0, |last| last.at.block.0 - first_block + 1);
+        let blocks = reads.last().map_or(0, |last| last.block() - first_block + 1);
         let (first_frame, buffer) = memory.into_parts();
         let (buffer, rest) = buffer.split_at(blocks as usize * page_bytes);
         let rest = OwnedRun::from_parts(first_frame + blocks as u32, rest);
@@ -296,12 +332,14 @@ impl ReadQueue {
         self.tokens.push(token);
         let back = read_buffer(refused.op.kind).map(|buffer| OwnedRun::from_parts(first_frame, buffer));
         unused.extend(back.into_iter().flat_map(|run| run.into_frames(page_bytes)));
-        (self.put_back(reads, refused.error.kind() == IoKind::Busy), unused)
+        (self.put_back(reads, refused.error), unused)
     }
 
     /// Puts the reads of a run that the queue refused into line again. Alone each of them meets the error again, and reports it as
     /// its own.
-    fn put_back(&mut self, reads: Vec<Read>, busy: bool) -> Sent {
+    fn put_back(&mut self, reads: Vec<Read>, error: IoError) -> Sent {
+        let busy = error.kind() == IoKind::Busy;
+        self.refused = busy.then_some(error);
         let again = reads.into_iter().map(|read| Read { alone: read.alone || !busy, ..read });
         again.rev().for_each(|read| self.line.push_front(read));
         if busy { Sent::Full } else { Sent::Alone }
@@ -325,6 +363,26 @@ impl ReadQueue {
         (count, reaped)
     }
 
+    /// Counts a round in which the queue could send nothing, or took no read although it has none. Answers the queue's error when there
+    /// were too many such rounds in a row: nothing is left that could end by itself.
+    pub(super) fn count_refusal(&mut self, reaped: &nofault_io::error::Result<()>) -> Option<IoError> {
+        let refused = self.refused.take().filter(|_| self.queue.in_flight() == 0);
+        let Some(error) = reaped.as_ref().err().cloned().or(refused) else {
+            self.refusals = Refusals::default();
+            return None;
+        };
+        self.refusals.add().then_some(error)
+    }
+
+    /// Takes the reads out that are in line, and names those that the queue has: they keep their memory until the queue gives it back.
+    pub(super) fn give_up(&mut self) -> (Vec<Read>, Vec<ReadId>) {
+        let ids = |flight: &Flight| match flight {
+            Flight::One { read, .. } => vec![read.id],
+            Flight::Direct { reads, .. } | Flight::Run { reads, .. } => reads.iter().map(|read| read.id).collect(),
+        };
+        (self.line.drain(..).collect(), self.flying.iter().flatten().flat_map(ids).collect())
+    }
+
     /// What a completion means for the pages it was about.
     fn take_over(&mut self, done: Completion, over: &mut Vec<Over>, landed: &mut Vec<Landed>) {
         let error = done.result.as_ref().err().cloned();
@@ -333,7 +391,7 @@ impl ReadQueue {
         self.tokens.push(token);
         match flight {
             Flight::One { read, frame } => {
-                let error = error.map(|error| Error::from_io(format!("read page {} at {offset}", read.page), error));
+                let error = error.map(|error| Error::from_io(format!("read page {} at {offset}", read.page()), error));
                 let owned = done.into_buffer().map(|buffer| OwnedFrame { index: frame, buffer });
                 over.push(Over { read, owned, error });
             }
@@ -432,7 +490,7 @@ impl Core {
     /// Frames that lie together for the first `run` reads in line, or for most of them, if it is worth it and there are some.
     fn frames_together(self: &Arc<Self>, line: &VecDeque<Read>, run: usize) -> Option<OwnedRun> {
         let (first, last) = (line.front()?, line.get(run.checked_sub(1)?)?);
-        let blocks = (last.at.block.0 - first.at.block.0 + 1) as usize;
+        let blocks = (last.block() - first.block() + 1) as usize;
         if run < 2 || blocks - run > blocks / GAPS_ONE_IN || line.iter().take(run).any(|read| read.frame.is_some()) {
             return None;
         }

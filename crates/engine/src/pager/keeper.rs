@@ -236,6 +236,8 @@ fn keep_frames_free(core: &Weak<Core>, stop: &AtomicBool) {
             _ if wrote_soon => Duration::ZERO,
             (true, true) => Duration::ZERO,
             (true, false) => Duration::from_millis(1),
+            // What the queue did not take is offered again.
+            (false, _) if core.lane.is_stuck() => Duration::from_millis(10),
             (false, _) => Duration::from_millis(100),
         };
         if pause > Duration::ZERO {

@@ -15,14 +15,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use nofault_io::completion::{Op, OpKind};
 use nofault_io::disk::{Disk, QueueOptions};
 
 use super::Core;
-use super::arrivals::{Finished, Over};
 use super::flights::{Landed, ReadQueue, Scratch};
 use super::frames::OwnedFrame;
-use super::shard::{Place, Shard};
+use super::shard::{Place, ReadId, Shard};
 use super::table::Entry;
 use super::ticket::Waiter;
 use super::walks::Walks;
@@ -36,12 +34,10 @@ const BATCH: usize = 8;
 const COMPLETIONS_AT_ONCE: usize = 4;
 /// Most milliseconds that a blocking waiter leaves to others before it looks around.
 const PARKED_MS: usize = 100;
-/// Staged reads that a blocking waiter looks through for its own.
-const LOOK_BACK: usize = 64;
 
 /// The reads of a pool.
 pub(super) struct Lane {
-    disk: Arc<dyn Disk>,
+    pub(super) disk: Arc<dyn Disk>,
     /// Reads that nobody has looked at yet.
     staged: Mutex<VecDeque<Read>>,
     /// How often all of them were looked at and put into line. Counted under their lock.
@@ -76,13 +72,27 @@ pub(super) struct Lane {
 
 /// A page to be read.
 pub(super) struct Read {
-    pub(super) page: PageId,
-    pub(super) at: Location,
+    pub(super) id: ReadId,
     pub(super) attempt: u32,
     /// Set when a read together with others failed.
     pub(super) alone: bool,
     /// Its frame, unless the operation in flight has the memory.
     pub(super) frame: Option<OwnedFrame>,
+}
+
+impl Read {
+    pub(super) fn new(id: ReadId) -> Self {
+        Self { id, attempt: 1, alone: false, frame: None }
+    }
+
+    pub(super) fn page(&self) -> PageId {
+        self.id.page
+    }
+
+    /// The block that is read.
+    pub(super) fn block(&self) -> u64 {
+        self.id.at.block.0
+    }
 }
 
 /// The result of one round of a blocking waiter.
@@ -102,9 +112,9 @@ impl Round {
 
 /// What became of a page when a read of it was to begin.
 #[derive(Debug, Clone, Copy)]
-enum Begun {
+pub(super) enum Begun {
     /// Marked now: it lies there.
-    Here(Location),
+    Here(ReadId),
     /// Another one reads it from there.
     Already(Location),
     /// It is in memory.
@@ -188,7 +198,7 @@ impl Lane {
     }
 
     /// So many have come back from there.
-    fn note_back(&self, count: usize) {
+    pub(super) fn note_back(&self, count: usize) {
         self.under_way.fetch_sub(count, Ordering::Relaxed);
         self.leave_device(count);
     }
@@ -218,9 +228,14 @@ impl Lane {
         self.in_line.store(count, Ordering::Relaxed);
     }
 
+    /// Whether reads in the queue could not be sent.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck.load(Ordering::Relaxed)
+    }
+
     /// Whether there are reads that are not at the device yet.
     pub(super) fn has_unsent(&self) -> bool {
-        self.in_line.load(Ordering::Relaxed) > 0 || self.stuck.load(Ordering::Relaxed) || !self.staged().is_empty()
+        self.in_line.load(Ordering::Relaxed) > 0 || self.is_stuck() || !self.staged().is_empty()
     }
 
     /// Notes whether reads in the queue could not be sent. Under its lock.
@@ -265,7 +280,7 @@ impl Core {
     }
 
     /// Counts reads that were begun and are nowhere yet.
-    fn count_misses(&self, count: usize) {
+    pub(super) fn count_misses(&self, count: usize) {
         self.counts.misses.fetch_add(count as u64, Ordering::Relaxed);
         self.lane.in_flight.fetch_add(count, Ordering::Relaxed);
     }
@@ -276,26 +291,28 @@ impl Core {
         let mut guard = self.shard(page);
         let shard = &mut *guard;
         let found = self.begin_read(shard, missing);
-        let (Begun::Here(at) | Begun::Already(at)) = found else {
-            if let Begun::Resident(frame) = found {
-                self.pin_for(page, frame, waiter);
+        let (at, read) = match found {
+            Begun::Here(id) => (id.at, Some(Read::new(id))),
+            Begun::Already(at) => {
+                self.counts.joined.fetch_add(1, Ordering::Relaxed);
+                (at, None)
             }
-            return None;
+            Begun::Resident(frame) => {
+                self.pin_for(page, frame, waiter);
+                return None;
+            }
+            Begun::Nowhere => return None,
         };
-        if let Some(waiter) = waiter {
+        if let (Some(waiter), Some(load)) = (waiter, shard.load(page, at.block)) {
             waiter.expect_read(page);
-            shard.loads.entry((page, at.block)).or_default().add_waiter(Arc::clone(waiter));
+            load.add_waiter(Arc::clone(waiter));
         }
-        if let Begun::Already(_) = found {
-            self.counts.joined.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        Some(Read { page, at, attempt: 1, alone: false, frame: None })
+        read
     }
 
     /// Marks a page as being read, in the version that a view at `missing.at` wants, unless it is in memory or marked already. For whom
     /// it was marked puts it among the loads, and sees to it that it is read. Under the lock of the page's shard.
-    fn begin_read(&self, shard: &mut Shard, missing: Missing) -> Begun {
+    pub(super) fn begin_read(&self, shard: &mut Shard, missing: Missing) -> Begun {
         let Missing { page, at } = missing;
         if let Some(version) = shard.version_at(page, at) {
             match version.place {
@@ -303,7 +320,7 @@ impl Core {
                 Place::Loading(at) => Begun::Already(at),
                 Place::Disk(at) => {
                     version.place = Place::Loading(at);
-                    Begun::Here(at)
+                    Begun::Here(shard.begin_load(page, at))
                 }
             }
         } else {
@@ -313,7 +330,7 @@ impl Core {
                 Entry::Loading(at) => Begun::Already(at),
                 Entry::OnDisk(at) => {
                     self.table.store(page, Entry::Loading(at).to_word());
-                    Begun::Here(at)
+                    Begun::Here(shard.begin_load(page, at))
                 }
             }
         }
@@ -417,91 +434,6 @@ impl Core {
         if moved { Round::Moved } else { Round::Idle { weight: PARKED_MS } }
     }
 
-    /// Reads the one page that a blocking waiter wants on its own thread, if nobody has sent that read yet: one system call, no
-    /// queue to get hold of, and no other thread to wake this one.
-    fn read_here(self: &Arc<Self>, waiter: &Arc<Waiter>) -> bool {
-        let Some(page) = waiter.only_read() else { return false };
-        let taken = {
-            let mut staged = self.lane.staged();
-            let from = staged.len().saturating_sub(LOOK_BACK);
-            let at = (from..staged.len()).rev().find(|at| staged[*at].page == page);
-            at.and_then(|at| staged.remove(at))
-        };
-        let Some(mut read) = taken else { return false };
-        if read.frame.is_none() {
-            read.frame = self.frame_for_read();
-        }
-        let Some(owned) = read.frame.take_if(|_| self.lane.enter_device()) else {
-            self.lane.staged().push_front(read);
-            return false;
-        };
-        // Whoever waits for the page is told of an error, this thread's waiter among them.
-        let _ = self.carry_out(read, owned);
-        true
-    }
-
-    /// Reads a page for a thread that wants it and nothing else, if nobody reads it yet: as [`Core::read_here`], and without anything
-    /// to wait with, as there is nobody to wait for. False when it has to be asked for. Nothing is pinned: the page may be gone
-    /// again when it is looked for.
-    ///
-    /// # Errors
-    /// What reading it failed with.
-    pub(super) fn read_alone(self: &Arc<Self>, missing: Missing) -> Result<bool> {
-        // All that it takes is there before the page is marked: others count on the read from then on.
-        let Some(owned) = self.frame_for_read() else { return Ok(false) };
-        if !self.lane.enter_device() {
-            self.return_frames(vec![owned]);
-            return Ok(false);
-        }
-        let page = missing.page;
-        let begun = self.begin_read(&mut self.shard(page), missing);
-        let Begun::Here(at) = begun else {
-            self.lane.leave_device(1);
-            self.return_frames(vec![owned]);
-            self.submit_reads();
-            return Ok(matches!(begun, Begun::Resident(_)));
-        };
-        self.count_misses(1);
-        let failed = self.carry_out(Read { page, at, attempt: 1, alone: false, frame: None }, owned);
-        // Its frame can leave, and whoever waits for the queue finds it free: as at the end of a ticket.
-        self.keeper.wake_if_starving();
-        self.leave_lane();
-        failed.map_or(Ok(true), Err)
-    }
-
-    /// Reads a page by one system call on this thread, which has entered the device for it; by two, should the checksum be wrong.
-    /// Answers what went wrong.
-    fn carry_out(self: &Arc<Self>, read: Read, owned: OwnedFrame) -> Option<Error> {
-        self.lane.note_sent();
-        let mut finished = Finished::default();
-        let mut next = Some((read, owned));
-        while let Some((read, OwnedFrame { index, buffer })) = next.take() {
-            let offset = read.at.block.0 * self.frames.page_bytes() as u64;
-            let performed = self.lane.disk.perform(Op::new(0, offset, OpKind::Read(buffer)));
-            let named = |error| Error::from_io(format!("read page {} at {offset}", read.page), error);
-            let (owned, error) = match performed {
-                Ok(done) => {
-                    let error = done.result.as_ref().err().cloned().map(named);
-                    (done.into_buffer().map(|buffer| OwnedFrame { index, buffer }), error)
-                }
-                Err(error) => (None, Some(named(error))),
-            };
-            let over = Over { read, owned, error };
-            self.fetch_ahead(std::slice::from_ref(&over));
-            self.finish_read(over, &mut finished);
-            next = finished.again.pop_if(|again| again.frame.is_some()).and_then(|mut again| {
-                let owned = again.frame.take()?;
-                Some((again, owned))
-            });
-        }
-        self.lane.note_back(1);
-        let failed = finished.failed.take();
-        self.settle_reads(finished);
-        // Those who found the device full meanwhile left theirs.
-        self.submit_reads();
-        failed
-    }
-
     /// A frame for a read; when none is free, one of a few that leave for it now.
     pub(super) fn frame_for_read(self: &Arc<Self>) -> Option<OwnedFrame> {
         self.frames.take_for_read().or_else(|| {
@@ -571,10 +503,15 @@ impl Core {
         let (count, reaped) = queue.reap(wait_for, &mut over, &mut landed);
         self.lane.note_back(count);
         self.lane.set_stuck(reaped.is_err() && queue.queue.in_flight() > 0);
+        let refused = queue.count_refusal(&reaped).map(|error| (error, queue.give_up()));
+        self.lane.set_in_line(queue.in_line());
         drop(queue);
         let runs = landed.len();
         let progress = started + over.len() + runs;
         self.finish_reads(over);
+        if let Some((error, (in_line, sent))) = refused {
+            self.give_up_reads(in_line, sent, &Error::from_io("send reads", error));
+        }
         if runs > 0 {
             self.lane.landed().extend(landed);
             // As many as it brought, so that all are seen through and nobody is kept for longer.

@@ -3,8 +3,10 @@
 //! Kept true, under the shard's lock:
 //! 1. The ranges `from..until` of a page's versions do not overlap, and all lie before the newest version's commit.
 //! 2. A version that any view can ask for is here until no view can (`registry` decides, an epoch delays).
-//! 3. A read that somebody waits for is in `loads` exactly while its page's word, or one of its versions, says *loading*, or has been
-//!    dropped since. One that nobody waits for need not be.
+//! 3. Each read has a number that no other read of the shard has. The one that brings a page from a block is in `loads` with its number,
+//!    from the moment at which the page's word, or one of its versions, says *loading*, until the read ends or is given up. A
+//!    completion of a read that is not in `loads` under its number changes nothing: its page was dropped, and another page has the
+//!    same id and block by now, or the read was given up and its page is perhaps being read again.
 //! 4. A page's versions stand in the order in which they were superseded.
 
 use std::sync::Arc;
@@ -38,9 +40,10 @@ pub(crate) enum Place {
     Loading(Location),
 }
 
-/// A read under way, and who waits for it: nobody, nearly always one, rarely more.
+/// A read under way, and its waiters: none, nearly always one, rarely more.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
+    number: u64,
     first: Option<Arc<Waiter>>,
     more: Vec<Arc<Waiter>>,
 }
@@ -61,19 +64,47 @@ impl Load {
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
     versions: FxHashMap<PageId, Vec<Version>>,
-    pub(crate) loads: FxHashMap<(PageId, BlockId), Load>,
+    loads: FxHashMap<(PageId, BlockId), Load>,
+    /// The number of the read that began last.
+    last_read: u64,
+}
+
+/// A read under way: which page, from where, and its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReadId {
+    pub(crate) page: PageId,
+    pub(crate) at: Location,
+    number: u64,
 }
 
 impl Shard {
+    /// Enters a read that begins. The waiters of a read of the same block that is still under way wait for this one from now on: the
+    /// page that they asked for has gone, and they look again when this read ends.
+    pub(crate) fn begin_load(&mut self, page: PageId, at: Location) -> ReadId {
+        self.last_read += 1;
+        self.loads.entry((page, at.block)).or_default().number = self.last_read;
+        ReadId { page, at, number: self.last_read }
+    }
+
+    /// The read under way that brings a page from this block.
+    pub(crate) fn load(&mut self, page: PageId, block: BlockId) -> Option<&mut Load> {
+        self.loads.get_mut(&(page, block))
+    }
+
+    /// Takes a read out that ends or is given up. `None` when it was given up before, or another one has taken its place.
+    pub(crate) fn end_load(&mut self, read: ReadId) -> Option<Load> {
+        let key = (read.page, read.at.block);
+        if self.loads.get(&key)?.number == read.number { self.loads.remove(&key) } else { None }
+    }
+
     /// The version of a page that a view at `at` sees, unless it is the newest.
     pub(crate) fn version_at(&mut self, page: PageId, at: CommitSeq) -> Option<&mut Version> {
         self.versions.get_mut(&page)?.iter_mut().find(|version| version.shows(at))
     }
 
-    /// The version that lies, or is being read from, in this block.
-    pub(crate) fn version_loading(&mut self, page: PageId, block: BlockId) -> Option<&mut Version> {
-        let loads = |version: &&mut Version| matches!(version.place, Place::Loading(at) if at.block == block);
-        self.versions.get_mut(&page)?.iter_mut().find(loads)
+    /// The version that is being read from there.
+    pub(crate) fn version_loading(&mut self, page: PageId, at: Location) -> Option<&mut Version> {
+        self.versions.get_mut(&page)?.iter_mut().find(|version| version.place == Place::Loading(at))
     }
 
     /// The version in this frame.

@@ -1,5 +1,6 @@
 mod portions;
 mod reads;
+mod refused;
 mod steps;
 pub(crate) mod trouble;
 pub(crate) mod wakers;

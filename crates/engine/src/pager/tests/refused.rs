@@ -1,0 +1,287 @@
+//! Reads whose completions come late, and reads that the queue refuses.
+
+use std::sync::Mutex;
+use std::task::Waker;
+
+use nofault_io::error::{Error as IoError, ErrorKind as IoKind, Result as IoResult};
+
+use super::trouble::Deaf;
+use super::*;
+
+/// A disk that keeps the completions at one offset back, and gives them out one by one, the oldest first.
+#[derive(Debug)]
+struct Late {
+    disk: Arc<dyn Disk>,
+    delay: Arc<Delay>,
+}
+
+#[derive(Debug, Default)]
+struct Delay {
+    /// Completions at this offset are kept back.
+    offset: Mutex<Option<u64>>,
+    kept: Mutex<Vec<Completion>>,
+    /// How many of them may come.
+    due: AtomicUsize,
+}
+
+struct LateQueue {
+    queue: Box<dyn Queue>,
+    delay: Arc<Delay>,
+}
+
+impl Disk for Late {
+    fn info(&self) -> DiskInfo {
+        self.disk.info()
+    }
+
+    fn len_bytes(&self) -> IoResult<u64> {
+        self.disk.len_bytes()
+    }
+
+    fn queue(&self, options: &QueueOptions) -> IoResult<Box<dyn Queue>> {
+        Ok(Box::new(LateQueue { queue: self.disk.queue(options)?, delay: Arc::clone(&self.delay) }))
+    }
+}
+
+impl Queue for LateQueue {
+    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+        self.queue.push(op)
+    }
+
+    fn submit(&mut self) -> IoResult<()> {
+        self.queue.submit()
+    }
+
+    fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> IoResult<()> {
+        let mut done = Vec::new();
+        self.queue.reap(wait_for, &mut done)?;
+        let (mut kept, offset) = (self.delay.kept.lock().unwrap(), *self.delay.offset.lock().unwrap());
+        for completion in done {
+            let is_read = matches!(completion.op.kind, OpKind::Read(_));
+            let is_late = is_read && Some(completion.op.offset_bytes) == offset;
+            if is_late { kept.push(completion) } else { into.push(completion) }
+        }
+        let due = self.delay.due.swap(0, Ordering::Relaxed).min(kept.len());
+        into.extend(kept.drain(..due));
+        Ok(())
+    }
+
+    fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.queue.ready_fd()
+    }
+}
+
+/// Where a page is that is not in memory.
+fn location_of(pool: &Pager, page: PageId) -> Location {
+    match Entry::from_word(pool.core().table.load(page)) {
+        Entry::OnDisk(at) => at,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn evict_all(pool: &Pager) {
+    for _ in 0..20 {
+        pool.core().make_room(64);
+    }
+}
+
+#[test]
+fn a_read_of_an_earlier_page_in_the_same_block_is_not_taken_for_the_one_under_way() {
+    let world = SimWorld::new(1, SimOptions::calm());
+    let delay = Arc::new(Delay::default());
+    let disk = world.directory().create("data").unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(Late { disk, delay: Arc::clone(&delay) });
+    let pool = pool_with(&disk, &options(64));
+    let page = commit(&pool, 1, &[], &[10], &[]).unwrap()[0];
+    pool.set_visible(CommitSeq(1));
+    evict_all(&pool);
+    let first = location_of(&pool, page);
+    *delay.offset.lock().unwrap() = Some(first.block.0 * PAGE as u64);
+    let ask = || {
+        let mut ticket = pool.request(&[Wait::Miss(Missing { page, at: NEWEST })], Permit::any());
+        assert!(ticket.poll(Waker::noop()).is_pending());
+        pool.submit();
+        ticket
+    };
+    let mut early = ask();
+    assert_eq!(delay.kept.lock().unwrap().len(), 1, "the old bytes are read");
+
+    // The page goes while it is read. A new page takes its id, and is written to its block.
+    commit(&pool, 2, &[], &[], &[page]).unwrap();
+    pool.set_visible(CommitSeq(2));
+    evict_all(&pool);
+    {
+        let mut books = pool.core().books();
+        books.space.checkpoint_begins();
+        books.space.checkpoint_durable();
+    }
+    assert_eq!(commit(&pool, 3, &[], &[20], &[]).unwrap(), [page], "the id is used again");
+    pool.set_visible(CommitSeq(3));
+    evict_all(&pool);
+    let second = location_of(&pool, page);
+    assert_eq!(second.block, first.block, "the block is used again");
+    assert_ne!(second, first);
+    let mut late = ask();
+    assert_eq!(delay.kept.lock().unwrap().len(), 2);
+    // The new page is an old version from now on, in the block that both reads name.
+    let snapshot = pool.snapshot();
+    commit(&pool, 4, &[], &[], &[page]).unwrap();
+    pool.set_visible(CommitSeq(4));
+
+    for _ in 0..2 {
+        delay.due.store(1, Ordering::Relaxed);
+        pool.core().reap_reads(0).unwrap();
+    }
+    *delay.offset.lock().unwrap() = None;
+    assert!(matches!(early.poll(Waker::noop()), std::task::Poll::Ready(Ok(()))), "told that it is over");
+    assert!(matches!(late.poll(Waker::noop()), std::task::Poll::Ready(Ok(()))));
+    assert_eq!(run(&pool, || pool.view(&snapshot).page(page).map(value)).unwrap(), 20);
+    drop((early, late, snapshot));
+    evict_all(&pool);
+    assert_eq!(pool.stats().frames_free, 64, "no frame is lost");
+}
+
+fn full_of_nothing(op: &Op) -> IoError {
+    IoError::new(IoKind::Busy, format!("take operation {}", op.token), "the queue is full of nothing")
+}
+
+/// A disk whose queues take no operation while they refuse, though they have none.
+#[derive(Debug)]
+struct Refusing {
+    disk: Arc<dyn Disk>,
+    refuses: Arc<AtomicBool>,
+}
+
+struct RefusingQueue {
+    queue: Box<dyn Queue>,
+    refuses: Arc<AtomicBool>,
+}
+
+impl Disk for Refusing {
+    fn info(&self) -> DiskInfo {
+        self.disk.info()
+    }
+
+    fn len_bytes(&self) -> IoResult<u64> {
+        self.disk.len_bytes()
+    }
+
+    fn queue(&self, options: &QueueOptions) -> IoResult<Box<dyn Queue>> {
+        Ok(Box::new(RefusingQueue { queue: self.disk.queue(options)?, refuses: Arc::clone(&self.refuses) }))
+    }
+}
+
+impl Queue for RefusingQueue {
+    fn push(&mut self, op: Op) -> std::result::Result<(), Refused> {
+        if self.refuses.load(Ordering::Relaxed) {
+            let error = full_of_nothing(&op);
+            return Err(Refused { op, error });
+        }
+        self.queue.push(op)
+    }
+
+    fn submit(&mut self) -> IoResult<()> {
+        self.queue.submit()
+    }
+
+    fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> IoResult<()> {
+        self.queue.reap(wait_for, into)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.queue.ready_fd()
+    }
+}
+
+type Refuse = fn(Arc<dyn Disk>, Arc<AtomicBool>) -> Arc<dyn Disk>;
+
+/// A disk whose queue cannot send, or wait for, the operations that it takes, and one whose queue takes none.
+const REFUSALS: [(Refuse, &str); 2] = [
+    (|disk, deaf| Arc::new(Deaf { disk, deaf }), "nothing is heard"),
+    (|disk, refuses| Arc::new(Refusing { disk, refuses }), "full of nothing"),
+];
+
+/// Some pages on disk, under a queue that refuses from now on.
+fn pool_that_is_refused(refuse: Refuse) -> (Pager, Vec<PageId>, Arc<AtomicBool>) {
+    let world = SimWorld::new(1, SimOptions::calm());
+    let refuses = Arc::new(AtomicBool::new(false));
+    let disk = refuse(world.directory().create("data").unwrap(), Arc::clone(&refuses));
+    let pool = pool_with(&disk, &options(64));
+    let pages = commit(&pool, 1, &[], &[10, 11, 12, 13], &[]).unwrap();
+    evict_all(&pool);
+    refuses.store(true, Ordering::Relaxed);
+    (pool, pages, refuses)
+}
+
+fn ask_for(pool: &Pager, pages: &[PageId]) -> Ticket {
+    let waits: Vec<Wait> = pages.iter().map(|page| Wait::Miss(Missing { page: *page, at: NEWEST })).collect();
+    pool.request(&waits, Permit::any())
+}
+
+/// After the refusals everything is as it was.
+fn recovers(pool: &Pager, pages: &[PageId], refuses: &AtomicBool) {
+    refuses.store(false, Ordering::Relaxed);
+    for (page, wanted) in pages.iter().zip(10..) {
+        assert_eq!(run(pool, || pool.tip().page(*page).map(value)).unwrap(), wanted);
+    }
+    pool.core().reap_reads(0).unwrap();
+    evict_all(pool);
+    let stats = pool.stats();
+    assert_eq!((stats.frames_free, pool.core().lane.in_flight()), (64, 0), "the late reads gave back what they had");
+    for (page, wanted) in pages.iter().zip(10..) {
+        assert_eq!(run(pool, || pool.tip().page(*page).map(value)).unwrap(), wanted);
+    }
+}
+
+#[test]
+fn tasks_whose_reads_the_queue_refuses_again_and_again_are_told() {
+    for (refuse, said) in REFUSALS {
+        let (pool, pages, refuses) = pool_that_is_refused(refuse);
+        for _ in 0..2 {
+            let mut tickets = [ask_for(&pool, &pages[..1]), ask_for(&pool, &pages)];
+            for ticket in &mut tickets {
+                let told = (0..60_000).find_map(|_| {
+                    pool.submit();
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                    match ticket.poll(Waker::noop()) {
+                        std::task::Poll::Ready(outcome) => Some(outcome),
+                        std::task::Poll::Pending => None,
+                    }
+                });
+                let error = told.expect("it waits for ever").unwrap_err();
+                assert!(error.to_string().contains(said), "{error}");
+            }
+        }
+        recovers(&pool, &pages, &refuses);
+    }
+}
+
+#[test]
+fn threads_that_leave_refused_reads_to_the_pool_are_told() {
+    for (refuse, said) in REFUSALS {
+        let (pool, pages, refuses) = pool_that_is_refused(refuse);
+        let keeper = pool.start_keeper().unwrap();
+        // From now on a thread of the pool takes completions.
+        pool.core().expect_async();
+        let (tell, told) = std::sync::mpsc::channel();
+        let (waiting, wanted) = (pool.clone(), pages.clone());
+        std::thread::spawn(move || {
+            let outcome = ask_for(&waiting, &wanted).wait();
+            let _ = tell.send(outcome);
+        });
+        let outcome = told.recv_timeout(std::time::Duration::from_secs(120)).expect("it waits for ever");
+        let error = outcome.unwrap_err();
+        assert!(error.to_string().contains(said), "{error}");
+        refuses.store(false, Ordering::Relaxed);
+        drop(keeper);
+        recovers(&pool, &pages, &refuses);
+    }
+}
