@@ -87,7 +87,8 @@ impl Db {
     /// ```
     /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
     /// use nofault::blocking::Db;
-    /// use nofault_io::{disk::Directory, sim::{SimOptions, SimWorld}};
+    /// use nofault_io::disk::Directory;
+    /// use nofault_sim::{SimOptions, SimWorld};
     ///
     /// // A disk in memory, for tests.
     /// let directory: std::sync::Arc<dyn Directory> = SimWorld::new(1, SimOptions::default()).directory();
@@ -106,7 +107,8 @@ impl Db {
     /// ```
     /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
     /// # use nofault::blocking::Db;
-    /// use nofault_io::{disk::Directory, sim::{SimOptions, SimWorld}};
+    /// use nofault_io::disk::Directory;
+    /// use nofault_sim::{SimOptions, SimWorld};
     ///
     /// let world = SimWorld::new(1, SimOptions::default());
     /// let directory: std::sync::Arc<dyn Directory> = world.directory();

@@ -105,7 +105,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use nofault_io::sim::{SimOptions, SimWorld};
+    use nofault_sim::{SimOptions, SimWorld};
 
     use super::*;
     use crate::pager::tests::trouble::Deaf;

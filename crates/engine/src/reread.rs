@@ -56,7 +56,7 @@ impl Reread {
 
 #[cfg(test)]
 mod tests {
-    use nofault_io::sim::{SimOptions, SimWorld};
+    use nofault_sim::{SimOptions, SimWorld};
 
     use super::*;
 

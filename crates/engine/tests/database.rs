@@ -15,8 +15,8 @@ use nofault::settings::Settings;
 use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
 use nofault_io::folder::{Backend, Folder};
-use nofault_io::sim::{SimOptions, SimWorld};
 use nofault_io::uring::UringDisk;
+use nofault_sim::{SimOptions, SimWorld};
 use proptest::prelude::*;
 
 /// For files: the default would take a gigabyte for every test that runs at a time.

@@ -14,7 +14,7 @@ use nofault::error::{Error, ErrorKind, Result};
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
-use nofault_io::sim::{Call, Effect, Fault, SimOptions, SimWorld};
+use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 
 const ENOSPC: i32 = 28;
 const LOG_BYTES: u64 = 64 << 10;

@@ -16,7 +16,7 @@ use nofault::error::{ErrorKind, Result};
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
-use nofault_io::sim::{SimOptions, SimWorld};
+use nofault_sim::{SimOptions, SimWorld};
 
 /// Of the simulated disk's accounting.
 const BLOCK_BYTES: u64 = 4096;

@@ -10,7 +10,7 @@ use nofault::blocking::Db;
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
-use nofault_io::sim::{SimOptions, SimWorld};
+use nofault_sim::{SimOptions, SimWorld};
 
 #[test]
 fn a_database_in_a_file_system_without_direct_io_works_and_says_so() {

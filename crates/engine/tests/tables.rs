@@ -16,7 +16,7 @@ use nofault::settings::Settings;
 use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
 use nofault_io::folder::{Backend, Folder};
-use nofault_io::sim::{Call, Effect, Fault, SimOptions, SimWorld};
+use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 
 const ENOSPC: i32 = 28;
 

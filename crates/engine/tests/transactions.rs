@@ -17,7 +17,7 @@ use nofault::error::{Error, ErrorKind};
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
-use nofault_io::sim::{SimOptions, SimWorld};
+use nofault_sim::{SimOptions, SimWorld};
 
 /// Runs of a closure after which a test says that it will never commit.
 const RUNS_MAX: u32 = 20;

@@ -7,7 +7,7 @@
 //! | [`aligned`] | memory that a device may read and write while nobody else does |
 //! | [`completion`] | one operation on its way to a disk, and what came back |
 //! | [`disk`] | the contracts: a [`disk::Disk`] and its [`disk::Queue`]s, a [`disk::Directory`] of disks |
-//! | [`uring`], [`psync`], [`sim`] | the disks: rings, a thread pool, and a simulated one with faults and power cuts |
+//! | [`uring`], [`psync`] | the disks: rings and a thread pool |
 //! | [`folder`] | a folder of real disks, and the choice between ring and threads |
 //! | [`striped`] | one disk over several |
 //! | [`mapped`] | memory-mapped files, with SIGBUS turned into an error |
@@ -44,7 +44,6 @@ pub mod mapped;
 pub mod prefetch;
 pub mod probe;
 pub mod psync;
-pub mod sim;
 pub mod striped;
 mod transfer;
 pub mod uring;

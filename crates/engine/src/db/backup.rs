@@ -69,7 +69,7 @@ fn copy_tables(snapshot: &Snapshot, copy: &Db) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use nofault_io::sim::{Call, Effect, Fault, SimOptions, SimWorld};
+    use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 
     use super::*;
     use crate::error::ErrorKind;

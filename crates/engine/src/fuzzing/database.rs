@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use nofault_io::disk::Directory;
-use nofault_io::sim::{SimOptions, SimWorld};
+use nofault_sim::{SimOptions, SimWorld};
 
 use super::{FILE_ID, Input};
 use crate::blocking::{Db, Snapshot, Table};

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicUsize;
 
 use nofault_io::completion::{Completion, Op, OpKind};
 use nofault_io::disk::{Directory, Disk, DiskInfo, Queue, Refused};
-use nofault_io::sim::{SimOptions, SimWorld};
+use nofault_sim::{SimOptions, SimWorld};
 
 use super::*;
 use crate::format::HEADER_BYTES;

@@ -280,7 +280,7 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
-    use nofault_io::sim::{SimOptions, SimWorld};
+    use nofault_sim::{SimOptions, SimWorld};
 
     use super::super::{CheckpointPlace, Map, NEWEST, Pager, PagerOptions};
     use super::*;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use nofault_io::disk::Directory;
-use nofault_io::sim::{Rates, SimOptions, SimWorld};
+use nofault_sim::{Rates, SimOptions, SimWorld};
 
 use super::*;
 use crate::format::HEADER_BYTES;
@@ -428,7 +428,7 @@ fn trouble_at_random_never_breaks_a_promise_that_was_kept() {
 
 #[test]
 fn every_call_may_fail_once_and_no_promise_is_broken() {
-    use nofault_io::sim::{Call, Effect, Fault};
+    use nofault_sim::{Call, Effect, Fault};
     const EIO: i32 = 5;
     const ENOSPC: i32 = 28;
     let calls = [
@@ -473,7 +473,7 @@ fn every_call_may_fail_once_and_no_promise_is_broken() {
 
 #[test]
 fn a_sync_that_fails_in_a_checkpoint_poisons_commits_and_leaves_reads() {
-    use nofault_io::sim::{Call, Effect, Fault};
+    use nofault_sim::{Call, Effect, Fault};
     let (world, state) = settled_world(11);
     let mut numbers = Numbers::open(&world).unwrap();
     let position = numbers.commit(&[(1, 10)]).unwrap();
@@ -501,7 +501,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 #[test]
 fn two_checkpoints_right_after_one_another_free_nothing_that_the_durable_one_names() {
-    use nofault_io::sim::{Call, Effect, Fault};
+    use nofault_sim::{Call, Effect, Fault};
     let sets = |value: u64| (0..KEYS).step_by(20).map(|key| (key, value)).collect::<Vec<_>>();
     for k in 0.. {
         let world = SimWorld::new(k, SimOptions::calm());

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::task::{Poll, Wake, Waker};
 use std::time::Duration;
 
-use nofault_io::sim::{SimOptions, SimWorld};
+use nofault_sim::{SimOptions, SimWorld};
 
 use super::*;
 use crate::budget::{self, STEPS_MAX};

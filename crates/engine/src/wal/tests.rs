@@ -6,7 +6,7 @@ mod openings;
 use std::sync::Arc;
 
 use nofault_io::disk::Disk;
-use nofault_io::sim::{SimOptions, SimWorld};
+use nofault_sim::{SimOptions, SimWorld};
 
 use super::*;
 use crate::error::ErrorKind;
@@ -316,10 +316,10 @@ fn a_failed_write_poisons_the_log_for_good() {
     let (log, _) = create(&world).unwrap();
     let position = append(&log, 1, b"before").unwrap();
     log.durable(position).wait().unwrap();
-    world.set_rates(nofault_io::sim::Rates { write_error: 1.0, ..Default::default() });
+    world.set_rates(nofault_sim::Rates { write_error: 1.0, ..Default::default() });
     let position = append(&log, 2, b"lost").unwrap();
     assert_eq!(log.durable(position).wait().unwrap_err().kind(), ErrorKind::Poisoned);
-    world.set_rates(nofault_io::sim::Rates::default());
+    world.set_rates(nofault_sim::Rates::default());
     assert_eq!(append(&log, 3, b"never").unwrap_err().kind(), ErrorKind::Poisoned);
     assert_eq!(log.durable_commit(), CommitSeq(1));
 }
@@ -501,7 +501,7 @@ fn a_failed_write_is_told_to_all_who_wait() {
                             *next += 1;
                             if *next == 100 {
                                 failed.store(true, Ordering::SeqCst);
-                                world.set_rates(nofault_io::sim::Rates { write_error: 1.0, ..Default::default() });
+                                world.set_rates(nofault_sim::Rates { write_error: 1.0, ..Default::default() });
                             }
                             match append(&log, *next, b"a small record") {
                                 Ok(position) => position,

@@ -429,7 +429,7 @@ impl Drop for LogTicket {
 mod tests {
     use std::time::Duration;
 
-    use nofault_io::sim::{SimOptions, SimWorld};
+    use nofault_sim::{SimOptions, SimWorld};
 
     use super::super::{Log, LogOptions, create_log};
     use super::*;

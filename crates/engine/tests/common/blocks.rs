@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nofault_io::sim::SimWorld;
+use nofault_sim::SimWorld;
 
 /// The nodes and pages of values in a data file with small pages: page, kind, level, table (of a node), and where the block begins.
 fn pages_in(world: &SimWorld) -> Vec<(u64, u8, u8, u64, usize)> {

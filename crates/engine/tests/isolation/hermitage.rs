@@ -8,7 +8,7 @@ use nofault::error::{ErrorKind, Result};
 use nofault::settings::Settings;
 use nofault::{Durability, blocking};
 use nofault_io::disk::Directory;
-use nofault_io::sim::{SimOptions, SimWorld};
+use nofault_sim::{SimOptions, SimWorld};
 use tokio::runtime::Runtime;
 
 type Rows = Vec<(u8, u8)>;

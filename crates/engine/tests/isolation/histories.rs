@@ -10,7 +10,7 @@ use nofault::error::{ErrorKind, Result};
 use nofault::settings::Settings;
 use nofault::{Durability, blocking};
 use nofault_io::disk::Directory;
-use nofault_io::sim::{SimOptions, SimWorld};
+use nofault_sim::{SimOptions, SimWorld};
 
 use crate::events::{Recorder, history_of};
 use crate::graph::{Counts, Step, check};

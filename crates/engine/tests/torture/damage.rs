@@ -8,7 +8,7 @@ use fastrand::Rng;
 use nofault::blocking::Db;
 use nofault::error::{Error, ErrorKind};
 use nofault_io::disk::Directory;
-use nofault_io::sim::{FileSnapshot, SimOptions, SimWorld};
+use nofault_sim::{FileSnapshot, SimOptions, SimWorld};
 
 use crate::story::{Book, Model, Story, Style, difference, for_each_seed, tiny};
 

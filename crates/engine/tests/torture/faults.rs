@@ -7,7 +7,7 @@ use nofault::Durability;
 use nofault::blocking::Db;
 use nofault::error::{Error, ErrorKind};
 use nofault_io::disk::Directory;
-use nofault_io::sim::{Caching, Call, Effect, Fault, SimOptions, SimStats, SimWorld};
+use nofault_sim::{Caching, Call, Effect, Fault, SimOptions, SimStats, SimWorld};
 
 use crate::story::{Book, Story, Style, blames_the_data, content, difference, for_each_seed, tiny, verify};
 

@@ -10,7 +10,7 @@ use fastrand::Rng;
 use nofault::blocking;
 use nofault::settings::Settings;
 use nofault::{Batch, Db, Durability};
-use nofault_io::sim::{SimOptions, SimWorld};
+use nofault_sim::{SimOptions, SimWorld};
 
 use crate::story::{Rows, for_each_seed, key_of, value_of};
 

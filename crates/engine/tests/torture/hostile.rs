@@ -3,7 +3,7 @@
 use crc_fast::{CrcAlgorithm, Digest};
 use fastrand::Rng;
 use nofault::blocking::Db;
-use nofault_io::sim::{SimOptions, SimWorld};
+use nofault_sim::{SimOptions, SimWorld};
 
 use crate::story::{Book, Story, Style, content, for_each_seed, tiny};
 

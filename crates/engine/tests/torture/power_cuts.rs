@@ -11,8 +11,8 @@ use nofault::blocking::Db;
 use nofault::error::{ErrorKind, Result};
 use nofault::settings::Settings;
 use nofault_io::disk::Directory;
-use nofault_io::sim::{SimOptions, SimWorld};
 use nofault_io::striped::StripedDirectory;
+use nofault_sim::{SimOptions, SimWorld};
 
 use crate::story::{Book, Broken, Story, Style, blames_the_data, content, for_each_seed, tiny_with, verify};
 

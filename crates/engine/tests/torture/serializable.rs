@@ -9,7 +9,7 @@ use nofault::Durability;
 use nofault::blocking::{Db, Table, Transaction};
 use nofault::error::{Error, ErrorKind};
 use nofault::settings::Settings;
-use nofault_io::sim::{SimOptions, SimWorld};
+use nofault_sim::{SimOptions, SimWorld};
 
 use crate::story::for_each_seed;
 

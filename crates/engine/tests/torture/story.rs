@@ -418,7 +418,7 @@ impl Story {
     fn reopen(&mut self) -> Result<()> {
         self.snapshots.clear();
         // The old one is closed before the new one is opened: it would go on writing to the same files.
-        let other = nofault_io::sim::SimWorld::new(0, nofault_io::sim::SimOptions::calm());
+        let other = nofault_sim::SimWorld::new(0, nofault_sim::SimOptions::calm());
         let placeholder: Arc<dyn Directory> = other.directory();
         self.db = Db::create_in(&placeholder, &self.settings)?;
         // Twice: one fault must not keep the database shut.

@@ -25,7 +25,7 @@ use nofault::blocking::Db;
 use nofault::error::{ErrorKind, Result};
 use nofault::settings::Settings;
 use nofault_io::disk::Directory;
-use nofault_io::sim::{Caching, Call, Effect, Fault, SimOptions, SimWorld};
+use nofault_sim::{Caching, Call, Effect, Fault, SimOptions, SimWorld};
 
 use self::check::{Checker, LISTS, MARKS, SHARED, View, own};
 use self::history::{History, Recorded, Tick};

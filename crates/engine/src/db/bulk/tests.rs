@@ -1,7 +1,7 @@
 //! Loads that do not come to their end, and what others see of them.
 
 use nofault_io::disk::Directory;
-use nofault_io::sim::{Call, Effect, Fault, SimOptions, SimWorld};
+use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 
 use super::*;
 use crate::db::{Db, Table};

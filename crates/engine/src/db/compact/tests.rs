@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::task::{Context, Waker};
 
 use nofault_io::disk::Directory;
-use nofault_io::sim::{SimOptions, SimWorld};
+use nofault_sim::{SimOptions, SimWorld};
 
 use super::*;
 use crate::db::Table;

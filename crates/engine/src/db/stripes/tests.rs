@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use nofault_io::sim::{SimOptions, SimWorld};
+use nofault_sim::{SimOptions, SimWorld};
 
 use super::*;
 use crate::blocking::Db;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use nofault_io::disk::Directory;
-use nofault_io::sim::{Call, Effect, Fault, SimOptions, SimWorld};
+use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 
 use crate::blocking::Db;
 use crate::error::{ErrorKind, Result};

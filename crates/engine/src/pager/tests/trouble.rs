@@ -4,7 +4,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use nofault_io::error::{Error as IoError, ErrorKind as IoKind, Result as IoResult};
-use nofault_io::sim::Rates;
+use nofault_sim::Rates;
 
 use super::*;
 

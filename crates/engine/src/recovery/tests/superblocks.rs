@@ -1,6 +1,6 @@
 //! The superblock that opening starts from: durable before anything relies on it, and never another one than was found.
 
-use nofault_io::sim::{Call, Effect, Fault};
+use nofault_sim::{Call, Effect, Fault};
 
 use super::*;
 use crate::format::{seal, set_version};

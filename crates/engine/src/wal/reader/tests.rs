@@ -1,6 +1,6 @@
 //! Logs whose segments are larger than the window through which they are read.
 
-use nofault_io::sim::{SimOptions, SimWorld};
+use nofault_sim::{SimOptions, SimWorld};
 
 use super::super::{Log, create_log};
 use super::*;

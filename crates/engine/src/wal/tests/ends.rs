@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use nofault_io::completion::{Completion, Op, OpKind};
 use nofault_io::disk::{DiskInfo, Queue, QueueOptions, Refused};
-use nofault_io::sim::{Call, Effect, Fault};
+use nofault_sim::{Call, Effect, Fault};
 
 use super::*;
 use crate::format::{GROUP_HEADER_BYTES, GroupHeader, SUMMED_BYTES, encode_group};

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nofault::settings::Settings;
-use nofault_io::sim::{FileSnapshot, SimOptions, SimWorld};
+use nofault_sim::{FileSnapshot, SimOptions, SimWorld};
 
 use super::check::View;
 use super::history::{Op, Outcome, Recorded, Write};

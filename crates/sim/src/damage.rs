@@ -6,7 +6,7 @@ use super::SimWorld;
 use super::bytes::FILE_BYTES_MAX;
 use super::file::File;
 use super::state::State;
-use crate::error::{Error, ErrorKind, Result};
+use nofault_io::error::{Error, ErrorKind, Result};
 
 /// The bytes of a file at some moment, to put back later. Shares its pages with the file.
 #[derive(Clone, Debug)]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use nofault_io::disk::{Disk, QueueOptions};
-use nofault_io::sim::{Defer, Rates, SimOptions, SimWorld};
 use nofault_io::striped::StripedDisk;
+use nofault_sim::{Defer, Rates, SimOptions, SimWorld};
 
 use crate::common::keeps_the_contract;
 

@@ -9,8 +9,8 @@ use nofault_io::aligned::StableBytes;
 use nofault_io::completion::{Completion, Op, OpKind, WriteData};
 use nofault_io::disk::{Disk, DiskInfo, Queue, QueueOptions, Refused};
 use nofault_io::error::{Error, ErrorKind, Result};
-use nofault_io::sim::{Call, Effect, Fault, Rates, SimOptions, SimWorld};
 use nofault_io::striped::StripedDisk;
+use nofault_sim::{Call, Effect, Fault, Rates, SimOptions, SimWorld};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::{BLOCK, buffer, read, run, sync, write, write_durable};

@@ -1,6 +1,6 @@
 //! What a world has been asked to do, in numbers and as one hash.
 
-use crate::completion::{Op, OpKind};
+use nofault_io::completion::{Op, OpKind};
 
 /// Counts since the world began. Operations count when they are pushed. Two readings subtract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -4,7 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod abandoned;
-#[path = "../common/mod.rs"]
+// The contract of a disk is one body of checks, which the real disks of `nofault-io` keep as well.
+#[path = "../../../io/tests/common/mod.rs"]
 mod common;
 mod contract;
 mod cuts;
@@ -17,7 +18,7 @@ use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::completion::{Completion, Op, OpKind};
 use nofault_io::disk::{Disk, Queue, QueueOptions};
 use nofault_io::error::Result;
-use nofault_io::sim::{SimOptions, SimWorld};
+use nofault_sim::{SimOptions, SimWorld};
 
 pub(crate) const BLOCK: usize = 4096;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use nofault_io::disk::Queue;
-use nofault_io::sim::{Caching, Call, Effect, Fault, SimOptions, SimWorld};
+use nofault_sim::{Caching, Call, Effect, Fault, SimOptions, SimWorld};
 
 use crate::{BLOCK, read, sync, world_with_blocks, write, write_durable};
 

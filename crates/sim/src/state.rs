@@ -12,9 +12,9 @@ use super::flights::{Flight, QueueId};
 use super::names::{Change, FileId, Names};
 use super::options::{Call, Effect, Fault, SimOptions};
 use super::stats::{SimStats, Trace};
-use crate::completion::Completion;
-use crate::disk::describe_op;
-use crate::error::{Error, ErrorKind, Result};
+use nofault_io::completion::Completion;
+use nofault_io::disk::describe_op;
+use nofault_io::error::{Error, ErrorKind, Result};
 
 /// What the power cut found under way.
 #[derive(Clone, Default)]

@@ -8,7 +8,7 @@ use nofault_io::aligned::{IoBuf, StableBytes};
 use nofault_io::completion::{Op, OpKind, WriteData};
 use nofault_io::disk::{Directory, Queue, QueueOptions};
 use nofault_io::error::{ErrorKind, Result};
-use nofault_io::sim::{Call, Defer, Effect, Fault, Rates, SimOptions, SimWorld};
+use nofault_sim::{Call, Defer, Effect, Fault, Rates, SimOptions, SimWorld};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{BLOCK, buffer, read, run, sync, world_with_blocks, world_with_file, write, write_durable};

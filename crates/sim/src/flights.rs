@@ -9,9 +9,9 @@ use super::file::{Begun, File, WriteSeq};
 use super::names::FileId;
 use super::options::{Caching, Call, Defer, Effect};
 use super::state::State;
-use crate::completion::{Completion, Op, OpKind, WriteData};
-use crate::disk::describe_op;
-use crate::error::{Error, ErrorKind, Result};
+use nofault_io::completion::{Completion, Op, OpKind, WriteData};
+use nofault_io::disk::describe_op;
+use nofault_io::error::{Error, ErrorKind, Result};
 
 pub(super) type QueueId = u64;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use nofault_io::completion::{Op, OpKind};
 use nofault_io::disk::QueueOptions;
 use nofault_io::error::{ErrorKind, Result};
-use nofault_io::sim::{Call, Effect, Fault, SimOptions, SimWorld};
+use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 
 use crate::{BLOCK, buffer, read, run, sync, world_with_blocks, world_with_file, write, write_durable};
 

@@ -11,9 +11,9 @@ use super::SimWorld;
 use super::flights::QueueId;
 use super::names::{Change, FileId};
 use super::options::{Call, Effect};
-use crate::completion::{Completion, Op};
-use crate::disk::{Directory, Disk, DiskInfo, Queue, QueueOptions, Refused, check_op, describe_op};
-use crate::error::{Error, ErrorKind, Result};
+use nofault_io::completion::{Completion, Op};
+use nofault_io::disk::{Directory, Disk, DiskInfo, Queue, QueueOptions, Refused, check_op, describe_op};
+use nofault_io::error::{Error, ErrorKind, Result};
 
 #[derive(Debug)]
 pub(super) struct SimDirectory(pub(super) SimWorld);

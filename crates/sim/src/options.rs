@@ -1,6 +1,6 @@
 //! What a simulated world does to its user: the dials, and the single faults a test places by hand.
 
-use crate::disk::DiskInfo;
+use nofault_io::disk::DiskInfo;
 
 /// When completions come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! A simulated world of storage, for tests of what a database keeps when the power fails and the disk lies.
 //!
-//! A [`SimWorld`] is one directory of simulated disks behind the contracts of [`crate::disk`]. Everything it decides
+//! A [`SimWorld`] is one directory of simulated disks behind the contracts of [`nofault_io::disk`]. Everything it decides
 //! comes from one seed, so a history driven by one thread repeats exactly; printing the world prints how to make it
 //! again. A crash test needs ten lines:
 //!
 //! ```
 //! use nofault_io::{aligned::{IoBuf, PageKind}, completion::{Op, OpKind}, disk::QueueOptions, error::Result};
-//! use nofault_io::sim::{SimOptions, SimWorld};
+//! use nofault_sim::{SimOptions, SimWorld};
 //!
 //! /// Creates `log` and appends durable blocks; tells how many were acknowledged before something failed.
 //! fn history(world: &SimWorld, acknowledged: &mut u64) -> Result<()> {
@@ -82,8 +82,8 @@ mod stats;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::disk::Directory;
 pub use damage::FileSnapshot;
+use nofault_io::disk::Directory;
 pub use options::{Caching, Call, Defer, Effect, Fault, Rates, SimOptions};
 use state::State;
 pub use stats::SimStats;
