@@ -181,8 +181,11 @@ impl Checkpointer {
         self.made.load(Ordering::Relaxed)
     }
 
-    /// Whether it is time: half the log is used, or many blocks wait to be free.
+    /// Whether it is time: half the log is used, many blocks wait to be free, or the list of changed pages is long.
     pub(crate) fn is_due(&self) -> bool {
+        if self.pager.core().has_many_changed() {
+            return true;
+        }
         let blocks = {
             let books = self.pager.core().books();
             (books.space.deferred_blocks(), books.space.used_blocks())

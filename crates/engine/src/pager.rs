@@ -8,7 +8,7 @@
 //! | `registry` | who can still see which version |
 //! | `epochs` | what is looked at is not reclaimed |
 //! | `ripe` | puts dead versions and their frames to use again |
-//! | `changed` | which pages the next checkpoint must look at |
+//! | `changed`, `changed_pages` | the pages that the next checkpoint must look at |
 //! | `view`, `edits` | what readers and writers hold for one attempt |
 //! | `lane`, `flights`, `ticket` | reads: shared, sent together, awaited |
 //! | `alone` | reads that a thread carries out itself |
@@ -33,6 +33,7 @@
 mod alone;
 mod arrivals;
 mod changed;
+mod changed_pages;
 mod edits;
 mod epochs;
 mod evict;
@@ -62,12 +63,12 @@ mod write;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nofault_io::disk::{Disk, QueueOptions};
 
+use self::changed_pages::ChangedPages;
 pub(crate) use self::edits::Edits;
 pub(crate) use self::evict::CheckpointPlace;
 pub(crate) use self::frames::Frames;
@@ -160,8 +161,8 @@ pub(crate) struct Books {
     /// Pages changed since the last checkpoint took them over, with their last change. A page that is new, or whose id is used again,
     /// is noted before the table shows it: else it could be on disk before it is known that no checkpoint under way may name it. Any
     /// other after: until then the commit before is the one that is found there.
-    /// In order, so that a checkpoint takes a part at a time, and nothing is moved when it grows.
-    pub(crate) changed: BTreeMap<PageId, CommitSeq>,
+    /// In order, so that a checkpoint takes a part at a time.
+    pub(crate) changed: ChangedPages,
     ids: page_ids::PageIds,
     /// Blocks set aside for commits under way.
     claimed: u64,
@@ -218,7 +219,7 @@ impl Pager {
             file_id: options.file_id,
             table,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            books: Mutex::new(Books { space, map, changed: BTreeMap::new(), ids, claimed: 0 }),
+            books: Mutex::new(Books { space, map, changed: ChangedPages::default(), ids, claimed: 0 }),
             registry: Mutex::new(Registry::new(commit)),
             visible: AtomicU64::new(commit.0),
             ripe: Mutex::default(),

@@ -1,5 +1,5 @@
 //! Tests of data files that claim more pages than they hold: opening, checking and using such a file takes memory and time for the pages
-//! that are there, not for the pages that it claims.
+//! that are there, not for the pages that it claims. And of the memory that a load takes beside its page table.
 //!
 //! A global allocator counts the bytes that all threads allocate. So these tests are a program of their own and run one at a time.
 
@@ -293,4 +293,22 @@ fn most_of_small() -> usize {
     let folder = folder();
     let path = small_database(folder.path());
     most_allocated(|| use_it(&path))
+}
+
+#[test]
+fn a_load_takes_memory_for_its_page_table_and_no_list_of_its_pages() {
+    let _turn = turn();
+    // Four of these values to a page.
+    const PAGES: [u64; 2] = [4_000, 24_000];
+    let most = PAGES.map(|pages| {
+        let folder = folder();
+        let db = Db::create(folder.path().join("db"), &settings()).unwrap();
+        let table = db.create_table("t").unwrap();
+        let rows = (0..pages * 4).map(|row| (row.to_be_bytes(), [row as u8; 900]));
+        most_allocated(|| assert_eq!(table.bulk_load(rows).unwrap(), pages * 4))
+    });
+    let a_page = (most[1] - most[0]) as f64 / (PAGES[1] - PAGES[0]) as f64;
+    println!("{most:?}: {a_page:.1} bytes a page");
+    // The page table takes eight bytes as it is used and eight as it was last written.
+    assert!(a_page < 16.0 + 3.0, "{a_page:.1} bytes a page");
 }

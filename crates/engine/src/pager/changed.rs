@@ -12,13 +12,17 @@ use crate::format::{CommitSeq, PageId};
 
 /// Changed pages that are noted, or looked at, under one hold of the books' lock.
 const CHANGED_AT_ONCE: usize = 512;
-/// Steps of noting or forgetting one.
-const STEPS_A_CHANGE: usize = 2;
+/// Steps of noting a page: at most four ranges are looked at or changed, three of them beside each other.
+const STEPS_A_CHANGE: usize = 4;
+/// The part of the frames' memory that the list of changed pages may take before a checkpoint is due.
+const CHANGED_SHARE: u64 = 32;
+/// Steps of forgetting a range.
+const STEPS_A_RANGE: usize = 2;
 
 impl Core {
     /// The last change of a page since a checkpoint took it over; zero without any. May be called under the page's shard lock.
     pub(super) fn last_change(&self, page: PageId) -> CommitSeq {
-        self.books().changed.get(&page).copied().unwrap_or_default()
+        self.books().changed.get(page).unwrap_or_default()
     }
 
     /// Before a publication: which pages there are only from now on.
@@ -31,7 +35,8 @@ impl Core {
         for pages in pages.chunks(CHANGED_AT_ONCE) {
             let mut budget = Budget::new();
             budget.spend(STEPS_A_CHANGE * pages.len());
-            self.books().changed.extend(pages.iter().map(|page| (*page, seq)));
+            let mut books = self.books();
+            pages.iter().for_each(|page| books.changed.insert(*page, seq));
         }
     }
 
@@ -44,8 +49,7 @@ impl Core {
     pub(crate) fn changed_between(&self, from: PageId, end: PageId) -> (Vec<PageId>, Option<PageId>) {
         let mut budget = Budget::new();
         let books = self.books();
-        let changed = books.changed.range(from..end.max(from)).take(CHANGED_AT_ONCE);
-        let pages: Vec<PageId> = changed.map(|(page, _)| *page).collect();
+        let pages: Vec<PageId> = books.changed.between(from, end).take(CHANGED_AT_ONCE).collect();
         budget.spend(pages.len());
         let next = pages.last().filter(|_| pages.len() == CHANGED_AT_ONCE).map(|last| PageId(last.0 + 1));
         (pages, next)
@@ -53,20 +57,21 @@ impl Core {
 
     /// A checkpoint has taken over all changes up to `commit`.
     pub(crate) fn forget_changed(&self, commit: CommitSeq) {
-        let (mut next, end) = (Some(PageId(0)), self.pages_end());
+        let mut next = Some(PageId(0));
         while let Some(from) = next {
-            let pages;
-            (pages, next) = self.changed_between(from, end);
             let mut budget = Budget::new();
-            budget.spend(STEPS_A_CHANGE * pages.len());
-            let mut books = self.books();
-            for page in pages {
-                // Those that have changed once more meanwhile are changed for the next one.
-                if books.changed.get(&page).is_some_and(|last| *last <= commit) {
-                    books.changed.remove(&page);
-                }
-            }
+            let looked_at;
+            // Those that have changed once more meanwhile are changed for the next one.
+            (looked_at, next) = self.books().changed.forget(from, commit, CHANGED_AT_ONCE);
+            budget.spend(STEPS_A_RANGE * looked_at);
         }
+        self.books().changed.checkpoint_made();
+    }
+
+    /// Whether the list of changed pages takes more than its share of the memory, and a checkpoint would make it shorter.
+    pub(crate) fn has_many_changed(&self) -> bool {
+        let bytes_max = self.frames.memory_bytes() / CHANGED_SHARE;
+        self.books().changed.has_outgrown(bytes_max)
     }
 
     /// Notes the changed pages after a publication, and the versions that it superseded.

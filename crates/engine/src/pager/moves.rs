@@ -318,7 +318,11 @@ impl Core {
         };
         if moves {
             // A commit that changed it since the last checkpoint says more; there is none before the first.
-            self.books().changed.entry(page).or_insert(CommitSeq(0));
+            let mut books = self.books();
+            if books.changed.get(page).is_none() {
+                books.changed.insert(page, CommitSeq(0));
+            }
+            drop(books);
             self.release_unless_mapped(page, from);
         } else {
             self.books().space.release(to.block);

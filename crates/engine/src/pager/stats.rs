@@ -165,7 +165,7 @@ impl Pager {
             full_waits: get(&core.counts.full_waits),
             reads_in_flight: core.lane.in_flight() as u64,
             snapshot_bytes: (kept * core.frames.page_bytes()) as u64,
-            pages_changed: books.changed.len() as u64,
+            pages_changed: books.changed.page_count(),
             pages_placed_same: books.space.placement().same_group,
             pages_placed_near: books.space.placement().near_group,
             pages_placed_far: books.space.placement().far,
@@ -178,7 +178,7 @@ impl Pager {
                 + memory_table_bytes
                 + books.space.memory_bytes()
                 + books.ids.memory_bytes()
-                + (books.changed.len() * 40) as u64,
+                + books.changed.memory_bytes(),
             memory_frames_bytes,
             memory_table_bytes,
         }

@@ -13,6 +13,7 @@ use crate::pages::{
 };
 use crate::verify::verify_blocks;
 
+mod changed;
 mod page_table;
 mod superblocks;
 
