@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
+use nofault::db::data_bytes;
 use nofault::settings::Settings;
 use nofault_lab::config::parse_bytes;
 
@@ -213,9 +214,10 @@ pub(crate) enum DbCommand {
 /// How the database is opened.
 #[derive(Debug, Args)]
 pub(crate) struct OpenArguments {
-    /// Memory for pages, page table and log buffers. The default is 64 MiB or a 32nd of the data file, the larger of the two, but at most
-    /// an eighth of the memory that this process may use, and at most 1 GiB. A database also opens with a size smaller than it needs: it
-    /// then takes as much as its page table (a 256th of the data with pages of 4 KiB) and the smallest pool need, and reports it.
+    /// Memory for pages, page table and log buffers. The default is 64 MiB or a 32nd of the data file with all its stripes, the larger of
+    /// the two, but at most an eighth of the memory that this process may use, and at most 1 GiB. A database also opens with a size smaller
+    /// than it needs: it then takes as much as its page table (a 256th of the data with pages of 4 KiB) and the smallest pool need, and
+    /// reports it.
     #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
     cache: Option<u64>,
 }
@@ -229,8 +231,7 @@ impl OpenArguments {
     /// For the database in `path`, which may be none yet.
     pub(crate) fn settings(&self, path: &Path) -> Settings {
         let most = Settings::default();
-        let data_bytes = || std::fs::metadata(path.join("data")).map_or(0, |file| file.len());
-        let cache_bytes = self.cache.unwrap_or_else(|| cache_bytes_for(data_bytes(), most.cache_bytes as u64));
+        let cache_bytes = self.cache.unwrap_or_else(|| cache_bytes_for(data_bytes(path), most.cache_bytes as u64));
         Settings { cache_bytes: usize::try_from(cache_bytes).unwrap_or(usize::MAX), ..most }
     }
 }
@@ -335,5 +336,35 @@ mod tests {
         assert_eq!(cache_bytes_for(11 * GIB, GIB), 11 * GIB / 32);
         assert_eq!(cache_bytes_for(1 << 40, GIB), GIB);
         assert_eq!(cache_bytes_for(1 << 40, 16 << 20), 16 << 20, "a small machine");
+    }
+
+    #[test]
+    fn the_cache_follows_the_data_of_all_stripes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("db");
+        let others = ["second", "third"].map(|name| folder.path().join(name));
+        let settings = Settings {
+            cache_bytes: 16 << 20,
+            log_bytes: 1 << 20,
+            stripe_folders: others.to_vec(),
+            ..Settings::default()
+        };
+        drop(nofault::blocking::Db::create(&path, &settings).unwrap());
+        // Sparse: nothing is written to the disk.
+        let grow = |folder: &Path| {
+            let is_data =
+                |file: &PathBuf| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("data"));
+            let file = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(is_data).unwrap();
+            std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(1 << 30).unwrap();
+        };
+        grow(&path);
+        others.iter().for_each(|other| grow(other));
+        let most_bytes = Settings::default().cache_bytes as u64;
+        let expected = cache_bytes_for(3 << 30, most_bytes);
+        assert_eq!(OpenArguments { cache: None }.settings(&path).cache_bytes as u64, expected);
+        assert_eq!(
+            OpenArguments { cache: None }.settings(folder.path()).cache_bytes as u64,
+            cache_bytes_for(0, most_bytes)
+        );
     }
 }

@@ -52,6 +52,7 @@ use self::open::Owner;
 pub(crate) use self::open::{create as create_blocking, open as open_blocking};
 pub(crate) use self::retry::Retries;
 pub use self::stats::{Stats, TransactionStats};
+pub use self::stripes::data_bytes;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::stripes::parse as parse_stripes;
 pub use self::verify::{Problem, Verification};

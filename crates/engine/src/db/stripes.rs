@@ -15,7 +15,7 @@ use nofault_io::folder::{Backend, Folder, make_folder};
 use nofault_io::striped::StripedDirectory;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::recovery::names::{Contents, DATA_NAMES, LOCK, NEW_STRIPES, STRIPES, contents_of};
+use crate::recovery::names::{Contents, DATA, DATA_NAMES, LOCK, NEW_STRIPES, STRIPES, contents_of};
 
 const TITLE: &str = "nofault stripes 1";
 const END: &str = "end";
@@ -90,6 +90,11 @@ fn part_name(id: &str) -> String {
     format!("data-{id}")
 }
 
+/// The name of one part, as [`StripedDirectory`] has it.
+fn numbered(part: &str, number: usize) -> String {
+    format!("{part}-{number}")
+}
+
 /// The directory of a database, striped if it says so.
 ///
 /// # Errors
@@ -141,7 +146,7 @@ pub(super) fn remove_unfinished_parts(main: &dyn Directory, places: &dyn Places)
         let text = String::from_utf8_lossy(&bytes);
         let Some((id, _, folders)) = parse(&text) else { continue };
         for (index, folder) in folders.into_iter().enumerate() {
-            let part = format!("{}-{}", part_name(id), index + 1);
+            let part = numbered(&part_name(id), index + 1);
             match places.open(Path::new(folder)).and_then(|folder| remove_part(&*folder, &part)) {
                 Err(error) if error.kind() != IoErrorKind::NotFound => return Err(failed(error)),
                 _ => {}
@@ -155,6 +160,31 @@ fn remove_part(folder: &dyn Directory, part: &str) -> nofault_io::error::Result<
     let _lock = folder.lock(part, LOCK)?;
     folder.remove(part)?;
     folder.sync()
+}
+
+/// Bytes of the data file of the database in `folder`, with all its stripes, by the lengths of its files: for choosing
+/// [`cache_bytes`](crate::settings::Settings::cache_bytes) before it is opened. Zero where there is none; parts that are missing count
+/// nothing. Blocks for the time of asking for a few lengths.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// use nofault::{blocking::Db, db::data_bytes, settings::Settings};
+///
+/// let path = folder.path().join("shop");
+/// assert_eq!(data_bytes(&path), 0);
+/// drop(Db::create(&path, &Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Settings::default() })?);
+/// assert!(data_bytes(&path) > 0);
+/// # Ok::<(), nofault::error::Error>(())
+/// ```
+pub fn data_bytes(folder: impl AsRef<Path>) -> u64 {
+    let folder = folder.as_ref();
+    let len = |path: PathBuf| std::fs::metadata(path).map_or(0, |file| file.len());
+    let list = std::fs::read_to_string(folder.join(STRIPES)).unwrap_or_default();
+    let parts = parse(&list).map_or(Vec::new(), |(id, _, others)| {
+        let part = |(index, other): (usize, &&str)| Path::new(other).join(numbered(&part_name(id), index + 1));
+        others.iter().enumerate().map(part).collect()
+    });
+    [folder.join(DATA)].into_iter().chain(parts).map(len).sum()
 }
 
 /// The id, the bytes of a stripe and the folders that a list names, if it is whole.
