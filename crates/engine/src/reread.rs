@@ -30,6 +30,11 @@ impl Reread {
         Self { pause: if disk.info().kind == "sim" { Duration::ZERO } else { PAUSE } }
     }
 
+    /// Without the pause, for the last of many reads that were all wrong.
+    pub(crate) fn without_pause() -> Self {
+        Self { pause: Duration::ZERO }
+    }
+
     /// Calls `read` with 0, 1, ... until it succeeds, [`READS`] times at most. Blocks: it pauses before the last call.
     ///
     /// # Errors

@@ -1,15 +1,20 @@
 //! Reads every block that the database names and checks it, beside everything else that goes on.
 //!
 //! Pages that are dirty in memory are not on disk yet; what is checked is what a recovery would find, together with what has
-//! been evicted since. The block being read is held, so it cannot be used for something else meanwhile.
+//! been evicted since. The block being read is held, so it cannot be used for something else meanwhile. A block that is not right is read
+//! again before that counts.
 
 use nofault_io::disk::Disk;
 
-use crate::blocks::{BLOCKS_AT_A_TIME, BlockReader};
+use crate::blocks::{BLOCKS_AT_A_TIME, BlockReader, read_once};
 use crate::error::{Error, Result};
 use crate::format::{Location, NodeId, PageId, check_page, decode_node};
 use crate::pager::Pager;
 use crate::pages::Store as _;
+use crate::reread::Reread;
+
+/// Wrong blocks before whose last read there is a pause. With more of them the device is not about to recover, and pauses would add up.
+const PAUSES_MAX: usize = 64;
 
 /// What a verification found.
 #[derive(Debug, Clone, Default)]
@@ -33,7 +38,7 @@ pub(crate) fn verify_blocks(pager: &Pager, disk: &dyn Disk, progress: &mut dyn F
     for window in nodes.chunks(BLOCKS_AT_A_TIME) {
         let place = |node: &NodeId| pager.core().books().map.node(*node);
         let check = |node: &NodeId, at, block: &[u8]| decode_node(pager.core().file_id(), *node, at, block).map(drop);
-        report.nodes_checked += check_window(pager, &mut reader, window, place, check, &mut report.problems)?;
+        report.nodes_checked += check_window(pager, (&mut reader, disk), window, place, check, &mut report.problems)?;
     }
     let page_count = pager.core().books().map.page_count();
     let mut next = PageId(0);
@@ -47,15 +52,16 @@ pub(crate) fn verify_blocks(pager: &Pager, disk: &dyn Disk, progress: &mut dyn F
         next = PageId(last.0 + 1);
         let place = |page: &PageId| pager.core().books().map.get(*page);
         let check = |page: &PageId, at, block: &[u8]| check_page(pager.core().file_id(), *page, at, block);
-        report.pages_checked += check_window(pager, &mut reader, &window, place, check, &mut report.problems)?;
+        report.pages_checked += check_window(pager, (&mut reader, disk), &window, place, check, &mut report.problems)?;
         progress(next.0, page_count);
     }
     Ok(report)
 }
 
+/// Checks the blocks of `window`. A block that is not right is read again, past the queue, before that counts: one bad read is no damage.
 fn check_window<T>(
     pager: &Pager,
-    reader: &mut BlockReader,
+    (reader, disk): (&mut BlockReader, &dyn Disk),
     window: &[T],
     place: impl Fn(&T) -> Option<Location>,
     check: impl Fn(&T, Location, &[u8]) -> Result<()>,
@@ -76,19 +82,27 @@ fn check_window<T>(
     }
     let offsets: Vec<u64> = held.iter().map(|(_, at)| at.block.0 * page_bytes as u64).collect();
     let outcome = reader.try_read(page_bytes, &offsets);
+    let checked = outcome.map(|blocks| {
+        for (((item, at), offset), block) in held.iter().zip(&offsets).zip(blocks) {
+            let mut first = Some(block);
+            let reread = if problems.len() < PAUSES_MAX { Reread::on(disk) } else { Reread::without_pause() };
+            let checked = reread.until_whole(|_| {
+                let block = match first.take() {
+                    Some(block) => block?,
+                    None => read_once(disk, page_bytes, *offset)?,
+                };
+                check(item, *at, &block)?;
+                Ok(block)
+            });
+            match checked {
+                Ok(block) => reader.recycle([block]),
+                Err(error) => problems.push(error),
+            }
+        }
+        held.len() as u64
+    });
     for (_, at) in &held {
         pager.core().books().space.let_go(at.block);
     }
-    let mut checked = 0;
-    for ((item, at), block) in held.into_iter().zip(outcome?) {
-        checked += 1;
-        match block {
-            Ok(block) => {
-                problems.extend(check(item, at, &block).err());
-                reader.recycle([block]);
-            }
-            Err(error) => problems.push(error),
-        }
-    }
-    Ok(checked)
+    checked
 }

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use nofault::blocking::Db;
 use nofault::error::{Error, ErrorKind};
 use nofault_io::disk::Directory;
-use nofault_sim::{FileSnapshot, SimOptions, SimWorld};
+use nofault_sim::{Call, Effect, Fault, FileSnapshot, SimOptions, SimWorld};
 
 use crate::story::{Book, Model, Story, Style, difference, for_each_seed, tiny};
 
@@ -325,4 +325,20 @@ fn a_node_that_cannot_be_read_makes_no_sound_page_of_values_broken() {
         }
     }
     assert!(damaged[0] > 5 && damaged[1] > 0, "{damaged:?} leaves and inner nodes were damaged");
+}
+
+#[test]
+fn a_read_that_goes_wrong_once_is_no_damage() {
+    let patient = patient(1);
+    let effects = [Effect::FlippedBit, Effect::ZeroedSector, Effect::GarbageSector, Effect::Errno(5)];
+    for read in 0..50 {
+        let world = patient.world.restart(read);
+        let directory: Arc<dyn Directory> = world.directory();
+        let db = Db::open_in(&directory, &tiny()).unwrap();
+        let effect = effects[read as usize % effects.len()];
+        world.inject(Fault::new(Call::Read, effect).on("data").after(read));
+        let found = db.verify().unwrap();
+        assert!(found.blocks > read, "every read is one of verify: {found:?}");
+        assert!(found.is_clean(), "{effect:?} in read {read}: {:?}", found.problems);
+    }
 }
