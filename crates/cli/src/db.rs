@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use nofault::blocking::{Db, Range, Table};
-use nofault::db::Pace;
+use nofault::db::{Pace, TableList, Verification};
 use nofault::error::{Error, ErrorKind};
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
@@ -119,7 +119,9 @@ fn open_db(path: &Path, settings: &Settings) -> Result<Db> {
 fn open_table(db: &Db, arguments: &TableArguments) -> Result<Table> {
     match db.table(&arguments.table) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let why = format!("{error}; its tables are: {}", db.table_names()?.join(", "));
+            let tables = db.list_tables()?;
+            let more = if tables.damage.is_empty() { "" } else { ", and those that damage hides" };
+            let why = format!("{error}; its tables are: {}{more}", tables.names.join(", "));
             Err(LabError::new(LabErrorKind::Usage, why).into())
         }
         other => Ok(other?),
@@ -246,12 +248,24 @@ fn print(text: &str) -> Result<()> {
 }
 
 fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> Result<ExitCode> {
-    let (names, stats) = (db.table_names()?, db.stats());
+    let (TableList { names, damage: mut problems }, stats) = (db.list_tables()?, db.stats());
     let mut tables = BTreeMap::new();
     for name in names {
-        let entries = if count { Some(count_entries(&db.table(&name)?, cancel)?) } else { None };
+        let entries = match count.then(|| count_entries(db, &name, cancel)).transpose() {
+            Err(error) => match error.downcast::<Error>() {
+                Ok(error) if error.kind() == ErrorKind::Corrupt => {
+                    problems.push(error);
+                    None
+                }
+                Ok(error) => return Err(error.into()),
+                Err(error) => return Err(error),
+            },
+            Ok(entries) => entries,
+        };
         tables.insert(name, entries);
     }
+    let problems: Vec<String> = problems.iter().map(Error::to_string).collect();
+    let code = ExitCode::from(if problems.is_empty() { 0 } else { DAMAGED });
     let length = |name: &str| std::fs::metadata(path.join(name)).map_or(0, |file| file.len());
     let log_bytes = length("log");
     let of_blocks = |blocks: u64| blocks * db.page_bytes() as u64;
@@ -259,7 +273,7 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
     if json {
         let answer = serde_json::json!({
             "path": path, "page_bytes": db.page_bytes(), "key_bytes_max": db.key_bytes_max(),
-            "commit": stats.visible_commit.0, "tables": tables, "repairs": stats.repairs,
+            "commit": stats.visible_commit.0, "tables": tables, "problems": problems, "repairs": stats.repairs,
             "data_bytes": data_bytes, "data_bytes_used": used_bytes,
             "log_bytes": log_bytes, "log_bytes_live": stats.log.live_bytes,
             "cache_bytes": stats.cache_bytes, "memory_over_bytes": stats.memory_over_bytes,
@@ -270,7 +284,7 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
                       "align_bytes": stats.disk.align_bytes, "notes": stats.disk.notes },
         });
         print(&serde_json::to_string_pretty(&answer)?)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(code);
     }
     let listed = tables.iter().map(|(name, entries)| match entries {
         Some(entries) => format!("{name} ({entries})"),
@@ -315,11 +329,14 @@ fn stat(db: &Db, path: &Path, count: bool, json: bool, cancel: &AtomicBool) -> R
     lines.extend(stats.repairs.iter().map(|repair| ("repaired", repair.clone())));
     let text = lines.iter().fold(String::new(), |text, (name, value)| text + &format!("{name:<12} {value}\n"));
     print(&text)?;
-    Ok(ExitCode::SUCCESS)
+    for problem in problems {
+        tell(&format!("nofault: {problem}"));
+    }
+    Ok(code)
 }
 
-fn count_entries(table: &Table, cancel: &AtomicBool) -> Result<u64> {
-    let (mut range, mut entries) = (table.range::<&[u8]>(..), 0);
+fn count_entries(db: &Db, table: &str, cancel: &AtomicBool) -> Result<u64> {
+    let (mut range, mut entries) = (db.table(table)?.range::<&[u8]>(..), 0);
     while range.next_ref()?.is_some() {
         entries += 1;
         if cancel.load(Ordering::Relaxed) {
@@ -339,6 +356,9 @@ fn verify(db: Db, json: bool, cancel: &AtomicBool) -> Result<ExitCode> {
         let answer = serde_json::json!({
             "clean": found.is_clean(), "tables": found.tables, "entries": found.entries, "pages": found.pages,
             "blocks": found.blocks, "problems": problems.collect::<Vec<_>>(), "repairs": found.repairs,
+            "sound_tables": found.sound_tables, "damaged_tables": found.damaged_tables,
+            "catalog_pages_damaged": found.catalog_pages_damaged,
+            "unnamed_tables": found.unnamed_tables.iter().map(|table| table.0).collect::<Vec<_>>(),
         });
         print(&serde_json::to_string_pretty(&answer)?)?;
     } else {
@@ -359,8 +379,30 @@ fn verify(db: Db, json: bool, cancel: &AtomicBool) -> Result<ExitCode> {
     if found.is_clean() {
         return Ok(ExitCode::SUCCESS);
     }
+    if !json {
+        print_tables(&found)?;
+    }
     tell(&format!("nofault: {} problems: restore from a backup, or dump what can be read", found.problems.len()));
     Ok(ExitCode::from(DAMAGED))
+}
+
+/// Prints which tables of a damaged database can be read.
+fn print_tables(found: &Verification) -> Result<()> {
+    let list = |names: &[String]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    print(&format!("sound tables: {}", list(&found.sound_tables)))?;
+    if !found.damaged_tables.is_empty() {
+        print(&format!("damaged tables, of which the other pages can be read: {}", list(&found.damaged_tables)))?;
+    }
+    if found.catalog_pages_damaged > 0 {
+        print(&format!(
+            "{} pages of the catalog (the table of tables) are damaged: the tables that they name cannot be opened",
+            found.catalog_pages_damaged
+        ))?;
+    }
+    for table in &found.unnamed_tables {
+        print(&format!("table number {table}, name unknown: its root is sound"))?;
+    }
+    Ok(())
 }
 
 fn compact(db: &Db, json: bool, quiet: bool, cancel: &AtomicBool) -> Result<ExitCode> {

@@ -34,7 +34,7 @@ use nofault_io::disk::Directory;
 
 pub use self::table::Table;
 pub use self::views::{Range, Snapshot, Transaction, TransactionRange};
-use crate::db::{self, Batch, Compaction, Mode, Pace, ReaderInfo, Retries, Stats, Verification};
+use crate::db::{self, Batch, Compaction, Mode, Pace, ReaderInfo, Retries, Stats, TableList, Verification};
 use crate::error::Result;
 use crate::gate::block_on;
 use crate::pages::Durability;
@@ -213,6 +213,14 @@ impl Db {
     /// As [`db::Db::table_names`].
     pub fn table_names(&self) -> Result<Vec<String>> {
         block_on(self.0.snapshot().table_names_in(Mode::Blocking))
+    }
+
+    /// The names of the tables as far as the catalog can be read. See [`db::Db::list_tables`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn list_tables(&self) -> Result<TableList> {
+        block_on(self.0.list_tables_in(Mode::Blocking))
     }
 
     /// Applies a batch: all of it or nothing. See [`db::Db::write`].

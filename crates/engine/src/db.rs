@@ -10,6 +10,7 @@ mod backup;
 mod batch;
 mod bounds;
 mod bulk;
+mod catalog;
 mod close;
 mod closing;
 mod commit;
@@ -45,6 +46,8 @@ use nofault_io::disk::Directory;
 pub(crate) use self::backup::backup as backup_blocking;
 pub use self::batch::Batch;
 use self::bounds::{range_of, range_of_prefix};
+pub use self::catalog::TableList;
+use self::catalog::in_catalog;
 pub use self::compact::{Compaction, Pace};
 pub use self::completions::Completions;
 use self::core::Core;
@@ -200,9 +203,18 @@ impl Db {
     /// The names of all tables, sorted.
     ///
     /// # Errors
-    /// `Corrupt` or `Io` when the catalog cannot be read.
+    /// `Corrupt` or `Io` when a page of the catalog cannot be read: [`Db::list_tables`] answers the names in the others.
     pub async fn table_names(&self) -> Result<Vec<String>> {
         self.snapshot().table_names_in(Mode::Async).await
+    }
+
+    /// The names of the tables as far as the catalog, the table of tables, can be read, and what of it cannot. The tables that are listed
+    /// open by their names.
+    ///
+    /// # Errors
+    /// `Closed` and the like; damage is in the list.
+    pub async fn list_tables(&self) -> Result<TableList> {
+        self.list_tables_in(Mode::Async).await
     }
 
     /// Applies a batch: all of it or nothing.
@@ -346,16 +358,22 @@ impl Db {
             return Err(Error::new(ErrorKind::InvalidCall, "create a table: its name is empty"));
         }
         let ops = vec![Op::CreateTable { name: name.as_bytes().to_vec() }];
-        self.commit_in(mode, ops, Durability::Sync).await?;
+        self.commit_in(mode, ops, Durability::Sync).await.map_err(in_catalog)?;
         self.table_in(mode, name).await
     }
 
     pub(crate) async fn drop_table_in(&self, mode: Mode, name: &str) -> Result<()> {
         let tree = self.core.table(mode, name.as_bytes()).await?;
         let ops = vec![Op::DropTable { tree, name: name.as_bytes().to_vec() }];
-        self.commit_in(mode, ops, Durability::Sync).await?;
+        let is_of_table = |error: &Error| error.page() == Some(tree.root);
+        let dropped = self.commit_in(mode, ops, Durability::Sync).await;
+        dropped.map_err(|error| if is_of_table(&error) { error } else { in_catalog(error) })?;
         self.owner.free_dropped(&self.core);
         Ok(())
+    }
+
+    pub(crate) async fn list_tables_in(&self, mode: Mode) -> Result<TableList> {
+        self.core.list_tables(mode, &self.core.store.snapshot()).await
     }
 
     pub(crate) async fn table_in(&self, mode: Mode, name: &str) -> Result<Table> {
@@ -382,17 +400,6 @@ impl Db {
 
     pub(crate) fn checkpoint_blocking(&self) -> Result<()> {
         self.owner.checkpoint()
-    }
-
-    pub(crate) fn verify_blocking(&self) -> Result<Verification> {
-        let blocks = self.owner.verify_blocks()?;
-        // Never given up: a page that is gone because it changed is not broken.
-        let snapshot = self.core.store.essential_snapshot();
-        let mut found = crate::gate::block_on(self.core.verify(Mode::Blocking, &snapshot))?;
-        found.blocks = blocks.pages_checked + blocks.nodes_checked;
-        found.repairs = self.owner.repairs().to_vec();
-        found.problems.extend(blocks.problems.into_iter().map(|error| Problem { table: None, error }));
-        Ok(found)
     }
 
     fn tree_of(&self, table: &Table) -> Result<Tree> {
@@ -516,8 +523,7 @@ impl Table {
 
     /// Fills an empty table with entries in ascending order of their keys, without going through the log: nodes are written
     /// full and side by side. Other commits wait meanwhile. Durable, and then visible, when it returns. The
-    /// page table grows by 16 bytes of memory for each page, as with any other way to fill it; meanwhile some forty bytes more for each
-    /// page that it has written list those that its checkpoint makes durable, beside the cache.
+    /// page table grows by 16 bytes of memory for each page, as with any other way to fill it.
     ///
     /// The work is done on a thread of its own; dropping the future lets it finish. `entries` may read this database. A write to it from
     /// inside `entries` would wait for the load, and is refused with `InvalidCall`; one that `entries` leaves to another thread or

@@ -111,6 +111,13 @@ impl Error {
         Self(Arc::new(Repr { kind: ErrorKind::Corrupt, message, page: Some(page), source: None }))
     }
 
+    /// The same error, whose message says first in which part of the database it was met.
+    pub(crate) fn met_in(&self, place: impl fmt::Display) -> Self {
+        let Repr { kind, message, page, source } = &*self.0;
+        let message = format!("{place}: {message}");
+        Self(Arc::new(Repr { kind: *kind, message, page: *page, source: source.clone() }))
+    }
+
     /// An error of the I/O layer, met while doing `action`.
     pub(crate) fn from_io(action: impl fmt::Display, source: nofault_io::error::Error) -> Self {
         use nofault_io::error::ErrorKind as Io;

@@ -4,11 +4,14 @@
 //! been evicted since. The block being read is held, so it cannot be used for something else meanwhile. A block that is not right is read
 //! again before that counts.
 
+use std::collections::BTreeSet;
+
 use nofault_io::disk::Disk;
 
 use crate::blocks::{BLOCKS_AT_A_TIME, BlockReader, read_once};
 use crate::error::{Error, Result};
-use crate::format::{Location, NodeId, PageId, check_page, decode_node};
+use crate::format::node::{KIND_NODE, Node};
+use crate::format::{HEADER_BYTES, Location, NodeId, PageId, TableId, check_page, decode_node};
 use crate::pager::Pager;
 use crate::pages::Store as _;
 use crate::reread::Reread;
@@ -23,6 +26,8 @@ pub(crate) struct BlockReport {
     pub(crate) pages_checked: u64,
     /// Nodes of the page table whose block was read.
     pub(crate) nodes_checked: u64,
+    /// Tables with a sound root on disk.
+    pub(crate) rooted: BTreeSet<TableId>,
     /// Everything that is wrong, one error for each block, naming page and position.
     pub(crate) problems: Vec<Error>,
 }
@@ -51,11 +56,25 @@ pub(crate) fn verify_blocks(pager: &Pager, disk: &dyn Disk, progress: &mut dyn F
         let Some(last) = window.last() else { break };
         next = PageId(last.0 + 1);
         let place = |page: &PageId| pager.core().books().map.get(*page);
-        let check = |page: &PageId, at, block: &[u8]| check_page(pager.core().file_id(), *page, at, block);
+        let rooted = &mut report.rooted;
+        let check = |page: &PageId, at, block: &[u8]| {
+            check_page(pager.core().file_id(), *page, at, block)?;
+            rooted.extend(root_of(*page, &block[HEADER_BYTES..]));
+            Ok(())
+        };
         report.pages_checked += check_window(pager, (&mut reader, disk), &window, place, check, &mut report.problems)?;
         progress(next.0, page_count);
     }
     Ok(report)
+}
+
+/// The table that a page is the root of, if it is one: a node without a key on either side.
+fn root_of(page: PageId, body: &[u8]) -> Option<TableId> {
+    if body[0] != KIND_NODE {
+        return None;
+    }
+    let node = Node::open(page, body).ok()?;
+    (node.lower().is_empty() && node.upper().is_none()).then(|| TableId(node.table()))
 }
 
 /// Checks the blocks of `window`. A block that is not right is read again, past the queue, before that counts: one bad read is no damage.
@@ -64,7 +83,7 @@ fn check_window<T>(
     (reader, disk): (&mut BlockReader, &dyn Disk),
     window: &[T],
     place: impl Fn(&T) -> Option<Location>,
-    check: impl Fn(&T, Location, &[u8]) -> Result<()>,
+    mut check: impl FnMut(&T, Location, &[u8]) -> Result<()>,
     problems: &mut Vec<Error>,
 ) -> Result<u64> {
     let page_bytes = pager.page_bytes();

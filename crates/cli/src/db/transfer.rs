@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result};
 use nofault::blocking::{Db, Table};
+use nofault::db::TableList;
 use nofault::error::ErrorKind;
 use nofault::{Batch, Durability};
 use nofault_lab::error::{LabError, LabErrorKind};
@@ -190,7 +191,8 @@ pub(super) struct Dump<'a> {
 
 impl Dump<'_> {
     pub(super) fn run(&self, db: &Db, cancel: &AtomicBool) -> Result<ExitCode> {
-        let names = if self.tables.is_empty() { db.table_names()? } else { self.tables.to_vec() };
+        let listed = if self.tables.is_empty() { db.list_tables()? } else { TableList::default() };
+        let names = if self.tables.is_empty() { listed.names.as_slice() } else { self.tables };
         if self.format == Format::Lines && names.len() != 1 {
             let why = format!("plain lines hold one table and there are {}: choose with --table", names.len());
             return Err(LabError::new(LabErrorKind::Usage, why).into());
@@ -211,7 +213,9 @@ impl Dump<'_> {
         // The buffer is not tried again: what could not be written was said.
         drop(out.into_parts());
         meter.finish();
-        result.map(|()| ExitCode::SUCCESS)
+        // The tables that can be read are in the dump by now; it is not all there was.
+        result
+            .and_then(|()| listed.damage.into_iter().next().map_or(Ok(ExitCode::SUCCESS), |damage| Err(damage.into())))
     }
 
     fn write(

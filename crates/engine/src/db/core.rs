@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use super::bulk::Loads;
+use super::catalog::in_catalog;
 use super::pins::{Admission, PinBudget};
 use super::room::MakeCheckpoint;
 use super::tables::Tables;
@@ -120,13 +121,16 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// The table of this name.
     ///
     /// # Errors
-    /// `NotFound`; what reading failed with.
+    /// `NotFound`; what reading the catalog failed with.
     pub(crate) async fn table(&self, mode: Mode, name: &[u8]) -> Result<Tree> {
         if let Some(tree) = self.tables.known(name) {
             return Ok(tree);
         }
-        let found = attempt(&*self.store, &self.admission, mode, || CATALOG.get(&self.store.latest(), name)).await?;
-        let Some(found) = found else {
+        if let Some(answer) = self.tables.fixed_table(name) {
+            return answer;
+        }
+        let found = attempt(&*self.store, &self.admission, mode, || CATALOG.get(&self.store.latest(), name)).await;
+        let Some(found) = found.map_err(in_catalog)? else {
             let name = String::from_utf8_lossy(name);
             return Err(Error::new(ErrorKind::NotFound, format!("there is no table {name:?}")));
         };

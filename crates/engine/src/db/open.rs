@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use nofault_io::disk::{Directory, Disk, DiskInfo, FileLock};
 use nofault_io::folder::{Backend, EntryKind, Folder, make_folder};
-use rustc_hash::FxHashMap;
 
 use super::Db;
 use super::close::end_threads;
@@ -20,16 +19,15 @@ use super::wait::Mode;
 use crate::background;
 use crate::checkpoint::{Background, Checkpointer};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{CommitSeq, PageId, TableId};
+use crate::format::{CommitSeq, PageId};
 use crate::gate::block_on;
 use crate::pager::{Keeper, Mover, Pager, ToEmptyOut, Together};
 use crate::pages::Store;
 use crate::recovery::names::{self, Contents, DATA, LOCK};
 use crate::recovery::{self, Creation, Locks, Opened, Purpose};
 use crate::settings::Settings;
-use crate::tree::Tree;
+use crate::txn::Commits;
 use crate::txn::visibility::Visibility;
-use crate::txn::{self, CATALOG, Commits};
 use crate::verify::{BlockReport, verify_blocks};
 use crate::wal::{Log, LogKeeper};
 
@@ -290,8 +288,10 @@ pub(super) fn open_in(
     let core = Arc::new(Core::new(store, log, commits, recovery::read_set_bytes(cache_bytes)));
     let for_blocks = checkpointer.clone();
     core.free_blocks_by(Box::new(move || for_blocks.checkpoint().map(drop)));
-    let tables = block_on(core.all_tables())?;
-    Replay::new(core.clone(), tables, recovery::replay_bytes(cache_bytes)).run(records)?;
+    let catalog = block_on(core.read_catalog(Mode::Blocking, &core.store.snapshot()))?;
+    let stopped = core.log.clone();
+    let stop_checkpoints = Box::new(move |why: &Error| stopped.poison(why));
+    Replay::new(core.clone(), catalog, stop_checkpoints, recovery::replay_bytes(cache_bytes)).run(records)?;
     let threads = if settings.background_threads {
         let pool = pager.start_keeper()?;
         let log = core.log.start_keeper()?;
@@ -316,19 +316,4 @@ pub(super) fn open_in(
         core.belongs_to(held.opening.outliving(weak));
     }
     Ok(Db { core, owner })
-}
-
-impl<S: Store, L: crate::pages::CommitLog> Core<S, L> {
-    /// All tables by their ids, the catalog included.
-    async fn all_tables(self: &Arc<Self>) -> Result<FxHashMap<TableId, Tree>> {
-        let all = crate::tree::KeyRange { start: Vec::new(), end: None };
-        let snapshot = Arc::new(self.store.snapshot());
-        let mut scan = super::scan::Scan::new(self.clone(), snapshot, CATALOG, all, crate::tree::Direction::Forward);
-        let mut tables = FxHashMap::from_iter([(CATALOG.table, CATALOG)]);
-        while let Some((name, value)) = scan.next(Mode::Blocking).await? {
-            let tree = txn::table_of(&name, &crate::tree::Found::Inline(value))?;
-            tables.insert(tree.table, tree);
-        }
-        Ok(tables)
-    }
 }

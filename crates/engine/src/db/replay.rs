@@ -5,23 +5,30 @@
 //! Records are gathered as they lie in the log, without an allocation for each: what is sorted is where their changes are. All
 //! of it stays within memory that the database has for other things later, and that nobody uses yet.
 //!
+//! A damaged page of the catalog hides tables. Records that change one of them stay in the log, and so do all later ones: no checkpoint
+//! is made any more, and nothing can be committed. The other tables are brought up to date and can be read.
+//!
 //! Kept true by: changes are applied in the order of their keys, but of each key the youngest one alone; a commit that creates or
 //! removes a table is applied by itself, after everything before it, because the table's id is the commit's number.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::catalog::Entries;
 use super::core::Core;
-use super::wait::Mode;
+use super::tables::Fixed;
+use super::wait::{Mode, attempt};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::catalog::{is_name, to_be_freed};
 use crate::format::record::Change;
 use crate::format::{CommitSeq, TableId};
 use crate::gate::block_on;
 use crate::pages::{Claim, CommitLog, Store};
 use crate::tree::Tree;
-use crate::txn::{self, Op};
+use crate::txn::{self, CATALOG, Op};
 use crate::wal::RecordIter;
 
 /// Changes that are applied as one list, and about how many bytes of them.
@@ -35,12 +42,37 @@ const EXTRA_PAGES: usize = 16;
 pub(super) struct Replay<S: Store, L: CommitLog> {
     core: Arc<Core<S, L>>,
     tables: FxHashMap<TableId, Tree>,
+    hidden: Option<Hidden>,
     bytes_max: usize,
     changes_max: usize,
     /// What is gathered: records as they are in the log, where their changes lie, and the youngest commit.
     bytes: Vec<u8>,
     changes: Vec<Gathered>,
     last: Option<CommitSeq>,
+}
+
+/// How tables are dealt with that a damaged page of the catalog hides.
+struct Hidden {
+    /// The other ones, by their names.
+    tables: BTreeMap<Vec<u8>, Tree>,
+    /// The damage.
+    error: Error,
+    /// Called before the first record is left in the log: no checkpoint may be made from then on.
+    stop_checkpoints: Box<dyn Fn(&Error)>,
+    /// Whether that has happened.
+    stopped: bool,
+}
+
+impl Hidden {
+    /// A record cannot be replayed in full.
+    fn leave(&mut self) {
+        if !std::mem::replace(&mut self.stopped, true) {
+            let what =
+                "changes of tables whose names or roots it holds wait in the log, so nothing more can be written";
+            self.error = Error::new(ErrorKind::Corrupt, format!("{}; {what}", self.error));
+            (self.stop_checkpoints)(&self.error);
+        }
+    }
 }
 
 /// A change of a key, by where it lies among the gathered bytes.
@@ -103,13 +135,25 @@ fn set_heads(changes: &mut [Gathered], bytes: &[u8]) {
 
 impl<S: Store, L: CommitLog> Replay<S, L> {
     /// Begins with the tables that there are before the first record. Takes `memory_bytes_max` at the most, but for a single
-    /// record that is longer.
-    pub(super) fn new(core: Arc<Core<S, L>>, tables: FxHashMap<TableId, Tree>, memory_bytes_max: usize) -> Self {
+    /// record that is longer. `stop_checkpoints` is called if records must stay in the log.
+    pub(super) fn new(
+        core: Arc<Core<S, L>>,
+        catalog: Entries,
+        stop_checkpoints: Box<dyn Fn(&Error)>,
+        memory_bytes_max: usize,
+    ) -> Self {
+        let Entries { tables: entries, damage } = catalog;
+        let mut tables = FxHashMap::from_iter([(CATALOG.table, CATALOG)]);
+        tables.extend(entries.iter().map(|(_, tree)| (tree.table, *tree)));
+        let hidden = damage.into_iter().next().map(|error| {
+            let tables = entries.into_iter().filter(|(key, _)| is_name(key)).collect();
+            Hidden { tables, error, stop_checkpoints, stopped: false }
+        });
         let bytes_max = memory_bytes_max / 3 * 2;
         let changes_max = (memory_bytes_max / 3 / size_of::<Gathered>()).max(1);
         // Reserved at once, so that growing never holds the old and the new; what is not needed is never touched.
         let (bytes, changes) = (Vec::with_capacity(bytes_max), Vec::with_capacity(changes_max));
-        Self { core, tables, bytes_max, changes_max, bytes, changes, last: None }
+        Self { core, tables, hidden, bytes_max, changes_max, bytes, changes, last: None }
     }
 
     /// Replays all of `records`. Blocks.
@@ -121,9 +165,15 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
             let start = self.bytes.len();
             match records.next_into(&mut self.bytes)? {
                 Some(seq) => self.take(seq, start)?,
-                None => return self.apply(),
+                None => break,
             }
         }
+        self.apply()?;
+        if let Some(Hidden { tables, error, stopped: true, .. }) = self.hidden {
+            self.core.commits.poison(&error);
+            self.core.tables.fix(Fixed { tables, error });
+        }
+        Ok(())
     }
 
     /// Takes the record of commit `seq`, which is the gathered bytes from `start` on.
@@ -141,7 +191,11 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
                 }
             };
             if known != Some(table) && !self.tables.contains_key(&table) {
-                return Err(txn::no_such_table(table));
+                match &mut self.hidden {
+                    Some(hidden) => hidden.leave(),
+                    None => return Err(txn::no_such_table(table)),
+                }
+                continue;
             }
             known = Some(table);
             let key_at = self.bytes.len() - rest.len() - value_len.unwrap_or(0) - key.len();
@@ -162,8 +216,19 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
 
     /// Applies a commit that changes which tables there are. Its record is the gathered bytes from `start` on.
     fn apply_alone(&mut self, seq: CommitSeq, start: usize) -> Result<()> {
-        let ops = txn::decode(&self.bytes[start..], |table| self.tables.get(&table).copied())?;
+        let record = self.bytes[start..].to_vec();
+        self.bytes.truncate(start);
         self.apply()?;
+        let ops = match txn::decode(&record, |table| self.tables.get(&table).copied()) {
+            Ok(ops) if self.hidden.is_none() || self.is_catalog_sound_for(&ops) => ops,
+            Err(error) if self.hidden.is_none() => return Err(error),
+            _ => {
+                self.leave_alone(&record)?;
+                // The next one's number follows it.
+                self.last = Some(seq);
+                return Ok(());
+            }
+        };
         let _room = block_on(self.core.claim_room(Mode::Blocking, EXTRA_PAGES, Claim::Reserve)).ok();
         self.core.replay(seq, std::iter::once(Ok(ops.clone())))?;
         for op in ops {
@@ -171,12 +236,45 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
                 Op::CreateTable { name } => {
                     let tree = block_on(self.core.table(Mode::Blocking, &name))?;
                     self.tables.insert(tree.table, tree);
+                    if let Some(hidden) = &mut self.hidden {
+                        hidden.tables.insert(name, tree);
+                    }
                 }
                 Op::DropTable { tree, name } => {
                     self.core.tables.dropped(tree, &name, seq);
                     self.tables.remove(&tree.table);
+                    if let Some(hidden) = &mut self.hidden {
+                        hidden.tables.remove(&name);
+                    }
                 }
                 _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the pages of the catalog that these ops change can be read, and the roots that they move.
+    fn is_catalog_sound_for(&self, ops: &[Op]) -> bool {
+        let is_sound = |key: &[u8]| {
+            let look = || CATALOG.get(&self.core.store.tip(), key);
+            block_on(attempt(&*self.core.store, &self.core.admission, Mode::Blocking, look)).is_ok()
+        };
+        ops.iter().all(|op| match op {
+            Op::CreateTable { name } => is_sound(name),
+            Op::DropTable { tree, name } => is_sound(name) && is_sound(&to_be_freed(tree.table)),
+            Op::Put { .. } | Op::Delete { .. } => true,
+        })
+    }
+
+    /// Leaves a record in the log that creates or removes tables in a damaged page of the catalog. A table that it removes is gone.
+    fn leave_alone(&mut self, mut record: &[u8]) -> Result<()> {
+        let Some(hidden) = &mut self.hidden else { return Ok(()) };
+        hidden.leave();
+        while let Some(change) = Change::decode(&mut record)? {
+            if let Change::DropTable { name, .. } = change
+                && let Some(tree) = hidden.tables.remove(name)
+            {
+                self.tables.remove(&tree.table);
             }
         }
         Ok(())

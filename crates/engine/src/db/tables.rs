@@ -4,10 +4,10 @@
 //! table it belongs to. So a handle of a table that was dropped finds pages that are not its own, or none: an error, which
 //! [`Tables::explain`] turns into the right one. A snapshot from before the drop still has the table: its errors stay.
 
-use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, TableId};
 use crate::tree::Tree;
 
@@ -16,7 +16,20 @@ pub(super) const NEWEST: CommitSeq = CommitSeq(u64::MAX);
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Tables(RwLock<Known>);
+pub(crate) struct Tables {
+    known: RwLock<Known>,
+    fixed: OnceLock<Fixed>,
+}
+
+/// The only tables that can be opened, where a damaged page of the catalog kept records of the log from being replayed. The catalog is
+/// not asked any more: read once more it might name tables whose content is older than what was acknowledged.
+#[derive(Debug)]
+pub(super) struct Fixed {
+    /// By name. All records that change them were replayed.
+    pub(super) tables: BTreeMap<Vec<u8>, Tree>,
+    /// Why there are no others.
+    pub(super) error: Error,
+}
 
 #[derive(Debug, Default)]
 struct Known {
@@ -27,6 +40,23 @@ struct Known {
 }
 
 impl Tables {
+    /// From now on there are these tables and no others. Once, when the database is opened.
+    pub(super) fn fix(&self, fixed: Fixed) {
+        let set = self.fixed.set(fixed);
+        debug_assert!(set.is_ok(), "said once, when the database is opened");
+    }
+
+    /// The only tables that there are, if that has been said.
+    pub(super) fn fixed(&self) -> Option<&Fixed> {
+        self.fixed.get()
+    }
+
+    /// The answer for a name where the catalog is not to be asked.
+    pub(super) fn fixed_table(&self, name: &[u8]) -> Option<Result<Tree>> {
+        let Fixed { tables, error } = self.fixed.get()?;
+        Some(tables.get(name).copied().ok_or_else(|| error.clone()))
+    }
+
     /// The table of this name, if it was met.
     pub(super) fn known(&self, name: &[u8]) -> Option<Tree> {
         self.read().tables.get(name).copied()
@@ -64,10 +94,10 @@ impl Tables {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Known> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Known> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.known.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,17 +5,24 @@
 //! that come apart are damage. A node that cannot be read may have held further references to the page of values before
 //! it and to the one after it: those two may have more values in use than the other leaves refer to.
 
-use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::Db;
 use super::core::Core;
 use super::wait::{Mode, attempt};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::PageId;
 use crate::format::catalog::is_name;
 use crate::format::node::{Cell, Node, OverflowRef, PackedRef};
+use crate::format::{PageId, TableId};
+use crate::gate::block_on;
 use crate::pages::{CommitLog, Pages, Store};
 use crate::tree::{Found, Tree, packed};
 use crate::txn::{CATALOG, table_of};
+
+/// In place of the catalog's name, which has none.
+const CATALOG_NAME: &str = "the catalog";
 
 /// What a walk through the whole database found.
 ///
@@ -43,6 +50,15 @@ pub struct Verification {
     pub blocks: u64,
     /// Everything that is broken, in the order it was met.
     pub problems: Vec<Problem>,
+    /// Names of the tables that open and in which nothing is broken.
+    pub sound_tables: Vec<String>,
+    /// Names of the other tables that the catalog names. Their sound pages can be read, unless the root is damaged.
+    pub damaged_tables: Vec<String>,
+    /// Pages of the catalog, the table of tables, that are broken. The tables that they name cannot be opened.
+    pub catalog_pages_damaged: u64,
+    /// Numbers of tables with a sound root that no readable page of the catalog names, while some cannot be read: their names are unknown.
+    /// One of them may be a dropped table, of which not all pages were freed yet.
+    pub unnamed_tables: Vec<TableId>,
     /// Damage that was found when the database was opened and has been repaired without loss, in words for a person:
     /// see [`crate::db::Stats::repairs`]. Does not count as broken.
     pub repairs: Vec<String>,
@@ -107,31 +123,66 @@ impl Met {
 }
 
 /// A node still to be looked at, and what its parent says about it.
-struct Expected {
-    page: PageId,
+pub(super) struct Expected {
+    pub(super) page: PageId,
     level: Option<u8>,
     lower: Vec<u8>,
     upper: Option<Vec<u8>>,
 }
 
+impl Expected {
+    /// The root of a tree.
+    pub(super) fn root(tree: Tree) -> Self {
+        Self { page: tree.root, level: None, lower: Vec::new(), upper: None }
+    }
+}
+
+impl Db {
+    /// See [`Db::verify`]. Blocks.
+    pub(crate) fn verify_blocking(&self) -> Result<Verification> {
+        let blocks = self.owner.verify_blocks()?;
+        // Never given up: a page that is gone because it changed is not broken.
+        let snapshot = self.core.store.essential_snapshot();
+        let mut found = block_on(self.core.verify(Mode::Blocking, &snapshot, &blocks.rooted))?;
+        found.blocks = blocks.pages_checked + blocks.nodes_checked;
+        found.repairs = self.owner.repairs().to_vec();
+        found.problems.extend(blocks.problems.into_iter().map(|error| Problem { table: None, error }));
+        Ok(found)
+    }
+}
+
 impl<S: Store, L: CommitLog> Core<S, L> {
-    /// See [`crate::db::Db::verify`]. Walks what `snapshot` shows.
-    pub(crate) async fn verify(&self, mode: Mode, snapshot: &S::Snapshot) -> Result<Verification> {
+    /// See [`crate::db::Db::verify`]. Walks what `snapshot` shows; `rooted` are the tables with a sound root on the disk.
+    pub(super) async fn verify(
+        &self,
+        mode: Mode,
+        snapshot: &S::Snapshot,
+        rooted: &BTreeSet<TableId>,
+    ) -> Result<Verification> {
         let mut found = Verification::default();
         let mut met = Met::default();
-        let mut tables = Vec::new();
-        self.verify_tree(mode, snapshot, "the catalog", CATALOG, &mut met, &mut found, |name, value| {
+        let (mut tables, mut named) = (Vec::new(), FxHashSet::from_iter([CATALOG.table]));
+        self.verify_tree(mode, snapshot, CATALOG_NAME, CATALOG, &mut met, &mut found, |name, value| {
+            let tree = table_of(&name, &value);
+            named.extend(tree.iter().map(|tree| tree.table));
             // What is being freed is no tree of a whole table any more.
             if is_name(&name) {
-                tables.push((String::from_utf8_lossy(&name).into_owned(), table_of(&name, &value)));
+                tables.push((String::from_utf8_lossy(&name).into_owned(), tree));
             }
         })
         .await?;
+        found.catalog_pages_damaged = found.problems.len() as u64;
+        if found.catalog_pages_damaged > 0 {
+            found.unnamed_tables = rooted.iter().filter(|table| !named.contains(*table)).copied().collect();
+        }
         for (name, tree) in tables {
+            let before = found.problems.len();
             match tree {
                 Ok(tree) => self.verify_tree(mode, snapshot, &name, tree, &mut met, &mut found, |_, _| {}).await?,
                 Err(error) => found.note(&name, error)?,
             }
+            let is_sound = found.problems.len() == before;
+            if is_sound { &mut found.sound_tables } else { &mut found.damaged_tables }.push(name);
         }
         Ok(found)
     }
@@ -151,7 +202,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut values: Option<ValuesPage> = None;
         // Nodes that could not be read so far, and up to the last reference to a page of values.
         let (mut unread, mut unread_before) = (0, 0);
-        let mut todo = vec![Expected { page: tree.root, level: None, lower: Vec::new(), upper: None }];
+        let mut todo = vec![Expected::root(tree)];
         while let Some(expected) = todo.pop() {
             let page = expected.page;
             let read = || Ok(self.store.view(snapshot).page(page)?.to_vec());
@@ -253,7 +304,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
 }
 
 /// What a leaf says of a value.
-enum Value {
+pub(super) enum Value {
     Here(Vec<u8>),
     Elsewhere(OverflowRef),
     Packed(PackedRef),
@@ -297,7 +348,7 @@ fn check_values(values: ValuesPage, body: &[u8]) -> Result<()> {
 }
 
 /// Checks one node and lists its children or its entries.
-fn look(
+pub(super) fn look(
     tree: Tree,
     expected: &Expected,
     body: &[u8],

@@ -4,13 +4,13 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::bounds::{range_of, range_of_prefix};
+use super::catalog::{TableList, in_catalog};
 use super::open::Owner;
 use super::scan::Scan;
 use super::transaction;
 use super::{Db, Mode, Table};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
-use crate::format::catalog::is_name;
 use crate::pager::{self, Pager};
 use crate::pages::{Durability, Snapshot as _};
 use crate::tree::{Direction, Found, KeyRange, Tree};
@@ -99,14 +99,8 @@ impl Snapshot {
     }
 
     pub(crate) async fn table_names_in(&self, mode: Mode) -> Result<Vec<String>> {
-        let mut range = self.scan(CATALOG, KeyRange { start: Vec::new(), end: None });
-        let mut names = Vec::new();
-        while let Some((name, _)) = range.next_in(mode).await? {
-            if is_name(&name) {
-                names.push(String::from_utf8_lossy(&name).into_owned());
-            }
-        }
-        Ok(names)
+        let TableList { names, damage } = self.db.core.list_tables(mode, &self.held).await?;
+        damage.into_iter().next().map_or(Ok(names), Err)
     }
 
     /// A table by its name, as of this snapshot: also one that was dropped since.
@@ -118,7 +112,10 @@ impl Snapshot {
     }
 
     pub(crate) async fn table_in(&self, mode: Mode, name: &str) -> Result<Table> {
-        let found = self.db.core.get_at(mode, &self.held, CATALOG, name.as_bytes()).await?;
+        if let Some(answer) = self.db.core.tables.fixed_table(name.as_bytes()) {
+            return Ok(Table { db: self.db.clone(), tree: answer?, name: name.into() });
+        }
+        let found = self.db.core.get_at(mode, &self.held, CATALOG, name.as_bytes()).await.map_err(in_catalog)?;
         let missing = || Error::new(ErrorKind::NotFound, format!("there is no table {name:?} in this snapshot"));
         let tree = table_of(name.as_bytes(), &Found::Inline(found.ok_or_else(missing)?))?;
         Ok(Table { db: self.db.clone(), tree, name: name.into() })
@@ -194,10 +191,6 @@ impl Range {
     pub async fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         self.scan.make_ready(Mode::Async).await?;
         Ok(self.scan.show())
-    }
-
-    pub(crate) async fn next_in(&mut self, mode: Mode) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.scan.next(mode).await
     }
 
     /// Without a future where the next entry is there, which is nearly always.

@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
+mod catalog;
 mod damage;
 mod faults;
 mod futures;

@@ -42,7 +42,7 @@ pub(super) fn intact(core: &TestCore<MemoryStore>, tree: Tree, what: &str) -> Mo
     put(core, tree, "z later", "commit");
     assert_eq!(core.store.pinned(), 0, "{what}: pages stay pinned");
     assert!(core.admission.is_idle(), "{what}: permits were lost");
-    let found = block_on(core.verify(Mode::Blocking, &core.store.snapshot())).unwrap();
+    let found = block_on(core.verify(Mode::Blocking, &core.store.snapshot(), &Default::default())).unwrap();
     assert!(found.is_clean(), "{what}: {:?}", found.problems);
     assert_eq!(found.pages, core.store.live_pages().len() as u64, "{what}: pages belong to nobody");
     let all = KeyRange { start: Vec::new(), end: None };

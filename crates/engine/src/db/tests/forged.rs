@@ -43,7 +43,7 @@ fn assert_spared(core: &TestCore<MemoryStore>, other: Tree, lost: u64, what: &st
     assert_eq!(content("a"), Some(vec![b'a'; 10]), "{what}");
     assert_eq!(content("long"), Some(vec![b'l'; ONE_PAGE]), "{what}");
     put(core, other, "more", "of it");
-    let found = block_on(core.verify(Mode::Blocking, &core.store.snapshot())).unwrap();
+    let found = block_on(core.verify(Mode::Blocking, &core.store.snapshot(), &Default::default())).unwrap();
     assert!(found.is_clean(), "{what}: {:?}", found.problems);
     assert_eq!(core.store.live_pages().len() as u64, found.pages + lost, "{what}: pages that belong to nobody");
 }
@@ -138,7 +138,8 @@ fn a_dropped_tables_node_that_names_pages_of_others_takes_none_of_them_along() {
             let stranger = strangers(&core, other)[case];
             let what = format!("{levels} levels, page {stranger}");
             let pages = core.store.live_pages().len() as u64;
-            let in_tree = block_on(core.verify(Mode::Blocking, &core.store.snapshot())).unwrap().pages;
+            let in_tree =
+                block_on(core.verify(Mode::Blocking, &core.store.snapshot(), &Default::default())).unwrap().pages;
             assert_eq!(in_tree, pages, "{what}");
             forge(&core, |edits| {
                 let root = edits.page(tree.root)?.to_vec();
@@ -151,7 +152,8 @@ fn a_dropped_tables_node_that_names_pages_of_others_takes_none_of_them_along() {
             commit(&core, Mode::Blocking, vec![Op::DropTable { tree, name: b"t".to_vec() }], Durability::Sync).unwrap();
             free_all(&core, &what);
             // What hung where the stranger does now belongs to nobody.
-            let found = block_on(core.verify(Mode::Blocking, &core.store.snapshot())).unwrap().pages;
+            let found =
+                block_on(core.verify(Mode::Blocking, &core.store.snapshot(), &Default::default())).unwrap().pages;
             let lost = core.store.live_pages().len() as u64 - found;
             assert!(lost >= 1 && (levels > 1 || lost == 1), "{what}: {lost} pages are lost");
             assert_spared(&core, other, lost, &what);

@@ -46,6 +46,6 @@ fn whoever_holds_the_snapshot_that_is_given_up_is_told() {
 fn a_snapshot_that_was_given_up_is_not_taken_for_damage() {
     let (core, _) = prepared();
     core.store.give_up_snapshots(1);
-    let found = block_on(core.verify(Mode::Blocking, &core.store.snapshot()));
+    let found = block_on(core.verify(Mode::Blocking, &core.store.snapshot(), &Default::default()));
     assert_eq!(found.unwrap_err().kind(), ErrorKind::SnapshotTooOld);
 }
