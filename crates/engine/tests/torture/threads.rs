@@ -76,14 +76,6 @@ impl End {
     }
 }
 
-/// Whether the database has background threads. Without them its callers do all of the work, and they can still wait for each
-/// other in a pool that is full of dirty pages after the disk has lost its power: only the long form of the test meets that.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Background {
-    Always,
-    Perhaps,
-}
-
 /// The parameters that stay the same over the lives of a database.
 struct Setting {
     seed: u64,
@@ -94,11 +86,12 @@ struct Setting {
 }
 
 impl Setting {
-    fn draw(seed: u64, rng: &mut Rng, background: Background) -> Self {
+    fn draw(seed: u64, rng: &mut Rng) -> Self {
         let page_bytes = [512, 512, 1024, 2048, 4096][rng.usize(..5)];
         let settings = Settings {
             log_bytes: [64, 128, 512][rng.usize(..3)] << 10,
-            background_threads: rng.bool() || background == Background::Always,
+            // Without them the callers do all of the work, and wait for each other in a pool full of dirty pages when the disk stops.
+            background_threads: rng.bool(),
             seed: None,
             // Drops and compaction make the page table grow, and the cache has to hold the page table as well.
             cache_bytes: tiny_with(page_bytes).cache_bytes + (128 << 10),
@@ -121,9 +114,9 @@ fn options(rng: &mut Rng) -> SimOptions {
 }
 
 /// Some lives of a database, one after the other.
-pub(crate) fn lives(seed: u64, count: usize, background: Background) -> Tally {
+pub(crate) fn lives(seed: u64, count: usize) -> Tally {
     let mut rng = Rng::with_seed(seed);
-    let setting = Setting::draw(seed, &mut rng, background);
+    let setting = Setting::draw(seed, &mut rng);
     let mut world = SimWorld::new(rng.u64(..), options(&mut rng));
     let directory: Arc<dyn Directory> = world.directory();
     let db = Db::create_in(&directory, &setting.settings).unwrap();
@@ -331,7 +324,7 @@ fn power_cuts_kills_and_faults_among_threads_keep_what_was_acknowledged() {
     let started = Instant::now();
     let mut all = BTreeMap::<&str, u64>::new();
     for_each_seed("threads::power_cuts_kills", 1..=24, |seed| {
-        let tally = lives(seed, 8, Background::Always);
+        let tally = lives(seed, 8);
         for (name, count) in [("cuts", tally.cuts), ("commits", tally.commits), ("snapshots", tally.views)] {
             *all.entry(name).or_default() += count;
         }
@@ -343,7 +336,7 @@ fn power_cuts_kills_and_faults_among_threads_keep_what_was_acknowledged() {
 #[test]
 #[ignore = "takes as long as NOFAULT_SIM_MINUTES says; use cargo xtask sim"]
 fn threads_for_minutes() {
-    for_minutes("threads::threads_for_minutes -- --ignored", |seed| lives(seed, 30, Background::Perhaps).cuts);
+    for_minutes("threads::threads_for_minutes -- --ignored", |seed| lives(seed, 30).cuts);
 }
 
 /// Checks the dump again that a failure has left in the folder `NOFAULT_DUMP`.

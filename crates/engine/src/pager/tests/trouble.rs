@@ -301,3 +301,47 @@ impl Queue for DeafOnceQueue {
         self.0.ready_fd()
     }
 }
+
+/// Each of them waits on its own thread, and there is no background thread: only they can find out that nothing will help.
+#[test]
+fn readers_and_writers_that_wait_for_frames_when_the_disk_stops_are_told() {
+    let world = SimWorld::new(1, SimOptions::calm());
+    let pool = pool(&world, FRAMES_MIN);
+    let mut pages = Vec::new();
+    for seq in 1..20 {
+        pages.extend(commit(&pool, seq, &[], &[seq, seq, seq, seq], &[]).unwrap());
+    }
+    for _ in 0..20 {
+        pool.core().make_room(64);
+    }
+    // Some dirty pages, and every other frame that reads may take is pinned.
+    for seq in 20..23 {
+        commit(&pool, seq, &[(pages[seq as usize], seq), (pages[seq as usize + 10], seq)], &[], &[]).unwrap();
+    }
+    world.set_rates(Rates { write_error: 1.0, ..Rates::default() });
+    let miss = |page: &PageId| Wait::Miss(Missing { page: *page, at: NEWEST });
+    let mut pinned = Vec::new();
+    let mut pins = pages.iter().rev();
+    let dirty = pool.stats().pages_dirty as usize;
+    assert!(dirty > 0, "{:?}", pool.stats());
+    while pinned.len() + dirty + pool.core().frames.reserve() < FRAMES_MIN {
+        let mut ticket = pool.request(&[miss(pins.next().expect("more pages than frames"))], Permit::any());
+        ticket.wait().unwrap();
+        pinned.push(ticket);
+    }
+    world.cut_after(world.events());
+    let (tell, told) = std::sync::mpsc::channel();
+    // The writer wants more than the reserve.
+    let waits = [miss(&pages[0]), miss(&pages[0]), miss(&pages[1]), Wait::Full { frames: 8 }];
+    for wait in waits {
+        let (pool, tell) = (pool.clone(), tell.clone());
+        std::thread::spawn(move || {
+            let outcome = pool.request(&[wait], Permit::any()).wait();
+            let _ = tell.send(outcome);
+        });
+    }
+    for _ in 0..4 {
+        let outcome = told.recv_timeout(Duration::from_secs(120)).expect("one of them waits for ever");
+        outcome.expect_err("there is neither a frame nor a disk");
+    }
+}
