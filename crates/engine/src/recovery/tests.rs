@@ -14,6 +14,7 @@ use crate::pages::{
 use crate::verify::verify_blocks;
 
 mod changed;
+mod creation;
 mod page_table;
 mod superblocks;
 

@@ -1,0 +1,31 @@
+//! A process that ends while it creates a database.
+
+use nofault_sim::{Call, Effect, Fault};
+
+use super::*;
+
+/// Syncs of the folder in a creation. The last one follows the rename that makes the files a database.
+const SYNCS: u64 = 3;
+
+#[test]
+fn a_database_whose_creation_ended_before_the_last_sync_of_its_folder_keeps_what_is_acknowledged_after_opening() {
+    let mut lost_names = 0;
+    for seed in 0..10 {
+        let world = SimWorld::new(seed, SimOptions::calm());
+        let directory: Arc<dyn Directory> = world.directory();
+        // As if the process had been killed before this call: no sync of the folder has covered the last rename.
+        world.inject(Fault::new(Call::SyncDirectory, Effect::Lost).after(SYNCS - 1));
+        drop(create(&directory, &settings(), creation(seed)).unwrap());
+        assert_eq!(world.stats().directory_sync_count, SYNCS, "the fault must hit the last sync");
+        lost_names += (0..10).filter(|cut| Numbers::open(&world.restart(*cut)).is_err()).count();
+        let mut numbers = Numbers::open(&world).unwrap();
+        let position = numbers.commit(&[(3, 7)]).unwrap();
+        numbers.opened.log.durable(position).wait().unwrap();
+        for cut in 0..20 {
+            let after = world.restart(cut);
+            let numbers = Numbers::open(&after).unwrap_or_else(|error| panic!("{error}\n{after}"));
+            assert_eq!(numbers.value(3).unwrap(), 7, "{after}");
+        }
+    }
+    assert!(lost_names > 0, "before the opening a power cut must be able to undo the rename");
+}
