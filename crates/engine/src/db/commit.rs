@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
 use crate::format::node::{OverflowRef, inline_value_bytes_max};
 use crate::gate::Permit;
-use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Pages as _, Store, Wait};
+use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Pages as _, Room, Store, Wait};
 use crate::tree::Tree;
 use crate::tree::overflow::Writer;
 use crate::tree::write::check_key;
@@ -33,10 +33,9 @@ const ATTEMPTS_BEFORE_EXCLUSIVE: usize = 8;
 const STEPS_AN_OP: usize = 2;
 
 /// What others do while a commit looks for its pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Others {
-    /// They may publish at any moment.
-    MayCommit,
+enum Others<'a> {
+    /// They may publish at any moment. A commit that waits for them gives up its room in the data file.
+    MayCommit(&'a mut Option<Room>),
     /// They wait: this commit has the section.
     Wait,
 }
@@ -200,13 +199,22 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     async fn commit_small(self: &Arc<Self>, mode: Mode, mut commit: Commit) -> CommitResult<Committed> {
         let record = encode(&commit.ops);
         let pages: usize = commit.ops.iter().map(|op| op.frames(self.store.page_bytes())).sum();
-        let room = self.claim_room(mode, pages + INNER_PAGES, claim_of(&commit.ops)).await?;
+        let (pages, claim) = (pages + INNER_PAGES, claim_of(&commit.ops));
+        // Room in the data file. A commit that waits for others has none, or it would take it from the one that is first.
+        let mut room = None;
         let mut held = PinBudget::default();
         let (mut turn, mut precedence) = (None, None);
         for _ in 0..ATTEMPTS_BEFORE_EXCLUSIVE {
-            let gathered = self.gather(mode, &commit.ops, &mut commit.known, &mut held, Others::MayCommit).await?;
+            let others = Others::MayCommit(&mut room);
+            let gathered = self.gather(mode, &commit.ops, &mut commit.known, &mut held, others).await?;
             if matches!(gathered, Gathered::Unclear | Gathered::TooMany) {
                 break;
+            }
+            room = room.take().or_else(|| self.store.claim_room(pages, claim));
+            if room.is_none() {
+                held.release();
+                room = Some(self.claim_room(mode, pages, claim).await?);
+                continue;
             }
             match self.commits.commit(&commit, &record) {
                 Ok(committed) => {
@@ -216,19 +224,20 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 }
                 Err(Refused::Conflict(position)) => return Err(lost(position, commit)),
                 Err(Refused::Claimed) => {
-                    held = PinBudget::default();
+                    (held, room) = (PinBudget::default(), None);
                     // Precedence comes before the turn, for all that take both.
                     drop(turn.take());
                     precedence = Some(self.commits.precedence().wait().await);
                 }
                 Err(Refused::Wait(Wait::LogFull { len_bytes })) => {
-                    held = PinBudget::default();
+                    (held, room) = (PinBudget::default(), None);
                     self.wait_for_room(mode, len_bytes).await?;
                 }
                 Err(Refused::Wait(Wait::Failed(error))) => return Err(self.explain(&commit.ops, error).into()),
                 Err(Refused::Wait(wait)) => self.load_met(mode, wait, &mut commit.known, &mut held).await?,
                 Err(Refused::Occupied) => {
                     held.release();
+                    room = None;
                     turn = Some(self.commits.turn().acquire(1).await);
                 }
                 Err(Refused::TooLarge) => break,
@@ -246,7 +255,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         ops: &[Op],
         known: &mut Known,
         held: &mut PinBudget<S::Ticket>,
-        others: Others,
+        mut others: Others<'_>,
     ) -> Result<Gathered> {
         let mut waits = Vec::new();
         let mut gathered = Gathered::WasThere;
@@ -256,12 +265,13 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         loop {
             waits.clear();
             let mut long = self.commits.gather(ops, known, most, &mut waits);
-            if long.is_err() && others == Others::MayCommit {
+            if let (true, Others::MayCommit(room)) = (long.is_err(), &mut others) {
                 // Perhaps somebody was just publishing, and of the pages met some were new and some were not.
                 waits.clear();
                 let Some(again) = self.commits.gather_undisturbed(ops, known, most, &mut waits) else {
                     // The commit that has the turn may need the permits.
                     held.release();
+                    **room = None;
                     drop(self.commits.turn().acquire(1).await);
                     continue;
                 };
@@ -277,7 +287,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 let is_quiet = || failed_at.is_some_and(|seq| self.commits.is_quiet_since(seq));
                 match listed {
                     Ok(listed) => drop(known.replaced.insert(value.root, listed)),
-                    Err(error) if others == Others::Wait || is_quiet() => return Err(error),
+                    Err(error) if matches!(others, Others::Wait) || is_quiet() => return Err(error),
                     // Perhaps replaced by somebody else since it was found: then its pages may be anything by now.
                     Err(_) if failures + 1 < ATTEMPTS_BEFORE_EXCLUSIVE => {
                         (failures, failed_at) = (failures + 1, Some(self.commits.last().seq));

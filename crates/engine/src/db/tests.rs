@@ -1,5 +1,6 @@
 //! Everything above the pages contract, over stores and logs in memory that make it wait wherever it may.
 
+mod data_room;
 mod dropped;
 mod forged;
 mod given_up;

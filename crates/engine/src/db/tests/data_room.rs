@@ -1,0 +1,43 @@
+//! Blocks of the data file that are set aside for commits.
+
+use super::*;
+use crate::txn::precedence::Claimed;
+
+type Waiting<'a> = Vec<std::pin::Pin<Box<dyn Future<Output = std::result::Result<(), CommitError>> + 'a>>>;
+
+/// Commits of one key each that have come as far as they can while others are before them.
+fn waiting(core: &TestCore<Pager>, tree: Tree) -> Waiting<'_> {
+    let mut commits: Waiting<'_> = Vec::new();
+    for number in 0..5_u8 {
+        let op = Op::Put { tree, key: vec![number], value: vec![number] };
+        commits.push(Box::pin(core.commit(Mode::Async, Commit::blind(vec![op], Durability::Sync))));
+    }
+    for _ in 0..10 {
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(commits.iter_mut().all(|commit| commit.as_mut().poll(&mut context).is_pending()), "not the first");
+    }
+    commits
+}
+
+#[test]
+fn a_commit_that_waits_for_its_turn_or_for_precedence_has_no_blocks_set_aside() {
+    let core = core_over(new_pager(easy()), easy());
+    let tree = new_table(&core, Mode::Blocking, "t");
+    put(&core, tree, "a", "1");
+    let spare = core.store.core().spare_blocks();
+    // The first commit has the section.
+    let section = core.commits.occupy(block_on(core.commits.turn().acquire(1))).unwrap();
+    let commits = waiting(&core, tree);
+    assert_eq!(core.store.core().spare_blocks(), spare, "commits that wait for their turn take blocks from the first");
+    drop(section);
+    commits.into_iter().for_each(|commit| block_on(commit).unwrap());
+    // A transaction has precedence.
+    let spare = core.store.core().spare_blocks();
+    let limit = std::time::Duration::from_secs(60);
+    let claim = block_on(core.claim(Mode::Blocking, Claimed::Everything, limit)).unwrap();
+    let commits = waiting(&core, tree);
+    assert_eq!(core.store.core().spare_blocks(), spare, "commits that wait for precedence take blocks from the first");
+    drop(claim);
+    commits.into_iter().for_each(|commit| block_on(commit).unwrap());
+    assert_eq!(block_on(core.get(Mode::Blocking, tree, &[4])).unwrap(), Some(vec![4]));
+}
