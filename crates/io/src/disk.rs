@@ -229,10 +229,10 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// `NotFound`, `NoPermission`.
     fn open(&self, name: &str) -> Result<Arc<dyn Disk>>;
 
-    /// Renames, replacing what has the new name.
+    /// Renames. Replaces nothing: a file that has the new name already keeps it.
     ///
     /// # Errors
-    /// `NotFound`, or what the system says.
+    /// `NotFound`, `AlreadyExists`, or what the system says.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
 
     /// Removes a name.

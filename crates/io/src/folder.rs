@@ -7,12 +7,13 @@ mod lock;
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType, OFlags};
+use rustix::fs::{AtFlags, FileType, OFlags, RenameFlags};
+use rustix::io::Errno;
 
 pub use self::lock::FolderLock;
 use self::lock::LockedFile;
@@ -167,7 +168,7 @@ impl Folder {
                     match rustix::fs::statat(&self.descriptor, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
                         Ok(stat) => FileType::from_raw_mode(stat.st_mode),
                         // Removed since.
-                        Err(rustix::io::Errno::NOENT) => continue,
+                        Err(Errno::NOENT) => continue,
                         Err(error) => return Err(failed(error)),
                     }
                 }
@@ -246,7 +247,9 @@ impl Directory for Folder {
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         let (from_path, to_path) = (self.path_of(from)?, self.path_of(to)?);
         let action = || format!("rename to {}", to_path.display());
-        rustix::fs::renameat(&self.descriptor, from, &self.descriptor, to)
+        let in_one_step =
+            || rustix::fs::renameat_with(&self.descriptor, from, &self.descriptor, to, RenameFlags::NOREPLACE);
+        rename_new(self.descriptor.as_fd(), from, to, in_one_step)
             .map_err(|error| Error::from_rustix(action(), error).at(&from_path))
     }
 
@@ -299,6 +302,25 @@ impl Directory for Folder {
     }
 }
 
+/// Renames `from` to `to`, which must not exist, by `in_one_step`. A file system or kernel that has no such call refuses it with `EINVAL`
+/// or `ENOSYS`: there the new name is looked for first, and a file that another process gives this name in between is replaced.
+fn rename_new(
+    folder: BorrowedFd<'_>,
+    from: &str,
+    to: &str,
+    in_one_step: impl FnOnce() -> rustix::io::Result<()>,
+) -> rustix::io::Result<()> {
+    match in_one_step() {
+        Err(Errno::INVAL | Errno::NOSYS) => {}
+        outcome => return outcome,
+    }
+    match rustix::fs::statat(folder, to, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(_) => Err(Errno::EXIST),
+        Err(Errno::NOENT) => rustix::fs::renameat(folder, from, folder, to),
+        Err(error) => Err(error),
+    }
+}
+
 /// Syncs a folder once. `File::sync_all` would repeat an interrupted sync, and the second sync does not report the changes that the first
 /// one has lost.
 fn sync_folder(folder: &File) -> std::io::Result<()> {
@@ -324,11 +346,12 @@ mod tests {
         assert_eq!(folder.open("c").unwrap_err().kind(), ErrorKind::NotFound);
         std::fs::create_dir(folder.path().join("folder")).unwrap();
         assert_eq!(folder.list().unwrap(), ["a", "b"]);
-        folder.rename("a", "b").unwrap();
+        folder.rename("a", "c").unwrap();
         folder.sync().unwrap();
-        assert_eq!(folder.list().unwrap(), ["b"]);
-        assert_eq!(folder.open("b").unwrap().len_bytes(), Ok(0));
+        assert_eq!(folder.list().unwrap(), ["b", "c"]);
+        assert_eq!(folder.open("c").unwrap().len_bytes(), Ok(0));
         folder.remove("b").unwrap();
+        folder.remove("c").unwrap();
         assert_eq!(folder.remove("b").unwrap_err().kind(), ErrorKind::NotFound);
         assert_eq!(folder.open("folder").unwrap_err().kind(), ErrorKind::InvalidCall);
     }
@@ -432,6 +455,30 @@ mod tests {
         folder.remove("two").unwrap();
         assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
         assert_eq!(std::fs::read_dir(&moved).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_rename_replaces_nothing_also_where_the_file_system_has_no_call_for_that() {
+        let (scratch, folder) = folder();
+        let refuses = |errno| move || Err(errno);
+        for (name, text) in [("one", "1"), ("two", "2"), ("three", "3")] {
+            folder.write_text(name, text).unwrap();
+        }
+        std::os::unix::fs::symlink("nowhere", scratch.path().join("link")).unwrap();
+        for to in ["two", "link", "one"] {
+            let error = folder.rename("one", to).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{to}: {error}");
+            for errno in [Errno::INVAL, Errno::NOSYS] {
+                let outcome = rename_new(folder.descriptor.as_fd(), "one", to, refuses(errno));
+                assert_eq!(outcome, Err(Errno::EXIST), "{to}");
+            }
+        }
+        assert_eq!(folder.read_text("two").unwrap(), b"2");
+        assert_eq!(folder.list().unwrap(), ["link", "one", "three", "two"]);
+        folder.rename("one", "uno").unwrap();
+        rename_new(folder.descriptor.as_fd(), "three", "tre", refuses(Errno::INVAL)).unwrap();
+        assert_eq!(rename_new(folder.descriptor.as_fd(), "uno", "eins", refuses(Errno::IO)), Err(Errno::IO));
+        assert_eq!((folder.read_text("uno").unwrap(), folder.read_text("tre").unwrap()), (b"1".into(), b"3".into()));
     }
 
     #[test]

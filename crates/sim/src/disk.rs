@@ -76,6 +76,9 @@ impl Directory for SimDirectory {
         let effect = self.begin(Call::Rename, from, &action)?;
         self.0.with(|state| {
             state.names.get(from).ok_or_else(|| Error::from_errno(action.as_str(), libc::ENOENT))?;
+            if state.names.get(to).is_some() {
+                return Err(Error::from_errno(action.as_str(), libc::EEXIST));
+            }
             state.change_names(Change::Rename { from: from.to_owned(), to: to.to_owned() }, effect, &action)
         })
     }

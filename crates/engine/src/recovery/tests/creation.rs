@@ -29,3 +29,50 @@ fn a_database_whose_creation_ended_before_the_last_sync_of_its_folder_keeps_what
     }
     assert!(lost_names > 0, "before the opening a power cut must be able to undo the rename");
 }
+
+/// A directory in which another process takes a name just before it is given to a file.
+#[derive(Debug)]
+struct Taken {
+    inner: Arc<dyn Directory>,
+    name: &'static str,
+}
+
+impl Directory for Taken {
+    fn create(&self, name: &str) -> nofault_io::error::Result<Arc<dyn Disk>> {
+        self.inner.create(name)
+    }
+
+    fn open(&self, name: &str) -> nofault_io::error::Result<Arc<dyn Disk>> {
+        self.inner.open(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> nofault_io::error::Result<()> {
+        if to == self.name {
+            self.inner.create(to)?;
+        }
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> nofault_io::error::Result<()> {
+        self.inner.remove(name)
+    }
+
+    fn list(&self) -> nofault_io::error::Result<Vec<String>> {
+        self.inner.list()
+    }
+
+    fn sync(&self) -> nofault_io::error::Result<()> {
+        self.inner.sync()
+    }
+}
+
+#[test]
+fn a_creation_replaces_no_file_that_appears_in_the_folder_meanwhile() {
+    for name in [LOG, DATA] {
+        let world = SimWorld::new(1, SimOptions::calm());
+        let directory: Arc<dyn Directory> = Arc::new(Taken { inner: world.directory(), name });
+        let error = create(&directory, &settings(), creation(1)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{name}: {error}");
+        assert_eq!(world.read_file(name).unwrap(), [], "{name} belongs to another");
+    }
+}
