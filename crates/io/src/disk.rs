@@ -49,6 +49,17 @@ pub trait Disk: Send + Sync + fmt::Debug {
         self.len_bytes()
     }
 
+    /// Cuts it to its first `len_bytes` bytes and gives the space of the others back. Blocks; one system call. No operation on the
+    /// others is in flight. A power cut may undo it until a later sync has completed.
+    ///
+    /// # Errors
+    /// `Unsupported` where there is nothing to cut, as on a device; `InvalidCall` for more bytes than there are, and for a length that is
+    /// no multiple of 4,096; `NoPermission` when it was opened for reading; whatever the system says.
+    fn truncate(&self, len_bytes: u64) -> Result<()> {
+        let _ = len_bytes;
+        Err(Error::new(ErrorKind::Unsupported, "truncate", "disks of this kind keep their length"))
+    }
+
     /// Opens a queue of its own for one consumer.
     ///
     /// # Errors
@@ -334,6 +345,9 @@ pub(crate) struct NothingToLock;
 
 impl FileLock for NothingToLock {}
 
+/// [`Disk::truncate`] takes multiples of this.
+const TRUNCATE_ALIGN_BYTES: u64 = 4096;
+
 /// Longest text that [`Directory::read_text`] reads.
 pub const TEXT_BYTES_MAX: u64 = 1 << 20;
 
@@ -391,6 +405,26 @@ fn op_name(kind: &crate::completion::OpKind) -> String {
         OpKind::Sync => "sync".into(),
         OpKind::Allocate { len_bytes } => format!("allocate {len_bytes} bytes"),
     }
+}
+
+/// Checks what every disk asks of a length to which it is to be cut.
+///
+/// # Errors
+/// `InvalidCall`, saying which rule was broken.
+pub fn check_truncate(len_bytes: u64, has_bytes: u64) -> Result<()> {
+    let invalid = |why: String| Err(Error::new(ErrorKind::InvalidCall, describe_truncate(len_bytes), why));
+    if len_bytes > has_bytes {
+        return invalid(format!("there are only {has_bytes} bytes"));
+    }
+    if !len_bytes.is_multiple_of(TRUNCATE_ALIGN_BYTES) {
+        return invalid(format!("a length must be a multiple of {TRUNCATE_ALIGN_BYTES} bytes"));
+    }
+    Ok(())
+}
+
+/// Names a [`Disk::truncate`] in an error message.
+pub fn describe_truncate(len_bytes: u64) -> String {
+    format!("truncate to {len_bytes} bytes")
 }
 
 /// Names an operation in an error message: what, how much, where.

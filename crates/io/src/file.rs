@@ -11,7 +11,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, StatxFlags};
 
 use crate::completion::{Op, OpKind};
-use crate::disk::{DirectIo, DiskInfo, FileOptions, check_op, describe_op};
+use crate::disk::{DirectIo, DiskInfo, FileOptions, check_op, check_truncate, describe_op, describe_truncate};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Where neither the kernel nor the device names an alignment for direct I/O, this one suits every device in use.
@@ -119,6 +119,20 @@ impl DiskFile {
         // Serves files and devices alike. Nothing here uses the file's position, so that moving it disturbs nobody.
         rustix::fs::seek(&self.file, SeekFrom::End(0))
             .map_err(|error| self.at_path(Error::from_rustix("find the length", error)))
+    }
+
+    /// See [`crate::disk::Disk::truncate`].
+    pub(crate) fn truncate(&self, len_bytes: u64) -> Result<()> {
+        let refused = |kind, why| Err(self.at_path(Error::new(kind, describe_truncate(len_bytes), why)));
+        if self.block_device {
+            return refused(ErrorKind::Unsupported, "a device keeps its length");
+        }
+        if !self.writable {
+            return refused(ErrorKind::NoPermission, "opened for reading only");
+        }
+        check_truncate(len_bytes, self.len_bytes()?).map_err(|error| self.at_path(error))?;
+        rustix::fs::ftruncate(&self.file, len_bytes)
+            .map_err(|error| self.at_path(Error::from_rustix(describe_truncate(len_bytes), error)))
     }
 
     /// Whether `op` can be accepted.

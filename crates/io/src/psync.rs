@@ -85,6 +85,10 @@ impl Disk for PsyncDisk {
         self.pool.shared.file.len_bytes()
     }
 
+    fn truncate(&self, len_bytes: u64) -> Result<()> {
+        self.pool.shared.file.truncate(len_bytes)
+    }
+
     fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>> {
         if options.depth_max == 0 {
             return Err(Error::new(ErrorKind::InvalidCall, "open a queue", "a depth of zero"));

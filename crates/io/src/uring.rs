@@ -145,6 +145,10 @@ impl Disk for UringDisk {
         self.file.len_bytes()
     }
 
+    fn truncate(&self, len_bytes: u64) -> Result<()> {
+        self.file.truncate(len_bytes)
+    }
+
     fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>> {
         Ok(Box::new(self.queue_with(options, &UringOptions::default())?))
     }

@@ -119,4 +119,5 @@ fn a_block_device_has_a_length_an_alignment_and_refuses_writes_when_opened_for_r
         let refused = queue.push(Op::new(1, 0, kind)).expect_err("opened for reading");
         assert_eq!(refused.error.kind(), ErrorKind::NoPermission, "{}", refused.error);
     }
+    assert_eq!(disk.truncate(0).expect_err("a device").kind(), ErrorKind::Unsupported);
 }

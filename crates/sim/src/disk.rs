@@ -142,6 +142,12 @@ impl Disk for SimDisk {
         })
     }
 
+    fn truncate(&self, len_bytes: u64) -> Result<()> {
+        let handle = &self.0;
+        let cut = handle.world.with(|state| state.truncate(handle.file, &handle.name, len_bytes));
+        cut.map_err(|error| error.at(Path::new(&handle.name)))
+    }
+
     fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>> {
         let action = || "open a queue".to_owned();
         if options.depth_max == 0 {

@@ -52,6 +52,8 @@ pub(super) struct File {
     stable_len: u64,
     pending: BTreeMap<usize, Vec<Version>>,
     growth: Vec<Growth>,
+    /// A cut of the file, and to which length, that may be undone.
+    shortened: Option<(WriteSeq, u64)>,
     sector: usize,
     /// Disks and queues that hold it open.
     pub(super) handles: usize,
@@ -66,6 +68,7 @@ impl File {
             stable_len: 0,
             pending: BTreeMap::new(),
             growth: Vec::new(),
+            shortened: None,
             sector,
             handles: 0,
         }
@@ -107,6 +110,28 @@ impl File {
         self.grow(seq, range, true);
     }
 
+    /// Cuts it to a multiple of whole pages. Until that is durable a power cut may bring back what was durable there.
+    pub(super) fn truncate(&mut self, seq: WriteSeq, len: u64) {
+        self.cache.truncate(len);
+        self.len = len;
+        self.pending.retain(|page, _| ((*page * PAGE_BYTES) as u64) < len);
+        self.growth.retain_mut(|growth| {
+            growth.range.end = growth.range.end.min(len);
+            growth.range.start < growth.range.end
+        });
+        // Of two the later one is no longer than the other, unless the file has grown in between.
+        let len = self.shortened.map_or(len, |(_, before)| before.min(len));
+        self.shortened = Some((seq, len));
+    }
+
+    /// Makes a cut of the file durable.
+    fn settle_cut(&mut self) {
+        if let Some((_, len)) = self.shortened.take() {
+            self.stable.truncate(len);
+            self.stable_len = self.stable_len.min(len);
+        }
+    }
+
     fn grow(&mut self, seq: WriteSeq, range: Range<u64>, allocated: bool) {
         if allocated || range.end > self.len {
             self.len = self.len.max(range.end);
@@ -116,6 +141,9 @@ impl File {
 
     /// Everything completed up to and including `covered` becomes durable, but for what a failed sync has abandoned.
     pub(super) fn sync(&mut self, covered: WriteSeq) {
+        if self.shortened.is_some_and(|(seq, _)| seq <= covered) {
+            self.settle_cut();
+        }
         let pages: Vec<usize> = self.pending.keys().copied().collect();
         for page in pages {
             self.settle(page, covered, u64::MAX);
@@ -135,6 +163,9 @@ impl File {
 
     /// The write `seq` of this range has completed durably: its sectors and a length that reaches them.
     pub(super) fn sync_range(&mut self, seq: WriteSeq, range: Range<u64>) {
+        if self.shortened.is_some_and(|(_, len)| len < range.end) {
+            self.settle_cut();
+        }
         for page in pages_of(range.clone()) {
             let sectors = self.sectors_in(page, &range);
             self.settle(page, seq, sectors);
@@ -227,6 +258,7 @@ impl File {
         self.cache = self.stable.clone();
         self.pending.clear();
         self.growth.clear();
+        self.shortened = None;
         self.len = len;
         self.stable_len = len;
     }
@@ -244,7 +276,7 @@ impl File {
 
     /// The file as a power cut now leaves it; `begun` are the operations under way.
     pub(super) fn survive(&self, begun: &[&Begun], options: &SimOptions, rng: &mut fastrand::Rng) -> Self {
-        if begun.is_empty() && self.pending.is_empty() && self.growth.is_empty() {
+        if begun.is_empty() && self.pending.is_empty() && self.growth.is_empty() && self.shortened.is_none() {
             return Self { handles: 0, ..self.clone() };
         }
         let mut last = self.clone();
@@ -259,6 +291,9 @@ impl File {
             }
         }
         let mut fate = Fate::draw(rng);
+        if last.shortened.is_some() && fate.keeps_growth(rng) {
+            last.settle_cut();
+        }
         let mut bytes = last.stable.clone();
         let mut len = last.stable_len;
         for growth in &last.growth {

@@ -49,7 +49,8 @@
 //!   [`SimOptions::torn_sectors`] also the head of one and the rest of another. Writes under way count as the newest.
 //! - **Lengths and allocation** are pending like bytes and have their own luck: a file may keep its length and lose the
 //!   bytes (zeroes, or garbage with [`SimOptions::garbage_growth`]) or the other way round. A `Sync` settles them; a
-//!   durable write settles a length that reaches its end.
+//!   durable write settles a length that reaches its end. A file that was cut has its old length and bytes again after a power cut,
+//!   or not, until a `Sync`, or a durable write behind the place of the cut, settles that; bytes there that were never synced are lost.
 //! - **Names** are durable after `Directory::sync`. Until then changes that share a name form chains, and of each chain
 //!   a first part survives; a rename is one step. Syncing a file does not save its name.
 //! - **A failed sync** drops what it covered, as Linux does: reads still see those bytes, a cut may keep or lose them,
@@ -107,7 +108,7 @@ impl SimWorld {
         Arc::new(disk::SimDirectory(self.clone()))
     }
 
-    /// Events so far: each operation pushed, each completed, each change or sync of names begun, each finished.
+    /// Events so far: each operation pushed, each completed, each change or sync of names and each cut of a file begun, each finished.
     pub fn events(&self) -> u64 {
         self.with(|state| state.events)
     }

@@ -150,6 +150,8 @@ pub enum Call {
     Sync,
     /// An allocation.
     Allocate,
+    /// `Disk::truncate`.
+    Truncate,
 }
 
 /// What happens to the call.
@@ -159,7 +161,7 @@ pub enum Effect {
     /// were; a failed write leaves the bytes that [`Caching`] describes; a failed sync drops the writes that it covered.
     Errno(i32),
     /// It is acknowledged and does nothing: a lost write, a sync or directory sync that lies, an
-    /// allocation of nothing. Other calls on names ignore it.
+    /// allocation of nothing, a file that keeps its length. Other calls on names ignore it.
     Lost,
     /// The bytes of a read or write come from or go to another place of the same file; the right place when the file has
     /// no other.

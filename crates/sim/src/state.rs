@@ -13,7 +13,7 @@ use super::names::{Change, FileId, Names};
 use super::options::{Call, Effect, Fault, SimOptions};
 use super::stats::{SimStats, Trace};
 use nofault_io::completion::Completion;
-use nofault_io::disk::describe_op;
+use nofault_io::disk::{check_truncate, describe_op, describe_truncate};
 use nofault_io::error::{Error, ErrorKind, Result};
 
 /// What the power cut found under way.
@@ -215,6 +215,25 @@ impl State {
         failed?;
         self.forget_unreachable();
         self.event(&[13], None);
+        Ok(())
+    }
+
+    /// Cuts a file between two events.
+    pub(super) fn truncate(&mut self, file: FileId, name: &str, len: u64) -> Result<()> {
+        let action = || describe_truncate(len);
+        self.check_running(action)?;
+        check_truncate(len, self.files.get(&file).map_or(0, File::len))?;
+        self.stats.truncate_count += 1;
+        let effect = self.effect_on(Call::Truncate, name);
+        self.event(&[14, len], None);
+        self.check_running(action)?;
+        self.check_effect(effect, &action())?;
+        self.last_seq += 1;
+        let seq = self.last_seq;
+        if let Some(file) = self.files.get_mut(&file).filter(|_| effect != Some(Effect::Lost)) {
+            file.truncate(seq, len);
+        }
+        self.event(&[15], None);
         Ok(())
     }
 

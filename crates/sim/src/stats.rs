@@ -19,6 +19,8 @@ pub struct SimStats {
     pub sync_count: u64,
     /// Allocations.
     pub allocate_count: u64,
+    /// Files cut.
+    pub truncate_count: u64,
     /// Files created, opened, renamed or removed, and directory listings.
     pub name_call_count: u64,
     /// Syncs of the directory.
@@ -59,6 +61,7 @@ impl std::ops::Sub for SimStats {
             durable_write_count: self.durable_write_count - earlier.durable_write_count,
             sync_count: self.sync_count - earlier.sync_count,
             allocate_count: self.allocate_count - earlier.allocate_count,
+            truncate_count: self.truncate_count - earlier.truncate_count,
             name_call_count: self.name_call_count - earlier.name_call_count,
             directory_sync_count: self.directory_sync_count - earlier.directory_sync_count,
             error_count: self.error_count - earlier.error_count,

@@ -129,6 +129,7 @@ fn count_of(stats: &SimStats, call: Call) -> u64 {
         Call::Sync => stats.sync_count,
         Call::Allocate => stats.allocate_count,
         Call::SyncDirectory => stats.directory_sync_count,
+        Call::Truncate => stats.truncate_count,
         Call::Create | Call::Open | Call::Rename | Call::Remove | Call::List => 8,
     }
 }

@@ -31,13 +31,14 @@ type Check = fn(&dyn Disk, &QueueOptions, &mut fastrand::Rng);
 pub(crate) fn keeps_the_contract(disk: &dyn Disk, queue_options: &QueueOptions) {
     let seed = std::env::var("NOFAULT_SEED").ok().and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or_else(|| fastrand::u64(..));
-    let checks: [(&str, Check); 11] = [
+    let checks: [(&str, Check); 12] = [
         ("random operations match a byte array", random_operations_match_a_byte_array),
         ("performed operations match a byte array", performed_operations_match_a_byte_array),
         ("long gathers arrive in order", long_gathers_arrive_in_order),
         ("wrong operations come back untouched", wrong_operations_come_back_untouched),
         ("reads past the end are short", reads_past_the_end_are_short),
         ("allocated space reads as zero", allocated_space_reads_as_zero),
+        ("a cut takes the end of the file only", a_cut_takes_the_end_of_the_file_only),
         ("depth is a limit", depth_is_a_limit),
         ("a look does not wait", a_look_does_not_wait),
         ("the descriptor tells when there is something", the_descriptor_tells_when_there_is_something),
@@ -315,6 +316,29 @@ fn allocated_space_reads_as_zero(disk: &dyn Disk, options: &QueueOptions, _: &mu
     assert_eq!(disk.len_bytes(), Ok(end + len as u64));
     assert!(read(&mut *queue, end, len).iter().all(|byte| *byte == 0));
     run(&mut *queue, 0, OpKind::Sync);
+}
+
+fn a_cut_takes_the_end_of_the_file_only(disk: &dyn Disk, options: &QueueOptions, rng: &mut fastrand::Rng) {
+    let len = units(disk, 64 << 10);
+    let mut queue = open(disk, options);
+    let end = disk.len_bytes().expect("length").next_multiple_of(len.next_multiple_of(4096) as u64);
+    let bytes = random_buffer(len, rng);
+    let written = bytes.to_vec();
+    run(&mut *queue, end, OpKind::write(bytes, false));
+    let keep = end + (len / 2) as u64 / 4096 * 4096;
+    let has_bytes = disk.len_bytes().expect("length");
+    match disk.truncate(keep) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::Unsupported => return eprintln!("not checked: {error}"),
+        Err(error) => panic!("{error}"),
+    }
+    assert_eq!(disk.len_bytes(), Ok(keep));
+    let kept = (keep - end) as usize / disk.info().align_bytes * disk.info().align_bytes;
+    assert!(kept == 0 || read(&mut *queue, end, kept)[..] == written[..kept]);
+    for wrong in [has_bytes.next_multiple_of(4096), keep - 512] {
+        assert_eq!(disk.truncate(wrong).expect_err("no such length").kind(), ErrorKind::InvalidCall, "{wrong}");
+    }
+    assert_eq!(disk.len_bytes(), Ok(keep));
 }
 
 fn depth_is_a_limit(disk: &dyn Disk, options: &QueueOptions, _: &mut fastrand::Rng) {

@@ -134,6 +134,32 @@ fn an_unsynced_length_is_kept_or_lost_and_what_is_new_may_be_garbage() {
 }
 
 #[test]
+fn a_file_that_was_cut_may_have_its_old_length_and_bytes_until_a_sync() {
+    let mut lens = BTreeSet::new();
+    for seed in 0..100 {
+        let (world, disk, mut queue) = world_with_file(seed, SimOptions::default());
+        for block in 0..4 {
+            write(&mut *queue, block * BLOCK as u64, block as u8 + 1, BLOCK).unwrap();
+        }
+        sync(&mut *queue).unwrap();
+        disk.truncate(BLOCK as u64).unwrap();
+        assert_eq!((disk.len_bytes().unwrap(), world.bytes_used()), (BLOCK as u64, BLOCK as u64));
+        let after = world.restart(seed).read_file("data").unwrap();
+        assert!(after.chunks(BLOCK).zip(1..).all(|(block, fill)| block.iter().all(|byte| *byte == fill)), "{world}");
+        lens.insert(after.len());
+        // What comes behind the place of the cut begins as zeroes.
+        write(&mut *queue, 2 * BLOCK as u64, 9, BLOCK).unwrap();
+        sync(&mut *queue).unwrap();
+        let whole = [[1; BLOCK], [0; BLOCK], [9; BLOCK]].concat();
+        assert!(world.restart(seed).read_file("data").unwrap() == whole, "{world}");
+        for len in [4 * BLOCK as u64, BLOCK as u64 + 512] {
+            assert_eq!(disk.truncate(len).unwrap_err().kind(), ErrorKind::InvalidCall, "{len}");
+        }
+    }
+    assert_eq!(lens, [BLOCK, 4 * BLOCK].into());
+}
+
+#[test]
 fn an_allocation_reads_as_zero_takes_space_and_is_durable_after_a_sync_only() {
     let mut lens = BTreeSet::new();
     for seed in 0..100 {

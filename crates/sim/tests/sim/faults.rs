@@ -191,7 +191,7 @@ fn many_threads_may_use_one_world() {
 
 #[test]
 fn any_kind_of_call_fails_when_told_to_and_the_one_after_it_works() {
-    let (world, _disk, mut queue) = world_with_file(1, SimOptions::default());
+    let (world, disk, mut queue) = world_with_file(1, SimOptions::default());
     let directory = world.directory();
     write(&mut *queue, 0, 1, BLOCK).unwrap();
     let mut act = |call: Call, name: &str| -> Result<()> {
@@ -200,6 +200,7 @@ fn any_kind_of_call_fails_when_told_to_and_the_one_after_it_works() {
             Call::Open => directory.open("data").map(drop),
             Call::Rename if directory.list()?.contains(&"data".to_owned()) => directory.rename("data", "moved"),
             Call::Rename => directory.rename("moved", "data"),
+            Call::Truncate => disk.truncate(disk.len_bytes()?),
             Call::Remove => directory.remove(name),
             Call::List => directory.list().map(drop),
             Call::SyncDirectory => directory.sync(),
@@ -221,6 +222,7 @@ fn any_kind_of_call_fails_when_told_to_and_the_one_after_it_works() {
         Call::Write,
         Call::Sync,
         Call::Allocate,
+        Call::Truncate,
         Call::Remove,
     ];
     for (round, (errno, kind)) in kinds.into_iter().enumerate() {

@@ -110,6 +110,11 @@ impl Disk for HookedDisk {
         self.0.len_bytes()
     }
 
+    fn truncate(&self, len_bytes: u64) -> Result<()> {
+        self.1.call(|| "truncate".into())?;
+        self.0.truncate(len_bytes)
+    }
+
     fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>> {
         self.1.call(|| "open a queue".into())?;
         Ok(Box::new(HookedQueue(self.0.queue(options)?, self.1.clone())))
