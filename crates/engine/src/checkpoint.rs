@@ -91,6 +91,11 @@ impl Checkpointer {
         if is_saved { Ok(()) } else { self.checkpoint().map(drop) }
     }
 
+    /// Gives back the part of the log's file beyond its setting, if a checkpoint has freed it. See [`Log::shrink`]. Blocks.
+    pub(crate) fn shrink_log(&self) {
+        self.log.shrink();
+    }
+
     /// Makes a checkpoint of `commit`, which is published to its last page and not visible yet. The caller holds the commit section,
     /// and all before it is visible and durable: so the newest version of each page is the one as of `commit`, and stays so. Blocks.
     ///
@@ -364,6 +369,8 @@ impl Background {
                         std::thread::sleep(Duration::from_millis(100));
                     }
                 }
+                // Also when it was in the way of another thread the last time.
+                checkpointer.shrink_log();
             }
         };
         let thread = background::start("nofault-checkpoint", work)?;

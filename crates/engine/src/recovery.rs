@@ -253,7 +253,7 @@ pub(crate) fn open(
     };
     // First to know that all of it is whole and where it ends; then, as the caller asks, for records.
     let (recovered, records) = read_log(&*log_disk, &options, anchor, superblock.commit)?;
-    let log = Log::open_to_grow(&*log_disk, &*open_file(LOG)?, options, recovered)?;
+    let log = Log::open_to_grow(&*log_disk, &open_file(LOG)?, options, recovered)?;
     // A process that created or moved the files may have ended before their names were durable. Nothing is acknowledged until they are.
     directory.sync().map_err(|error| Error::from_io("sync the folder", error))?;
     let repairs = in_force.repairs.clone();

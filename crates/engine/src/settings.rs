@@ -32,7 +32,7 @@ pub struct Settings {
     /// way: at most one old version of each page.
     pub snapshot_bytes_max: u64,
     /// How much log may pile up before a checkpoint is made. Bounds the time that opening takes after a crash, and the log's
-    /// space on disk, unless a single commit is larger.
+    /// space on disk: a single commit that is larger takes more, until the checkpoint after it.
     pub log_bytes: u64,
     /// More folders, best on other devices, over which the data file is striped. They are made if need be, and the database's own
     /// folder says where they are. Counts at creation only. No redundancy: what one device loses is lost.

@@ -28,6 +28,8 @@ mod growth;
 mod keeper;
 mod reader;
 mod segments;
+mod shrink;
+mod stats;
 mod waiting;
 
 #[cfg(test)]
@@ -45,6 +47,9 @@ use self::growth::{Growth, reserve_slots, slots_min};
 pub(crate) use self::keeper::LogKeeper;
 pub(crate) use self::reader::{RecordIter, Recovered, create_log, read_log};
 use self::segments::Segments;
+use self::shrink::forget_copies;
+use self::stats::Counts;
+pub use self::stats::LogStats;
 use self::waiting::{Goal, KeeperPart, LogTicket, Sleepers};
 use crate::bell::Bell;
 use crate::error::{Error, Result};
@@ -100,8 +105,10 @@ struct LogCore {
     options: LogOptions,
     state: Mutex<LogState>,
     writer: Mutex<Writer>,
-    /// For preparing segments, beside the groups in flight: one at a time.
+    /// For preparing and moving segments, beside the groups in flight: one thread at a time.
     grower: Mutex<Box<dyn Queue>>,
+    /// The file, where it may become shorter.
+    file: Option<Arc<dyn Disk>>,
     /// Rung for the keeper.
     bell: Bell,
     hook: OnceLock<DurableHook>,
@@ -114,50 +121,6 @@ struct LogCore {
     /// Rung when it is time for a checkpoint.
     pressure: Arc<Bell>,
     counts: Counts,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    groups: AtomicU64,
-    closing_groups: AtomicU64,
-    records: AtomicU64,
-    bytes: AtomicU64,
-    room_waits: AtomicU64,
-}
-
-/// What a log did and holds.
-///
-/// ```
-/// # let folder = tempfile::tempdir().unwrap();
-/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
-/// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
-/// # let stock = db.create_table("stock")?;
-/// let before = db.stats().log;
-/// stock.put("apples", "12")?;
-/// let after = db.stats().log;
-/// assert_eq!((after.records_durable - before.records_durable, after.groups_written - before.groups_written), (1, 1));
-/// # Ok::<(), nofault::error::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LogStats {
-    /// Durable writes of records, one a group.
-    pub groups_written: u64,
-    /// Durable writes that only say of earlier ones that they are durable: one for each sync, close or pause after which it was not said.
-    pub closing_groups_written: u64,
-    /// Records that became durable.
-    pub records_durable: u64,
-    /// Bytes written, padding included.
-    pub bytes_written: u64,
-    /// Bytes since the last checkpoint.
-    pub live_bytes: u64,
-    /// Bytes of the log file in segments.
-    pub file_bytes: u64,
-    /// Bytes appended and not yet written.
-    pub waiting_bytes: u64,
-    /// Times that a commit found no room: it had to wait for earlier ones to be written, or for a checkpoint.
-    pub room_waits: u64,
-    /// Commits refused because the disk had no room for another segment of the log, and a checkpoint freed none.
-    pub refused_for_space: u64,
 }
 
 /// One piece, or the rest of one, that waits to be written.
@@ -233,17 +196,28 @@ impl Log {
     /// # Errors
     /// What the disk says to opening a queue, `NoSpace` without memory.
     pub(crate) fn open(disk: &dyn Disk, options: LogOptions, recovered: Recovered) -> Result<Self> {
-        Self::open_to_grow(disk, disk, options, recovered)
+        Self::open_on(disk, disk, None, options, recovered)
     }
 
-    /// As [`Log::open`], with `to_grow`, the same file opened once more, for preparing segments. An error of writing back is told once to
-    /// each opening of a file, to the first that syncs: the sync of a new segment must not be told that of a group.
+    /// As [`Log::open`], with `to_grow`, the same file opened once more, for preparing and moving segments and for truncating the file. An
+    /// error of writing back is told once to each opening of a file, to the first that syncs: the sync of a new segment must not be told
+    /// that of a group.
     ///
     /// # Errors
     /// As [`Log::open`].
     pub(crate) fn open_to_grow(
         disk: &dyn Disk,
+        to_grow: &Arc<dyn Disk>,
+        options: LogOptions,
+        recovered: Recovered,
+    ) -> Result<Self> {
+        Self::open_on(disk, &**to_grow, Some(Arc::clone(to_grow)), options, recovered)
+    }
+
+    fn open_on(
+        disk: &dyn Disk,
         to_grow: &dyn Disk,
+        file: Option<Arc<dyn Disk>>,
         options: LogOptions,
         recovered: Recovered,
     ) -> Result<Self> {
@@ -251,6 +225,7 @@ impl Log {
         let small = QueueOptions { depth_max: 2 * GROUPS_IN_FLIGHT, ..QueueOptions::default() };
         let queue = disk.queue(&small).map_err(failed)?;
         let mut grower = to_grow.queue(&small).map_err(failed)?;
+        forget_copies(&mut *grower, &recovered.copies, options.segment_bytes)?;
         let mut segments = Segments::new(options.segment_bytes, recovered.slots);
         let least = slots_min(options.segment_bytes);
         let slots = reserve_slots(&mut *grower, segments.slot_count(), least, options.segment_bytes)?;
@@ -288,6 +263,7 @@ impl Log {
             state: Mutex::new(state),
             writer: Mutex::new(writer),
             grower: Mutex::new(grower),
+            file,
             bell: Bell::new()?,
             hook: OnceLock::new(),
             afterwards: OnceLock::new(),
@@ -394,6 +370,7 @@ impl Log {
             let mut state = self.0.lock();
             state.anchor = anchor;
             state.stated_sequence = state.stated_sequence.max(anchor.sequence);
+            state.growth.may_shrink = self.0.slots_to_keep(&state) < state.slots;
             while state.marks.front().is_some_and(|mark| mark.anchor.sequence <= anchor.sequence) {
                 state.marks.pop_front();
             }
@@ -429,22 +406,6 @@ impl Log {
     /// way need not stay.
     pub(crate) fn checkpoint_failed(&self, error: &Error) {
         self.0.refuse_room(error);
-    }
-
-    /// What it did and holds. Waits for nobody who writes.
-    pub(crate) fn stats(&self) -> LogStats {
-        let state = self.0.lock();
-        LogStats {
-            groups_written: self.0.counts.groups.load(Ordering::Relaxed),
-            closing_groups_written: self.0.counts.closing_groups.load(Ordering::Relaxed),
-            records_durable: self.0.counts.records.load(Ordering::Relaxed),
-            bytes_written: self.0.counts.bytes.load(Ordering::Relaxed),
-            live_bytes: self.0.live_bytes(&state, 0),
-            file_bytes: self.0.file_bytes.load(Ordering::Relaxed),
-            waiting_bytes: state.pending_bytes as u64,
-            room_waits: self.0.counts.room_waits.load(Ordering::Relaxed),
-            refused_for_space: state.growth.refused,
-        }
     }
 }
 
@@ -544,7 +505,7 @@ impl LogState {
 
     /// Whether there is something to write.
     fn has_work(&self) -> bool {
-        !self.pending.is_empty() || self.closing_is_due()
+        !self.pending.is_empty() || self.closing_is_due() || self.growth.must_state
     }
 
     /// The record that has begun will not end. Recovery ignores its pieces, so checkpoints need not stay before them: they may take

@@ -54,7 +54,7 @@ pub trait Disk: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// `Unsupported` where there is nothing to cut, as on a device; `InvalidCall` for more bytes than there are, and for a length that is
-    /// no multiple of 4,096; `NoPermission` when it was opened for reading; whatever the system says.
+    /// no multiple of 4,096; `NoPermission` when it was opened for reading; errors of the system.
     fn truncate(&self, len_bytes: u64) -> Result<()> {
         let _ = len_bytes;
         Err(Error::new(ErrorKind::Unsupported, "truncate", "disks of this kind keep their length"))
@@ -243,7 +243,7 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// Renames. Replaces nothing: a file that has the new name already keeps it.
     ///
     /// # Errors
-    /// `NotFound`, `AlreadyExists`, or what the system says.
+    /// `NotFound`, `AlreadyExists`, or the error of the system.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
 
     /// Removes a name.
@@ -407,7 +407,7 @@ fn op_name(kind: &crate::completion::OpKind) -> String {
     }
 }
 
-/// Checks what every disk asks of a length to which it is to be cut.
+/// Checks a length to which a disk is to be cut.
 ///
 /// # Errors
 /// `InvalidCall`, saying which rule was broken.

@@ -110,7 +110,7 @@ impl File {
         self.grow(seq, range, true);
     }
 
-    /// Cuts it to a multiple of whole pages. Until that is durable a power cut may bring back what was durable there.
+    /// Cuts it to a multiple of whole pages. Until that is durable a power cut may bring back the bytes that were durable there.
     pub(super) fn truncate(&mut self, seq: WriteSeq, len: u64) {
         self.cache.truncate(len);
         self.len = len;

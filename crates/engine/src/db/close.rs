@@ -43,6 +43,8 @@ pub(super) fn end_threads(threads: Threads, checkpointer: &Checkpointer) -> Resu
     drop(checkpoints);
     let outcome = checkpointer.checkpoint_before_closing();
     drop(log);
+    // Now that no thread writes to the log.
+    checkpointer.shrink_log();
     drop(pool);
     outcome
 }

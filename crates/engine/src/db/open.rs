@@ -84,12 +84,14 @@ impl Owner {
     pub(super) fn close(mut self) -> Result<()> {
         match self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
             Some(threads) => end_threads(threads, &self.checkpointer),
-            None => self.save(),
+            None => self.save().inspect(|()| self.checkpointer.shrink_log()),
         }
     }
 
     pub(super) fn checkpoint(&self) -> Result<()> {
-        self.checkpointer.checkpoint().map(drop)
+        self.checkpointer.checkpoint()?;
+        self.checkpointer.shrink_log();
+        Ok(())
     }
 
     /// See [`Checkpointer::checkpoint_at`].

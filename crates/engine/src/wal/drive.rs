@@ -190,6 +190,21 @@ impl Driving<'_> {
     }
 }
 
+impl Driving<'_> {
+    /// Writes one group, of as much as is pending, and reports it. False when it did not become durable.
+    pub(super) fn write_one(&mut self, writer: &mut Writer) -> bool {
+        let core = self.core;
+        let Some(group) = core.next_group(writer) else { return false };
+        let mut done = Vec::new();
+        if let Err(error) = writer.queue.run(group, &mut done) {
+            core.poison(&Error::from_io("write to the log", error));
+        }
+        done.into_iter().for_each(|completion| writer.land(completion));
+        core.report(writer, &mut self.wake, None);
+        core.lock().poisoned.is_none()
+    }
+}
+
 impl LogCore {
     /// Whether there is more to write for one who drives to `goal`.
     fn wants_more(&self, state: &LogState, goal: Option<Goal>) -> bool {

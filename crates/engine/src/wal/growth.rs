@@ -7,7 +7,8 @@
 //!
 //! Kept true by:
 //! 1. [`LogCore::end_of`] never falls short: it assumes the fewest bytes that each group can carry.
-//! 2. A slot counts (`LogState::slots`) once it is allocated and synced. Slots are never taken away while the log is open.
+//! 2. A slot counts (`LogState::slots`) once it is allocated and synced. It is taken away (`shrink`) only when all that was appended fits
+//!    the others.
 //! 3. One slot stays free (`segments::Segments::assign`), so the log ends at most [`LogCore::limit`].
 //! 4. A failure to grow is told to each ticket that lacks a segment, after a checkpoint has had its chance, and then forgotten: the next
 //!    commit tries again. So commits go on by themselves when the disk has room again.
@@ -30,7 +31,7 @@ use crate::pages::{self, LogPosition};
 const ZERO_BYTES: usize = 1 << 20;
 /// Bytes kept behind the appended records: for a group that closes the log after the last record, and one that a
 /// checkpoint may write.
-const CLOSING_BYTES: u64 = 2 * LOG_BLOCK_BYTES as u64;
+pub(super) const CLOSING_BYTES: u64 = 2 * LOG_BLOCK_BYTES as u64;
 /// Segments below this size are so small that one may not hold the longest key.
 const SMALL_SEGMENT_BYTES: u64 = 64 << 10;
 
@@ -53,6 +54,10 @@ pub(super) struct Growth {
     ahead_failed: bool,
     /// Commits refused because the disk had no room for a segment.
     pub(super) refused: u64,
+    /// The file has more slots than it needs since a checkpoint: see `shrink`.
+    pub(super) may_shrink: bool,
+    /// The next group is to be written even if it has nothing in it, because it states how many slots there are.
+    pub(super) must_state: bool,
 }
 
 impl Growth {
@@ -162,7 +167,7 @@ impl LogCore {
     }
 
     /// Whether a ticket waits for room that only another segment can give.
-    fn lacks_segments(&self, state: &LogState) -> bool {
+    pub(super) fn lacks_segments(&self, state: &LogState) -> bool {
         let lacks = |len_bytes| self.has_log_room(state, len_bytes) && !self.has_segments(state, len_bytes);
         state.sleepers.lengths_for_room().any(lacks)
     }
@@ -257,7 +262,7 @@ impl LogCore {
 }
 
 /// Runs one operation and waits for it.
-fn run(queue: &mut dyn Queue, kind: OpKind, offset: u64) -> std::result::Result<OpKind, IoError> {
+pub(super) fn run(queue: &mut dyn Queue, kind: OpKind, offset: u64) -> std::result::Result<OpKind, IoError> {
     let mut done = Vec::new();
     queue.push(Op::new(0, offset, kind)).map_err(|refused| refused.error)?;
     while done.is_empty() {

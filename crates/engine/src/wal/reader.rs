@@ -51,6 +51,8 @@ const ATTEMPTS: usize = 3;
 pub(crate) struct Recovered {
     /// Which segment each slot of the file holds, if it is still needed.
     pub(super) slots: Vec<Option<u64>>,
+    /// Other slots that begin with a segment which is still needed: a move of it was cut short.
+    pub(super) copies: Vec<usize>,
     /// The last group of the chain.
     pub(super) last: Anchor,
     /// Where the next group goes.
@@ -147,7 +149,7 @@ fn try_read(
         return Err(Error::new(ErrorKind::Corrupt, what));
     }
     let groups = chain.refuse_damage()?;
-    let slots = chain.slots.clone();
+    let (slots, copies) = (chain.slots.clone(), chain.copies());
     if let Some(place) = places.front()
         && place.last.sequence < end.last.sequence
         && !chain.rewrite(*place, end.position)?
@@ -157,7 +159,7 @@ fn try_read(
     chain.place = begin;
     let Place { last, position, .. } = end;
     let commit = records.commit;
-    let recovered = Recovered { slots, last, position, anchor, marks, commit, groups, stated, content };
+    let recovered = Recovered { slots, copies, last, position, anchor, marks, commit, groups, stated, content };
     Ok(Some((recovered, RecordIter::new(chain, after, commit))))
 }
 
@@ -192,6 +194,13 @@ impl Chain {
         let slots = vec![None; file.slot_count()];
         let place = Place { last: anchor, position: anchor.position, slot: None, at_anchor: true };
         Ok(Self { file, directory, anchor, place, slots, slots_claimed: 0 })
+    }
+
+    /// Slots that begin like a segment of the chain, which was found in another slot.
+    fn copies(&self) -> Vec<usize> {
+        let is_copy = |segment, slot: &usize| self.slots[*slot].is_none() && self.slots.contains(&Some(segment));
+        let held = self.directory.held.iter();
+        held.flat_map(|(segment, slots)| slots.iter().filter(|slot| is_copy(*segment, slot)).copied()).collect()
     }
 
     /// The next group after the anchor, and where in the window it begins. `None` at the end of the chain.
@@ -309,6 +318,7 @@ pub(crate) fn create_log(disk: &dyn Disk, options: &LogOptions) -> Result<(Ancho
     let anchor = Anchor { position: 0, sequence: 1, checksum };
     let recovered = Recovered {
         slots: vec![Some(0), None],
+        copies: Vec::new(),
         last: anchor,
         position: LOG_BLOCK_BYTES as u64,
         anchor,

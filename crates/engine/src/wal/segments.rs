@@ -13,6 +13,14 @@ pub(super) struct Segments {
     slots: Vec<Option<u64>>,
 }
 
+/// A segment in use that is to be in another slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Move {
+    pub(super) segment: u64,
+    pub(super) from: usize,
+    pub(super) to: usize,
+}
+
 impl Segments {
     pub(super) fn new(segment_bytes: u64, slots: Vec<Option<u64>>) -> Self {
         debug_assert!(segment_bytes.is_multiple_of(LOG_BLOCK_BYTES as u64));
@@ -49,6 +57,25 @@ impl Segments {
         self.slots.extend((0..more).map(|_| None));
     }
 
+    /// A segment in use in none of the first `count` slots, and the first free one of them. `None` when there is no such segment.
+    pub(super) fn next_move(&self, count: u64) -> Option<Move> {
+        let (first, others) = self.slots.split_at_checked(count as usize)?;
+        let (behind, segment) = others.iter().enumerate().find_map(|(index, held)| Some((index, (*held)?)))?;
+        let to = first.iter().position(Option::is_none)?;
+        Some(Move { segment, from: first.len() + behind, to })
+    }
+
+    /// Notes that a segment has moved.
+    pub(super) fn make(&mut self, step: &Move) {
+        self.slots[step.to] = self.slots[step.from].take();
+    }
+
+    /// Gives up the slots behind the first `count`, which hold nothing.
+    pub(super) fn cut_to(&mut self, count: u64) {
+        debug_assert!(self.next_move(count).is_none(), "a slot that is given up holds a segment");
+        self.slots.truncate(count as usize);
+    }
+
     /// Frees the slots of segments that end before the one of this position.
     pub(super) fn recycle_before(&mut self, position: u64) {
         let first = position / self.segment_bytes;
@@ -61,6 +88,20 @@ impl Segments {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn segments_behind_the_end_move_to_the_first_free_slots() {
+        let mut segments = Segments::new(16384, vec![None, Some(7), None, None, Some(8), Some(9)]);
+        let first = Move { segment: 8, from: 4, to: 0 };
+        assert_eq!(segments.next_move(4), Some(first));
+        segments.make(&first);
+        let second = Move { segment: 9, from: 5, to: 2 };
+        assert_eq!(segments.next_move(4), Some(second));
+        segments.make(&second);
+        assert_eq!(segments.next_move(4), None);
+        segments.cut_to(4);
+        assert_eq!((segments.slot_count(), segments.offset_of(9 * 16384)), (4, Some(2 * 16384)));
+    }
 
     #[test]
     fn slots_are_used_again_once_their_segments_are_behind_the_anchor() {

@@ -2,7 +2,9 @@ mod acknowledged;
 mod ends;
 mod full;
 mod openings;
+mod shrink;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nofault_io::disk::Disk;

@@ -147,7 +147,7 @@ fn a_file_that_was_cut_may_have_its_old_length_and_bytes_until_a_sync() {
         let after = world.restart(seed).read_file("data").unwrap();
         assert!(after.chunks(BLOCK).zip(1..).all(|(block, fill)| block.iter().all(|byte| *byte == fill)), "{world}");
         lens.insert(after.len());
-        // What comes behind the place of the cut begins as zeroes.
+        // New bytes behind the place of the cut begin as zeroes.
         write(&mut *queue, 2 * BLOCK as u64, 9, BLOCK).unwrap();
         sync(&mut *queue).unwrap();
         let whole = [[1; BLOCK], [0; BLOCK], [9; BLOCK]].concat();

@@ -1,0 +1,77 @@
+//! The log file has the size of its setting again after a commit that was larger.
+
+#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
+
+use std::path::Path;
+
+use nofault::blocking::Db;
+use nofault::settings::Settings;
+use nofault::{Batch, Durability};
+
+const MIB: u64 = 1 << 20;
+const VALUE_BYTES: usize = 1 << 20;
+
+fn settings(log_bytes: u64, background_threads: bool) -> Settings {
+    Settings { cache_bytes: 32 << 20, log_bytes, background_threads, ..Settings::default() }
+}
+
+fn log_file_bytes(folder: &Path) -> u64 {
+    folder.join("log").metadata().unwrap().len()
+}
+
+/// One commit of so many rows of a MiB each.
+fn write_rows(db: &Db, rows: u32) {
+    let table = db.create_table("rows").unwrap();
+    let mut batch = Batch::new();
+    for row in 0..rows {
+        batch.put(&table, row.to_be_bytes(), vec![row as u8; VALUE_BYTES]);
+    }
+    db.write(batch, Durability::Sync).unwrap();
+}
+
+fn check_rows(db: &Db, rows: u32) {
+    let table = db.table("rows").unwrap();
+    for row in 0..rows {
+        let value = table.get(row.to_be_bytes()).unwrap().unwrap();
+        assert!(value.len() == VALUE_BYTES && value.iter().all(|byte| *byte == row as u8), "row {row}");
+    }
+}
+
+#[test]
+fn after_a_commit_of_two_hundred_mebibytes_and_a_close_the_log_file_is_small_again() {
+    const ROWS: u32 = 200;
+    for background_threads in [true, false] {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().join("db");
+        let settings = settings(4 * MIB, background_threads);
+        let db = Db::create(&folder, &settings).unwrap();
+        write_rows(&db, ROWS);
+        db.close().unwrap();
+        // Segments are a sixteenth of the log; three are reserved.
+        assert!(log_file_bytes(&folder) <= 4 * MIB + 3 * MIB / 4, "{} bytes", log_file_bytes(&folder));
+        let db = Db::open(&folder, &settings).unwrap();
+        assert_eq!(db.stats().log.file_bytes, log_file_bytes(&folder));
+        check_rows(&db, ROWS);
+    }
+}
+
+#[test]
+fn a_log_that_is_larger_than_the_setting_of_a_later_opening_shrinks_at_its_next_checkpoint() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("db");
+    let db = Db::create(&folder, &settings(32 * MIB, false)).unwrap();
+    write_rows(&db, 24);
+    let table = db.table("rows").unwrap();
+    let before = log_file_bytes(&folder);
+    assert!(before > 24 * MIB, "{before} bytes");
+    drop((table, db));
+    let db = Db::open(&folder, &settings(8 * MIB, false)).unwrap();
+    assert_eq!(log_file_bytes(&folder), before, "until the checkpoint");
+    db.table("rows").unwrap().put("one", "more").unwrap();
+    db.checkpoint().unwrap();
+    // The size of a segment is as in the first opening: 2 MiB.
+    assert_eq!(log_file_bytes(&folder), (4 + 3) * 2 * MIB);
+    check_rows(&db, 24);
+    db.close().unwrap();
+    check_rows(&Db::open(&folder, &settings(8 * MIB, false)).unwrap(), 24);
+}
