@@ -24,11 +24,11 @@ pub(crate) fn run(arguments: LabArguments, cancel: &Arc<AtomicBool>) -> Result<E
             Ok(ExitCode::SUCCESS)
         }
         Some(LabCommand::Subject) => {
-            nofault_lab::experiment::errors::subject::serve(std::io::stdin(), std::io::stdout())?;
+            nofault_lab::experiments::errors::subject::serve(std::io::stdin(), std::io::stdout())?;
             Ok(ExitCode::SUCCESS)
         }
         Some(LabCommand::Writer) => {
-            nofault_lab::experiment::safety::killed::serve(std::io::stdin(), std::io::stdout())?;
+            nofault_lab::experiments::safety::killed::serve(std::io::stdin(), std::io::stdout())?;
             Ok(ExitCode::SUCCESS)
         }
         Some(LabCommand::Report { result, out, json }) => remake_report(&result, out, json),

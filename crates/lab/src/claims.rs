@@ -9,8 +9,8 @@ mod table;
 
 use serde::Serialize;
 
-use crate::findings::best;
 use crate::format::Unit;
+use crate::judge::best;
 use crate::record::file::RecordFile;
 use crate::summary::{Group, Metric, Spread, Summary, target_title};
 

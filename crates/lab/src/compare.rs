@@ -152,7 +152,7 @@ impl Comparison {
     fn gone(&mut self, old: &Group<'_>, b: &RecordFile) {
         let failed = format!("{} (repeat ", old.key);
         match b.skips.iter().find(|skip| skip.reason.starts_with(&failed)) {
-            Some(skip) if old.spread(Metric::of_spec(old.spec)).is_some() => {
+            Some(skip) if old.spread(old.basis.metric).is_some() => {
                 self.warnings.push(format!("{}: had a figure before and has none now: {}", old.key, skip.reason));
                 self.spoilt.push(old.key.clone());
             }
@@ -161,7 +161,7 @@ impl Comparison {
     }
 
     fn add(&mut self, old: &Group<'_>, new: &Group<'_>) {
-        let metric = Metric::of_spec(old.spec);
+        let metric = old.basis.metric;
         if let Some(warning) = conditions(old, new) {
             self.warnings.push(warning);
         }
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn what_becomes_of_a_fault_is_decided_by_one_run() {
-        let detected = |value| one(ExperimentId::Errors, crate::experiment::errors::BIT_FLIP, "detected", value);
+        let detected = |value| one(ExperimentId::Errors, crate::experiments::errors::BIT_FLIP, "detected", value);
         for (before, after, verdict, exit) in [
             (1.0, 0.0, Verdict::Worse, 1),
             (0.0, 1.0, Verdict::Better, 0),

@@ -178,23 +178,6 @@ impl ExperimentId {
     pub fn uses_ram_device(self) -> bool {
         matches!(self, Self::Random | Self::Scan | Self::Access | Self::Eviction)
     }
-
-    /// The question it answers, in one line.
-    pub fn question(self) -> &'static str {
-        match self {
-            Self::Random => "What do random 4 KiB reads cost when the data is larger than memory?",
-            Self::Scan => "How fast can a file be scanned, from one device and from several?",
-            Self::Async => "Does `await` help when the file is mapped?",
-            Self::Access => "What does one thread get from each way to read, overwrite and sync?",
-            Self::Safety => "What does it cost to make a mapped file safe?",
-            Self::Stalls => "Can one work around the stalls of a mapping?",
-            Self::Errors => "What happens when I/O fails, and what does it cost to notice?",
-            Self::Engines => "What do whole databases make of it, with a map and without?",
-            Self::Eviction => "Which of the three bottlenecks holds up the eviction of mapped pages?",
-            Self::Translate => "Can a buffer pool match a map when everything is in memory?",
-            Self::Claims => "Which of the claims for and against mmap hold on this machine?",
-        }
-    }
 }
 
 impl fmt::Display for ExperimentId {

@@ -1,21 +1,9 @@
-//! What an experiment is: it plans cells from the configuration and what this machine has, and executes one cell.
+//! What an experiment is. One that implements [`Experiment`] in a folder of its own and has its line in the registry
+//! ([`crate::experiments`]) is run, reported, compared and judged; nothing else names it.
 //!
 //! Planning happens once, in the parent; executing happens in a child process of its own for each cell, inside the memory
 //! limit, with cold page tables, so that no cell inherits anything from the one before. The child gets a
 //! [`CellSpec`] and nothing else. Preparing the machine (limits, cold caches, devices, read-ahead) is the runner's work.
-
-pub mod access;
-pub mod async_hazard;
-pub mod claims;
-pub mod engines;
-pub mod errors;
-pub mod eviction;
-pub mod random;
-mod reads;
-pub mod safety;
-pub mod scan;
-pub mod stalls;
-pub mod translate;
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -24,112 +12,195 @@ use nofault_io::counters::Watch;
 
 use crate::config::Config;
 use crate::error::Result;
+use crate::judge::Finding;
+use crate::literature::{self, Beside, LiteratureRow, LiteratureTable};
+use crate::record::file::RecordFile;
 use crate::record::{CellSpec, ExperimentId, MemoryLimit, Outcome, Skip, Target, Tick};
+use crate::show::columns::{self, Sheet};
+use crate::show::figures::Figure;
+use crate::summary::{Basis, Group, Summary};
+
+/// A question, how it is measured on this machine, and how its figures are read.
+///
+/// The first methods are the measurement, the others read records; those that have a default are for experiments that differ there.
+pub(crate) trait Experiment: Sync {
+    /// Its name on the command line and in records.
+    fn id(&self) -> ExperimentId;
+
+    /// The question that it answers, in one line.
+    fn question(&self) -> &'static str;
+
+    /// Plans the cells from the configuration and from what this machine has.
+    fn plan(&self, config: &Config, available: &Available) -> Plan;
+
+    /// Measures one cell, in this process. The caller has limited the memory and dropped the caches.
+    ///
+    /// # Errors
+    /// When files cannot be opened or the system refuses the contender's way of reading.
+    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome>;
+
+    /// Whether a cell makes its warm state itself: the engine's pool is warm when the pool is, not the page cache,
+    /// and data that is made in memory has no file at all.
+    fn warms_itself(&self, spec: &CellSpec) -> bool {
+        spec.target.paths.is_empty() || crate::contender::pool::is_pool(&spec.contender)
+    }
+
+    /// The flag that makes a cell need less memory, where there is no limit to raise.
+    fn with_less_memory(&self, _spec: &CellSpec) -> Option<&'static str> {
+        None
+    }
+
+    /// The flag that raises the limit of a cell.
+    fn with_more_memory(&self, _spec: &CellSpec) -> &'static str {
+        "--memory"
+    }
+
+    /// By which figure a cell is judged, and how its figures have to be read.
+    fn basis(&self, spec: &CellSpec) -> Basis;
+
+    /// How it measures, in words.
+    fn method(&self) -> &'static str;
+
+    /// What would change the answer: where the reader can go on.
+    fn change(&self) -> &'static [&'static str];
+
+    /// Adds the sentences that follow from the figures.
+    fn findings(&self, _summary: &Summary<'_>, _all: &mut Vec<Finding>) {}
+
+    /// Whether one of its findings already says of the whole contender what a cell's warning says.
+    fn says_itself(&self, _group: &Group<'_>, _warning: &str) -> bool {
+        false
+    }
+
+    /// How early a reader with little time wants its key figures: the lowest first.
+    fn rank(&self) -> u32;
+
+    /// The report's tables before its charts.
+    fn overview(&self, _summary: &Summary<'_>) -> Vec<Figure> {
+        Vec::new()
+    }
+
+    /// The report's charts for one variant on one target. A chart that the records cannot fill is left out.
+    fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure>;
+
+    /// The terminal's tables for one target.
+    fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
+        vec![columns::operations(place.summary, self.id(), place.target, &place.variants)]
+    }
+
+    /// What others measured of the same question.
+    fn literature(&self) -> &'static [LiteratureTable];
+
+    /// The groups to stand beside a row of one of those tables.
+    fn beside<'g, 'a>(&self, table: &LiteratureTable, row: &LiteratureRow, summary: &'g Summary<'a>) -> Beside<'g, 'a> {
+        literature::on_the_file(self.id(), table, row, summary)
+    }
+}
+
+/// One variant of an experiment on one target: a section of the report.
+#[derive(Debug)]
+pub(crate) struct Section<'g, 'a> {
+    /// The variant.
+    pub(crate) variant: &'g str,
+    /// The target's label.
+    pub(crate) target: &'g str,
+    /// Both in words.
+    pub(crate) title: String,
+    /// The groups, in the order in which they were first measured.
+    pub(crate) groups: Vec<&'g Group<'a>>,
+}
+
+impl<'g, 'a> Section<'g, 'a> {
+    /// The groups: mapped ones first and fio last.
+    pub(crate) fn by_family(&self) -> Vec<&'g Group<'a>> {
+        let mut groups = self.groups.clone();
+        groups.sort_by_key(|group| group.family());
+        groups
+    }
+}
+
+/// One target of an experiment, for the terminal.
+#[derive(Debug)]
+pub(crate) struct Targeted<'g, 'a> {
+    /// All records.
+    pub(crate) file: &'g RecordFile,
+    /// The same, grouped.
+    pub(crate) summary: &'g Summary<'a>,
+    /// The target's label.
+    pub(crate) target: &'g str,
+    /// The variants measured on it, in that order.
+    pub(crate) variants: Vec<&'g str>,
+}
 
 /// What this machine has for the experiments, made ready by the runner.
 #[derive(Debug, Clone, Default)]
-pub struct Available {
+pub(crate) struct Available {
     /// The data file on the file system of `Config::dir`.
-    pub file: Target,
+    pub(crate) file: Target,
     /// RAM-backed devices; empty where there are none.
-    pub ram: Vec<Target>,
+    pub(crate) ram: Vec<Target>,
     /// Raw devices that may be read.
-    pub devices: Vec<Target>,
+    pub(crate) devices: Vec<Target>,
     /// Files or devices to stripe over on the user's storage; the first is the data file itself.
-    pub stripe: Vec<Target>,
+    pub(crate) stripe: Vec<Target>,
     /// The small files of `async`, all in one target.
-    pub async_files: Target,
+    pub(crate) async_files: Target,
     /// The engine's database with the content of the data file; `None` where it is left out.
-    pub pool: Option<Target>,
+    pub(crate) pool: Option<Target>,
     /// Limit for cells on the file and on raw devices.
-    pub memory: MemoryLimit,
+    pub(crate) memory: MemoryLimit,
     /// Limit for cells on RAM-backed devices.
-    pub ram_memory: MemoryLimit,
+    pub(crate) ram_memory: MemoryLimit,
     /// The folder of `engines`, in which one store at a time has its database.
-    pub stores: PathBuf,
+    pub(crate) stores: PathBuf,
     /// Limit for the cells of `engines` whose data must not fit, where it can be limited.
-    pub stores_memory: Option<MemoryLimit>,
+    pub(crate) stores_memory: Option<MemoryLimit>,
     /// Why it cannot.
-    pub no_stores_memory: String,
+    pub(crate) no_stores_memory: String,
     /// Version of fio where it is installed.
-    pub fio: Option<String>,
+    pub(crate) fio: Option<String>,
     /// The lab's folder, for what cells make themselves.
-    pub folder: PathBuf,
+    pub(crate) folder: PathBuf,
     /// The ways to make memory full, for `eviction`.
-    pub reclaim: Vec<eviction::Reclaim>,
+    pub(crate) reclaim: Vec<Reclaim>,
     /// Memory that is free for the cells now; `None` where it is not known.
-    pub memory_available_bytes: Option<u64>,
+    pub(crate) memory_available_bytes: Option<u64>,
     /// Whether the lab runs as root.
-    pub root: bool,
+    pub(crate) root: bool,
 }
 
 /// The cells of one repeat, in any order (the runner interleaves and repeats them), and what is left out with its reason.
 #[derive(Debug, Clone, Default)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Cells, all with `repeat` 0.
-    pub cells: Vec<CellSpec>,
+    pub(crate) cells: Vec<CellSpec>,
     /// Cells whose outcome is no matter of chance: measured once, before the others.
-    pub once: Vec<CellSpec>,
+    pub(crate) once: Vec<CellSpec>,
     /// How often to measure `cells`; `None` takes `Config::repeats`.
-    pub repeats: Option<u32>,
+    pub(crate) repeats: Option<u32>,
     /// Neighbours of one contender and target build on each other: they keep their order in every round.
-    pub together: bool,
+    pub(crate) together: bool,
     /// What cannot be measured here.
-    pub skips: Vec<Skip>,
+    pub(crate) skips: Vec<Skip>,
 }
 
 /// What a cell is executed with.
-pub struct Context<'a> {
+pub(crate) struct Context<'a> {
     /// Counters to read, the target's devices and the cell's cgroup among them.
-    pub watch: &'a Watch,
+    pub(crate) watch: &'a Watch,
     /// Set when the user stops the run.
-    pub cancel: &'a AtomicBool,
+    pub(crate) cancel: &'a AtomicBool,
     /// Called with each tick as it ends, for live progress.
-    pub on_tick: &'a mut dyn FnMut(&Tick),
+    pub(crate) on_tick: &'a mut dyn FnMut(&Tick),
 }
 
-/// Plans one experiment.
-pub fn plan(id: ExperimentId, config: &Config, available: &Available) -> Plan {
-    match id {
-        ExperimentId::Random => random::plan(config, available),
-        ExperimentId::Scan => scan::plan(config, available),
-        ExperimentId::Async => async_hazard::plan(config, available),
-        ExperimentId::Access => access::plan(config, available),
-        ExperimentId::Safety => safety::plan(config, available),
-        ExperimentId::Stalls => stalls::plan(config, available),
-        ExperimentId::Errors => errors::plan(config, available),
-        ExperimentId::Engines => engines::plan(config, available),
-        ExperimentId::Eviction => eviction::plan(config, available),
-        ExperimentId::Translate => translate::plan(config, available),
-        ExperimentId::Claims => claims::plan(config, available),
-    }
-}
-
-/// Whether a cell makes its warm state itself: the engine's pool is warm when the pool is, not the page cache,
-/// and what is made in memory has no file at all.
-pub fn warms_itself(spec: &CellSpec) -> bool {
-    // Caches of a store's own are filled through the store.
-    spec.experiment == ExperimentId::Engines
-        || spec.target.paths.is_empty()
-        || crate::contender::pool::is_pool(&spec.contender)
-}
-
-/// Measures one cell, in this process. The caller has limited the memory and dropped the caches.
-///
-/// # Errors
-/// When files cannot be opened or the system refuses the contender's way of reading.
-pub fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
-    match spec.experiment {
-        ExperimentId::Random => random::execute(spec, context),
-        ExperimentId::Scan => scan::execute(spec, context),
-        ExperimentId::Async => async_hazard::execute(spec, context),
-        ExperimentId::Access => access::execute(spec, context),
-        ExperimentId::Safety => safety::execute(spec, context),
-        ExperimentId::Stalls => stalls::execute(spec, context),
-        ExperimentId::Errors => errors::execute(spec, context),
-        ExperimentId::Eviction => eviction::execute(spec, context),
-        ExperimentId::Translate => translate::execute(spec, context),
-        ExperimentId::Engines => engines::execute(spec, context),
-        ExperimentId::Claims => claims::execute(spec, context),
-    }
+/// One way to make memory full, on one kind of target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reclaim {
+    /// `cgroup` or `kswapd`.
+    pub(crate) by: &'static str,
+    /// Whether it is for the RAM-backed device or for the file.
+    pub(crate) on_ram: bool,
+    /// The limit, or why there is none.
+    pub(crate) limit: std::result::Result<MemoryLimit, String>,
 }

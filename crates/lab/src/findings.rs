@@ -1,98 +1,25 @@
-//! Findings: sentences that follow from the figures by stated rules. A finding names its rule and the cells it used, so that
-//! anyone can check it; where the repeats do not tell two contenders apart it says "inconclusive" and nothing else.
-//!
-//! No rule knows what the answer ought to be: each sentence is made from the ratio that was measured, in either direction.
+//! All findings of a record file: each experiment's own, then the doubts; and the few that a reader with little time wants.
 
-mod access;
-mod asynchronous;
 mod doubts;
-mod engines;
-pub(crate) mod eviction;
-pub(crate) mod faults;
-mod paging;
-mod pool;
-pub(crate) mod safety;
-pub(crate) mod stalls;
-mod translate;
 
-use serde::Serialize;
-
-use crate::format::{Unit, digits};
-use crate::record::ExperimentId;
+use crate::experiments;
 use crate::record::file::RecordFile;
-use crate::summary::{Group, Metric, Spread, Summary};
+use crate::summary::Summary;
 
-/// How a finding is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// A difference that the repeats bear out.
-    Difference,
-    /// A figure, with nothing to compare.
-    Fact,
-    /// The repeats do not tell the two apart.
-    Inconclusive,
-    /// A reason to doubt figures.
-    Warning,
-}
-
-/// A sentence, and what it rests on.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Finding {
-    /// Stable name of the rule.
-    pub rule: &'static str,
-    /// The rule in words.
-    pub rule_text: &'static str,
-    /// The experiment; `None` for the run as a whole.
-    pub experiment: Option<ExperimentId>,
-    /// How it is meant.
-    pub kind: Kind,
-    /// The sentence.
-    pub text: String,
-    /// Keys of the cells it used.
-    pub cells: Vec<String>,
-    /// Worth a place among the five key figures: its label and value.
-    pub key_figure: Option<KeyFigure>,
-}
-
-/// A number with a label, for the top of the report.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct KeyFigure {
-    /// What it is.
-    pub label: String,
-    /// The number, with its unit.
-    pub value: String,
-    /// Its spread or condition.
-    pub detail: String,
-}
+pub use crate::judge::{Finding, KeyFigure, Kind};
 
 /// All findings of a record file: first what the experiments say, in their order, then what casts doubt.
 pub fn findings(file: &RecordFile, summary: &Summary<'_>) -> Vec<Finding> {
     let mut all = Vec::new();
-    paging::random(summary, &mut all);
-    paging::scan(summary, &mut all);
-    asynchronous::find(summary, &mut all);
-    pool::find(summary, &mut all);
-    access::find(summary, &mut all);
-    safety::find(summary, &mut all);
-    stalls::find(summary, &mut all);
-    faults::errors(summary, &mut all);
-    engines::find(summary, &mut all);
-    eviction::find(summary, &mut all);
-    translate::find(summary, &mut all);
+    experiments::ALL.iter().for_each(|experiment| experiment.findings(summary, &mut all));
     doubts::find(file, summary, &mut all);
     all
 }
 
-/// Which experiments a reader with little time wants first.
-const FIRST: [&str; 11] =
-    ["random", "async", "safety", "stalls", "engines", "scan", "errors", "translate", "eviction", "access", "claims"];
-
 /// The key figures: at most five, at most two from one experiment. Those that the repeats bear out come before the others.
 pub fn key_figures(findings: &[Finding]) -> Vec<(&Finding, &KeyFigure)> {
     let rank = |finding: &Finding| {
-        let name = finding.experiment.map_or("", ExperimentId::name);
-        FIRST.iter().position(|first| *first == name).unwrap_or(FIRST.len())
+        finding.experiment.and_then(experiments::find).map_or(u32::MAX, |experiment| experiment.rank())
     };
     let mut keyed: Vec<(&Finding, &KeyFigure)> =
         findings.iter().filter_map(|finding| finding.key_figure.as_ref().map(|figure| (finding, figure))).collect();
@@ -126,133 +53,4 @@ pub fn headlines(findings: &[Finding]) -> Vec<&Finding> {
     }
     chosen.sort_by_key(|(at, _)| *at);
     chosen.into_iter().map(|(_, finding)| finding).collect()
-}
-
-/// A comparison of two groups by one metric.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Comparison {
-    pub(crate) a: Spread,
-    pub(crate) b: Spread,
-    /// a over b.
-    pub(crate) ratio: Spread,
-    pub(crate) kind: Kind,
-    /// Repeats of each that would tell them apart, were the noise as it is; `None` above [`REPEATS_MAX`].
-    repeats: Option<usize>,
-}
-
-/// More repeats than anyone will wait for.
-const REPEATS_MAX: usize = 50;
-/// Fewest repeats from which ranks can tell overlapping samples apart.
-const RANKED_MIN: usize = 5;
-
-/// Compares two groups; `None` where one has no figure. Conclusive where the ranges are apart ([`Spread::differs_from`]), or with
-/// [`RANKED_MIN`] each and a rank test (Mann-Whitney) at five percent: ranges only grow with repeats, ranks do not.
-pub(crate) fn compare(a: &Group<'_>, b: &Group<'_>, metric: Metric) -> Option<Comparison> {
-    compare_by(a, metric, b, metric)
-}
-
-/// The same, where one and the same thing is measured under two names.
-pub(crate) fn compare_by(a: &Group<'_>, a_metric: Metric, b: &Group<'_>, b_metric: Metric) -> Option<Comparison> {
-    let (x, y) = (a.values(a_metric), b.values(b_metric));
-    let (a, b) = (Spread::of(x.iter().copied())?, Spread::of(y.iter().copied())?);
-    let ratio = a.over(&b)?;
-    let kind = if a.differs_from(&b) || ranks_differ(&x, &y) { Kind::Difference } else { Kind::Inconclusive };
-    Some(Comparison { a, b, ratio, kind, repeats: repeats_needed(&x, &y) })
-}
-
-/// Mann-Whitney's rank test, two-sided at five percent, by its normal approximation.
-fn ranks_differ(x: &[f64], y: &[f64]) -> bool {
-    let (n, m) = (x.len() as f64, y.len() as f64);
-    if x.len() < RANKED_MIN || y.len() < RANKED_MIN {
-        return false;
-    }
-    let wins = |a: &f64| {
-        y.iter()
-            .map(|b| {
-                if a > b {
-                    1.0
-                } else if a < b {
-                    0.0
-                } else {
-                    0.5
-                }
-            })
-            .sum::<f64>()
-    };
-    let u: f64 = x.iter().map(wins).sum();
-    let (mean, deviation) = (n * m / 2.0, (n * m * (n + m + 1.0) / 12.0).sqrt());
-    ((u - mean).abs() - 0.5) / deviation > 1.96
-}
-
-/// Repeats at which that test finds a difference of this size in four of five cases: about 16.5 / d², with d the difference
-/// of the means in standard deviations.
-fn repeats_needed(x: &[f64], y: &[f64]) -> Option<usize> {
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-    let squares = |values: &[f64]| values.iter().map(|value| (value - mean(values)).powi(2)).sum::<f64>();
-    if x.len() < 2 || y.len() < 2 {
-        return None;
-    }
-    let variance = (squares(x) + squares(y)) / (x.len() + y.len() - 2) as f64;
-    let needed = (16.5 * variance / (mean(x) - mean(y)).powi(2)).ceil();
-    (needed <= REPEATS_MAX as f64).then(|| (needed as usize).max(RANKED_MIN).max(x.len().min(y.len()) + 1))
-}
-
-impl Comparison {
-    /// `2.10× (2.00× to 2.20×)`, turned so that it is above one where `up`.
-    pub(crate) fn show(&self) -> String {
-        let r = self.ratio;
-        if r.count < 2 {
-            return format!("{}×", digits(r.median));
-        }
-        format!("{}× ({} to {})", digits(r.median), digits(r.min), digits(r.max))
-    }
-
-    /// Why it is inconclusive; empty where it is not.
-    pub(crate) fn doubt(&self) -> String {
-        match (self.kind, self.repeats) {
-            (Kind::Inconclusive, _) if self.a.count < 2 || self.b.count < 2 => {
-                "inconclusive: one run is no spread – ".into()
-            }
-            (Kind::Inconclusive, Some(repeats)) => {
-                format!("inconclusive: the repeats do not tell them apart, about {repeats} would – ")
-            }
-            (Kind::Inconclusive, None) => {
-                format!("inconclusive: the repeats do not tell them apart, nor would {REPEATS_MAX} – ")
-            }
-            _ => String::new(),
-        }
-    }
-}
-
-/// The group with the best median of a metric.
-pub(crate) fn best<'g, 'a>(groups: impl IntoIterator<Item = &'g Group<'a>>, metric: Metric) -> Option<&'g Group<'a>>
-where
-    'a: 'g,
-{
-    let rated = groups.into_iter().filter_map(|group| Some((group.spread(metric)?.median, group)));
-    let order = |a: &(f64, &Group<'_>), b: &(f64, &Group<'_>)| a.0.total_cmp(&b.0);
-    // `rev` of the order keeps the first of equals in both directions.
-    if metric.more_is_better() {
-        rated.reduce(|best, next| if order(&next, &best).is_gt() { next } else { best }).map(|(_, group)| group)
-    } else {
-        rated.reduce(|best, next| if order(&next, &best).is_lt() { next } else { best }).map(|(_, group)| group)
-    }
-}
-
-pub(crate) fn keys(groups: &[&Group<'_>]) -> Vec<String> {
-    groups.iter().map(|group| group.key.clone()).collect()
-}
-
-/// A sentence's beginning where there is more than one place: `On the RAM-backed device, `.
-pub(crate) fn on(target: &str) -> String {
-    match target {
-        "file" => "On the file, ".into(),
-        "" => String::new(),
-        other => format!("On the {}, ", crate::summary::target_title(other)),
-    }
-}
-
-/// A spread in words, in its metric's unit.
-pub(crate) fn shown(spread: Spread, unit: Unit) -> String {
-    unit.show(spread.median)
 }

@@ -223,13 +223,11 @@ mod tests {
             contender: "mmap".into(),
             cache,
             params: Params { threads, depth, ..Params::default() },
-            ..crate::experiment::plan(
-                crate::config::ExperimentId::Async,
-                &crate::config::Config::default(),
-                &crate::experiment::Available::default(),
-            )
-            .cells
-            .remove(0)
+            ..crate::experiments::known(crate::config::ExperimentId::Async)
+                .unwrap()
+                .plan(&crate::config::Config::default(), &crate::experiment::Available::default())
+                .cells
+                .remove(0)
         };
         let lines = [
             spec(CacheState::Cold, 1, 1),

@@ -1,22 +1,11 @@
 //! One self-contained HTML file from a record file: findings first, then each experiment with its figures, tables, method
 //! and the literature beside it. No network, no script needed; the same records give the same bytes.
 //!
-//! Everything from the records passes the template's escaping or [`svg::escape`]; only drawings made here are markup.
+//! Everything from the records passes the template's escaping or [`crate::show::svg::escape`]; only drawings made here are markup.
 
-mod asynchronous;
 mod beside;
-mod charts;
-mod choice;
 mod claims;
-mod engines;
-mod eviction;
-mod faults;
-mod figures;
-mod safety;
-mod stalls;
-mod svg;
 mod text;
-mod translate;
 
 use std::collections::BTreeMap;
 
@@ -26,14 +15,15 @@ use serde::Serialize;
 
 use crate::claims::answers;
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiment::{Experiment, Section as Measured};
+use crate::experiments;
 use crate::findings::{Finding, Kind, findings, headlines, key_figures};
 use crate::format;
-use crate::literature;
 use crate::record::file::RecordFile;
 use crate::record::{ExperimentId, MachineInfo};
+use crate::show::figures::Figure;
 use crate::summary::Summary;
 use crate::verdict::{Side, Verdict, Workload, judge};
-use figures::Figure;
 
 /// Bytes from the beginning of a file that tell whether it is a report.
 pub(crate) const HEAD_BYTES: u64 = 1024;
@@ -188,12 +178,12 @@ pub fn html(file: &RecordFile) -> Result<String> {
         finding.key_figure.iter_mut().for_each(|figure| figure.detail = format::glued(&figure.detail));
     }
     let keyed = key_figures(&findings);
-    let key_groups = ExperimentId::ALL.into_iter().map(|id| KeyGroup {
-        id: id.name(),
-        question: id.question(),
+    let key_groups = experiments::ALL.into_iter().map(|experiment| KeyGroup {
+        id: experiment.id().name(),
+        question: experiment.question(),
         keys: keyed
             .iter()
-            .filter(|(finding, _)| finding.experiment == Some(id))
+            .filter(|(finding, _)| finding.experiment == Some(experiment.id()))
             .map(|(finding, figure)| Key {
                 label: &figure.label,
                 value: &figure.value,
@@ -206,12 +196,13 @@ pub fn html(file: &RecordFile) -> Result<String> {
     let open: Vec<&Finding> = findings.iter().filter(|finding| finding.kind == Kind::Inconclusive).collect();
     let warnings: Vec<&Finding> = findings.iter().filter(|finding| finding.kind == Kind::Warning).collect();
     let headlines = headlines(&findings);
-    let sections: Vec<Section> = ExperimentId::ALL
+    let has_records = |id: ExperimentId| {
+        summary.of_experiment(id).next().is_some() || file.skips.iter().any(|skip| skip.experiment == id)
+    };
+    let sections: Vec<Section> = experiments::ALL
         .into_iter()
-        .filter(|id| {
-            summary.of_experiment(*id).next().is_some() || file.skips.iter().any(|skip| skip.experiment == *id)
-        })
-        .map(|id| section(id, file, &summary, &findings))
+        .filter(|experiment| has_records(experiment.id()))
+        .map(|experiment| section(experiment, file, &summary, &findings))
         .collect();
 
     let answers = answers(file, &summary);
@@ -254,26 +245,40 @@ pub fn html(file: &RecordFile) -> Result<String> {
     template.render(Serde(&context)).map_err(failed)
 }
 
-fn section(id: ExperimentId, file: &RecordFile, summary: &Summary<'_>, findings: &[Finding]) -> Section {
+fn section(experiment: &dyn Experiment, file: &RecordFile, summary: &Summary<'_>, findings: &[Finding]) -> Section {
+    let id = experiment.id();
     let own = findings.iter().filter(|finding| finding.experiment == Some(id) && finding.kind != Kind::Warning);
-    let literature = literature::tables(id).map(|table| Literature {
+    let literature = experiment.literature().iter().map(|table| Literature {
         cite: table.source.cite,
         title: table.source.title,
         machine: table.source.machine,
         how: table.source.how,
-        figure: beside::literature(table, summary),
+        figure: beside::literature(experiment, table, summary),
         remarks: table.remarks,
     });
     Section {
         id: id.name(),
-        question: id.question(),
+        question: experiment.question(),
         findings: own.cloned().collect(),
-        figures: figures::figures(summary, id),
-        method: text::method(id, file, summary),
+        figures: figures(experiment, summary),
+        method: text::method(experiment, file, summary),
         literature: literature.collect(),
-        change: text::change(id),
+        change: experiment.change(),
         skips: skips(id, file),
     }
+}
+
+/// The tables that stand first, then the charts of each variant and target.
+fn figures(experiment: &dyn Experiment, summary: &Summary<'_>) -> Vec<Figure> {
+    let id = experiment.id();
+    let mut figures = experiment.overview(summary);
+    for (variant, target) in summary.places(id) {
+        let place = crate::summary::target_title(target);
+        let title = if variant.is_empty() { place } else { format!("{}, {place}", variant.replace('-', " ")) };
+        let groups = summary.at(id, variant, target);
+        figures.extend(experiment.figures(&Measured { variant, target, title, groups }));
+    }
+    figures
 }
 
 fn skips(id: ExperimentId, file: &RecordFile) -> Vec<(String, String)> {

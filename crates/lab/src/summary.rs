@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
-use crate::experiment::{errors, translate::TIME_PER_OP};
 use crate::format::Unit;
 use crate::record::file::RecordFile;
 use crate::record::{Cell, CellSpec, ExperimentId, MemoryMethod, Outcome};
@@ -184,31 +183,6 @@ impl Metric {
     pub fn more_is_better(self) -> bool {
         matches!(self, Self::OpsPerS | Self::BytesPerS | Self::Figure("detected"))
     }
-
-    /// What an experiment is judged by.
-    pub fn primary(experiment: ExperimentId) -> Self {
-        match experiment {
-            ExperimentId::Random
-            | ExperimentId::Access
-            | ExperimentId::Safety
-            | ExperimentId::Errors
-            | ExperimentId::Engines
-            | ExperimentId::Claims => Self::OpsPerS,
-            ExperimentId::Scan => Self::BytesPerS,
-            ExperimentId::Async => Self::Seconds,
-            ExperimentId::Translate => Self::TimePerOp,
-            ExperimentId::Eviction => Self::CpuPerGb,
-            ExperimentId::Stalls => Self::Latency("op", 999),
-        }
-    }
-
-    /// What a cell is judged by: a variant may be judged by something else than its experiment.
-    pub fn of_spec(spec: &CellSpec) -> Self {
-        match spec.experiment {
-            ExperimentId::Errors if errors::FAULTS.contains(&spec.variant.as_str()) => Self::Figure("detected"),
-            experiment => Self::primary(experiment),
-        }
-    }
 }
 
 fn cpu_s(outcome: &Outcome) -> Option<f64> {
@@ -219,6 +193,43 @@ fn cpu_s(outcome: &Outcome) -> Option<f64> {
 
 fn evicted_pages(outcome: &Outcome) -> Option<f64> {
     outcome.counter("pgsteal_file").or_else(|| outcome.counter("cgroup_pgsteal"))
+}
+
+/// The figure that holds the time of one operation on one thread, in seconds.
+pub const TIME_PER_OP: &str = "time_per_op_s";
+
+/// Which columns about pages that come and go tell something of a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Paging {
+    /// None: everything is in memory, or reads are no matter.
+    None,
+    /// Faults and shootdowns.
+    Faults,
+    /// Those, and what reclaim did.
+    Reclaim,
+}
+
+/// How the figures of a cell have to be read; its experiment says it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Basis {
+    /// What the cell is judged by.
+    pub metric: Metric,
+    /// Whether it is to read more than memory holds, with nothing written: full memory and the bytes of the device then prove it.
+    pub out_of_core: bool,
+    /// What of paging tells something.
+    pub paging: Paging,
+}
+
+impl Basis {
+    /// Judged by a metric, with no paging.
+    pub const fn by(metric: Metric) -> Self {
+        Self { metric, out_of_core: false, paging: Paging::None }
+    }
+
+    /// Judged by a metric, while pages come and go.
+    pub const fn paging(metric: Metric) -> Self {
+        Self { metric, out_of_core: false, paging: Paging::Faults }
+    }
 }
 
 /// What a contender is, told from its id.
@@ -270,6 +281,8 @@ pub struct Group<'a> {
     pub key: String,
     /// What was measured (of the first repeat).
     pub spec: &'a CellSpec,
+    /// How its figures have to be read.
+    pub basis: Basis,
     /// The cells that count.
     pub good: Vec<&'a Cell>,
     /// Cells without a figure: which repeat, and why.
@@ -291,7 +304,7 @@ impl<'a> Group<'a> {
 
     /// The metric this experiment is judged by.
     pub fn primary(&self) -> Option<Spread> {
-        self.spread(Metric::of_spec(self.spec))
+        self.spread(self.basis.metric)
     }
 
     /// What the contender is.
@@ -303,8 +316,7 @@ impl<'a> Group<'a> {
     pub fn never_filled(&self) -> bool {
         let fills = matches!(self.family(), Family::Mapped | Family::Buffered);
         let limited = self.spec.memory.method != MemoryMethod::None;
-        let out_of_core = matches!(self.spec.experiment, ExperimentId::Random | ExperimentId::Scan);
-        fills && limited && out_of_core && self.good.iter().any(|cell| cell.outcome.full_at_s.is_none())
+        fills && limited && self.basis.out_of_core && self.good.iter().any(|cell| cell.outcome.full_at_s.is_none())
     }
 
     /// Whether it reads through a map and what it shows is, where it was to be, paging.
@@ -319,9 +331,14 @@ impl<'a> Group<'a> {
         self.good.iter().any(|cell| timed(cell, "wait") || timed(cell, "probe"))
     }
 
+    /// Whether operations were started at a given rate, so that their number says nothing.
+    pub fn has_given_rate(&self) -> bool {
+        self.good.iter().any(|cell| cell.outcome.latency.contains_key("open_loop"))
+    }
+
     /// The repeat whose primary metric is the (lower) median: what a time series shows.
     pub fn typical(&self) -> Option<&'a Cell> {
-        let metric = Metric::of_spec(self.spec);
+        let metric = self.basis.metric;
         let mut cells: Vec<_> =
             self.good.iter().filter_map(|cell| metric.of(&cell.outcome).map(|value| (value, *cell))).collect();
         cells.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -375,8 +392,8 @@ pub struct Summary<'a> {
 }
 
 impl<'a> Summary<'a> {
-    /// Groups a file's cells.
-    pub fn of(file: &'a RecordFile) -> Self {
+    /// Groups a file's cells, each read as `basis` says.
+    pub fn judged(file: &'a RecordFile, basis: impl Fn(&CellSpec) -> Basis) -> Self {
         let mut at: BTreeMap<String, usize> = BTreeMap::new();
         let mut all: Vec<(String, Vec<&Cell>)> = Vec::new();
         for cell in &file.cells {
@@ -387,7 +404,7 @@ impl<'a> Summary<'a> {
             });
             all[index].1.push(cell);
         }
-        Self { groups: all.into_iter().map(|(key, cells)| group(key, &cells)).collect() }
+        Self { groups: all.into_iter().map(|(key, cells)| group(key, &cells, basis(&cells[0].spec))).collect() }
     }
 
     /// The groups of one experiment.
@@ -415,7 +432,7 @@ impl<'a> Summary<'a> {
     }
 }
 
-fn group<'a>(key: String, cells: &[&'a Cell]) -> Group<'a> {
+fn group<'a>(key: String, cells: &[&'a Cell], basis: Basis) -> Group<'a> {
     let mut whole = Vec::new();
     let mut cut = Vec::new();
     let mut worthless = Vec::new();
@@ -428,7 +445,7 @@ fn group<'a>(key: String, cells: &[&'a Cell]) -> Group<'a> {
     }
     let partial = cells.iter().filter(|cell| cell.outcome.partial).count();
     let good = if whole.is_empty() { cut } else { whole };
-    Group { key, spec: &cells[0].spec, good, worthless, partial }
+    Group { key, spec: &cells[0].spec, basis, good, worthless, partial }
 }
 
 /// Why a cell has no figure; `None` for a cell that counts.

@@ -1,10 +1,7 @@
 //! The summary for a terminal: a table for each experiment and target, then what a busy reader needs; everything else
 //! is in the report. The same as JSON for programs: [`json`].
 
-mod engines;
 mod json;
-mod rows;
-mod safety;
 
 use std::fmt::Write as _;
 
@@ -12,6 +9,8 @@ use comfy_table::{ContentArrangement, Table, presets};
 
 use crate::claims::{Answer, Outcome, answers, counted};
 use crate::compare;
+use crate::experiment::Targeted;
+use crate::experiments;
 use crate::findings::{Finding, Kind, findings, headlines};
 use crate::format::Unit;
 use crate::record::file::RecordFile;
@@ -29,7 +28,7 @@ const DOUBTS_MAX: usize = 6;
 pub fn summary_table(file: &RecordFile, width: u16) -> String {
     let width = usize::from(width.max(40));
     let summary = Summary::of(file);
-    let mut text = rows::tables(file, &summary, width);
+    let mut text = tables(file, &summary, width);
     if summary.groups.is_empty() {
         text.push_str("Nothing was measured.\n");
     }
@@ -53,7 +52,7 @@ pub fn summary_table(file: &RecordFile, width: u16) -> String {
         };
         push(&mut text, " !", &rest, width);
     }
-    for id in ExperimentId::ALL {
+    for id in experiments::ALL.map(|experiment| experiment.id()) {
         let skips: Vec<&Skip> = file.skips.iter().filter(|skip| skip.experiment == id).collect();
         let whole = skips.iter().find(|skip| skip.contender.is_empty() && skip.target.is_empty());
         if let Some(skip) = whole.filter(|_| summary.places(id).is_empty()) {
@@ -67,6 +66,26 @@ pub fn summary_table(file: &RecordFile, width: u16) -> String {
     let _ = writeln!(text, "\nVerdict");
     let width = u16::try_from(width).unwrap_or(u16::MAX);
     text.push_str(&verdict_text(&judge(file, &summary, Workload::of_run(file)), true, width));
+    text
+}
+
+/// The tables of all experiments, each followed by an empty line.
+fn tables(file: &RecordFile, summary: &Summary<'_>, width: usize) -> String {
+    let mut text = String::new();
+    for experiment in experiments::ALL {
+        let places = summary.places(experiment.id());
+        let mut targets: Vec<&str> = Vec::new();
+        for (_, target) in &places {
+            if !targets.contains(target) {
+                targets.push(target);
+            }
+        }
+        for target in targets {
+            let variants = places.iter().filter(|place| place.1 == target).map(|place| place.0).collect();
+            let sheets = experiment.tables(&Targeted { file, summary, target, variants });
+            sheets.into_iter().for_each(|sheet| text.push_str(&sheet.text(width)));
+        }
+    }
     text
 }
 

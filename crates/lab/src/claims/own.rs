@@ -2,10 +2,10 @@
 
 use super::prices::both;
 use super::{Decision, Outcome, Records, extra, figure, inside, times};
-use crate::experiment::errors::{BIT_FLIP, READ_ERROR, TRUNCATED};
-use crate::findings::best;
-use crate::findings::safety::was_looked_at;
+use crate::experiments::errors::{BIT_FLIP, READ_ERROR, TRUNCATED};
+use crate::experiments::safety::findings::was_looked_at;
 use crate::format::{Unit, bytes, digits};
+use crate::judge::best;
 use crate::record::ExperimentId;
 use crate::summary::{Family, Group, Metric, Spread, target_title};
 
@@ -220,7 +220,7 @@ pub(super) fn one_thread(records: &Records<'_>) -> Decision {
 
 /// Cached data: a map against read calls, by size.
 pub(super) fn cached(records: &Records<'_>) -> Decision {
-    let groups = of_variant(records, "claims", crate::experiment::claims::CACHED_READ);
+    let groups = of_variant(records, "claims", crate::experiments::claims::CACHED_READ);
     let metric = Metric::BytesPerS;
     let mut places = Places::default();
     let find = |contender: &str, block: u64| {
@@ -244,7 +244,7 @@ pub(super) fn cached(records: &Records<'_>) -> Decision {
 
 /// Mapping calls against threads.
 pub(super) fn calls(records: &Records<'_>) -> Decision {
-    let groups = of_variant(records, "claims", crate::experiment::claims::MAP_CALLS);
+    let groups = of_variant(records, "claims", crate::experiments::claims::MAP_CALLS);
     let metric = Metric::OpsPerS;
     let find = |contender: &str, threads: u32| {
         let same = |group: &&&Group<'_>| group.spec.contender == contender && group.spec.params.threads == threads;
@@ -282,7 +282,7 @@ pub(super) fn calls(records: &Records<'_>) -> Decision {
 
 /// The time to map anew against the copies.
 pub(super) fn remap(records: &Records<'_>) -> Decision {
-    let mut groups: Vec<(f64, &Group<'_>)> = of_variant(records, "claims", crate::experiment::claims::PRIVATE_REMAP)
+    let mut groups: Vec<(f64, &Group<'_>)> = of_variant(records, "claims", crate::experiments::claims::PRIVATE_REMAP)
         .into_iter()
         .filter_map(|group| Some((count_of(group, "copied_pages")?, group)))
         .collect();
@@ -330,7 +330,7 @@ fn pairs<'a>(
 
 /// Uncached buffered reads against direct ones.
 pub(super) fn dontcache(records: &Records<'_>) -> Decision {
-    let groups = of_variant(records, "claims", crate::experiment::claims::UNCACHED_READ);
+    let groups = of_variant(records, "claims", crate::experiments::claims::UNCACHED_READ);
     let mut places = Places::default();
     for (uncached, direct) in pairs(&groups, "pread-dontcache", "pread-direct") {
         let over = |metric: Metric| uncached.spread(metric)?.over(&direct.spread(metric)?);
@@ -345,7 +345,7 @@ pub(super) fn dontcache(records: &Records<'_>) -> Decision {
 
 /// Commits through a map against write calls.
 pub(super) fn writable(records: &Records<'_>) -> Decision {
-    let groups = of_variant(records, "claims", crate::experiment::claims::MAP_COMMIT);
+    let groups = of_variant(records, "claims", crate::experiments::claims::MAP_COMMIT);
     let mut places = Places::default();
     for (map, write) in pairs(&groups, "mmap-commit", "pwrite-fdatasync") {
         let metric = Metric::OpsPerS;
@@ -359,7 +359,7 @@ pub(super) fn writable(records: &Records<'_>) -> Decision {
 
 /// What a held reader makes each store grow by.
 pub(super) fn readers(records: &Records<'_>) -> Decision {
-    let groups = of_variant(records, "claims", crate::experiment::claims::LONG_READER);
+    let groups = of_variant(records, "claims", crate::experiments::claims::LONG_READER);
     let mut places = Places::default();
     for held in groups.iter().copied().filter(|group| extra(group, "reader") == Some("held")) {
         let without = groups.iter().copied().find(|group| {

@@ -2,9 +2,9 @@
 
 use super::own::{Places, count_of, mapped, of_variant};
 use super::{Decision, Outcome, Records, against, extra, inside, times};
-use crate::findings::best;
-use crate::findings::eviction::evicts;
+use crate::experiments::eviction::findings::evicts;
 use crate::format::{Unit, bytes};
+use crate::judge::best;
 use crate::record::{ExperimentId, MemoryMethod};
 use crate::summary::{Family, Group, Metric, Spread, target_title};
 

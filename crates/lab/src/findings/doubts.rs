@@ -1,7 +1,9 @@
 //! What casts doubt on figures: wrong data, cut-short cells, other users of the device, an interrupted run.
 
-use super::{Finding, Kind, keys};
+use super::{Finding, Kind};
+use crate::experiments;
 use crate::format::digits;
+use crate::judge::keys;
 use crate::record::file::RecordFile;
 use crate::record::{CacheState, ExperimentId};
 use crate::summary::{Family, Group, Metric, Summary};
@@ -143,8 +145,11 @@ impl Doubt<'_, '_> {
     fn finding(&self, summary: &Summary<'_>) -> Finding {
         let mut keys: Vec<String> = keys(&self.groups);
         keys.dedup();
-        let experiments: Vec<ExperimentId> =
-            ExperimentId::ALL.into_iter().filter(|id| self.groups.iter().any(|g| g.spec.experiment == *id)).collect();
+        let experiments: Vec<ExperimentId> = experiments::ALL
+            .map(|experiment| experiment.id())
+            .into_iter()
+            .filter(|id| self.groups.iter().any(|g| g.spec.experiment == *id))
+            .collect();
         let counts: Vec<String> = experiments
             .iter()
             .map(|id| {
@@ -199,7 +204,8 @@ fn cell<'s, 'a>(group: &'s Group<'a>, doubts: &mut Doubts<'s, 'a>) {
         );
     }
     let said = group.good.iter().flat_map(|cell| &cell.outcome.warnings);
-    for text in said.filter(|text| !said_by_open_loop(group, text)) {
+    let experiment = experiments::find(group.spec.experiment);
+    for text in said.filter(|text| !experiment.is_some_and(|experiment| experiment.says_itself(group, text))) {
         doubts.add(group, "cell-warning", "what the measuring side noted", text);
     }
     traffic(group, doubts);
@@ -216,17 +222,10 @@ fn cell<'s, 'a>(group: &'s Group<'a>, doubts: &mut Doubts<'s, 'a>) {
     }
 }
 
-/// The rule `open-loop-disturbed` says this of the whole contender.
-fn said_by_open_loop(group: &Group<'_>, text: &str) -> bool {
-    group.spec.variant == "open-loop" && text.contains("could not be kept")
-}
-
 /// Device bytes against work bytes, where they must agree: O_DIRECT reads exactly what is asked. Where the cells have said so
 /// themselves, tick by tick, it is not said again.
 fn traffic<'s, 'a>(group: &'s Group<'a>, doubts: &mut Doubts<'s, 'a>) {
-    let exact = group.family().is_explicit()
-        && matches!(group.spec.experiment, ExperimentId::Random | ExperimentId::Scan)
-        && group.spec.cache == CacheState::Cold;
+    let exact = group.family().is_explicit() && group.basis.out_of_core && group.spec.cache == CacheState::Cold;
     let said = group.good.iter().flat_map(|cell| &cell.outcome.warnings).any(|text| text.contains("the device moved"));
     let Some(read) = group.spread(Metric::Amplification).filter(|_| exact && !said) else { return };
     let text = if read.median > 1.2 {
@@ -246,7 +245,7 @@ fn traffic<'s, 'a>(group: &'s Group<'a>, doubts: &mut Doubts<'s, 'a>) {
 
 fn single_runs(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     // Outcomes are no figures of chance: one run is all they need.
-    let by_chance = |group: &&Group<'_>| !matches!(Metric::of_spec(group.spec), Metric::Figure(_));
+    let by_chance = |group: &&Group<'_>| !matches!(group.basis.metric, Metric::Figure(_));
     let single: Vec<&Group<'_>> =
         summary.groups.iter().filter(by_chance).filter(|group| group.good.len() == 1).collect();
     if single.is_empty() {

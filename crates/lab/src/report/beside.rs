@@ -1,17 +1,18 @@
-//! The literature's figures with the reader's beside them: the same contender at its best setting, on the file. Other machines,
+//! The literature's figures with the reader's beside them, as the experiment chooses them. Other machines,
 //! other scales: the axis is logarithmic, and no ratio is made of the two.
 
-use super::charts::{Mark, MarkKind, Row, Rows};
-use super::figures::{Figure, Legend, Table, tone};
-use crate::findings::best;
-use crate::literature::{LiteratureRow, LiteratureTable};
-use crate::record::{CacheState, ExperimentId};
-use crate::summary::{Group, Metric, Summary, is_plain};
+use crate::experiment::Experiment;
+use crate::literature::{Beside, LiteratureTable};
+use crate::show::charts::{Mark, MarkKind, Row, Rows};
+use crate::show::figures::{Figure, Legend, Table, tone};
+use crate::summary::{Group, Summary};
 
 /// A table of the literature as a drawing.
-pub(crate) fn literature(table: &LiteratureTable, summary: &Summary<'_>) -> Figure {
-    let all: Vec<Vec<Option<&Group<'_>>>> = table.rows.iter().map(|row| here(table, row, summary)).collect();
-    let metric = metric_of(table);
+pub(crate) fn literature(experiment: &dyn Experiment, table: &LiteratureTable, summary: &Summary<'_>) -> Figure {
+    let found: Vec<Beside<'_, '_>> = table.rows.iter().map(|row| experiment.beside(table, row, summary)).collect();
+    let on_file = found.iter().all(|beside| beside.on_file);
+    let all: Vec<Vec<Option<&Group<'_>>>> = found.into_iter().map(|beside| beside.groups).collect();
+    let metric = table.metric;
     let show = |group: &Option<&Group<'_>>| {
         let spread = group.and_then(|group| group.spread(metric));
         spread.map_or("–".to_owned(), |spread| table.unit.show(spread.median))
@@ -62,59 +63,11 @@ pub(crate) fn literature(table: &LiteratureTable, summary: &Summary<'_>) -> Figu
         legend.push(mark("hollow", "literature, warm"));
     }
     if any {
-        let anywhere = matches!(table.experiment, ExperimentId::Eviction | ExperimentId::Translate);
-        let one = if anywhere { "here" } else { "here, on the file" };
+        let one = if on_file { "here, on the file" } else { "here" };
         legend.push(mark("dot", if two { "here, cold" } else { one }));
     }
     if any && two {
         legend.push(mark("ring", "here, warm"));
     }
     Figure { svg: chart.draw(&title), title, lead: String::new(), legend, table: data }
-}
-
-/// What the table's figures are.
-fn metric_of(table: &LiteratureTable) -> Metric {
-    match table.experiment {
-        ExperimentId::Eviction => Metric::ShootdownsPerS,
-        experiment => Metric::primary(experiment),
-    }
-}
-
-/// The reader's groups for a row: one for each column.
-fn here<'g, 'a>(table: &LiteratureTable, row: &LiteratureRow, summary: &'g Summary<'a>) -> Vec<Option<&'g Group<'a>>> {
-    if table.experiment == ExperimentId::Eviction {
-        // Where kswapd evicts, as on the paper's machine; else under a cgroup.
-        let at = |by: &str| {
-            let own = summary.of_experiment(table.experiment).filter(|group| {
-                let spec = group.spec;
-                spec.contender == row.contender && spec.variant == format!("{}-{by}", table.variant)
-            });
-            own.filter_map(|group| Some((group.spread(metric_of(table))?.median, group)))
-                .reduce(|most, next| if next.0 > most.0 { next } else { most })
-        };
-        return vec![at("kswapd").or_else(|| at("cgroup")).map(|(_, group)| group)];
-    }
-    if table.experiment == ExperimentId::Translate {
-        // The largest working set comes closest.
-        let own = summary.of_experiment(table.experiment).filter(|group| {
-            let spec = group.spec;
-            spec.contender == row.contender && spec.variant == table.variant && spec.params.threads == 1
-        });
-        return vec![own.max_by_key(|group| group.spec.target.data_bytes)];
-    }
-    let states: &[CacheState] =
-        if table.columns.len() > 1 { &[CacheState::Cold, CacheState::Warm] } else { &[CacheState::Cold] };
-    let find = |cache: &CacheState| {
-        let same = summary.of_experiment(table.experiment).filter(|group| {
-            let spec = group.spec;
-            spec.contender == row.contender
-                && spec.variant == table.variant
-                && spec.target.label == "file"
-                && spec.cache == *cache
-                && is_plain(&spec.params)
-        });
-        best(same, Metric::primary(table.experiment))
-    };
-    // Ten devices are not compared with one file.
-    if table.devices > 1 { vec![None; states.len()] } else { states.iter().map(find).collect() }
 }

@@ -15,9 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::child::{Orders, Running, say};
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{self, Context};
+use crate::experiment::Context;
+use crate::experiments;
 use crate::machine::cache;
-use crate::record::{CacheState, CellSpec, ExperimentId, MemoryMethod, Outcome, Tick};
+use crate::record::{CacheState, CellSpec, MemoryMethod, Outcome, Tick};
 
 /// What the parent sends: the cell, and the cgroup to watch.
 #[derive(Debug, Serialize, Deserialize)]
@@ -108,6 +109,7 @@ fn execute_here(
     cancel: &AtomicBool,
     on_tick: &mut dyn FnMut(&Tick),
 ) -> Result<Outcome> {
+    let experiment = experiments::known(spec.experiment)?;
     let mut watch = Watch::new();
     for path in &spec.target.paths {
         // tmpfs and the like have no device to count: the cell then has no device counters.
@@ -121,14 +123,14 @@ fn execute_here(
     }
     // Here and not in the parent: this process is under the limit, and pages are charged to whoever reads them first.
     let warm = match spec.cache {
-        CacheState::Warm if !experiment::warms_itself(spec) => {
+        CacheState::Warm if !experiment.warms_itself(spec) => {
             let paths: Vec<&Path> = spec.target.paths.iter().map(Path::new).collect();
             let bytes = if spec.memory.method == MemoryMethod::None { u64::MAX } else { spec.memory.bytes };
             Some(cache::make_warm(&paths, bytes)?)
         }
         CacheState::Cold | CacheState::Warm => None,
     };
-    let mut outcome = experiment::execute(spec, &mut Context { watch: &watch, cancel, on_tick })?;
+    let mut outcome = experiment.execute(spec, &mut Context { watch: &watch, cancel, on_tick })?;
     if let Some((warm, held)) = warm {
         drop(held);
         outcome.cache_method = warm.method;
@@ -139,27 +141,12 @@ fn execute_here(
 
 /// What most likely happened to a cell that was killed, and what gives such a cell more memory or lets it do with less.
 fn if_killed(spec: &CellSpec) -> String {
-    use ExperimentId::{Access, Async, Claims, Engines, Errors, Eviction, Random, Safety, Scan, Stalls, Translate};
-    let in_memory = spec.target.label == experiment::engines::IN_MEMORY;
+    let Some(experiment) = experiments::find(spec.experiment) else { return "out of memory".into() };
     if matches!(spec.memory.method, MemoryMethod::None | MemoryMethod::LargeFile) {
-        let less = match spec.experiment {
-            Async | Claims => "; ask for less (--set async.file_bytes=BYTES)",
-            Safety => "; ask for less (--set safety.keys=COUNT)",
-            Errors => "; ask for less (--set errors.working_sets=[BYTES])",
-            Eviction => "; ask for less (--set eviction.fault_bytes=BYTES)",
-            Translate => "; ask for less (--set translate.working_set_bytes=[BYTES])",
-            Engines if in_memory => "; ask for less (--set engines.fit_data_bytes=BYTES)",
-            Engines => "; ask for less (--size)",
-            Random | Scan | Access | Stalls => "",
-        };
+        let less = experiment.with_less_memory(spec).map_or(String::new(), |how| format!("; ask for less ({how})"));
         return format!("the machine ran out of memory{less}");
     }
-    let more = match spec.experiment {
-        Engines if in_memory => "--set engines.fit_memory_bytes=BYTES",
-        // `eviction` has a limit of its own, the same on every target.
-        Random | Scan | Access if spec.target.label.starts_with("ram") => "--set ram_memory_bytes=BYTES",
-        _ => "--memory",
-    };
+    let more = experiment.with_more_memory(spec);
     format!("out of memory under its limit; give it more ({more})")
 }
 
@@ -171,7 +158,7 @@ fn patience(spec: &CellSpec) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{MemoryLimit, Params, Target};
+    use crate::record::{ExperimentId, MemoryLimit, Params, Target};
 
     #[test]
     fn what_is_no_order_is_refused_with_a_word_about_who_calls_this() {

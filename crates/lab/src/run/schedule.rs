@@ -8,7 +8,8 @@ use super::prepare::Prepared;
 use super::{seconds, show_limit};
 use crate::config::{Config, ExperimentId};
 use crate::error::Result;
-use crate::experiment::{self, Available};
+use crate::experiment::Available;
+use crate::experiments;
 use crate::format;
 use crate::machine::system::meminfo_bytes;
 use crate::progress::wrapped;
@@ -66,7 +67,8 @@ impl Schedule {
                 schedule.skips.push(Skip { experiment: *id, target, contender, reason: reason.to_owned() });
                 continue;
             }
-            let plan = experiment::plan(*id, config, available);
+            let Some(experiment) = experiments::find(*id) else { continue };
+            let plan = experiment.plan(config, available);
             // Once each, however many targets a plan has of one name.
             for skip in plan.skips {
                 if !schedule.skips.contains(&skip) {
@@ -206,7 +208,7 @@ mod tests {
     #[test]
     fn a_ballast_is_made_once_for_all_repeats_of_an_experiment() {
         let config = Config { experiments: vec![ExperimentId::Eviction], repeats: 3, ..Config::default() };
-        let reclaim = |by: &'static str, method| experiment::eviction::Reclaim {
+        let reclaim = |by: &'static str, method| crate::experiment::Reclaim {
             on_ram: false,
             by,
             limit: Ok(MemoryLimit { method, bytes: 1 << 30 }),

@@ -2,7 +2,7 @@
 
 use super::{Reason, Side, Workload};
 use crate::claims::{Records, figure, signals_met};
-use crate::findings::{Comparison, Kind, best, compare};
+use crate::judge::{Comparison, Kind, best, compare};
 use crate::record::{CacheState, ExperimentId};
 use crate::summary::{Family, Group, Metric, is_plain, target_title};
 
@@ -229,7 +229,7 @@ fn throughput(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
 
 /// (4) for databases that run with a map and without: reads of data larger than memory.
 fn databases(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
-    let groups = records.summary.at(ExperimentId::Engines, "ycsb-c", crate::experiment::engines::LARGER);
+    let groups = records.summary.at(ExperimentId::Engines, "ycsb-c", crate::experiments::engines::LARGER);
     // At its best: read-ahead may have been varied.
     let of = |id: &str, wanted: Option<u32>| {
         let own = groups.iter().copied().filter(|group| group.spec.contender == id).collect();
@@ -300,7 +300,7 @@ fn stalls(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
 fn stalls_in_memory(records: &Records<'_>) -> Vec<Reason> {
     let (mut reasons, tail) = (Vec::new(), Metric::Latency("op", 999));
     for (variant, target) in records.summary.places(ExperimentId::Stalls) {
-        if variant != crate::experiment::stalls::FITS {
+        if variant != crate::experiments::stalls::FITS {
             continue;
         }
         let groups = records.summary.at(ExperimentId::Stalls, variant, target);
@@ -373,7 +373,7 @@ fn errors(records: &Records<'_>) -> Vec<Reason> {
         ("reached_disk", "stray writes that reached the disk"),
     ] {
         let met = |map: bool| {
-            let fault = |group: &&Group<'_>| crate::experiment::errors::FAULTS.contains(&group.spec.variant.as_str());
+            let fault = |group: &&Group<'_>| crate::experiments::errors::FAULTS.contains(&group.spec.variant.as_str());
             let these = records.of("errors").filter(fault).filter(move |group| is_map(group) == map);
             // A cell names what it met: what it does not name did not happen.
             let count = |group| match name {
@@ -423,7 +423,7 @@ fn in_memory(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
         reasons.extend(found.map(|reason| reason.beside(wanted, [threads(map), threads(pool)], "lookups", map)));
     }
     let cached: Vec<&Group<'_>> =
-        records.of("claims").filter(|group| group.spec.variant == crate::experiment::claims::CACHED_READ).collect();
+        records.of("claims").filter(|group| group.spec.variant == crate::experiments::claims::CACHED_READ).collect();
     let least = cached.iter().map(|group| group.spec.params.block_bytes).min().unwrap_or(0);
     let find = |contender: &str| {
         cached.iter().copied().find(|group| group.spec.contender == contender && group.spec.params.block_bytes == least)

@@ -133,7 +133,7 @@ fn evidence_for_another_workload_gives_no_answer_to_this_one() {
 
 #[test]
 fn a_read_only_database_in_memory_may_be_mapped_where_the_figures_say_so() {
-    let variant = crate::experiment::claims::CACHED_READ;
+    let variant = crate::experiments::claims::CACHED_READ;
     let rates = [("mmap-in-place", 90_000.0), ("pread-buffered", 40_000.0)];
     let said = Workload { fits_in_memory: Some(true), read_only: Some(true), ..Workload::default() };
     let verdict = judged(&file(ExperimentId::Claims, variant, &rates), said);
@@ -186,7 +186,7 @@ fn a_pool_counts_beside_bare_calls_on_either_side() {
 #[test]
 fn databases_with_and_without_a_map_are_evidence() {
     let mut records = file(ExperimentId::Engines, "ycsb-c", &[("sqlite-mmap", 1_000.0), ("sqlite", 9_000.0)]);
-    records.cells.iter_mut().for_each(|cell| cell.spec.target.label = crate::experiment::engines::LARGER.into());
+    records.cells.iter_mut().for_each(|cell| cell.spec.target.label = crate::experiments::engines::LARGER.into());
     assert_eq!(judged(&records, Workload::default()).advice, Advice::Explicit);
     let in_memory = Workload { fits_in_memory: Some(true), read_only: Some(true), ..Workload::default() };
     assert_eq!(judged(&records, in_memory).advice, Advice::NoAnswer);
@@ -303,7 +303,7 @@ fn the_users_threads_count_for_commits_databases_and_lookups_too() {
     assert!(found.len() == 1 && found[0].0 == Side::Against && found[0].1.contains("64 writers"), "{found:?}");
 
     for (threads, map, calls) in [(1, 9_000.0, 1_000.0), (16, 9_000.0, 90_000.0)] {
-        let larger = |cell: &mut Cell| cell.spec.target.label = crate::experiment::engines::LARGER.into();
+        let larger = |cell: &mut Cell| cell.spec.target.label = crate::experiments::engines::LARGER.into();
         add(&mut records, (ExperimentId::Engines, "ycsb-c"), "sqlite-mmap", (threads, 1), map, larger);
         add(&mut records, (ExperimentId::Engines, "ycsb-c"), "sqlite", (threads, 1), calls, larger);
     }

@@ -6,7 +6,8 @@ use nofault_io::counters::Watch;
 
 use super::*;
 use crate::config::{Config, ExperimentId};
-use crate::experiment::{self, Available};
+use crate::experiment::Available;
+use crate::experiments;
 use crate::record::Target;
 
 fn run_shell(script: &str, duration: Duration, cancel: &AtomicBool) -> Result<Outcome> {
@@ -96,7 +97,7 @@ fn another_seed_is_another_order_also_for_its_first_thread() {
             data_bytes: (64 << 20) - 4096,
             content_seed: None,
         };
-        let plan = experiment::plan(ExperimentId::Translate, &Config::default(), &Available::default());
+        let plan = experiments::known(ExperimentId::Translate).unwrap().plan(&Config::default(), &Available::default());
         let mut spec = CellSpec { target, seed, ..plan.cells[0].clone() };
         (spec.params.threads, spec.params.depth, spec.params.block_bytes) = (1, 1, 4096);
         let layout = Layout::new(&spec.target, 4096, 4096).unwrap();

@@ -1,0 +1,403 @@
+//! What does one thread get from each way to read, overwrite and sync? After "The performance of memory mapping vs. traditional
+//! read/write for database files on modern NVMe drives" (Leonardo Benicio, 2022), section 6.
+//!
+//! One thread, random 4 KiB blocks, data larger than memory. Five variants:
+//! - `read`: a map, calls through the page cache, direct calls, and a ring in batches (submit B, wait for B, as the source does);
+//! - `overwrite`: the same ways, whole blocks, with a sync every so many writes, or each write durable by itself. `op` is the
+//!   time of the write, `sync` that of the sync; making the bytes is in the rate (half a microsecond for everyone), not in `op`;
+//! - `sync-cost`: one block made durable each time. `op` is the whole, `sync` the call that makes it durable;
+//! - `open-loop`: reads at a fixed rate, so that coordinated omission shows;
+//! - `ring-setup`: what registered buffers, DEFER_TASKRUN and SQPOLL do for a ring.
+//!
+//! Kept true by: a block is only ever overwritten with what stands there already, and only after `gate` has found the
+//! lab's marker; raw devices are not even planned for.
+
+mod batches;
+mod blocking;
+mod closed;
+mod findings;
+mod gate;
+mod literature;
+mod open_loop;
+mod wishes;
+mod words;
+
+use std::path::Path;
+
+use nofault_io::counters::Snapshot;
+use nofault_io::mapped::Advice;
+use nofault_io::probe::Probe;
+
+use crate::config::{Config, Preset};
+use crate::contender::map::{self, Maps};
+use crate::contender::sync::{self, Files, Means};
+use crate::contender::{self, Pattern};
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiment::{Available, Context, Experiment, Plan, Section};
+use crate::judge::Finding;
+use crate::literature::LiteratureTable;
+use crate::machine::content::BLOCK_BYTES;
+use crate::measure::{self, Measurement, Work, Worker};
+use crate::reads::doubts;
+use crate::record::{CacheState, CellSpec, Checks, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+use crate::show::figures::{Figure, latencies, rates, sweeps};
+use crate::summary::{Basis, Group, Metric, Summary};
+use crate::workload::Layout;
+
+use batches::Setup;
+use blocking::Way;
+use closed::Overwrite;
+use wishes::Wish;
+
+/// Random reads.
+pub const READ: &str = "read";
+/// Random overwrites with a sync now and then.
+pub const OVERWRITE: &str = "overwrite";
+/// One write, one sync.
+pub const SYNC_COST: &str = "sync-cost";
+/// Reads at a fixed rate.
+pub const OPEN_LOOP: &str = "open-loop";
+/// A ring set up in different ways.
+pub const RING_SETUP: &str = "ring-setup";
+
+/// Share of an open-loop cell in which the contender's closed-loop rate is found.
+const CALIBRATION_SHARE: f64 = 0.25;
+const CALIBRATION_SEED: u64 = 0x6361_6c69_6272_6174;
+/// A rate counts as kept when this share of it was started.
+const RATE_KEPT_SHARE: f64 = 0.98;
+
+const MAP_RANDOM: Way = Way::Map(Advice::Random);
+/// Told what the map is told, so that read-ahead does not decide.
+const BUFFERED: Way = Way::Calls(Means::BufferedRandom);
+const DIRECT: Way = Way::Calls(Means::Direct);
+
+/// The contenders: variant, id, how it reaches a block, whether each of its writes is durable.
+const CONTENDERS: [(&str, &str, Way, bool); 21] = [
+    (READ, "mmap", MAP_RANDOM, false),
+    (READ, "mmap-normal", Way::Map(Advice::Normal), false),
+    (READ, "pread-buffered", BUFFERED, false),
+    (READ, "pread-direct", DIRECT, false),
+    (READ, "uring-direct", Way::Ring, false),
+    (OVERWRITE, "mmap", MAP_RANDOM, false),
+    (OVERWRITE, "pwrite-buffered", BUFFERED, false),
+    (OVERWRITE, "pwrite-direct", DIRECT, false),
+    (OVERWRITE, "pwrite-dsync", DIRECT, true),
+    (OVERWRITE, "uring-direct", Way::Ring, false),
+    (OVERWRITE, "uring-dsync", Way::Ring, true),
+    (SYNC_COST, "msync", MAP_RANDOM, false),
+    (SYNC_COST, "fdatasync", BUFFERED, false),
+    (SYNC_COST, "dsync-direct", DIRECT, true),
+    (SYNC_COST, "dsync-buffered", BUFFERED, true),
+    (SYNC_COST, FDATASYNC_CLEAN, BUFFERED, false),
+    (OPEN_LOOP, "mmap", MAP_RANDOM, false),
+    (OPEN_LOOP, "pread-buffered", BUFFERED, false),
+    (OPEN_LOOP, "pread-direct", DIRECT, false),
+    (OPEN_LOOP, "uring-direct", Way::Ring, false),
+    (RING_SETUP, "uring-direct", Way::Ring, false),
+];
+const FDATASYNC_CLEAN: &str = "fdatasync-clean";
+
+/// How a contender reaches a block, and whether each of its writes is durable.
+fn way_of(variant: &str, id: &str) -> Option<(Way, bool)> {
+    CONTENDERS.iter().find(|(v, c, ..)| (*v, *c) == (variant, id)).map(|(_, _, way, durable)| (*way, *durable))
+}
+
+/// The experiment.
+pub(crate) struct Access;
+
+impl Experiment for Access {
+    fn id(&self) -> ExperimentId {
+        ExperimentId::Access
+    }
+
+    fn question(&self) -> &'static str {
+        words::QUESTION
+    }
+
+    fn plan(&self, config: &Config, available: &Available) -> Plan {
+        plan(config, available)
+    }
+
+    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+        execute(spec, context)
+    }
+
+    fn with_more_memory(&self, spec: &CellSpec) -> &'static str {
+        // The RAM-backed device has a limit of its own.
+        if spec.target.label.starts_with("ram") { "--set ram_memory_bytes=BYTES" } else { "--memory" }
+    }
+
+    fn basis(&self, _: &CellSpec) -> Basis {
+        Basis::paging(Metric::OpsPerS)
+    }
+
+    fn method(&self) -> &'static str {
+        words::METHOD
+    }
+
+    fn change(&self) -> &'static [&'static str] {
+        words::CHANGE
+    }
+
+    fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
+        findings::find(summary, all);
+    }
+
+    fn says_itself(&self, group: &Group<'_>, warning: &str) -> bool {
+        group.spec.variant == OPEN_LOOP && warning.contains("could not be kept")
+    }
+
+    fn rank(&self) -> u32 {
+        9
+    }
+
+    fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
+        let (groups, title) = (section.by_family(), &section.title);
+        let mut figures = Vec::new();
+        if section.variant == OPEN_LOOP {
+            // The rate is given: only the times can differ.
+            figures.extend(latencies(&groups, title, "open_loop", "request, from when it was due"));
+            figures.extend(latencies(&groups, title, "op", "request, from when it was started"));
+            return figures;
+        }
+        figures.extend(rates(&groups, title, Metric::OpsPerS, "operations per second"));
+        figures.extend(sweeps(&groups, title, Metric::OpsPerS, "operations per second"));
+        figures.extend(latencies(&groups, title, "op", "operation"));
+        figures.extend(latencies(&groups, title, "sync", "sync"));
+        figures
+    }
+
+    fn literature(&self) -> &'static [LiteratureTable] {
+        literature::TABLES
+    }
+}
+
+/// Plans the cells: everything on the file and on the RAM device, only reads on raw devices. The quick preset takes what
+/// answers the question at its plainest.
+fn plan(config: &Config, available: &Available) -> Plan {
+    let mut plan = Plan::default();
+    let mut places = vec![(&available.file, available.memory, wishes::on_file(config))];
+    match available.ram.first() {
+        Some(ram) => places.push((ram, available.ram_memory, wishes::on_ram(config))),
+        None => plan.skips.push(skip("ram", "", "no RAM-backed device here (root and zram make one)".into())),
+    }
+    for device in &available.devices {
+        places.push((device, available.memory, wishes::on_device(config)));
+        plan.skips.push(skip(&device.label, "", "overwrite, sync-cost: raw devices are only read".into()));
+    }
+    for (target, limit, wishes) in places {
+        let Some(path) = target.paths.first().map(Path::new) else { continue };
+        // A file that is still to be made is judged by its folder.
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let probe = Probe::of(if path.exists() { path } else { folder });
+        if wishes.iter().any(|wish| wish.variant == RING_SETUP) {
+            plan.skips.push(skip(&target.label, "uring-direct", wishes::no_iopoll(&probe)));
+        }
+        let mut left_out = Vec::new();
+        for wish in wishes {
+            if config.preset == Preset::Quick && !wish.quick {
+                left_out.push(wish.name());
+            } else if let Some(reason) = wish.refusal(&probe) {
+                plan.skips.push(skip(&target.label, wish.contender, format!("{}: {reason}", wish.name())));
+            } else {
+                plan.cells.push(cell(config, target, limit, wish));
+            }
+        }
+        left_out.dedup();
+        if !left_out.is_empty() {
+            let reason = format!("measured from --preset standard on: {}", left_out.join(", "));
+            plan.skips.push(skip(&target.label, "", reason));
+        }
+    }
+    plan
+}
+
+fn skip(target: &str, contender: &str, reason: String) -> Skip {
+    Skip { experiment: ExperimentId::Access, target: target.into(), contender: contender.into(), reason }
+}
+
+fn cell(config: &Config, target: &Target, memory: MemoryLimit, wish: Wish) -> CellSpec {
+    CellSpec {
+        experiment: ExperimentId::Access,
+        variant: wish.variant.into(),
+        target: target.clone(),
+        contender: wish.contender.into(),
+        params: Params { threads: 1, depth: wish.depth, block_bytes: BLOCK_BYTES as u64, extra: wish.extra },
+        repeat: 0,
+        duration_s: config.access.cell_s * wish.share_of_cell,
+        memory,
+        cache: CacheState::Cold,
+        seed: config.seed,
+    }
+}
+
+/// Measures one cell.
+///
+/// # Errors
+/// `Usage` for what the experiment does not know, and for writes to what is only read; what the target's checks, opening, reading,
+/// writing or syncing say; `Unsupported` for what this file system or kernel refuses.
+fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let usage = |what: String| LabError::new(LabErrorKind::Usage, format!("access: {what}"));
+    let (way, durable) = way_of(&spec.variant, &spec.contender)
+        .ok_or_else(|| usage(format!("unknown contender '{}' of '{}'", spec.contender, spec.variant)))?;
+    if spec.params.block_bytes != BLOCK_BYTES as u64 || spec.params.threads != 1 {
+        return Err(usage(format!("it is one thread and blocks of {BLOCK_BYTES} bytes, not {}", spec.params)));
+    }
+    if !(1..=4096).contains(&spec.params.depth) || (way != Way::Ring && spec.params.depth != 1) {
+        return Err(usage(format!("a depth of {} does not suit {}", spec.params.depth, spec.contender)));
+    }
+    if spec.target.paths.len() != 1 {
+        return Err(usage(format!("{} paths: it works on one file or device", spec.target.paths.len())));
+    }
+    let layout = Layout::new(&spec.target, BLOCK_BYTES as u64, BLOCK_BYTES as u64)?;
+    let mut outcome = match spec.variant.as_str() {
+        OVERWRITE | SYNC_COST => {
+            let content_seed = gate::check_writable(&spec.target)?;
+            let one_each = spec.variant == SYNC_COST;
+            let writes_per_sync = if one_each { 1 } else { number(spec, "writes_per_sync", 1.0..=1e6)? as u64 };
+            let how = Overwrite { way, durable, writes_per_sync, content_seed, one_each };
+            overwrites(spec, context, &layout, how)?
+        }
+        OPEN_LOOP => open_loop(spec, context, &layout, way)?,
+        _ => reads(spec, context, &layout, way)?,
+    };
+    let writes = [OVERWRITE, SYNC_COST].contains(&&*spec.variant);
+    doubts(spec, !writes && matches!(way, DIRECT | Way::Ring), &mut outcome);
+    add_spread(&mut outcome);
+    Ok(outcome)
+}
+
+/// Reads in a closed loop: what waits for each block by the contenders that `random` has too, a ring in batches.
+fn reads(spec: &CellSpec, context: &mut Context<'_>, layout: &Layout, way: Way) -> Result<Outcome> {
+    match way {
+        Way::Map(advice) => {
+            let maps = Maps::open(layout, advice)?;
+            measured(spec, context, map::works(spec, layout, &maps, Pattern::Random))
+        }
+        Way::Calls(means) => {
+            let files = Files::open(layout, means)?;
+            measured(spec, context, sync::works(spec, layout, &files, Pattern::Random))
+        }
+        Way::Ring => {
+            let setup = Setup::of(spec.params.extra.get("flags").map(String::as_str))?;
+            let mut missing = None;
+            let outcome = measured_one(spec, context, |worker| {
+                missing = closed::read_batches(worker, spec, layout, setup)?;
+                Ok(())
+            })?;
+            Ok(with_warning(outcome, missing))
+        }
+    }
+}
+
+fn overwrites(spec: &CellSpec, context: &mut Context<'_>, layout: &Layout, how: Overwrite) -> Result<Outcome> {
+    let (mut written, mut missing) = (0, None);
+    let (watch, cancel) = (context.watch, context.cancel);
+    let before = Snapshot::take(watch);
+    let mut outcome = measured_one(spec, context, |worker| {
+        if spec.contender == FDATASYNC_CLEAN {
+            return closed::sync_clean(worker, layout, how);
+        }
+        (written, missing) = match how.way {
+            Way::Ring => closed::overwrite_batches(worker, spec, layout, how, cancel)?,
+            _ => (closed::overwrite(worker, spec, layout, how, cancel)?, None),
+        };
+        Ok(())
+    })?;
+    let moved = Snapshot::take(watch).since(&before).device_write_bytes;
+    if let (Some(moved), true) = (moved, written > 0) {
+        outcome.figures.insert("device_bytes_per_write".into(), moved as f64 / written as f64);
+        // What stands there is what was there before, so that content alone does not prove the write. Of k random
+        // blocks among n, about 0.63 min(k, n) or more are different ones.
+        if (moved as f64) < 0.5 * (written.min(layout.block_count()) * BLOCK_BYTES as u64) as f64 {
+            outcome.warnings.push(format!("the device was written only {moved} bytes for {written} overwrites"));
+        }
+    }
+    Ok(with_warning(outcome, missing))
+}
+
+/// Finds the contender's closed-loop rate, then asks for a share of it.
+fn open_loop(spec: &CellSpec, context: &mut Context<'_>, layout: &Layout, way: Way) -> Result<Outcome> {
+    let share = number(spec, "rate_share", 1e-3..=10.0)?;
+    // Other blocks than the ones measured: those would be in memory already.
+    let seed = spec.seed ^ CALIBRATION_SEED;
+    let calibration = CellSpec { seed, duration_s: spec.duration_s * CALIBRATION_SHARE, ..spec.clone() };
+    let mut quiet = Context { watch: context.watch, cancel: context.cancel, on_tick: &mut |_| {} };
+    let calibration = reads(&calibration, &mut quiet, layout, way)?;
+    let closed_loop = calibration.ops as f64 / calibration.elapsed_s.max(1e-9);
+    if calibration.partial {
+        let checks = Checks { checksum: 0, ..calibration.checks };
+        let stopped = Some("stopped before the closed-loop rate was known".to_owned());
+        return Ok(with_warning(Outcome { checks, ..calibration }, stopped));
+    }
+    if calibration.ops == 0 {
+        let message = format!("access: not one read in {:.2} s: take a longer access.cell_s", calibration.elapsed_s);
+        return Err(LabError::new(LabErrorKind::System, message));
+    }
+    let rate = closed_loop * share;
+    let rest = CellSpec { duration_s: spec.duration_s * (1.0 - CALIBRATION_SHARE), ..spec.clone() };
+    let mut outcome = measured_one(&rest, context, |worker| match way {
+        Way::Ring => open_loop::ring(worker, spec, layout, Setup::of(None)?, rate),
+        _ => open_loop::blocking(worker, spec, layout, way, rate),
+    })?;
+    outcome.checks.wrong += calibration.checks.wrong;
+    outcome.figures.insert("closed_loop_ops_per_s".into(), closed_loop);
+    outcome.figures.insert("rate_per_s".into(), rate);
+    let figure = |name: &str| outcome.figures.get(name).copied().unwrap_or(0.0);
+    let (scheduled, started) = (figure("reads_scheduled"), figure("reads_started"));
+    if started < scheduled * RATE_KEPT_SHARE {
+        outcome.warnings.push(format!(
+            "the rate of {rate:.0}/s could not be kept: {started:.0} of {scheduled:.0} reads were started; those that never were have no \
+             latency here, so open_loop is a lower bound"
+        ));
+    }
+    Ok(outcome)
+}
+
+/// Runs one worker for the cell's time.
+fn measured_one<'a>(
+    spec: &CellSpec,
+    context: &mut Context<'_>,
+    work: impl FnOnce(&mut Worker<'_>) -> Result<()> + Send + 'a,
+) -> Result<Outcome> {
+    measured(spec, context, vec![Box::new(work)])
+}
+
+fn measured(spec: &CellSpec, context: &mut Context<'_>, works: Vec<Work<'_>>) -> Result<Outcome> {
+    let plan = Measurement {
+        duration: contender::duration_of(spec)?,
+        tick: contender::tick_of(spec),
+        watch: context.watch,
+        memory_bytes: contender::memory_limit_of(spec),
+        fill_first: false,
+        cancel: context.cancel,
+    };
+    measure::run(&plan, works, &mut *context.on_tick)
+}
+
+/// A number among the parameters.
+fn number(spec: &CellSpec, name: &str, range: std::ops::RangeInclusive<f64>) -> Result<f64> {
+    let text = spec.params.extra.get(name).map(String::as_str).unwrap_or_default();
+    text.parse().ok().filter(|value| range.contains(value)).ok_or_else(|| {
+        let message = format!("access: {name} = '{text}' must be a number from {} to {}", range.start(), range.end());
+        LabError::new(LabErrorKind::Usage, message)
+    })
+}
+
+/// Standard deviation and largest value beside each latency: means of syncs say little without.
+fn add_spread(outcome: &mut Outcome) {
+    for (name, latency) in &outcome.latency {
+        if let Some(histogram) = latency.histogram() {
+            outcome.figures.insert(format!("{name}_stddev_ns"), histogram.stdev());
+            outcome.figures.insert(format!("{name}_max_ns"), histogram.max() as f64);
+        }
+    }
+}
+
+fn with_warning(mut outcome: Outcome, warning: Option<String>) -> Outcome {
+    outcome.warnings.extend(warning);
+    outcome
+}
+
+#[cfg(test)]
+mod tests;

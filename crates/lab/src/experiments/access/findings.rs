@@ -1,0 +1,229 @@
+//! Rules for `access`: what one thread gets, what batching adds, what a sync costs, and what closed loops hide.
+
+use crate::format::{Unit, digits};
+use crate::judge::{Finding, KeyFigure, Kind, best, compare, compare_by, keys, on, shown};
+use crate::record::ExperimentId;
+use crate::summary::{Family, Group, Metric, Summary};
+
+/// The rules of `access`.
+pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
+    for (variant, target) in summary.places(ExperimentId::Access) {
+        let groups = summary.at(ExperimentId::Access, variant, target);
+        match variant {
+            "open-loop" => {
+                open_loop(summary, &groups, target, all);
+                continue;
+            }
+            "ring-setup" => continue,
+            _ => {}
+        }
+        one_at_a_time(&groups, variant, target, all);
+        batching(&groups, variant, target, all);
+        syncs(&groups, variant, target, all);
+    }
+}
+
+/// What is done, as a word in a sentence.
+fn work(variant: &str) -> &'static str {
+    match variant {
+        variant if variant.contains("sync") => "durable writes",
+        variant if variant.contains("write") => "overwrites",
+        _ => "reads",
+    }
+}
+
+fn one_at_a_time(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Finding>) {
+    let single = |wanted: fn(Family) -> bool| {
+        let alone = groups.iter().copied().filter(move |group| group.spec.params.depth <= 1 && wanted(group.family()));
+        best(alone, Metric::OpsPerS)
+    };
+    let (Some(map), Some(direct)) =
+        (single(|family| family == Family::Mapped), single(|family| family == Family::Direct))
+    else {
+        return;
+    };
+    let Some(comparison) = compare(map, direct, Metric::OpsPerS) else { return };
+    all.push(Finding {
+        rule: "one-at-a-time",
+        rule_text: "median rate of the fastest mapped contender over that of the fastest synchronous O_DIRECT contender, one thread",
+        experiment: Some(ExperimentId::Access),
+        kind: comparison.kind,
+        text: format!(
+            "{}{}one thread gets {} {} through a mapping ({}) and {} with O_DIRECT calls: {}.",
+            on(target),
+            comparison.doubt(),
+            shown(comparison.a, Unit::PerSecond),
+            work(variant),
+            map.label(),
+            shown(comparison.b, Unit::PerSecond),
+            comparison.show(),
+        ),
+        cells: keys(&[map, direct]),
+        key_figure: None,
+    });
+}
+
+fn batching(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Finding>) {
+    let rings = || groups.iter().copied().filter(|group| group.family() == Family::Ring);
+    let Some(batched) = best(rings().filter(|group| group.spec.params.depth > 1), Metric::OpsPerS) else { return };
+    // Against the best that one request at a time gives, whatever asks for it.
+    let Some(alone) = best(groups.iter().copied().filter(|group| group.spec.params.depth <= 1), Metric::OpsPerS) else {
+        return;
+    };
+    let Some(comparison) = compare(batched, alone, Metric::OpsPerS) else { return };
+    all.push(Finding {
+        rule: "batching",
+        rule_text: "median rate of the fastest io_uring contender with several requests in flight over the fastest contender with one",
+        experiment: Some(ExperimentId::Access),
+        kind: comparison.kind,
+        text: format!(
+            "{}{}batches change what one thread gets: {} {} with {}, {} at best with one request at a time ({}): {}.",
+            on(target),
+            comparison.doubt(),
+            shown(comparison.a, Unit::PerSecond),
+            work(variant),
+            batched.label(),
+            shown(comparison.b, Unit::PerSecond),
+            alone.label(),
+            comparison.show(),
+        ),
+        cells: keys(&[batched, alone]),
+        key_figure: Some(KeyFigure {
+            label: format!("{} of one thread, in batches ÷ one at a time", work(variant)),
+            value: Unit::Ratio.show(comparison.ratio.median),
+            detail: format!("{} against {}", shown(comparison.a, Unit::PerSecond), shown(comparison.b, Unit::PerSecond)),
+        }),
+    });
+}
+
+fn syncs(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Finding>) {
+    let timed = groups.iter().filter_map(|group| {
+        Some((*group, group.spread(Metric::Latency("sync", 500))?, group.spread(Metric::Latency("sync", 990))?))
+    });
+    let mut timed: Vec<_> = timed.collect();
+    timed.sort_by(|a, b| a.2.median.total_cmp(&b.2.median));
+    let (Some(first), Some(last)) = (timed.first(), timed.last()) else { return };
+    if timed.len() < 2 {
+        return;
+    }
+    let tail = |entry: &(&Group<'_>, crate::summary::Spread, crate::summary::Spread)| {
+        if entry.1.median > 0.0 {
+            format!("p99 {} times its median", digits(entry.2.median / entry.1.median))
+        } else {
+            String::new()
+        }
+    };
+    all.push(Finding {
+        rule: "sync-tail",
+        rule_text: "99th percentile of the time of one sync (msync, fdatasync or a durable write), median over repeats; smallest and \
+            largest of the contenders",
+        experiment: Some(ExperimentId::Access),
+        kind: if first.2.differs_from(&last.2) { Kind::Difference } else { Kind::Inconclusive },
+        text: format!(
+            "{}{}: the p99 of a sync lies between {} ({}; {}) and {} ({}; {}).",
+            on(target),
+            work(variant),
+            Unit::Seconds.show(first.2.median),
+            first.0.label(),
+            tail(first),
+            Unit::Seconds.show(last.2.median),
+            last.0.label(),
+            tail(last),
+        ),
+        cells: keys(&[first.0, last.0]),
+        key_figure: None,
+    });
+}
+
+/// Coordinated omission: the same contender, asked at a fixed rate and timed from when each request was due. A loop that
+/// could not keep its rate, or whose rate came from a disturbed calibration, measured something else: that is a doubt.
+fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
+    let due = Metric::Latency("open_loop", 990);
+    let mut disturbed: Vec<(&Group<'_>, String)> = Vec::new();
+    for open in groups.iter().copied().filter(|group| group.spread(due).is_some()) {
+        let closed = closed_loop_of(open, summary);
+        if let Some(why) = why_disturbed(open, closed) {
+            disturbed.push((open, why));
+            continue;
+        }
+        let Some(closed) = closed else { continue };
+        let Some(comparison) = compare_by(open, due, closed, Metric::Latency("op", 990)) else { continue };
+        let from_start = open.spread(Metric::Latency("op", 990)).map_or(String::new(), |started| {
+            format!(", {} counted from when it started", shown(started, Unit::Seconds))
+        });
+        all.push(Finding {
+            rule: "coordinated-omission",
+            rule_text: "p99 with requests at a fixed rate, timed from when each was due, over the p99 of the closed loop of the same \
+                contender, which asks again only after an answer and so never sees the queue",
+            experiment: Some(ExperimentId::Access),
+            kind: comparison.kind,
+            text: format!(
+                "{}{}at a fixed rate {} takes {} at p99 from when a read was due{from_start}; its closed loop reports {}: {}.",
+                on(target),
+                comparison.doubt(),
+                open.label(),
+                shown(comparison.a, Unit::Seconds),
+                shown(comparison.b, Unit::Seconds),
+                comparison.show(),
+            ),
+            cells: keys(&[open, closed]),
+            key_figure: Some(KeyFigure {
+                label: format!("p99 at a fixed rate ÷ what a closed loop reports, {}", open.label()),
+                value: Unit::Ratio.show(comparison.ratio.median),
+                detail: format!(
+                    "{} against {}",
+                    shown(comparison.a, Unit::Seconds),
+                    shown(comparison.b, Unit::Seconds)
+                ),
+            }),
+        });
+    }
+    if disturbed.is_empty() {
+        return;
+    }
+    let listed: Vec<String> = disturbed.iter().map(|(group, why)| format!("{} ({why})", group.label())).collect();
+    all.push(Finding {
+        rule: "open-loop-disturbed",
+        rule_text: "less than 98 % of the scheduled reads were started, or the rate that the cell found for itself lies outside 0.67 to 1.5 of \
+            the closed loop's median: then queues grow for other reasons than the contender's",
+        experiment: Some(ExperimentId::Access),
+        kind: Kind::Warning,
+        text: format!(
+            "{}latency at a fixed rate says nothing about {}; repeat when the machine is quiet.",
+            on(target),
+            listed.join(", ")
+        ),
+        cells: disturbed.iter().map(|(group, _)| group.key.clone()).collect(),
+        key_figure: None,
+    });
+}
+
+/// The closed loop of the same contender on the same target: variant `read`, nothing else set.
+fn closed_loop_of<'g, 'a>(open: &Group<'_>, summary: &'g Summary<'a>) -> Option<&'g Group<'a>> {
+    summary.of_experiment(ExperimentId::Access).find(|group| {
+        let (a, b) = (group.spec, open.spec);
+        a.variant == "read"
+            && a.target.label == b.target.label
+            && a.contender == b.contender
+            && (a.params.threads, a.params.depth, a.params.block_bytes)
+                == (b.params.threads, b.params.depth, b.params.block_bytes)
+            && a.params.extra.is_empty()
+    })
+}
+
+/// Why an open loop's latencies are not its contender's.
+fn why_disturbed(open: &Group<'_>, closed: Option<&Group<'_>>) -> Option<String> {
+    let figure = |name: &str| open.good.iter().filter_map(|cell| cell.outcome.figures.get(name).copied()).collect();
+    let (scheduled, started): (Vec<f64>, Vec<f64>) = (figure("reads_scheduled"), figure("reads_started"));
+    let lost = scheduled.iter().zip(&started).filter(|(due, done)| **done < 0.98 * **due).count();
+    if lost > 0 {
+        return Some(format!("rate not kept in {lost} of {} runs", open.good.len()));
+    }
+    let (found, real) = (figure("closed_loop_ops_per_s"), closed?.spread(Metric::OpsPerS)?.median);
+    let off = found.iter().copied().find(|rate| !(0.67..=1.5).contains(&(rate / real)))?;
+    Some(format!(
+        "its rate was set from {}, its closed loop reached {}",
+        Unit::PerSecond.show(off),
+        Unit::PerSecond.show(real)
+    ))
+}

@@ -1,0 +1,68 @@
+//! What others measured or said of the question of `access`.
+
+use crate::format::Unit;
+use crate::literature::{LiteratureTable, NVME, row};
+use crate::summary::Metric;
+
+/// Their figures, to stand beside the reader's.
+pub(super) static TABLES: &[LiteratureTable] = &[
+    LiteratureTable {
+        source: &NVME,
+        variant: "read",
+        devices: 1,
+        title: "Random 4 KiB reads, one thread",
+        metric: Metric::OpsPerS,
+        unit: Unit::PerSecond,
+        columns: &["reads per second"],
+        rows: &[
+            row(
+                "io_uring O_DIRECT (64)",
+                "uring-direct",
+                &[1.6e6],
+                "stated latency 0.6 µs; 64 in flight at this rate are 40 µs each",
+            ),
+            row("mmap", "mmap", &[780e3], "1.28 µs a read cannot come from an SSD"),
+            row("read O_DIRECT", "pread-direct", &[720e3], "1.39 µs a read, against the text's own 5-15 µs"),
+            row("read buffered", "pread-buffered", &[650e3], "the file was in memory, or this was not measured"),
+        ],
+        remarks: NVME_REMARKS,
+    },
+    LiteratureTable {
+        source: &NVME,
+        variant: "overwrite",
+        devices: 1,
+        title: "Random 4 KiB overwrites, one thread",
+        metric: Metric::OpsPerS,
+        unit: Unit::PerSecond,
+        columns: &["overwrites per second"],
+        rows: &[
+            row("io_uring O_DIRECT (64)", "uring-direct", &[1.1e6], ""),
+            row("write O_DIRECT", "pwrite-direct", &[680e3], "1.47 µs a write, one at a time"),
+            row("write buffered", "pwrite-buffered", &[520e3], ""),
+            row("mmap", "mmap", &[480e3], "must read each page before it can change it"),
+        ],
+        remarks: NVME_REMARKS,
+    },
+];
+
+/// Why parts of the NVMe study's table contradict themselves: arithmetic that anyone can repeat.
+static NVME_REMARKS: &[&str] = &[
+    "Not reproducible: the table contradicts itself.",
+    "Its latencies are no measurements: each is one second divided by the rate (780 K/s → 1.28 µs, 1.6 M/s → 0.625 µs).",
+    "By Little's law 64 reads in flight at 1.6 M/s take 64 / 1.6 M = 40 µs each, not 0.6 µs; its p99 of 3.2 µs would be a twelfth of its mean.",
+    "720 K synchronous O_DIRECT reads a second are 1.39 µs each. O_DIRECT cannot be served from memory, and the text gives the device 5 to 15 µs a read: at most 67 K to 200 K/s.",
+    "mmap at 780 K/s \"since the file is larger than memory\" needs a miss rate under 20 % even with the fastest device it names: the file was in memory, or the figure was not measured.",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arithmetic_of_the_remarks_holds() {
+        let read = &TABLES[0].rows;
+        assert!((64.0 / read[0].values[0] - 40e-6).abs() < 1e-9, "Little's law");
+        assert!((1.0 / read[1].values[0] - 1.28e-6).abs() < 0.01e-6);
+        assert!((1.0 / read[2].values[0] - 1.39e-6).abs() < 0.01e-6);
+    }
+}

@@ -1,0 +1,18 @@
+//! What the report says of `access` whatever its figures are.
+
+/// The question that it answers, in one line.
+pub(super) const QUESTION: &str = "What does one thread get from each way to read, overwrite and sync?";
+
+/// How it measures.
+pub(super) const METHOD: &str = "One thread, random 4 KiB blocks, data larger than memory. Reads: a map and buffered calls, both told that access is random, \
+     direct calls, and a ring that submits a batch and waits for it. Overwrites: whole blocks, with what stands there already, and a sync \
+     every so many writes (the settings below), or each write durable by itself. Sync-cost: one block made durable each time. \
+     Open-loop: each contender first finds its closed-loop rate in the cell's first quarter, then is asked at a share of it, timed from when \
+     each read was due.";
+
+/// What would change the answer.
+pub(super) const CHANGE: &[&str] = &[
+    "A device with a write cache that survives power loss: syncs become cheap, and overwrites are judged by their rate alone.",
+    "Data in memory: then the page cache answers, and O_DIRECT is the slow one.",
+    "A higher fixed rate: close to saturation, open-loop latency grows without bound while the closed loop looks the same.",
+];

@@ -1,0 +1,363 @@
+//! Does `await` help when the file is mapped? After "Async hazard: mmap is secretly blocking IO" (Huon Wilson, 2024).
+//!
+//! Eight files are read in the source's six ways: {tasks of one single-threaded executor, one thread a file, one thread} x
+//! {map, read calls}; besides them the map with a yield after each touch (the kindest reading of "async mmap") and
+//! direct reads on a ring whose descriptor the executor itself polls, and the engine's own async reads. A cell is one run, one dot of the strip plot.
+//!
+//! Two variants of the work:
+//! - `random-touch`, the default: a seeded sequence of 4 KiB touches, the same in every file. Read-ahead cannot hide it.
+//! - `sequential`, the source's: the sum of every 512th byte. Large read-ahead hides the hazard, so the figure means little without
+//!   the device's `read_ahead_kb`.
+//!
+//! On the executor's thread a timer of 1 ms fires beside the tasks; how late it fires is what a user of the executor
+//! feels. It is a kernel timer that counts expirations, so a tick that never got its turn still counts, as late as it was.
+
+mod figures;
+mod findings;
+mod literature;
+mod pool;
+mod ring;
+mod table;
+mod tasks;
+mod words;
+mod work;
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::config::Config;
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted};
+use crate::judge::Finding;
+use crate::literature::LiteratureTable;
+use crate::measure::{self, Measurement, Work, Worker};
+use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+use crate::show::columns::{self, Sheet};
+use crate::show::figures::Figure;
+use crate::summary::{Basis, Metric, Summary};
+
+use work::{Job, Means};
+
+/// The variant whose touches are random.
+pub const RANDOM_TOUCH: &str = "random-touch";
+/// The source's variant.
+pub const SEQUENTIAL: &str = "sequential";
+
+/// What the plan reckons with for a touch of a cold page, one after the other.
+const PLANNED_TOUCH_S: f64 = 60e-6;
+/// The same for a cold pass in a row.
+const PLANNED_BYTES_PER_S: f64 = 1.2e9;
+
+/// The contenders: id, how the work is spread, by what means it reads.
+const CONTENDERS: [(&str, Spread, Means); 9] = [
+    ("async-mmap", Spread::Tasks { yields: false }, Means::Map),
+    ("async-mmap-yield", Spread::Tasks { yields: true }, Means::Map),
+    ("async-read", Spread::Tasks { yields: false }, Means::Read),
+    ("async-uring", Spread::Ring, Means::Read),
+    ("async-pool", Spread::Pool, Means::Read),
+    ("threads-mmap", Spread::Threads, Means::Map),
+    ("threads-read", Spread::Threads, Means::Read),
+    ("single-mmap", Spread::Single, Means::Map),
+    ("single-read", Spread::Single, Means::Read),
+];
+
+/// How the files are spread over tasks and threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spread {
+    /// A task a file on one single-threaded executor.
+    Tasks {
+        /// Whether a task gives the others a turn after each touch.
+        yields: bool,
+    },
+    /// A task a file on one single-threaded executor, reading through a ring.
+    Ring,
+    /// A task a file on one single-threaded executor, reading through the engine's pool.
+    Pool,
+    /// A thread a file.
+    Threads,
+    /// One thread, one file after another.
+    Single,
+}
+
+/// The experiment.
+pub(crate) struct AsyncHazard;
+
+impl Experiment for AsyncHazard {
+    fn id(&self) -> ExperimentId {
+        ExperimentId::Async
+    }
+
+    fn question(&self) -> &'static str {
+        words::QUESTION
+    }
+
+    fn plan(&self, config: &Config, available: &Available) -> Plan {
+        plan(config, available)
+    }
+
+    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+        execute(spec, context)
+    }
+
+    fn with_less_memory(&self, _: &CellSpec) -> Option<&'static str> {
+        Some("--set async.file_bytes=BYTES")
+    }
+
+    fn basis(&self, _: &CellSpec) -> Basis {
+        Basis::by(Metric::Seconds)
+    }
+
+    fn method(&self) -> &'static str {
+        words::METHOD
+    }
+
+    fn change(&self) -> &'static [&'static str] {
+        words::CHANGE
+    }
+
+    fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
+        findings::find(summary, all);
+    }
+
+    fn rank(&self) -> u32 {
+        1
+    }
+
+    fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
+        // In the order of the source, not by family.
+        let strips = figures::strips(&section.groups, &section.title);
+        strips.into_iter().chain(figures::lateness(&section.groups, &section.title)).collect()
+    }
+
+    fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
+        // The source's sequential variant is in the report: read-ahead decides it.
+        let shown = place.variants.iter().find(|variant| **variant == RANDOM_TOUCH).or(place.variants.first());
+        let title = columns::title(self.id(), place.target);
+        let sheet =
+            |variant: &&str| Sheet::new(table::columns(&place.summary.at(self.id(), variant, place.target), &title));
+        shown.map(sheet).into_iter().collect()
+    }
+
+    fn literature(&self) -> &'static [LiteratureTable] {
+        literature::TABLES
+    }
+}
+
+/// Plans one run of each configuration; the runner repeats them `runs` times.
+fn plan(config: &Config, available: &Available) -> Plan {
+    let mut plan = Plan { repeats: Some(config.async_.runs), ..Plan::default() };
+    let mut variants = vec![RANDOM_TOUCH];
+    if config.async_.sequential {
+        variants.push(SEQUENTIAL);
+    }
+    for variant in variants {
+        for cache in [CacheState::Cold, CacheState::Warm] {
+            for (contender, spread, _) in CONTENDERS {
+                let yields = spread == Spread::Tasks { yields: true };
+                let in_pool = spread == Spread::Pool;
+                if in_pool {
+                    plan_pool(config, available, variant, cache, &mut plan);
+                    continue;
+                }
+                let ring_has_no_cache = spread == Spread::Ring && cache == CacheState::Warm;
+                if !(variant == SEQUENTIAL && yields || ring_has_no_cache) {
+                    plan.cells.push(cell(config, &available.async_files, variant, contender, cache, &[]));
+                }
+            }
+        }
+    }
+    plan.skips.push(Skip {
+        experiment: ExperimentId::Async,
+        target: available.async_files.label.clone(),
+        contender: "async-uring".into(),
+        reason: "no warm run: direct reads bypass the page cache; async-pool is the same with a cache".into(),
+    });
+    if config.async_.open_questions {
+        plan_open_questions(config, available, &mut plan);
+    } else {
+        plan.skips.push(Skip {
+            experiment: ExperimentId::Async,
+            target: available.async_files.label.clone(),
+            contender: String::new(),
+            reason:
+                "the source's open questions (madvise options, read-ahead, prefetch instructions, device kinds) are \
+                     measured from --preset standard on, or with async.open_questions = true"
+                    .into(),
+        });
+    }
+    plan
+}
+
+/// The engine's own async reads. The sum of every 512th byte needs a file's layout, which a database does not have.
+fn plan_pool(config: &Config, available: &Available, variant: &str, cache: CacheState, plan: &mut Plan) {
+    let reason = match &available.pool {
+        Some(_) if variant == SEQUENTIAL => {
+            "random-touch only: a database has no bytes to sum in a row; its scan is in `scan`"
+        }
+        Some(pool) => {
+            let data_bytes = config.async_.file_bytes * u64::from(config.async_.files);
+            let target = Target { data_bytes, ..pool.clone() };
+            let bytes = crate::contender::pool::cache_bytes(MemoryLimit::default()).to_string();
+            plan.cells.push(cell(config, &target, variant, "async-pool", cache, &[("cache_bytes", &bytes)]));
+            return;
+        }
+        None => "left out by the configuration (pool = 'off')",
+    };
+    let (experiment, target) = (ExperimentId::Async, available.async_files.label.clone());
+    let skip = Skip { experiment, target, contender: "async-pool".into(), reason: reason.into() };
+    if !plan.skips.contains(&skip) {
+        plan.skips.push(skip);
+    }
+}
+
+/// The source's open questions: each option alone, on the one configuration that shows the hazard.
+fn plan_open_questions(config: &Config, available: &Available, plan: &mut Plan) {
+    let cold = CacheState::Cold;
+    let skip = |target: &str, contender: &str, reason: &str| Skip {
+        experiment: ExperimentId::Async,
+        target: target.into(),
+        contender: contender.into(),
+        reason: reason.into(),
+    };
+    let may_set = available.root;
+    if !may_set && !config.read_ahead_kb.is_empty() {
+        let reason = "other values of read_ahead_kb: setting it needs root; run with sudo";
+        plan.skips.push(skip(&available.async_files.label, "async-mmap", reason));
+    }
+    for variant in [RANDOM_TOUCH, SEQUENTIAL] {
+        for advice in ["normal", "sequential", "willneed", "populate"] {
+            let extra = [("advice", advice)];
+            plan.cells.push(cell(config, &available.async_files, variant, "async-mmap", cold, &extra));
+        }
+        for read_ahead in config.read_ahead_kb.iter().filter(|_| may_set) {
+            let read_ahead = read_ahead.to_string();
+            for contender in ["async-mmap", "async-read"] {
+                let extra = [("advice", "normal"), ("read_ahead_kb", read_ahead.as_str())];
+                plan.cells.push(cell(config, &available.async_files, variant, contender, cold, &extra));
+            }
+        }
+    }
+    let prefetch = [("prefetch", "cpu")];
+    plan.cells.push(cell(config, &available.async_files, RANDOM_TOUCH, "async-mmap-yield", cold, &prefetch));
+    if available.ram.is_empty() {
+        let reason = "no RAM-backed device here (root and zram make one): the question of device kinds stays open";
+        plan.skips.push(skip("ram", "", reason));
+    }
+    for device in available.ram.iter().take(1).chain(&available.devices) {
+        for contender in ["async-mmap", "async-read", "async-uring", "threads-mmap", "single-mmap"] {
+            plan.cells.push(cell(config, device, RANDOM_TOUCH, contender, cold, &[]));
+        }
+    }
+}
+
+fn cell(
+    config: &Config,
+    target: &Target,
+    variant: &str,
+    contender: &str,
+    cache: CacheState,
+    extra: &[(&str, &str)],
+) -> CellSpec {
+    let threads = match spread_of(contender) {
+        Some((Spread::Threads, _)) => config.async_.files,
+        _ => 1,
+    };
+    let mut extra: std::collections::BTreeMap<String, String> =
+        extra.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    extra.insert("files".into(), config.async_.files.to_string());
+    if variant == RANDOM_TOUCH {
+        extra.insert("touches".into(), config.async_.touches.to_string());
+    }
+    CellSpec {
+        experiment: ExperimentId::Async,
+        variant: variant.into(),
+        target: target.clone(),
+        contender: contender.into(),
+        params: Params { threads, depth: 1, block_bytes: 4096, extra },
+        repeat: 0,
+        duration_s: planned_s(config, variant, contender, cache),
+        memory: MemoryLimit::default(),
+        cache,
+        seed: config.seed,
+    }
+}
+
+/// What the plan reckons with: the work is of fixed size, and takes what it takes. Of an ordinary disk.
+fn planned_s(config: &Config, variant: &str, contender: &str, cache: CacheState) -> f64 {
+    let files = f64::from(config.async_.files);
+    let whole_s = if variant == RANDOM_TOUCH {
+        f64::from(config.async_.touches) * files * PLANNED_TOUCH_S
+    } else {
+        config.async_.file_bytes as f64 * files / PLANNED_BYTES_PER_S
+    };
+    let several = matches!(spread_of(contender), Some((Spread::Threads | Spread::Ring | Spread::Pool, _)));
+    let share = if several { 0.5 } else { 1.0 } * if cache == CacheState::Cold { 1.0 } else { 0.25 };
+    (whole_s * share).max(0.1)
+}
+
+fn spread_of(contender: &str) -> Option<(Spread, Means)> {
+    CONTENDERS.iter().find(|(id, ..)| *id == contender).map(|(_, spread, means)| (*spread, *means))
+}
+
+/// Runs one configuration once.
+///
+/// # Errors
+/// `Usage` for an unknown contender or option; what opening, mapping or reading the files says.
+fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let (spread, means) = spread_of(&spec.contender)
+        .ok_or_else(|| LabError::new(LabErrorKind::Usage, format!("async: unknown contender '{}'", spec.contender)))?;
+    let opened = if matches!(spread, Spread::Ring | Spread::Pool) { None } else { Some(means) };
+    let mut jobs = Job::of(spec, opened)?;
+    let pool = if spread == Spread::Pool { Some(pool::open(spec, &jobs)?) } else { None };
+    let works: Vec<Work<'_>> = match spread {
+        Spread::Threads => jobs
+            .into_iter()
+            .map(|job| Box::new(move |worker: &mut Worker<'_>| one_after_another(worker, vec![job])) as Work<'_>)
+            .collect(),
+        Spread::Single => vec![Box::new(move |worker| one_after_another(worker, jobs))],
+        Spread::Tasks { yields } => vec![Box::new(move |worker| tasks::run(worker, jobs, means, yields))],
+        Spread::Ring => vec![Box::new(move |worker| ring::run(worker, jobs))],
+        Spread::Pool => pool
+            .iter()
+            .map(|pool| {
+                let jobs = std::mem::take(&mut jobs);
+                Box::new(move |worker: &mut Worker<'_>| pool::run(worker, jobs, pool)) as Work<'_>
+            })
+            .collect(),
+    };
+    let plan = Measurement {
+        // The work ends it; this is only a bound against a device that hangs.
+        duration: Duration::from_secs(3600),
+        tick: Duration::from_secs(1),
+        watch: context.watch,
+        memory_bytes: None,
+        fill_first: false,
+        cancel: context.cancel,
+    };
+    let mut outcome = measure::run(&plan, works, context.on_tick)?;
+    if let Some(pool) = &pool {
+        pool.tell(&mut outcome);
+        if spec.cache == CacheState::Warm {
+            outcome.cache_method = "every block that will be touched was read into the pool".into();
+        }
+    }
+    // A fixed amount of work has no steady part: the time of the whole is the figure.
+    outcome.steady = None;
+    outcome.partial = context.cancel.load(Ordering::Relaxed);
+    Ok(outcome)
+}
+
+/// Blocking work of one thread.
+fn one_after_another(worker: &mut Worker<'_>, jobs: Vec<Job>) -> Result<()> {
+    worker.start();
+    for mut job in jobs {
+        while worker.running() {
+            let Some(done) = job.step()? else { break };
+            done.note(worker);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! Rules for `async`: whether tasks on one executor wait at the same time, and how late its timer fires meanwhile.
+
+use crate::format::Unit;
+use crate::judge::{Finding, KeyFigure, Kind, compare, keys, on, shown};
+use crate::record::{CacheState, ExperimentId};
+use crate::summary::{Family, Group, Metric, Summary, is_plain};
+
+/// The rules of `async`.
+pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
+    for (variant, target) in summary.places(ExperimentId::Async) {
+        let groups = summary.at(ExperimentId::Async, variant, target);
+        for cache in [CacheState::Cold, CacheState::Warm] {
+            let at: Vec<&Group<'_>> = groups
+                .iter()
+                .copied()
+                .filter(|group| group.spec.cache == cache && is_plain(&group.spec.params))
+                .collect();
+            hazard(&at, variant, target, cache, all);
+            ticker(&at, variant, target, cache, all);
+        }
+    }
+    for (variant, target) in summary.places(ExperimentId::Async) {
+        for cache in [CacheState::Cold, CacheState::Warm] {
+            let groups = summary.at(ExperimentId::Async, variant, target);
+            let at: Vec<&Group<'_>> = groups.into_iter().filter(|group| group.spec.cache == cache).collect();
+            tasks(&at, target, cache, all);
+        }
+    }
+}
+
+fn is_async(contender: &str) -> bool {
+    contender.starts_with("async")
+}
+
+/// One thread without an executor.
+fn is_one_thread(group: &Group<'_>) -> bool {
+    !is_async(&group.spec.contender) && group.spec.params.threads <= 1
+}
+
+fn only_mapped<'g, 'a>(groups: &[&'g Group<'a>], wanted: impl Fn(&Group<'a>) -> bool) -> Option<&'g Group<'a>> {
+    // `async-mmap-yield` is a kinder reading of `async-mmap`, the shorter name the one in question.
+    let named = groups.iter().copied().filter(|group| group.family() == Family::Mapped && wanted(group));
+    named.min_by_key(|group| group.spec.contender.len())
+}
+
+fn hazard(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState, all: &mut Vec<Finding>) {
+    let Some(map) = only_mapped(groups, |group| is_async(&group.spec.contender)) else { return };
+    let read =
+        groups.iter().copied().find(|group| is_async(&group.spec.contender) && group.family() == Family::Buffered);
+    let one = only_mapped(groups, is_one_thread);
+    let many = only_mapped(groups, |group| !is_async(&group.spec.contender) && group.spec.params.threads > 1);
+    let place = if variant.is_empty() { format!("{cache}") } else { format!("{variant}, {cache}") };
+    let mut push =
+        |rule, rule_text, other: &Group<'_>, sentence: &dyn Fn(&str, &str, &str) -> String, key: Option<String>| {
+            let Some(comparison) = compare(map, other, Metric::Seconds) else { return };
+            let (a, b) = (shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds));
+            let text = sentence(&a, &b, &comparison.show());
+            all.push(Finding {
+                rule,
+                rule_text,
+                experiment: Some(ExperimentId::Async),
+                kind: comparison.kind,
+                text: format!("{}{place}: {}{text}", on(target), comparison.doubt()),
+                cells: keys(&[map, other]),
+                key_figure: key.map(|label| KeyFigure {
+                    label,
+                    value: Unit::Ratio.show(comparison.ratio.median),
+                    detail: format!("{a} against {b}, {place}"),
+                }),
+            });
+        };
+    let key = |text: &str| (cache == CacheState::Cold && !variant.contains("seq")).then(|| text.to_owned());
+    if let Some(read) = read {
+        push(
+            "async-map-against-read",
+            "time of the async tasks over a mapping over that of the same tasks with awaited reads",
+            read,
+            &|a, b, ratio| format!("the same async tasks take {a} over a mapping and {b} with awaited reads: {ratio}."),
+            key("time of async tasks, mmap ÷ awaited reads"),
+        );
+    }
+    if let Some(one) = one {
+        push(
+            "async-map-against-one-thread",
+            "time of the async tasks over a mapping over that of one plain thread over the same mapping: 1 means that `await` gained nothing",
+            one,
+            &|a, b, ratio| {
+                format!(
+                    "async tasks over a mapping take {a}, one thread without async {b}: {ratio} (1 means that nothing ran at the same time)."
+                )
+            },
+            None,
+        );
+    }
+    if let Some(many) = many {
+        push(
+            "async-map-against-threads",
+            "time of the async tasks over a mapping over that of as many threads over the same mapping",
+            many,
+            &|a, b, ratio| format!("async tasks over a mapping take {a}, one thread for each file {b}: {ratio}."),
+            None,
+        );
+    }
+}
+
+/// How late a 1 ms timer fires on the same executor: its 99th percentile, as the largest of a run is one event.
+fn ticker(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState, all: &mut Vec<Finding>) {
+    let (metric, latest) = (Metric::Latency("ticker", 990), Metric::Latency("ticker", 1000));
+    let asynchronous = |group: &&&Group<'_>| is_async(&group.spec.contender) && group.spread(metric).is_some();
+    let Some(map) = only_mapped(groups, |group| is_async(&group.spec.contender)) else { return };
+    let Some(read) = groups.iter().filter(asynchronous).find(|group| group.family() == Family::Buffered) else {
+        return;
+    };
+    let Some(comparison) = compare(map, read, metric) else { return };
+    let place = if variant.is_empty() { format!("{cache}") } else { format!("{variant}, {cache}") };
+    let most = |group: &Group<'_>| group.spread(latest).map_or("–".into(), |spread| shown(spread, Unit::Seconds));
+    let (a, b) = (shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds));
+    let key = (cache == CacheState::Cold && !variant.contains("seq")).then(|| KeyFigure {
+        label: "how late a 1 ms timer beside async mmap fires (p99)".into(),
+        value: a.clone(),
+        detail: format!("{b} beside awaited reads"),
+    });
+    all.push(Finding {
+        rule: "late-ticker",
+        rule_text: "99th percentile, and the largest, of how late a 1 ms timer on the same executor fires, medians over the runs: mapping \
+            against awaited reads, judged by the percentile",
+        experiment: Some(ExperimentId::Async),
+        kind: comparison.kind,
+        text: format!(
+            "{}{place}: {}a 1 ms timer on the executor fires {a} late at p99 (worst {}) while tasks touch a mapping, {b} (worst {}) while \
+             they await reads.",
+            on(target),
+            comparison.doubt(),
+            most(map),
+            most(read),
+        ),
+        cells: keys(&[map, read]),
+        key_figure: key,
+    });
+}
+
+/// The engine's tasks against tasks over a map, on the same executor.
+fn tasks(groups: &[&Group<'_>], target: &str, cache: CacheState, all: &mut Vec<Finding>) {
+    let find = |id: &str| groups.iter().find(|group| group.spec.contender == id);
+    let (Some(pool), Some(map)) = (find("async-pool"), find("async-mmap")) else { return };
+    let Some(comparison) = compare(pool, map, Metric::Seconds) else { return };
+    let late = Metric::Latency("ticker", 990);
+    let timer = compare(pool, map, late).map_or(String::new(), |timer| {
+        let (a, b) = (shown(timer.a, Unit::Seconds), shown(timer.b, Unit::Seconds));
+        format!("; a 1 ms timer on the executor fires {a} late at p99 beside it, {b} beside the map")
+    });
+    all.push(Finding {
+        rule: "async-pool-against-map",
+        rule_text: "time of the tasks that await the engine over that of tasks that touch a mapping, on one single-threaded executor, same \
+            touches; warm means in the pool, or in the page cache",
+        experiment: Some(ExperimentId::Async),
+        kind: comparison.kind,
+        text: format!(
+            "{}{cache}: {}tasks that await the engine's pool take {}, tasks over a mapping {}: {}{timer}.",
+            on(target),
+            comparison.doubt(),
+            shown(comparison.a, Unit::Seconds),
+            shown(comparison.b, Unit::Seconds),
+            comparison.show(),
+        ),
+        cells: keys(&[pool, map]),
+        key_figure: (cache == CacheState::Cold && comparison.kind == Kind::Difference).then(|| KeyFigure {
+            label: "time of async reads, engine's pool ÷ mmap, cold".into(),
+            value: Unit::Ratio.show(comparison.ratio.median),
+            detail: format!("{} against {}", shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds)),
+        }),
+    });
+}

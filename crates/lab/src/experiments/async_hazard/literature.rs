@@ -1,0 +1,28 @@
+//! What others measured or said of the question of `async`.
+
+use crate::format::Unit;
+use crate::literature::{HAZARD, LiteratureTable, row};
+use crate::summary::Metric;
+
+/// Their figures, to stand beside the reader's.
+pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {
+    source: &HAZARD,
+    variant: "sequential",
+    devices: 1,
+    title: "Time for eight files",
+    metric: Metric::Seconds,
+    unit: Unit::Seconds,
+    columns: &["cold", "warm"],
+    rows: &[
+        row("async mmap", "async-mmap", &[2.5, 0.12], ""),
+        row("async read", "async-read", &[0.62, 0.22], ""),
+        row("8 threads mmap", "threads-mmap", &[0.75, 0.049], ""),
+        row("8 threads read", "threads-read", &[0.62, 0.063], ""),
+        row("1 thread mmap", "single-mmap", &[2.5, 0.12], ""),
+        row("1 thread read", "single-read", &[0.67, 0.14], ""),
+    ],
+    remarks: &[
+        "async mmap takes as long as one thread: each page fault blocks the executor, so nothing runs at the same time.",
+        "The source sums files from front to back. Where read-ahead is large this hides the wait; the lab's random-touch variant shows it regardless.",
+    ],
+}];

@@ -1,0 +1,326 @@
+//! The claims for and against mmap that no other experiment decides: small cells, one question each. What they are evidence
+//! of, and whether it holds, is told by [`crate::claims`]; here is only measured.
+//!
+//! | variant | what is compared |
+//! |---|---|
+//! | `cached-read` | data in the page cache, read in units: in place through a map, copied out of it, by `pread` |
+//! | `map-calls` | threads that map, touch and unmap a part of a file, against `pread` of the same part |
+//! | `many-maps` | a cached file looked at through one map of all of it, through a thousand of its parts |
+//! | `file-growth` | appending to a file that is mapped, made longer in small steps and in large ones |
+//! | `private-remap` | how long mapping a private view anew takes, by the pages that were copied in it |
+//! | `uncached-read` | `pread` with RWF_DONTCACHE against direct and buffered `pread`, data larger than memory |
+//! | `map-commit` | pages changed and made durable: in a writable map with msync, by `pwrite` with fdatasync |
+//! | `long-reader` | how a database grows under updates while a reader is held |
+//!
+//! Kept true by: nothing is written but files and folders that the cell itself made ([`crate::machine::scratch`]) or that have no name.
+
+mod cached;
+mod calls;
+mod commits;
+mod figures;
+mod literature;
+mod maps;
+mod raw_map;
+mod reader;
+mod remap;
+mod words;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::config::Config;
+use crate::contender::{self, Pattern};
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted};
+use crate::literature::LiteratureTable;
+use crate::measure::{self, Measurement, Work};
+use crate::reads::{self, Planner, params};
+use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, Target};
+use crate::show::columns::Sheet;
+use crate::show::figures::Figure;
+use crate::summary::{Basis, Metric};
+use crate::workload::{self, Layout, PAGE_BYTES};
+
+/// Cached data read in units.
+pub const CACHED_READ: &str = "cached-read";
+/// Calls of mmap and munmap by many threads.
+pub const MAP_CALLS: &str = "map-calls";
+/// One map or a thousand.
+pub const MANY_MAPS: &str = "many-maps";
+/// A mapped file that grows.
+pub const FILE_GROWTH: &str = "file-growth";
+/// A private view that is mapped anew.
+pub const PRIVATE_REMAP: &str = "private-remap";
+/// Buffered reads that leave nothing in the page cache.
+pub const UNCACHED_READ: &str = "uncached-read";
+/// Durable changes through a map.
+pub const MAP_COMMIT: &str = "map-commit";
+/// A database under a reader that stays.
+pub const LONG_READER: &str = "long-reader";
+
+/// What one call of `map-calls` maps or reads.
+const CALL_BYTES: u64 = 1 << 20;
+/// Steps that a file grows by, in bytes.
+const GROWTH_STEPS: [u64; 3] = [PAGE_BYTES as u64, 1 << 20, 64 << 20];
+/// What the plan reckons with for a cell of `long-reader`, in seconds for a million updates.
+const READER_S_PER_MILLION: f64 = 30.0;
+
+/// The experiment.
+pub(crate) struct Claims;
+
+impl Experiment for Claims {
+    fn id(&self) -> ExperimentId {
+        ExperimentId::Claims
+    }
+
+    fn question(&self) -> &'static str {
+        words::QUESTION
+    }
+
+    fn plan(&self, config: &Config, available: &Available) -> Plan {
+        plan(config, available)
+    }
+
+    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+        execute(spec, context)
+    }
+
+    fn with_less_memory(&self, _: &CellSpec) -> Option<&'static str> {
+        Some("--set async.file_bytes=BYTES")
+    }
+
+    fn basis(&self, _: &CellSpec) -> Basis {
+        Basis::by(Metric::OpsPerS)
+    }
+
+    fn method(&self) -> &'static str {
+        words::METHOD
+    }
+
+    fn change(&self) -> &'static [&'static str] {
+        words::CHANGE
+    }
+
+    fn rank(&self) -> u32 {
+        10
+    }
+
+    fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
+        figures::figures(&section.by_family(), section.variant, &section.title)
+    }
+
+    fn tables(&self, _: &Targeted<'_, '_>) -> Vec<Sheet> {
+        // Its cells differ in kind: the claims themselves are listed instead.
+        Vec::new()
+    }
+
+    fn literature(&self) -> &'static [LiteratureTable] {
+        literature::TABLES
+    }
+}
+
+/// Plans the cells. Cached ones use one of the small files of `async`, the uncached ones the large file.
+fn plan(config: &Config, available: &Available) -> Plan {
+    let mut plan = Plan::default();
+    let Some(path) = available.async_files.paths.first() else {
+        plan.skips.push(skip("", "no file to read: the lab makes it when it runs".into()));
+        return plan;
+    };
+    let target = Target { paths: vec![path.clone()], ..available.async_files.clone() };
+    let claims = &config.claims;
+    let mut cell = |variant: &str, contender: &str, params: Params, cache: CacheState, duration_s: f64| {
+        plan.cells.push(CellSpec {
+            experiment: ExperimentId::Claims,
+            variant: variant.into(),
+            target: target.clone(),
+            contender: contender.into(),
+            params,
+            repeat: 0,
+            duration_s,
+            memory: MemoryLimit::default(),
+            cache,
+            seed: config.seed,
+        });
+    };
+    for bytes in claims.unit_bytes.iter().filter(|bytes| **bytes <= target.data_bytes / 2) {
+        for contender in cached::CONTENDERS {
+            cell(CACHED_READ, contender, in_units(params(1, 1, *bytes)), CacheState::Warm, claims.cell_s);
+        }
+    }
+    if target.data_bytes >= 2 * CALL_BYTES {
+        for threads in map_threads(config) {
+            for contender in calls::CONTENDERS {
+                cell(MAP_CALLS, contender, params(threads, 1, CALL_BYTES), CacheState::Warm, claims.cell_s);
+            }
+        }
+    }
+    for contender in maps::CONTENDERS {
+        cell(MANY_MAPS, contender, params(1, 1, PAGE_BYTES as u64), CacheState::Warm, claims.cell_s);
+    }
+    for step_bytes in GROWTH_STEPS {
+        let mut params = params(1, 1, PAGE_BYTES as u64);
+        params.extra.insert("step".into(), step_bytes.to_string());
+        cell(FILE_GROWTH, maps::GROWING, params, CacheState::Warm, claims.cell_s);
+    }
+    let pages = |name: &str, count: u32| {
+        let mut params = params(1, 1, PAGE_BYTES as u64);
+        params.extra.insert(name.into(), count.to_string());
+        params
+    };
+    for count in claims.copied_pages.iter().filter(|count| u64::from(**count) < target.data_bytes / PAGE_BYTES as u64) {
+        cell(PRIVATE_REMAP, "mmap-private", pages("copied_pages", *count), CacheState::Warm, claims.cell_s);
+    }
+    for held in ["none", "held"] {
+        let mut params = params(1, 1, PAGE_BYTES as u64);
+        params.extra.insert("reader".into(), held.into());
+        params.extra.insert("updates".into(), claims.reader_updates.to_string());
+        params.extra.insert("keys".into(), claims.reader_keys.to_string());
+        let duration_s = claims.reader_updates as f64 / 1e6 * READER_S_PER_MILLION;
+        for contender in reader::STORES.into_iter().filter(|id| reader::not_built(id).is_none()) {
+            cell(LONG_READER, contender, params.clone(), CacheState::Cold, duration_s);
+        }
+    }
+    if claims.thorough {
+        for count in &claims.commit_pages {
+            for contender in commits::CONTENDERS {
+                cell(MAP_COMMIT, contender, pages("commit_pages", *count), CacheState::Cold, claims.cell_s);
+            }
+        }
+        plan_uncached(config, available, &mut plan);
+    } else {
+        let later = "measured from --preset standard on, or with claims.thorough = true";
+        plan.skips.push(skip("", format!("{UNCACHED_READ}, {MAP_COMMIT}: {later}")));
+    }
+    for id in reader::STORES {
+        if let Some(why) = reader::not_built(id) {
+            plan.skips.push(skip(id, format!("{LONG_READER}: {why}")));
+        }
+    }
+    plan
+}
+
+/// Names the size of a read, which tells these cells apart.
+fn in_units(mut params: Params) -> Params {
+    params.extra.insert("unit".into(), crate::format::bytes(params.block_bytes).replace(' ', ""));
+    params
+}
+
+fn skip(contender: &str, reason: String) -> Skip {
+    Skip { experiment: ExperimentId::Claims, target: String::new(), contender: contender.into(), reason }
+}
+
+/// Thread counts of `map-calls`: one, and those of the configuration.
+fn map_threads(config: &Config) -> Vec<u32> {
+    let cpus = std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX));
+    let named = config.claims.map_threads.iter().map(|threads| if *threads == 0 { cpus.max(2) } else { *threads });
+    let mut all: Vec<u32> = std::iter::once(1).chain(named).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Random reads and scans of the large file, with as much memory as `random` has.
+fn plan_uncached(config: &Config, available: &Available, plan: &mut Plan) {
+    if available.file.paths.is_empty() || available.memory.method == MemoryMethod::None {
+        plan.skips.push(skip("", format!("{UNCACHED_READ}: memory cannot be limited here")));
+        return;
+    }
+    let from = plan.cells.len();
+    let threads = 16;
+    let mut planner = Planner {
+        experiment: ExperimentId::Claims,
+        config,
+        available,
+        target: &available.file,
+        memory: available.memory,
+        // Memory must be full before the part that counts.
+        duration_s: config.claims.cell_s * 4.0,
+        plan,
+    };
+    for block_bytes in [PAGE_BYTES as u64, 64 << 10] {
+        for contender in ["pread-dontcache", "pread-direct", "pread-buffered-random"] {
+            planner.add(contender, [in_units(params(threads, 1, block_bytes))]);
+        }
+    }
+    plan.cells[from..].iter_mut().for_each(|cell| cell.variant = UNCACHED_READ.into());
+}
+
+/// Measures one cell.
+///
+/// # Errors
+/// `Usage` for an unknown variant or contender; `Unsupported` where kernel or file system refuse the way of reading; what
+/// the system says.
+fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let layout = || workload::layout_of(spec, spec.params.block_bytes);
+    let mut outcome = match spec.variant.as_str() {
+        CACHED_READ => cached::execute(spec, &layout()?, context),
+        MAP_CALLS => calls::execute(spec, &layout()?, context),
+        MANY_MAPS => maps::many(spec, &layout()?, context),
+        FILE_GROWTH => maps::growth(spec, context),
+        PRIVATE_REMAP => remap::execute(spec, &layout()?, context),
+        UNCACHED_READ => return reads::execute(spec, &layout()?, Pattern::Random, context),
+        MAP_COMMIT => commits::execute(spec, context),
+        LONG_READER => reader::execute(spec, context),
+        other => {
+            return Err(LabError::new(LabErrorKind::Usage, format!("claims: unknown variant '{other}'")));
+        }
+    }?;
+    reads::doubts(spec, false, &mut outcome);
+    Ok(outcome)
+}
+
+/// Runs the workers for the cell's time.
+fn run_timed(spec: &CellSpec, works: Vec<Work<'_>>, context: &mut Context<'_>) -> Result<Outcome> {
+    let plan = Measurement {
+        duration: contender::duration_of(spec)?,
+        tick: contender::tick_of(spec),
+        watch: context.watch,
+        memory_bytes: None,
+        fill_first: false,
+        cancel: context.cancel,
+    };
+    measure::run(&plan, works, context.on_tick)
+}
+
+/// Runs work of a fixed size to its end.
+fn run_fixed(work: Work<'_>, context: &mut Context<'_>) -> Result<Outcome> {
+    let plan = Measurement {
+        // The work ends it; this is only a bound against a device that hangs.
+        duration: Duration::from_secs(3600),
+        tick: Duration::from_secs(1),
+        watch: context.watch,
+        memory_bytes: None,
+        fill_first: false,
+        cancel: context.cancel,
+    };
+    let mut outcome = measure::run(&plan, vec![work], context.on_tick)?;
+    outcome.steady = None;
+    Ok(outcome)
+}
+
+/// The one file of a cell.
+fn only_path<'a>(spec: &CellSpec, layout: &'a Layout) -> Result<&'a Path> {
+    match layout.paths.as_slice() {
+        [path] => Ok(path),
+        paths => {
+            let message = format!("{}: {} files, and it works on one", spec.key(), paths.len());
+            Err(LabError::new(LabErrorKind::Usage, message))
+        }
+    }
+}
+
+/// The folder of a cell's file, for what it makes beside it.
+fn folder_of(spec: &CellSpec) -> PathBuf {
+    let folder = spec.target.paths.first().and_then(|path| Path::new(path).parent());
+    folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf()
+}
+
+/// A number among the extra parameters.
+fn number(spec: &CellSpec, name: &str) -> Result<u64> {
+    let text = spec.params.extra.get(name).map_or("", String::as_str);
+    text.parse()
+        .map_err(|_| LabError::new(LabErrorKind::Usage, format!("{}: {name} = '{text}' must be a number", spec.key())))
+}
+
+#[cfg(test)]
+mod tests;

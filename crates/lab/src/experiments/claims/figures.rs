@@ -1,0 +1,90 @@
+//! Figures of `claims`, one for each of its questions.
+
+use super::{CACHED_READ, LONG_READER, PRIVATE_REMAP};
+use crate::format::{self, Unit};
+use crate::show::charts::{Mark, MarkKind, Row, Rows};
+use crate::show::figures::{Figure, Table, bar_row, rates, tone};
+use crate::summary::{Group, Metric, Spread};
+
+/// The figures of one variant.
+pub(super) fn figures(groups: &[&Group<'_>], variant: &str, place: &str) -> Vec<Figure> {
+    match variant {
+        CACHED_READ => rates(groups, place, Metric::BytesPerS, "bytes per second").into_iter().collect(),
+        PRIVATE_REMAP => times(groups, place).into_iter().collect(),
+        LONG_READER => growth(groups, place).into_iter().collect(),
+        _ => rates(groups, place, Metric::OpsPerS, "operations per second").into_iter().collect(),
+    }
+}
+
+/// How long each mapping anew took.
+fn times(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
+    let metric = Metric::Latency("op", 500);
+    let rows: Vec<Row> = groups.iter().filter_map(|group| bar_row(group, metric)).collect();
+    let columns = [
+        ("median", metric),
+        ("p99", Metric::Latency("op", 990)),
+        ("touched again", Metric::Latency("touch_again", 500)),
+    ];
+    let mut table = Table::new(&["contender", "median", "p99", "touched again", "runs"]);
+    for group in groups {
+        let mut row = vec![group.label()];
+        row.extend(
+            columns.map(|(_, metric)| group.spread(metric).map_or("–".into(), |s| metric.unit().show(s.median))),
+        );
+        row.push(group.good.len().to_string());
+        table.rows.push(row);
+    }
+    let title = format!("Time to map anew: {place}");
+    let chart = Rows { axis: "median time".into(), unit: metric.unit(), log: true, rows };
+    (!chart.rows.is_empty()).then(|| Figure {
+        svg: chart.draw(&title),
+        title,
+        lead: "Every thread that uses the address space waits so long. Dots: the repeats.".into(),
+        legend: Vec::new(),
+        table,
+    })
+}
+
+/// What each store grew by.
+fn growth(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
+    let share = |group: &Group<'_>| {
+        let grown = group.good.iter().filter_map(|cell| {
+            let figures = &cell.outcome.figures;
+            Some(figures.get("grown_bytes")? / figures.get("used_before_bytes").filter(|bytes| **bytes > 0.0)?)
+        });
+        grown.collect::<Vec<f64>>()
+    };
+    let mut rows = Vec::new();
+    let mut table = Table::new(&["contender", "growth", "before", "after", "of it in memory"]);
+    for group in groups {
+        let values = share(group);
+        let Some(spread) = Spread::of(values.iter().copied()) else { continue };
+        let value = Unit::Ratio.show(spread.median);
+        let bytes = |name: &'static str| {
+            group.spread(Metric::Figure(name)).map_or("–".into(), |spread| format::bytes(spread.median as u64))
+        };
+        table.rows.push(vec![
+            group.label(),
+            value.clone(),
+            bytes("used_before_bytes"),
+            bytes("used_after_bytes"),
+            bytes("memory_bytes"),
+        ]);
+        rows.push(Row {
+            label: group.label(),
+            tone: tone(&group.spec.contender),
+            marks: vec![Mark { values, median: spread.median, kind: MarkKind::Measured }],
+            value,
+        });
+    }
+    let title = format!("Growth under updates: {place}");
+    let chart = Rows { axis: "growth, as a multiple of what there was".into(), unit: Unit::Ratio, log: false, rows };
+    (!chart.rows.is_empty()).then(|| Figure {
+        svg: chart.draw(&title),
+        title,
+        lead: "File and memory together, with and without a reader that stays from the first update to the last."
+            .into(),
+        legend: Vec::new(),
+        table,
+    })
+}

@@ -1,0 +1,424 @@
+//! What do whole databases make of it, with a map and without? After table 1 of "Are You Sure You Want to Use MMAP in Your
+//! Database Management System?" (CIDR 2022), which names the systems.
+//!
+//! Each store (`stores`) is loaded, then runs YCSB's mixes in YCSB's own order, scans, and commits durably, twice: with
+//! data larger than the memory of its cgroup, and with data that fits. Process and page cache together get the same
+//! memory, whatever a store calls its cache; every figure belongs to one class of durability; settings are kept with each cell.
+//!
+//! The cells of one store follow each other on one database, which the first of them makes: so only one is on the disk at a time,
+//! and every repeat begins with a fresh one. In the mixes each operation is a request of its own, which opens what the store
+//! needs to see the newest commit, and every answer is checked, also against what was overwritten before it began (`history`).
+
+mod figures;
+mod findings;
+mod history;
+mod literature;
+mod place;
+mod table;
+mod words;
+mod work;
+
+use std::time::Duration;
+
+use crate::config::{Config, EnginesConfig};
+use crate::contender;
+use crate::entries::{Data, KEY_BYTES, Zipfian};
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted};
+use crate::judge::Finding;
+use crate::literature::LiteratureTable;
+use crate::measure::{self, Measurement, Work, Worker, unix_ms};
+use crate::mixes::{MIXES, Mix};
+use crate::reads::doubts;
+use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, Target};
+use crate::show::columns::{self, Sheet};
+use crate::show::figures::{Figure, costs, latencies, rates};
+use crate::stores::{self, KINDS, Kind, Room, Start, Store};
+use crate::summary::{Basis, Metric, Summary};
+
+use history::History;
+use place::Place;
+
+/// Filling an empty store.
+pub const LOAD: &str = "load";
+/// All entries in order, just after loading.
+pub const SCAN: &str = "scan";
+/// The same after the mixes.
+pub const SCAN_AGED: &str = "scan-aged";
+/// Durable commits of one writer, an entry each.
+pub const COMMIT: &str = "commit";
+/// The same of many writers.
+pub const COMMIT_MANY: &str = "commit-many";
+/// What the mixes' names begin with; then comes the letter.
+pub const YCSB: &str = "ycsb-";
+
+/// Label of the target whose data does not fit.
+pub const LARGER: &str = "file";
+/// Label of the target whose data does.
+pub const IN_MEMORY: &str = "in-memory";
+
+/// The order of a store's cells, which is YCSB's own for the mixes: D and E add entries and come last.
+const ORDER: [&str; 11] =
+    [LOAD, SCAN, "ycsb-a", "ycsb-b", "ycsb-c", "ycsb-f", "ycsb-d", "ycsb-e", SCAN_AGED, COMMIT, COMMIT_MANY];
+/// Part of a cell in which it warms up, unmeasured.
+const WARM_SHARE: f64 = 1.0 / 3.0;
+/// What the plan reckons with for loading.
+const LOAD_BYTES_PER_S: f64 = 60e6;
+
+/// The experiment.
+pub(crate) struct Engines;
+
+impl Experiment for Engines {
+    fn id(&self) -> ExperimentId {
+        ExperimentId::Engines
+    }
+
+    fn question(&self) -> &'static str {
+        words::QUESTION
+    }
+
+    fn plan(&self, config: &Config, available: &Available) -> Plan {
+        plan(config, available)
+    }
+
+    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+        execute(spec, context)
+    }
+
+    // Caches of a store's own are filled through the store.
+    fn warms_itself(&self, _: &CellSpec) -> bool {
+        true
+    }
+
+    fn with_less_memory(&self, spec: &CellSpec) -> Option<&'static str> {
+        Some(if spec.target.label == IN_MEMORY { "--set engines.fit_data_bytes=BYTES" } else { "--size" })
+    }
+
+    fn with_more_memory(&self, spec: &CellSpec) -> &'static str {
+        if spec.target.label == IN_MEMORY { "--set engines.fit_memory_bytes=BYTES" } else { "--memory" }
+    }
+
+    fn basis(&self, _: &CellSpec) -> Basis {
+        Basis::by(Metric::OpsPerS)
+    }
+
+    fn method(&self) -> &'static str {
+        words::METHOD
+    }
+
+    fn change(&self) -> &'static [&'static str] {
+        words::CHANGE
+    }
+
+    fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
+        findings::find(summary, all);
+    }
+
+    fn rank(&self) -> u32 {
+        4
+    }
+
+    fn overview(&self, summary: &Summary<'_>) -> Vec<Figure> {
+        figures::overviews(summary)
+    }
+
+    fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
+        let (groups, title) = (section.by_family(), figures::place_title(section.variant, section.target));
+        let mut figures = Vec::new();
+        figures.extend(rates(&groups, &title, Metric::OpsPerS, "operations per second"));
+        if figures::worth_detail(section.variant) {
+            figures.extend(costs(&groups, &title, Metric::CpuPerOp, "CPU time per operation"));
+            figures.extend(latencies(&groups, &title, "op", "operation"));
+        }
+        figures
+    }
+
+    fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
+        let columns = table::columns(place.summary, place.target, &columns::title(self.id(), place.target));
+        vec![Sheet::new(columns).with_below(table::not_built(place.file))]
+    }
+
+    fn literature(&self) -> &'static [LiteratureTable] {
+        literature::TABLES
+    }
+}
+
+/// Plans the cells of every store that was built, and names the others with the feature that brings them.
+fn plan(config: &Config, available: &Available) -> Plan {
+    let engines = &config.engines;
+    let mut plan = Plan { repeats: Some(engines.repeats), together: true, ..Plan::default() };
+    let wanted = |kind: &&Kind| engines.contenders.is_empty() || engines.contenders.iter().any(|id| id == kind.id);
+    for kind in KINDS.iter().filter(wanted) {
+        if !kind.is_built() {
+            let how = format!("{} (cargo run --release --features {} -- lab engines)", kind.not_built(), kind.feature);
+            plan.skips.push(skip("", kind.id, how));
+        }
+    }
+    let larger = available.stores_memory;
+    if larger.is_none() {
+        plan.skips.push(skip(LARGER, "", format!("data larger than memory: {}", available.no_stores_memory)));
+    }
+    // Where nothing can be limited, what fits fits anyway.
+    let method = larger.map_or(MemoryMethod::None, |limit| limit.method);
+    let by_group = matches!(method, MemoryMethod::CgroupV1 | MemoryMethod::CgroupV2);
+    let fits = match by_group {
+        true => MemoryLimit { method, bytes: engines.fit_memory_bytes },
+        false => MemoryLimit::default(),
+    };
+    if !available.root && !config.read_ahead_kb.is_empty() && larger.is_some() {
+        for kind in KINDS.iter().filter(wanted).filter(|kind| kind.is_built() && kind.reads_ahead) {
+            let why = "other values of read_ahead_kb: setting it needs root; run with sudo".into();
+            plan.skips.push(skip(LARGER, kind.id, why));
+        }
+    }
+    for (label, limit) in [(LARGER, larger), (IN_MEMORY, Some(fits))] {
+        let Some(limit) = limit else { continue };
+        for kind in KINDS.iter().filter(wanted).filter(|kind| kind.is_built()) {
+            for variant in ORDER.into_iter().filter(|variant| label == LARGER || fits_in(variant)) {
+                let plain = cell(config, available, label, limit, kind, variant);
+                let again =
+                    if label == LARGER { with_other_read_ahead(config, available, kind, &plain) } else { Vec::new() };
+                plan.cells.push(plain);
+                plan.cells.extend(again);
+            }
+        }
+    }
+    plan
+}
+
+/// The same cell once more for each other value of the device's read-ahead, where that decides what a map answers: reads that change
+/// nothing, of data larger than memory.
+fn with_other_read_ahead(config: &Config, available: &Available, kind: &Kind, plain: &CellSpec) -> Vec<CellSpec> {
+    if !available.root || !kind.reads_ahead || ![SCAN, "ycsb-c"].contains(&plain.variant.as_str()) {
+        return Vec::new();
+    }
+    let with = |kib: &u64| {
+        let mut spec = plain.clone();
+        spec.params.extra.insert("read_ahead_kb".into(), kib.to_string());
+        spec
+    };
+    config.read_ahead_kb.iter().map(with).collect()
+}
+
+/// What is also measured where all data is in memory: the disk decides the rest.
+fn fits_in(variant: &str) -> bool {
+    variant == LOAD || variant == SCAN || variant.starts_with(YCSB)
+}
+
+fn skip(target: &str, contender: &str, reason: String) -> Skip {
+    Skip { experiment: ExperimentId::Engines, target: target.into(), contender: contender.into(), reason }
+}
+
+fn cell(
+    config: &Config,
+    available: &Available,
+    label: &str,
+    memory: MemoryLimit,
+    kind: &Kind,
+    variant: &str,
+) -> CellSpec {
+    let engines = &config.engines;
+    let larger = label == LARGER;
+    let data_bytes = if larger { engines.data_bytes } else { engines.fit_data_bytes };
+    let threads = match variant {
+        COMMIT_MANY => engines.writers,
+        variant if !variant.starts_with(YCSB) => 1,
+        _ if larger => engines.threads,
+        _ => engines.fit_threads,
+    };
+    let durable = [LOAD, COMMIT, COMMIT_MANY].contains(&variant);
+    let extra = [
+        ("fit", if larger { "larger" } else { "in-memory" }.to_owned()),
+        ("durability", if durable { "sync" } else { "deferred" }.to_owned()),
+        ("memory", budget(engines, memory, larger).to_string()),
+    ];
+    CellSpec {
+        experiment: ExperimentId::Engines,
+        variant: variant.into(),
+        target: Target {
+            label: label.into(),
+            paths: vec![available.stores.display().to_string()],
+            data_bytes,
+            content_seed: Some(config.seed),
+        },
+        contender: kind.id.into(),
+        params: Params {
+            threads,
+            depth: 1,
+            block_bytes: KEY_BYTES as u64 + u64::from(engines.value_bytes),
+            extra: extra.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        },
+        repeat: 0,
+        duration_s: if variant == LOAD { data_bytes as f64 / LOAD_BYTES_PER_S + 1.0 } else { engines.cell_s },
+        memory,
+        cache: if larger || variant == LOAD { CacheState::Cold } else { CacheState::Warm },
+        seed: config.seed,
+    }
+}
+
+/// Memory that caches are sized by: what the limit leaves, where there is one.
+fn budget(engines: &EnginesConfig, memory: MemoryLimit, larger: bool) -> u64 {
+    match memory.method {
+        MemoryMethod::None if !larger => engines.fit_memory_bytes,
+        // Neither ballast nor a large file leaves less to one process than to all.
+        _ => memory.bytes.min(if larger { engines.memory_bytes } else { engines.fit_memory_bytes }),
+    }
+}
+
+/// Measures one cell.
+///
+/// # Errors
+/// `Usage` for what the experiment does not know, and for a cell whose database was not loaded; `Unsupported` for a store that was
+/// not built; what the store says.
+fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let kind = stores::kind_of(&spec.contender).ok_or_else(|| contender::unknown(spec))?;
+    if !ORDER.contains(&spec.variant.as_str()) || spec.params.threads == 0 {
+        return Err(LabError::new(LabErrorKind::Usage, format!("engines: nothing is called {}", spec.key())));
+    }
+    let place = Place::of(spec)?;
+    let data = data_of(spec)?;
+    let memory_bytes: u64 = number(spec, "memory")?;
+    let room = Room {
+        cache_bytes: (memory_bytes as f64 * kind.cache_share) as u64,
+        write_bytes: memory_bytes / 8,
+        data_bytes: data.user_bytes(),
+        threads: spec.params.threads,
+    };
+    let start = if spec.variant == LOAD { Start::New } else { Start::Old };
+    let known = match start {
+        Start::New => place.clear().map(|()| 0)?,
+        Start::Old => place.entries(spec)?,
+    };
+    let not_built = || LabError::new(LabErrorKind::Unsupported, format!("{}: {}", kind.id, kind.not_built()));
+    let opened = std::time::Instant::now();
+    let store = stores::open(kind.id, &place.store(), room, start).ok_or_else(not_built)??;
+    let open_s = opened.elapsed().as_secs_f64();
+
+    let mut outcome = match start {
+        Start::New => load(spec, context, &*store, data, &place)?,
+        Start::Old => used(spec, context, &*store, data, known, &place)?,
+    };
+    let settling = std::time::Instant::now();
+    store.settle()?;
+    outcome.figures.insert("settle_s".into(), settling.elapsed().as_secs_f64());
+    outcome.figures.insert("open_s".into(), open_s);
+    outcome.texts.extend(store.settings()?.into_iter().map(|(name, text)| (format!("set: {name}"), text)));
+    outcome.texts.insert("unequal".into(), store.unequal().into());
+    outcome.texts.insert("what".into(), kind.what.into());
+    drop(store);
+    let (file_bytes, files) = place.size()?;
+    outcome.figures.insert("file_bytes".into(), file_bytes as f64);
+    let entries = place.entries(spec).unwrap_or(data.count);
+    outcome.figures.insert("space_ratio".into(), file_bytes as f64 / (entries * data.entry_bytes()) as f64);
+    outcome.texts.insert("files".into(), files);
+    doubts(spec, false, &mut outcome);
+    Ok(outcome)
+}
+
+/// Fills an empty store, and looks whether what was loaded is there.
+fn load(spec: &CellSpec, context: &mut Context<'_>, store: &dyn Store, data: Data, place: &Place) -> Result<Outcome> {
+    let plan = Measurement {
+        // The work ends it; this is only a bound against a device that hangs.
+        duration: Duration::from_secs(24 * 3600),
+        tick: contender::tick_of(spec),
+        watch: context.watch,
+        memory_bytes: None,
+        fill_first: false,
+        cancel: context.cancel,
+    };
+    let works: Vec<Work<'_>> = vec![Box::new(move |worker: &mut Worker<'_>| work::load(worker, store, data))];
+    let mut outcome = measure::run(&plan, works, &mut *context.on_tick)?;
+    // A fixed amount of work has no steady part.
+    outcome.steady = None;
+    if !outcome.partial {
+        outcome.checks = work::check_loaded(store, data)?;
+        place.keep(spec, data.count)?;
+    }
+    Ok(outcome)
+}
+
+/// Uses a store that was loaded.
+fn used(
+    spec: &CellSpec,
+    context: &mut Context<'_>,
+    store: &dyn Store,
+    data: Data,
+    known: u64,
+    place: &Place,
+) -> Result<Outcome> {
+    let warm = Duration::from_secs_f64(contender::duration_of(spec)?.as_secs_f64() * WARM_SHARE);
+    let mut cache_method = String::new();
+    if spec.cache == CacheState::Warm {
+        let count = work::read_all(store, data, known)?;
+        cache_method = format!("all {count} entries read through the store");
+    }
+    let plan = Measurement {
+        duration: contender::duration_of(spec)? - warm,
+        tick: contender::tick_of(spec),
+        watch: context.watch,
+        // Some stores never fill the memory: the warming up is what makes all of them steady.
+        memory_bytes: None,
+        fill_first: false,
+        cancel: context.cancel,
+    };
+    // More than any change of an earlier cell: a million changes of a key each millisecond.
+    let history = History::new(data, known, unix_ms() << 20);
+    let cancel = context.cancel;
+    let mut works: Vec<Work<'_>> = Vec::new();
+    let mix = mix_of(&spec.variant);
+    let zipfian = mix.map(|_| Zipfian::new(data.count, 0));
+    for thread in 0..spec.params.threads {
+        let (history, seed) = (&history, crate::entries::mix(spec.seed) ^ crate::entries::mix(u64::from(thread)));
+        works.push(match (mix, &zipfian) {
+            (Some(mix), Some(zipfian)) => Box::new(move |worker| {
+                let chooser = crate::mixes::Chooser::new(mix, data.count, zipfian, seed);
+                work::mix(worker, store, history, chooser, warm, cancel)
+            }),
+            _ if spec.variant == COMMIT || spec.variant == COMMIT_MANY => {
+                Box::new(move |worker| work::commit(worker, store, history, seed, warm, cancel))
+            }
+            _ => Box::new(move |worker| work::scan(worker, store, data, known)),
+        });
+    }
+    let outcome = measure::run(&plan, works, &mut *context.on_tick);
+    // Also when it failed: what was inserted is there.
+    place.keep(spec, history.known())?;
+    let mut outcome = outcome?;
+    outcome.cache_method = cache_method;
+    Ok(outcome)
+}
+
+fn mix_of(variant: &str) -> Option<Mix> {
+    let letter = variant.strip_prefix(YCSB)?;
+    MIXES.into_iter().find(|mix| mix.id == letter)
+}
+
+fn data_of(spec: &CellSpec) -> Result<Data> {
+    let usage = |what: &str| LabError::new(LabErrorKind::Usage, format!("engines: {what}"));
+    let value_bytes = spec.params.block_bytes.checked_sub(KEY_BYTES as u64).filter(|bytes| *bytes >= 16);
+    let value_bytes = value_bytes.and_then(|bytes| usize::try_from(bytes).ok());
+    let value_bytes = value_bytes.ok_or_else(|| usage("values have at least 16 bytes"))?;
+    let seed = spec.target.content_seed.ok_or_else(|| usage("the data has no seed"))?;
+    Ok(Data::of_bytes(spec.target.data_bytes, value_bytes, seed))
+}
+
+/// A number among the parameters.
+fn number(spec: &CellSpec, name: &str) -> Result<u64> {
+    let text = spec.params.extra.get(name).map(String::as_str).unwrap_or_default();
+    text.parse().map_err(|_| LabError::new(LabErrorKind::Usage, format!("engines: {name} = '{text}' is no number")))
+}
+
+/// What a variant measures, for headings.
+pub fn title(variant: &str) -> String {
+    match variant {
+        LOAD => "loading sorted entries, durable at the end".into(),
+        SCAN => "full scan after loading".into(),
+        SCAN_AGED => "full scan after the mixes".into(),
+        COMMIT => "durable commits of one writer".into(),
+        COMMIT_MANY => "durable commits of many writers".into(),
+        other => mix_of(other).map_or(other.to_owned(), |mix| format!("YCSB {}, commits deferred", mix.name)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! Rules for `engines`: what a map changes in a store that has the choice, and where the engine stands among whole databases.
+
+use super::{COMMIT, COMMIT_MANY, IN_MEMORY, LARGER, SCAN};
+use crate::format::Unit;
+use crate::judge::{Finding, KeyFigure, best, compare, keys, shown};
+use crate::record::ExperimentId;
+use crate::summary::{Group, Metric, Summary};
+
+/// Stores that can be run either way: with a map, without, and what the difference is called.
+const PAIRS: [(&str, &str, &str); 4] = [
+    ("sqlite-mmap", "sqlite", "a map instead of read calls"),
+    ("rocksdb-mmap", "rocksdb", "maps instead of read calls"),
+    ("rocksdb-direct", "rocksdb", "direct reads and a larger cache of its own"),
+    ("lmdb-readahead", "lmdb", "read-ahead on its map"),
+];
+/// Works whose answer a reader wants first.
+const WORKS: [&str; 5] = ["ycsb-c", "ycsb-a", SCAN, COMMIT, COMMIT_MANY];
+/// The engine's contender.
+const ENGINE: &str = "nofault";
+
+/// The rules of `engines`.
+pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
+    for target in [LARGER, IN_MEMORY] {
+        for work in WORKS {
+            let groups = summary.at(ExperimentId::Engines, work, target);
+            with_and_without(&groups, work, target, all);
+            among_others(&groups, work, target, all);
+        }
+    }
+}
+
+fn place(target: &str) -> &'static str {
+    if target == IN_MEMORY { "with all data in memory" } else { "with data larger than memory" }
+}
+
+fn with_and_without(groups: &[&Group<'_>], work: &str, target: &str, all: &mut Vec<Finding>) {
+    // At its best: read-ahead may have been varied.
+    let of = |id: &str| best(groups.iter().copied().filter(|group| group.spec.contender == id), Metric::OpsPerS);
+    for (with, without, what) in PAIRS {
+        let (Some(a), Some(b)) = (of(with), of(without)) else { continue };
+        let Some(comparison) = compare(a, b, Metric::OpsPerS) else { continue };
+        let key = with == "sqlite-mmap" && work == "ycsb-c" && target == LARGER;
+        let (x, y) = (shown(comparison.a, Unit::PerSecond), shown(comparison.b, Unit::PerSecond));
+        all.push(Finding {
+            rule: "store-with-and-without-map",
+            rule_text: "median rate of a store run in one way over that of the same store run in the other, same work, same memory",
+            experiment: Some(ExperimentId::Engines),
+            kind: comparison.kind,
+            text: format!(
+                "{}{}: {}{what} changes {} from {y} to {x}{}, {}: {}.",
+                place(target)[..1].to_uppercase(),
+                &place(target)[1..],
+                comparison.doubt(),
+                crate::summary::contender_title(without),
+                read_ahead(a),
+                super::title(work),
+                comparison.show(),
+            ),
+            cells: keys(&[a, b]),
+            key_figure: key.then(|| KeyFigure {
+                label: "reads of SQLite (YCSB C), mmap ÷ read calls, data larger than memory".into(),
+                value: Unit::Ratio.show(comparison.ratio.median),
+                detail: format!("{x} against {y}{}", read_ahead(a)),
+            }),
+        });
+    }
+}
+
+/// In words, where it was set for the figure.
+fn read_ahead(group: &Group<'_>) -> String {
+    let kib = group.spec.params.extra.get("read_ahead_kb");
+    kib.map_or(String::new(), |kib| format!(" with read-ahead of {kib} KiB"))
+}
+
+fn among_others(groups: &[&Group<'_>], work: &str, target: &str, all: &mut Vec<Finding>) {
+    let Some(own) = groups.iter().copied().find(|group| group.spec.contender == ENGINE) else { return };
+    let others = groups.iter().copied().filter(|group| group.spec.contender != ENGINE);
+    let Some(other) = best(others, Metric::OpsPerS) else { return };
+    let Some(comparison) = compare(own, other, Metric::OpsPerS) else { return };
+    let cpu = compare(own, other, Metric::CpuPerOp).map_or(String::new(), |cpu| {
+        format!(", at {} of CPU against {}", shown(cpu.a, Unit::Seconds), shown(cpu.b, Unit::Seconds))
+    });
+    let (x, y) = (shown(comparison.a, Unit::PerSecond), shown(comparison.b, Unit::PerSecond));
+    let key = target == LARGER && (work == "ycsb-c" || work == COMMIT_MANY);
+    all.push(Finding {
+        rule: "engine-among-databases",
+        rule_text: "median rate of nofault over that of the fastest other database that was built, same work, same memory, same class of durability",
+        experiment: Some(ExperimentId::Engines),
+        kind: comparison.kind,
+        text: format!(
+            "{}{}: {}nofault does {x}, {}, the fastest other database ({}) {y}: {}{cpu}.",
+            place(target)[..1].to_uppercase(),
+            &place(target)[1..],
+            comparison.doubt(),
+            super::title(work),
+            other.label(),
+            comparison.show(),
+        ),
+        cells: keys(&[own, other]),
+        key_figure: key.then(|| KeyFigure {
+            label: format!("nofault ÷ fastest other database, {}", super::title(work)),
+            value: Unit::Ratio.show(comparison.ratio.median),
+            detail: format!("{x} against {y} ({}), {}", other.label(), place(target)),
+        }),
+    });
+}

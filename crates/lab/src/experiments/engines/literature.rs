@@ -1,0 +1,27 @@
+//! What others measured or said of the question of `engines`.
+
+use crate::format::Unit;
+use crate::literature::{LiteratureTable, REDB, row};
+use crate::summary::Metric;
+
+/// Their figures, to stand beside the reader's.
+pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {
+    source: &REDB,
+    variant: "commit",
+    devices: 1,
+    title: "Durable commits of one writer (\"individual writes\": 1,000 commits of one entry)",
+    metric: Metric::OpsPerS,
+    unit: Unit::PerSecond,
+    columns: &["commits per second"],
+    rows: &[
+        row("redb", "redb", &[1000.0 / 0.920], "920 ms"),
+        row("LMDB", "lmdb", &[1000.0 / 1.598], "1,598 ms"),
+        row("RocksDB", "rocksdb", &[1000.0 / 2.432], "2,432 ms"),
+        row("fjall", "fjall", &[1000.0 / 3.488], "3,488 ms"),
+        row("SQLite", "sqlite", &[1000.0 / 7.040], "7,040 ms"),
+    ],
+    remarks: &[
+        "A consumer drive without a capacitor: what a sync costs decides, not the store.",
+        "The paper's table 1 names databases that use or used mmap (MonetDB, LevelDB, LMDB, SQLite, MongoDB, SingleStore, InfluxDB, RavenDB, QuestDB and others) and has no figures.",
+    ],
+}];

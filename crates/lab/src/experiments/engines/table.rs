@@ -1,0 +1,67 @@
+//! Whole databases in the terminal: one row a store.
+
+use crate::record::ExperimentId;
+use crate::record::file::RecordFile;
+use crate::show::columns::Column;
+use crate::summary::{Group, Metric, Summary, contender_title, store_title};
+
+/// A row a store, a column for each of its works: medians, what is asked of them first first.
+pub(super) fn columns(summary: &Summary<'_>, target: &str, title: &str) -> Vec<Column> {
+    let groups: Vec<&Group<'_>> = summary.of_experiment(ExperimentId::Engines).collect();
+    let groups: Vec<&Group<'_>> = groups.into_iter().filter(|group| group.spec.target.label == target).collect();
+    let mut stores: Vec<String> = Vec::new();
+    for group in &groups {
+        let title = store_title(group.spec);
+        if !stores.contains(&title) {
+            stores.push(title);
+        }
+    }
+    let mut columns = vec![Column::new(title, stores.clone())];
+    let entries = Metric::OpsPerS;
+    let works = [
+        ("A/s", "ycsb-a", entries),
+        ("B/s", "ycsb-b", entries),
+        ("C/s", "ycsb-c", entries),
+        ("D/s", "ycsb-d", entries),
+        ("E/s", "ycsb-e", entries),
+        ("F/s", "ycsb-f", entries),
+        ("scan", super::SCAN, Metric::BytesPerS),
+        ("1 commit/s", super::COMMIT, entries),
+        ("n commits/s", super::COMMIT_MANY, entries),
+        ("load", super::LOAD, Metric::BytesPerS),
+        ("disk", super::LOAD, Metric::SpaceRatio),
+        ("aged scan", super::SCAN_AGED, Metric::BytesPerS),
+    ];
+    for (header, variant, metric) in works {
+        let of = |store: &String| {
+            let group = groups.iter().find(|group| group.spec.variant == variant && store_title(group.spec) == *store);
+            let Some(group) = group else { return String::new() };
+            match group.spread(metric) {
+                Some(spread) if metric == entries => {
+                    metric.unit().show(spread.median).trim_end_matches("/s").to_owned()
+                }
+                Some(spread) => metric.unit().show(spread.median),
+                None => "worthless".into(),
+            }
+        };
+        columns.push(Column::new(header, stores.iter().map(of).collect()));
+    }
+    columns
+}
+
+/// The stores that were not compiled in, a line for each reason: they never vanish from a table.
+pub(super) fn not_built(file: &RecordFile) -> String {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for skip in file.skips.iter().filter(|skip| skip.experiment == ExperimentId::Engines && !skip.contender.is_empty())
+    {
+        let Some(reason) = skip.reason.split(" (").next().filter(|reason| reason.starts_with("not built")) else {
+            continue;
+        };
+        let who = contender_title(&skip.contender);
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, all)) => all.push(who),
+            None => reasons.push((reason, vec![who])),
+        }
+    }
+    reasons.iter().fold(String::new(), |text, (reason, who)| text + &format!(" {reason}: {}\n", who.join("; ")))
+}

@@ -1,0 +1,268 @@
+//! What happens when I/O fails, and what it costs to notice? After §3.3 of "Are You Sure You Want to Use MMAP in Your Database
+//! Management System?" (CIDR 2022).
+//!
+//! Variants are faults, each made for real and met by a process of its own that may die of it:
+//! - `truncated`: somebody cuts the file under an open store, at a page; `truncated-inside`: within its last page, so that the
+//!   rest of the page reads as zeroes and no signal comes;
+//! - `read-error`: the device fails one page (a file system of the lab's own), then delivers it again;
+//! - `bit-flip`: one bit of one page changes on disk;
+//! - `stray-write`: a pointer gone astray flips a bit of a page in memory; then the store writes what it would write.
+//!
+//! A cell's figures say what the program was told (`detected`, `error_returned`, `signals`), what it handed out (`wrong_answers`), what went
+//! to disk (`reached_disk`), and how it came back. They are outcomes, not rates: one run each.
+//!
+//! A sixth variant, `checksum-cost`, measures what it takes to notice: a checksum at every access, as a map must, against one at
+//! every load, as a pool may.
+//!
+//! Kept true by: nothing is damaged but files in the cell's own folder and memory of a process that was started for it; the lab's
+//! own knowledge of what is right is never the store's.
+
+mod check;
+mod faults;
+mod figures;
+pub(crate) mod findings;
+mod literature;
+mod pages;
+mod stores;
+pub mod subject;
+mod table;
+mod words;
+
+use std::path::Path;
+
+use crate::config::{Config, Preset};
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted};
+use crate::judge::Finding;
+use crate::literature::LiteratureTable;
+use crate::machine::faulty;
+use crate::machine::scratch::Scratch;
+use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+use crate::show::columns::{self, Sheet};
+use crate::show::figures::{Figure, rates};
+use crate::summary::{Basis, Metric, Summary};
+use crate::workload::PAGE_BYTES;
+
+/// Somebody cuts the file at a page.
+pub const TRUNCATED: &str = "truncated";
+/// Somebody cuts the file within a page.
+pub const TRUNCATED_INSIDE: &str = "truncated-inside";
+/// The device fails to read a page.
+pub const READ_ERROR: &str = "read-error";
+/// A bit changes on disk.
+pub const BIT_FLIP: &str = "bit-flip";
+/// A bit changes in memory.
+pub const STRAY_WRITE: &str = "stray-write";
+/// What checking costs.
+pub const CHECKSUM_COST: &str = "checksum-cost";
+
+/// The faults, in the order they are told.
+pub const FAULTS: [&str; 5] = [READ_ERROR, TRUNCATED, TRUNCATED_INSIDE, BIT_FLIP, STRAY_WRITE];
+
+/// Planned time of a fault: processes are started, a store is made and opened some times.
+const FAULT_S: f64 = 0.25;
+
+/// The stores that meet a fault.
+fn stores(variant: &str, preset: Preset) -> &'static [&'static str] {
+    match (variant, preset) {
+        (TRUNCATED_INSIDE, Preset::Quick) => &[],
+        (STRAY_WRITE, Preset::Quick) => &["mmap", "engine"],
+        (_, Preset::Quick) => &["mmap", "mmap-guarded", "engine"],
+        (STRAY_WRITE, _) => &[
+            "mmap",
+            "mmap-readonly",
+            "mmap-guarded-checked",
+            "pread-direct",
+            "pread-direct-checked",
+            "os-cow",
+            "user-cow",
+            "user-cow-pwrite",
+            "mapped-log",
+            "shadow",
+            "shadow-writemap",
+            "engine",
+            "engine-dirty",
+        ],
+        (TRUNCATED_INSIDE, _) => {
+            &["mmap", "mmap-guarded", "mmap-guarded-checked", "pread-direct", "pread-direct-checked", "engine"]
+        }
+        _ => &[
+            "mmap",
+            "mmap-guarded",
+            "mmap-guarded-checked",
+            "pread-direct",
+            "pread-direct-checked",
+            "os-cow",
+            "user-cow",
+            "user-cow-pwrite",
+            "mapped-log",
+            "shadow",
+            "shadow-writemap",
+            "shadow-checked",
+            "engine",
+        ],
+    }
+}
+
+/// The experiment.
+pub(crate) struct Errors;
+
+impl Experiment for Errors {
+    fn id(&self) -> ExperimentId {
+        ExperimentId::Errors
+    }
+
+    fn question(&self) -> &'static str {
+        words::QUESTION
+    }
+
+    fn plan(&self, config: &Config, available: &Available) -> Plan {
+        plan(config, available)
+    }
+
+    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+        execute(spec, context)
+    }
+
+    fn with_less_memory(&self, _: &CellSpec) -> Option<&'static str> {
+        Some("--set errors.working_sets=[BYTES]")
+    }
+
+    fn basis(&self, spec: &CellSpec) -> Basis {
+        let is_fault = FAULTS.contains(&spec.variant.as_str());
+        Basis::by(if is_fault { Metric::Figure("detected") } else { Metric::OpsPerS })
+    }
+
+    fn method(&self) -> &'static str {
+        words::METHOD
+    }
+
+    fn change(&self) -> &'static [&'static str] {
+        words::CHANGE
+    }
+
+    fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
+        findings::find(summary, all);
+    }
+
+    fn rank(&self) -> u32 {
+        6
+    }
+
+    fn overview(&self, summary: &Summary<'_>) -> Vec<Figure> {
+        figures::faults(summary)
+    }
+
+    fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
+        // Outcomes of faults are told above, all in one table.
+        let checked = (section.variant == CHECKSUM_COST).then(|| section.by_family());
+        let rates = checked.and_then(|groups| rates(&groups, &section.title, Metric::OpsPerS, "accesses per second"));
+        rates.into_iter().collect()
+    }
+
+    fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
+        let faults = table::columns(place.summary, place.target, &columns::title(self.id(), place.target));
+        let checked: Vec<&str> = place.variants.iter().copied().filter(|variant| *variant == CHECKSUM_COST).collect();
+        let cost = (!checked.is_empty()).then(|| columns::operations(place.summary, self.id(), place.target, &checked));
+        faults.map(Sheet::new).into_iter().chain(cost).collect()
+    }
+
+    fn literature(&self) -> &'static [LiteratureTable] {
+        literature::TABLES
+    }
+}
+
+/// Plans the faults, once each, and the cost of checking, repeated.
+fn plan(config: &Config, available: &Available) -> Plan {
+    let mut plan = Plan::default();
+    let skip = |target: &str, contender: &str, reason: String| Skip {
+        experiment: ExperimentId::Errors,
+        target: target.into(),
+        contender: contender.into(),
+        reason,
+    };
+    let no_fuse = faulty::check().err();
+    for variant in FAULTS {
+        if let (READ_ERROR, Some(error)) = (variant, &no_fuse) {
+            plan.skips.push(skip("file", "", format!("{READ_ERROR}: {error}")));
+            continue;
+        }
+        let stores = stores(variant, config.preset);
+        if stores.is_empty() {
+            plan.skips.push(skip("file", "", format!("measured from --preset standard on: {variant}")));
+        }
+        plan.once.extend(stores.iter().map(|store| fault_cell(config, available, variant, store)));
+    }
+    if config.preset == Preset::Quick {
+        plan.skips.push(skip(
+            "file",
+            "",
+            "measured from --preset standard on: read calls, checked maps, dirty pages".into(),
+        ));
+    }
+    if available.file.paths.is_empty() {
+        plan.skips.push(skip("file", "", format!("{CHECKSUM_COST}: no data file, as memory cannot be limited here")));
+        return plan;
+    }
+    for bytes in &config.errors.working_sets {
+        // What does not fit in memory twice is no measurement of memory.
+        let bytes = (*bytes).min(available.file.data_bytes);
+        for contender in check::CONTENDERS {
+            let mut params = params();
+            params.extra.insert("working_set".into(), bytes.to_string());
+            plan.cells.push(CellSpec {
+                variant: CHECKSUM_COST.into(),
+                target: available.file.clone(),
+                contender: contender.into(),
+                params,
+                duration_s: config.errors.cell_s,
+                ..fault_cell(config, available, CHECKSUM_COST, contender)
+            });
+        }
+    }
+    plan
+}
+
+fn params() -> Params {
+    Params { threads: 1, depth: 1, block_bytes: PAGE_BYTES as u64, ..Params::default() }
+}
+
+fn fault_cell(config: &Config, available: &Available, variant: &str, store: &str) -> CellSpec {
+    CellSpec {
+        experiment: ExperimentId::Errors,
+        variant: variant.into(),
+        target: Target {
+            label: "file".into(),
+            paths: vec![available.folder.display().to_string()],
+            data_bytes: faults::PAGE_COUNT * PAGE_BYTES as u64,
+            content_seed: None,
+        },
+        contender: store.into(),
+        params: params(),
+        repeat: 0,
+        duration_s: FAULT_S,
+        memory: MemoryLimit::default(),
+        cache: CacheState::Cold,
+        seed: config.seed,
+    }
+}
+
+/// Meets one fault, or measures one way to check.
+///
+/// # Errors
+/// `Usage` for what the experiment does not know; `Unsupported` where a fault cannot be made; what the system says.
+fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    if spec.variant == CHECKSUM_COST {
+        return check::run(spec, context);
+    }
+    let folder = spec.target.paths.first().map(Path::new).ok_or_else(|| {
+        LabError::new(LabErrorKind::Usage, format!("errors: {} needs a folder to work in", spec.variant))
+    })?;
+    let scratch = Scratch::make(folder, "errors")?;
+    let outcome = faults::run(spec, scratch.path())?;
+    scratch.remove()?;
+    Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests;

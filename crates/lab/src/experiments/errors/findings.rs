@@ -1,0 +1,158 @@
+//! Rules for `errors`: what each store made of each fault, and what it costs to notice.
+
+use super::{BIT_FLIP, CHECKSUM_COST, FAULTS, READ_ERROR, STRAY_WRITE, TRUNCATED, TRUNCATED_INSIDE};
+use crate::format::digits;
+use crate::judge::{Finding, KeyFigure, Kind, compare_by, keys, on};
+use crate::record::{ExperimentId, Outcome};
+use crate::summary::{Group, Metric, Summary, parameters};
+
+/// The rules of `errors`.
+pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
+    for (variant, target) in summary.places(ExperimentId::Errors) {
+        let groups = summary.at(ExperimentId::Errors, variant, target);
+        if FAULTS.contains(&variant) {
+            fault(&groups, variant, all);
+        } else if variant == CHECKSUM_COST {
+            checking(&groups, target, all);
+        }
+    }
+}
+
+/// What a fault is called.
+pub(crate) fn fault_title(variant: &str) -> &'static str {
+    match variant {
+        READ_ERROR => "a read fails",
+        TRUNCATED => "the file is cut",
+        TRUNCATED_INSIDE => "cut within a page",
+        BIT_FLIP => "a bit flips on disk",
+        STRAY_WRITE => "a stray write in memory",
+        _ => "another fault",
+    }
+}
+
+/// What a store made of a fault, in a few words.
+pub(crate) fn fate(outcome: &Outcome) -> String {
+    let figure = |name: &str| outcome.figures.get(name).copied().unwrap_or(0.0);
+    let on_disk = match outcome.figures.get("reached_disk") {
+        None => "",
+        Some(0.0) => "; disk whole",
+        Some(_) if figure("wrong_on_disk") > 0.0 => "; wrong on disk, unnoticed",
+        Some(_) => "; damage on disk, found when read",
+    };
+    let count = |name: &str| match figure(name) {
+        1.0 => "1 page".to_owned(),
+        many => format!("{many:.0} pages"),
+    };
+    let met = if figure("hung") > 0.0 {
+        "hangs".into()
+    } else if figure("survived") == 0.0 {
+        format!("dies: {}", outcome.texts.get("ended").map_or("no answer", String::as_str))
+    } else if figure("wrong_answers") > 0.0 {
+        format!("wrong data of {}, no word", count("wrong_answers"))
+    } else if figure("error_returned") > 0.0 {
+        let again = match outcome.figures.get("right_after_repair") {
+            Some(1.0) => ", right again after repair",
+            Some(_) => ", until opened anew",
+            None => "",
+        };
+        format!("error for {}{again}", count("pages_failed"))
+    } else {
+        "right".into()
+    };
+    met + on_disk
+}
+
+/// The one outcome of a fault's group.
+pub(crate) fn outcome_of<'a>(group: &Group<'a>) -> Option<&'a Outcome> {
+    group.good.first().map(|cell| &cell.outcome)
+}
+
+fn fault(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
+    let of = |contender: &str| {
+        let group = groups.iter().copied().find(|group| group.spec.contender == contender)?;
+        Some((group, outcome_of(group)?))
+    };
+    let (Some((map, by_map)), Some((engine, by_engine))) = (of("mmap"), of("engine")) else { return };
+    let said = by_engine.texts.get("said").map_or(String::new(), |said| format!(" It said: “{said}”."));
+    all.push(Finding {
+        rule: "fault",
+        rule_text: "one fault, made for real, met by a process of its own for each store: what it was told, what it handed out, and what \
+            another process finds on disk afterwards; an outcome, not a rate, so one run decides",
+        experiment: Some(ExperimentId::Errors),
+        kind: Kind::Fact,
+        text: format!(
+            "When {}: over a plain mapping – {}; in the engine – {}.{said}",
+            fault_title(variant),
+            fate(by_map),
+            fate(by_engine)
+        ),
+        cells: keys(&[map, engine]),
+        key_figure: matches!(variant, READ_ERROR | STRAY_WRITE).then(|| KeyFigure {
+            label: format!("over a plain mapping, when {}", fault_title(variant)),
+            value: short_fate(by_map),
+            detail: format!("the engine: {}", fate(by_engine)),
+        }),
+    });
+}
+
+/// What a store is called where it meets faults.
+pub(crate) fn store_title(contender: &str) -> String {
+    if contender == "mmap" { "mmap, plain".into() } else { crate::summary::contender_title(contender) }
+}
+
+/// In one or two words.
+pub(crate) fn short_fate(outcome: &Outcome) -> String {
+    let figure = |name: &str| outcome.figures.get(name).copied().unwrap_or(0.0);
+    match () {
+        () if figure("survived") == 0.0 => outcome.texts.get("ended").map_or("no answer", String::as_str).into(),
+        () if figure("hung") > 0.0 => "hangs".into(),
+        () if figure("wrong_on_disk") > 0.0 => "silent damage".into(),
+        () if figure("wrong_answers") > 0.0 => "wrong data".into(),
+        () if figure("error_returned") > 0.0 => "an error".into(),
+        () => "nothing".into(),
+    }
+}
+
+fn checking(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
+    let metric = Metric::Figure("ns_per_access");
+    for access in groups.iter().copied().filter(|group| group.spec.contender == "check-every-access") {
+        let same = |contender: &str| {
+            groups
+                .iter()
+                .copied()
+                .find(|group| group.spec.contender == contender && group.spec.params == access.spec.params)
+        };
+        let (Some(load), plain) = (same("check-every-load"), same("no-check")) else { continue };
+        let Some(comparison) = compare_by(access, metric, load, metric) else { continue };
+        let plain = plain.and_then(|group| group.spread(metric));
+        let plain = plain
+            .map_or(String::new(), |spread| format!(" (a mapping without any check: {} ns)", digits(spread.median)));
+        let sum = access.spread(Metric::Figure("ns_per_checksum"));
+        let sum = sum.map_or(String::new(), |spread| {
+            format!(" One checksum of 4 KiB in sequence takes {} ns.", digits(spread.median))
+        });
+        let size = parameters(&access.spec.params);
+        all.push(Finding {
+            rule: "checksum-at-every-access",
+            rule_text: "mean time of one access to a random page in memory, one thread: through a mapping with the page's checksum verified \
+                each time, over memory of one's own whose pages were verified when they were loaded",
+            experiment: Some(ExperimentId::Errors),
+            kind: comparison.kind,
+            text: format!(
+                "{}{}{size}: an access takes {} ns when a mapping's page is verified each time, {} ns when pages are verified as they are \
+                 loaded{plain}: {}.{sum}",
+                on(target),
+                comparison.doubt(),
+                digits(comparison.a.median),
+                digits(comparison.b.median),
+                comparison.show(),
+            ),
+            cells: keys(&[access, load]),
+            key_figure: Some(KeyFigure {
+                label: format!("time of an access in memory, checked every time ÷ checked at load, {size}"),
+                value: format!("{}×", digits(comparison.ratio.median)),
+                detail: format!("{} ns against {} ns", digits(comparison.a.median), digits(comparison.b.median)),
+            }),
+        });
+    }
+}

@@ -1,0 +1,255 @@
+//! The process that meets a fault, and the handle of the one that watches: it may die of what it meets, which is an answer.
+//!
+//! `nofault lab subject` reads one [`Order`], then [`Ask`]s, one JSON line each, and answers each with a [`Seen`]. A subject
+//! that dies is told by the end of its answers and its exit status; one that hangs is killed.
+//!
+//! Kept true by: a subject dies with its watcher ([`crate::child`]), leaves no core, and only ever works in the folder of
+//! its cell.
+
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::pages;
+use super::stores::{Store, Way};
+use crate::child::{Orders, Running, say, this_program};
+use crate::error::{LabError, LabErrorKind, Result};
+
+/// The test that stands for the subject.
+const SUBJECT_TEST: &str = "experiments::errors::tests::the_subject_of_other_tests";
+/// How long an answer may take: a page that never comes is a finding, a lab that never ends is not.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Bytes of memory looked at in one piece.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// What the subject is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Order {
+    /// Contender's id.
+    pub(super) store: String,
+    pub(super) folder: PathBuf,
+    pub(super) seed: u64,
+}
+
+/// What it is asked.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Ask {
+    /// Read pages `from` to `to`.
+    Read { from: u64, to: u64 },
+    /// Make a page newer in memory than on disk.
+    Change { page: u64 },
+    /// Flip a bit of a page in memory, through a pointer that has gone astray.
+    Stray { page: u64 },
+    /// Bring to disk what is to go there.
+    Sync,
+    /// Close the store and open it again.
+    Reopen,
+}
+
+/// What it saw.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Seen {
+    /// Pages, or places in memory, that were what they must be.
+    pub(super) right: u64,
+    /// Pages handed out as good whose bytes are not what was written.
+    pub(super) wrong: u64,
+    /// Errors.
+    pub(super) errors: u64,
+    /// The first of them.
+    pub(super) first_error: String,
+}
+
+impl Seen {
+    fn note(&mut self, result: Result<bool>) {
+        match result {
+            Ok(true) => self.right += 1,
+            Ok(false) => self.wrong += 1,
+            Err(error) => {
+                self.errors += 1;
+                if self.first_error.is_empty() {
+                    self.first_error = error.to_string();
+                }
+            }
+        }
+    }
+}
+
+/// The subject's side of `nofault lab subject`.
+///
+/// # Errors
+/// `Usage` when the input is no order; what opening its store says. What it meets afterwards are answers.
+pub fn serve(input: impl Read, mut output: impl Write) -> Result<()> {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let mut orders = Orders::new(input, "nofault lab subject");
+    // It may be refused: a core is at most litter.
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    let order: Order = orders.first()?;
+    let way = Way::of(&order.store).ok_or_else(|| orders.usage(&format!("unknown store '{}'", order.store)))?;
+    let mut store = Some(way.open(&order.folder)?);
+    say(&mut output, &Seen::default())?;
+    while let Some(ask) = orders.next()? {
+        let mut seen = Seen::default();
+        match (ask, &mut store) {
+            (Ask::Reopen, _) => {
+                // The lock of the old one must be gone before the new one asks for it.
+                drop(store.take());
+                match way.open(&order.folder) {
+                    Ok(opened) => store = Some(opened),
+                    Err(error) => seen.note(Err(error)),
+                }
+            }
+            (_, None) => seen.note(Err(LabError::new(LabErrorKind::Usage, "the store is not open"))),
+            (Ask::Read { from, to }, Some(store)) => {
+                (from..to).for_each(|page| seen.note(judge(&mut **store, &order, page)))
+            }
+            (Ask::Change { page }, Some(store)) => seen.note(store.change(order.seed, page).map(|()| true)),
+            (Ask::Stray { page }, _) => seen = stray(order.seed, page),
+            (Ask::Sync, Some(store)) => seen.note(store.sync().map(|()| true)),
+        }
+        say(&mut output, &seen)?;
+    }
+    Ok(())
+}
+
+fn judge(store: &mut dyn Store, order: &Order, page: u64) -> Result<bool> {
+    let bytes = store.read(page)?;
+    Ok(pages::is_right(&bytes, order.seed, page))
+}
+
+/// Looks for a page in all memory of this process, as a pointer that has gone astray would not need to, and flips one bit of
+/// it wherever it stands. `right` is the number of places hit.
+fn stray(seed: u64, page: u64) -> Seen {
+    let mut seen = Seen::default();
+    // Kept inverted: the search must not find itself.
+    let inverted = pages::pattern(seed, page).map(|byte| !byte);
+    for address in places_in_memory(&inverted) {
+        let at = std::ptr::with_exposed_provenance_mut::<u8>(address);
+        // SAFETY: none, on purpose. This is the fault: a write to memory that other code owns. The address was mapped a moment
+        // ago; nothing else runs in this process, which exists to be damaged and whose answers are judged from outside.
+        unsafe { at.write_volatile(at.read_volatile() ^ 1) };
+        seen.note(Ok(true));
+    }
+    seen
+}
+
+/// Addresses of the inverted pattern's original. Freed copies on the heap are among them, which harms nobody.
+fn places_in_memory(inverted: &[u8]) -> Vec<usize> {
+    let Ok(memory) = std::fs::File::open("/proc/self/mem") else { return Vec::new() };
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let (mut found, mut mapped) = (Vec::new(), None);
+    let mut piece = vec![0; PIECE_BYTES + inverted.len()];
+    let zeroes = vec![0; piece.len()];
+    let own = piece.as_ptr() as usize..piece.as_ptr() as usize + piece.len();
+    for line in maps.lines().filter(|line| line.split(' ').nth(1).is_some_and(|rights| rights.starts_with('r'))) {
+        // Copies on the stack are nobody's page, and the kernel's own pages are not for us.
+        if line.ends_with("[stack]") || line.contains("[v") {
+            continue;
+        }
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let Some((start, end)) = range.and_then(|(start, end)| {
+            Some((usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?))
+        }) else {
+            continue;
+        };
+        for at in (start..end).step_by(PIECE_BYTES) {
+            let wanted = piece.len().min(end - at);
+            let Ok(count) = memory.read_at(&mut piece[..wanted], at as u64) else { continue };
+            if piece[..count] == zeroes[..count] {
+                continue;
+            }
+            piece[..count].iter_mut().for_each(|byte| *byte = !*byte);
+            let places = pages::places_of(inverted, &piece[..count]).into_iter().map(|place| at + place);
+            let places: Vec<usize> = places.filter(|place| !own.contains(place) && !found_twice(*place, at)).collect();
+            match line.split(' ').nth(1) {
+                // One pointer hits one map of a page, whatever the number of its maps: a shared one where there is one.
+                Some(rights) if line.contains('/') && (mapped.is_none() || rights.ends_with('s')) => {
+                    mapped = places.first().copied().or(mapped);
+                }
+                Some(_) if line.contains('/') => {}
+                _ => found.extend(places),
+            }
+        }
+    }
+    found.extend(mapped);
+    found
+}
+
+/// Whether a place lies in the overlap with the next piece, which finds it as well.
+fn found_twice(place: usize, piece_at: usize) -> bool {
+    place >= piece_at + PIECE_BYTES
+}
+
+/// How a subject answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// It answered.
+    Seen(Seen),
+    /// It died of a signal.
+    Killed(i32),
+    /// It ended by itself, with these words.
+    Ended(String),
+    /// It did not answer in time, and was killed.
+    Hung,
+}
+
+/// A subject at work. Killed and waited for when dropped.
+pub(super) struct Subject {
+    child: Running,
+    answers: mpsc::Receiver<String>,
+    words: mpsc::Receiver<String>,
+}
+
+impl Subject {
+    /// Starts one, and waits until its store is open.
+    ///
+    /// # Errors
+    /// `System` when it cannot be started. That it cannot open its store is a reply.
+    pub(super) fn start(order: &Order) -> Result<(Self, Reply)> {
+        let mut child = Running::start(this_program("subject", SUBJECT_TEST)?.stderr(Stdio::piped()))?;
+        let (answers, words) = (child.lines(), child.complaints());
+        let mut subject = Self { child, answers, words };
+        subject.child.send(order)?;
+        let reply = subject.reply();
+        Ok((subject, reply))
+    }
+
+    /// Asks, and waits for the answer, the end, or too long.
+    pub(super) fn ask(&mut self, ask: &Ask) -> Result<Reply> {
+        self.child.send(ask)?;
+        Ok(self.reply())
+    }
+
+    fn reply(&mut self) -> Reply {
+        loop {
+            match self.answers.recv_timeout(PATIENCE) {
+                // A test harness has words of its own.
+                Ok(line) => {
+                    if let Ok(seen) = serde_json::from_str(&line) {
+                        return Reply::Seen(seen);
+                    }
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    let _ = self.child.0.kill();
+                    return Reply::Hung;
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => return self.ended(),
+            }
+        }
+    }
+
+    fn ended(&mut self) -> Reply {
+        let status = self.child.wait();
+        if let Some(signal) = status.as_ref().ok().and_then(ExitStatusExt::signal) {
+            return Reply::Killed(signal);
+        }
+        let words: Vec<String> = self.words.iter().take(20).collect();
+        Reply::Ended(words.join(" / "))
+    }
+}

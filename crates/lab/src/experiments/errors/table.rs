@@ -1,0 +1,28 @@
+//! The terminal's table of `errors`.
+
+use super::FAULTS;
+use super::findings::{outcome_of, short_fate, store_title};
+use crate::record::ExperimentId;
+use crate::show::columns::Column;
+use crate::summary::Summary;
+
+/// What each store made of each fault, in a word or two; the report says more.
+pub(super) fn columns(summary: &Summary<'_>, target: &str, title: &str) -> Option<Vec<Column>> {
+    let at = |fault: &str| summary.at(ExperimentId::Errors, fault, target);
+    let mut stores: Vec<&str> = Vec::new();
+    for group in FAULTS.into_iter().flat_map(at) {
+        if !stores.contains(&group.spec.contender.as_str()) {
+            stores.push(&group.spec.contender);
+        }
+    }
+    let mut columns = vec![Column::new(title, stores.iter().map(|store| store_title(store)).collect())];
+    for fault in FAULTS {
+        let groups = at(fault);
+        let fate_of = |store: &&str| {
+            let group = groups.iter().find(|group| group.spec.contender == **store)?;
+            outcome_of(group).map(short_fate)
+        };
+        columns.push(Column::new(fault, stores.iter().map(|store| fate_of(store).unwrap_or_default()).collect()));
+    }
+    (!stores.is_empty()).then_some(columns)
+}

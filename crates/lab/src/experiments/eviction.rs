@@ -1,0 +1,242 @@
+//! Which of the three bottlenecks binds when mapped pages are evicted? After §3.4 of "Are You Sure You Want to Use MMAP in Your
+//! Database Management System?" (CIDR 2022): contention on the page table, eviction by a single thread, TLB shootdowns.
+//!
+//! Two variants take a mechanism apart, with everything in memory:
+//! - `faults`: the price of a page fault by threads, in one map for all, in a map a thread, and as a read call without any map;
+//! - `shootdowns`: the price of taking a mapped page away, alone and with other threads in the same address space.
+//!
+//! The others run into full memory, each by both ways of reclaim where they can be had: by a cgroup, where the faulting thread
+//! reclaims, and by a ballast, where kswapd does. `random-*` and `scan-*`: mapped, read through the page cache without a map (evicted,
+//! but never shot down), and direct (never evicted). A control pins all threads to one CPU: no other CPU, no shootdown.
+
+mod figures;
+pub(crate) mod findings;
+mod literature;
+mod parts;
+mod table;
+mod words;
+
+use crate::config::Config;
+use crate::contender::{self, Pattern};
+use crate::error::Result;
+use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted};
+use crate::judge::Finding;
+use crate::literature::{Beside, LiteratureRow, LiteratureTable};
+use crate::reads;
+use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+use crate::show::columns::{self, Sheet};
+use crate::show::figures::Figure;
+use crate::summary::{Basis, Metric, Paging, Summary};
+use crate::workload::{self, PAGE_BYTES};
+
+/// The price of a fault.
+pub const FAULTS: &str = "faults";
+/// The price of taking a page out of a map.
+pub const SHOOTDOWNS: &str = "shootdowns";
+
+/// Said of a cell that did not do what the experiment is about.
+const NOTHING_EVICTED: &str = "memory was never full: nothing was evicted, so this says nothing of reclaim";
+
+/// The experiment.
+pub(crate) struct Eviction;
+
+impl Experiment for Eviction {
+    fn id(&self) -> ExperimentId {
+        ExperimentId::Eviction
+    }
+
+    fn question(&self) -> &'static str {
+        words::QUESTION
+    }
+
+    fn plan(&self, config: &Config, available: &Available) -> Plan {
+        plan(config, available)
+    }
+
+    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+        execute(spec, context)
+    }
+
+    fn with_less_memory(&self, _: &CellSpec) -> Option<&'static str> {
+        Some("--set eviction.fault_bytes=BYTES")
+    }
+
+    fn basis(&self, _: &CellSpec) -> Basis {
+        Basis { paging: Paging::Reclaim, ..Basis::by(Metric::CpuPerGb) }
+    }
+
+    fn method(&self) -> &'static str {
+        words::METHOD
+    }
+
+    fn change(&self) -> &'static [&'static str] {
+        words::CHANGE
+    }
+
+    fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
+        findings::find(summary, all);
+    }
+
+    fn rank(&self) -> u32 {
+        8
+    }
+
+    fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
+        figures::figures(&section.by_family(), section.variant, section.target, &section.title)
+    }
+
+    fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
+        let title = columns::title(self.id(), place.target);
+        vec![Sheet::new(table::columns(place.summary, &place.variants, place.target, &title))]
+    }
+
+    fn literature(&self) -> &'static [LiteratureTable] {
+        literature::TABLES
+    }
+
+    fn beside<'g, 'a>(&self, table: &LiteratureTable, row: &LiteratureRow, summary: &'g Summary<'a>) -> Beside<'g, 'a> {
+        // Where kswapd evicts, as on the paper's machine; else under a cgroup.
+        let at = |by: &str| {
+            let own = summary.of_experiment(self.id()).filter(|group| {
+                let spec = group.spec;
+                spec.contender == row.contender && spec.variant == format!("{}-{by}", table.variant)
+            });
+            own.filter_map(|group| Some((group.spread(table.metric)?.median, group)))
+                .reduce(|most, next| if next.0 > most.0 { next } else { most })
+        };
+        Beside { groups: vec![at("kswapd").or_else(|| at("cgroup")).map(|(_, group)| group)], on_file: false }
+    }
+}
+
+/// Plans the parts, then each target under each way of reclaim.
+fn plan(config: &Config, available: &Available) -> Plan {
+    let mut plan = Plan::default();
+    plan_parts(config, &mut plan);
+    for reclaim in &available.reclaim {
+        let target = if reclaim.on_ram { available.ram.first() } else { Some(&available.file) };
+        let Some(target) = target else { continue };
+        match &reclaim.limit {
+            Ok(limit) => plan_reclaim(config, target, reclaim.by, *limit, &mut plan),
+            Err(reason) => skip(&mut plan, &target.label, format!("under {}: {reason}", reclaim.by)),
+        }
+    }
+    if available.ram.is_empty() {
+        let reason = "no RAM-backed device: making one needs root, the zram module and ram_device = 'auto'";
+        skip(&mut plan, "ram", reason.into());
+    }
+    plan
+}
+
+fn skip(plan: &mut Plan, target: &str, reason: String) {
+    let skip = Skip { experiment: ExperimentId::Eviction, target: target.into(), contender: String::new(), reason };
+    if !plan.skips.contains(&skip) {
+        plan.skips.push(skip);
+    }
+}
+
+fn cpus() -> u32 {
+    std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32)
+}
+
+fn plan_parts(config: &Config, plan: &mut Plan) {
+    let eviction = &config.eviction;
+    let target = Target {
+        label: "memory".into(),
+        paths: Vec::new(),
+        data_bytes: eviction.fault_bytes,
+        content_seed: Some(config.seed),
+    };
+    if cpus() < 2 {
+        skip(plan, "memory", "one CPU only: nobody to contend with, and nobody to shoot down".into());
+    }
+    let mut counts = vec![1, cpus()];
+    counts.dedup();
+    for (variant, contenders) in [
+        (FAULTS, ["mmap-one-map", "mmap-own", "pread-cached"].as_slice()),
+        (SHOOTDOWNS, &["mmap-unmap-page", "mmap-unmap-batch"]),
+    ] {
+        for contender in contenders {
+            for threads in &counts {
+                plan.cells.push(CellSpec {
+                    experiment: ExperimentId::Eviction,
+                    variant: variant.into(),
+                    target: target.clone(),
+                    contender: (*contender).into(),
+                    params: reads::params(*threads, 1, PAGE_BYTES as u64),
+                    repeat: 0,
+                    duration_s: eviction.part_s,
+                    memory: MemoryLimit::default(),
+                    cache: CacheState::Warm,
+                    seed: config.seed,
+                });
+            }
+        }
+    }
+}
+
+fn plan_reclaim(config: &Config, target: &Target, by: &str, memory: MemoryLimit, plan: &mut Plan) {
+    let eviction = &config.eviction;
+    let mut add = |work: &str, contender: &str, params: Params| {
+        plan.cells.push(CellSpec {
+            experiment: ExperimentId::Eviction,
+            variant: format!("{work}-{by}"),
+            target: target.clone(),
+            contender: contender.into(),
+            params,
+            repeat: 0,
+            duration_s: eviction.cell_s,
+            memory,
+            // Memory is full from the start: filling it is not the question here.
+            cache: CacheState::Warm,
+            seed: config.seed,
+        });
+    };
+    let page = PAGE_BYTES as u64;
+    let most = eviction.threads.iter().copied().max().unwrap_or(1);
+    for threads in &eviction.threads {
+        add("random", "mmap-random", reads::params(*threads, 1, page));
+        add("random", "pread-direct", reads::params(*threads, 1, page));
+    }
+    add("random", "pread-buffered-random", reads::params(most, 1, page));
+    if cpus() > 1 {
+        let mut pinned = reads::params(most, 1, page);
+        pinned.extra.insert("pin".into(), "1".into());
+        add("random", "mmap-random", pinned);
+    }
+    add("scan", "mmap-normal", reads::params(eviction.scan_threads, 1, page));
+    add("scan", "pread-buffered", reads::params(eviction.scan_threads, 1, config.scan.block_bytes));
+    add("scan", "pread-direct", reads::params(eviction.scan_threads, 1, config.scan.block_bytes));
+}
+
+/// Measures one contender.
+///
+/// # Errors
+/// `Usage` for an unknown contender; what opening, mapping or reading says.
+fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let _pinned = match spec.params.extra.get("pin") {
+        Some(_) => Some(parts::Pinned::here()?),
+        None => None,
+    };
+    match spec.variant.as_str() {
+        FAULTS => parts::faults(spec, context),
+        SHOOTDOWNS => parts::shootdowns(spec, context),
+        variant => {
+            let pattern = match variant.split('-').next() {
+                Some("random") => Pattern::Random,
+                Some("scan") => Pattern::Scan { part_bytes: 128 << 20 },
+                _ => return Err(contender::unknown(spec)),
+            };
+            let layout = workload::layout_of(spec, spec.params.block_bytes)?;
+            let mut outcome = reads::execute(spec, &layout, pattern, context)?;
+            // Only what goes past the page cache has nothing that could be evicted.
+            let evicted = outcome.counter("pgsteal_file").or_else(|| outcome.counter("cgroup_pgsteal"));
+            if !spec.contender.ends_with("-direct") && evicted == Some(0.0) {
+                outcome.warnings.push(NOTHING_EVICTED.into());
+            }
+            Ok(outcome)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,22 @@
+//! Figures of `eviction`: what the parts cost, and each way to read under each way of reclaim.
+
+use crate::show::figures::{Figure, costs, rates, time_series};
+use crate::summary::{Group, Metric};
+
+/// The parts by the time of an operation; the rest by rate, system CPU and second by second.
+pub(super) fn figures(groups: &[&Group<'_>], variant: &str, target: &str, place: &str) -> Vec<Figure> {
+    if target == "memory" {
+        let time = rates(groups, place, Metric::TimePerOp, "time of one operation");
+        return time.into_iter().chain(costs(groups, place, Metric::CpuPerOp, "CPU time per page")).collect();
+    }
+    let (rate, axis) = match variant.starts_with("scan") {
+        true => (Metric::BytesPerS, "bytes per second"),
+        false => (Metric::OpsPerS, "reads per second"),
+    };
+    let figures = [
+        rates(groups, place, rate, axis),
+        costs(groups, place, Metric::SystemCpuPerGb, "system CPU time per GB"),
+        time_series(groups, place, rate, axis),
+    ];
+    figures.into_iter().flatten().collect()
+}

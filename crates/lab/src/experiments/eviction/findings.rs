@@ -1,0 +1,298 @@
+//! Rules for `eviction`: the price of each mechanism, and which of them binds under full memory.
+
+use super::{FAULTS, SHOOTDOWNS};
+use crate::format::{Unit, digits};
+use crate::judge::{Finding, KeyFigure, Kind, compare, keys, on, shown};
+use crate::record::ExperimentId;
+use crate::summary::{Group, Metric, Spread, Summary};
+
+/// From this share of the direct rate on the map is held up by the device and by nothing of its own.
+const DEVICE_BOUND: f64 = 0.9;
+/// From this share of a core on the one thread that evicts has no more to give.
+const KSWAPD_BOUND: f64 = 80.0;
+
+const EXPERIMENT: ExperimentId = ExperimentId::Eviction;
+
+/// The rules of `eviction`.
+pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
+    let faults = summary.at(EXPERIMENT, FAULTS, "memory");
+    let shootdowns = summary.at(EXPERIMENT, SHOOTDOWNS, "memory");
+    contention(&faults, all);
+    shootdown(&shootdowns, all);
+    for (variant, target) in summary.places(EXPERIMENT) {
+        let groups = summary.at(EXPERIMENT, variant, target);
+        match variant.split_once('-') {
+            Some(("random", by)) => {
+                pinned(&groups, target, by, all);
+                binding(&groups, &faults, &shootdowns, (target, by), all);
+            }
+            Some(("scan", by)) => scan(&groups, target, by, all),
+            _ => {}
+        }
+    }
+    ways(summary, all);
+}
+
+fn with<'g, 'a>(groups: &[&'g Group<'a>], contender: &str, threads: u32) -> Option<&'g Group<'a>> {
+    groups.iter().copied().find(|group| {
+        let spec = group.spec;
+        spec.contender == contender && spec.params.threads == threads && !spec.params.extra.contains_key("pin")
+    })
+}
+
+/// Whether anything was evicted at all: without that a cell tells nothing of reclaim.
+pub(crate) fn evicts(group: &Group<'_>) -> bool {
+    group.spread(Metric::EvictedPerS).is_none_or(|rate| rate.median > 0.0)
+}
+
+fn most(groups: &[&Group<'_>]) -> u32 {
+    groups.iter().map(|group| group.spec.params.threads).max().unwrap_or(1)
+}
+
+fn time(spread: Spread) -> String {
+    shown(spread, Unit::Seconds)
+}
+
+/// What a fault costs on one thread and on all CPUs: in CPU time, as waiting threads of one CPU count as well.
+fn contention(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
+    let threads = most(groups);
+    for (contender, what) in [
+        ("mmap-one-map", "a fault of a cached page in one map that all threads share"),
+        ("mmap-own", "a fault of a cached page in a map of the thread's own"),
+        ("pread-cached", "a read call of a cached page, without any map,"),
+    ] {
+        let pair = (with(groups, contender, threads), with(groups, contender, 1));
+        let (Some(many), Some(one)) = pair else { continue };
+        if threads < 2 {
+            continue;
+        }
+        let Some(comparison) = compare(many, one, Metric::CpuPerOp) else { continue };
+        all.push(Finding {
+            rule: "page-table-contention",
+            rule_text: "CPU time of one fault with a thread on each CPU over that with one thread: what is above one is contention, for the page \
+                table where only the shared map has it, for the page cache where read calls have it too",
+            experiment: Some(EXPERIMENT),
+            kind: comparison.kind,
+            text: format!(
+                "{}{what} costs {} of CPU on {threads} threads and {} on one: {}.",
+                comparison.doubt(),
+                time(comparison.a),
+                time(comparison.b),
+                comparison.show(),
+            ),
+            cells: keys(&[many, one]),
+            key_figure: None,
+        });
+    }
+}
+
+/// What it costs to take pages away, with and without CPUs that must be told.
+fn shootdown(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
+    let threads = most(groups);
+    for (contender, each) in [("mmap-unmap-page", "one page a call"), ("mmap-unmap-batch", "64 pages a call")] {
+        let (Some(told), Some(alone)) = (with(groups, contender, threads), with(groups, contender, 1)) else {
+            continue;
+        };
+        if threads < 2 {
+            continue;
+        }
+        let Some(comparison) = compare(told, alone, Metric::TimePerOp) else { continue };
+        all.push(Finding {
+            rule: "price-of-a-shootdown",
+            rule_text: "time to fault a cached page in and take it out of the map again, with other threads of the process running on the other CPUs \
+                over that without: the difference is what telling them costs whoever unmaps",
+            experiment: Some(EXPERIMENT),
+            kind: comparison.kind,
+            text: format!(
+                "{}with {each}, a page comes and goes in {} while other CPUs run threads of the same process, in {} when none does: {}.",
+                comparison.doubt(),
+                time(comparison.a),
+                time(comparison.b),
+                comparison.show(),
+            ),
+            cells: keys(&[told, alone]),
+            key_figure: None,
+        });
+    }
+}
+
+/// Seconds that one shootdown costs whoever sends it.
+fn price_of_a_shootdown(groups: &[&Group<'_>]) -> Option<f64> {
+    let told = with(groups, "mmap-unmap-page", most(groups).max(2))?.spread(Metric::TimePerOp)?;
+    let alone = with(groups, "mmap-unmap-page", 1)?.spread(Metric::TimePerOp)?;
+    Some((told.median - alone.median).max(0.0))
+}
+
+/// The control: on one CPU there is nobody to be told.
+fn pinned(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>) {
+    let Some(pinned) = groups.iter().copied().find(|group| group.spec.params.extra.contains_key("pin")) else { return };
+    let Some(free) = with(groups, &pinned.spec.contender, pinned.spec.params.threads) else { return };
+    if !evicts(pinned) || !evicts(free) {
+        return;
+    }
+    let Some(comparison) = compare(free, pinned, Metric::CpuPerOp) else { return };
+    let interrupts = |group: &Group<'_>| {
+        group.spread(Metric::ShootdownsPerS).map_or("–".into(), |rate| shown(rate, Unit::PerSecond))
+    };
+    all.push(Finding {
+        rule: "pinned-to-one-cpu",
+        rule_text: "CPU time of one mapped read under full memory with all CPUs over that with all threads pinned to one CPU, where no TLB but its own \
+            is to be flushed; other costs of several CPUs (locks, cache lines) go with them, so this bounds what shootdowns cost from above",
+        experiment: Some(EXPERIMENT),
+        kind: comparison.kind,
+        text: format!(
+            "{}reclaim by {by}: {}{} costs {} of CPU on all CPUs ({} TLB interrupts) and {} on one ({}): {}.",
+            on(target),
+            comparison.doubt(),
+            free.label(),
+            time(comparison.a),
+            interrupts(free),
+            time(comparison.b),
+            interrupts(pinned),
+            comparison.show(),
+        ),
+        cells: keys(&[free, pinned]),
+        key_figure: None,
+    });
+}
+
+/// Which of the three holds the map up, by what each costs a page.
+fn binding(
+    groups: &[&Group<'_>],
+    faults: &[&Group<'_>],
+    shootdowns: &[&Group<'_>],
+    (target, by): (&str, &str),
+    all: &mut Vec<Finding>,
+) {
+    let threads = most(groups);
+    let (Some(map), Some(direct)) = (with(groups, "mmap-random", threads), with(groups, "pread-direct", threads))
+    else {
+        return;
+    };
+    if !evicts(map) {
+        return;
+    }
+    let Some(rates) = compare(map, direct, Metric::OpsPerS) else { return };
+    let cpu = |group: &Group<'_>| group.spread(Metric::CpuPerOp).map(|spread| spread.median);
+    let (Some(whole), Some(floor)) = (cpu(map), cpu(direct)) else { return };
+    let per_page = map.spread(Metric::ShootdownsPerS).map_or(0.0, |rate| rate.median / rates.a.median.max(1e-9));
+    let shot = price_of_a_shootdown(shootdowns).map(|price| price * per_page);
+    let contended = match (with(faults, "mmap-one-map", most(faults)), with(faults, "mmap-one-map", 1)) {
+        (Some(many), Some(one)) => cpu(many).zip(cpu(one)).map(|(many, one)| (many - one).max(0.0)),
+        _ => None,
+    };
+    let fault = with(faults, "mmap-one-map", 1).and_then(cpu);
+    // What is above a direct read and is neither of the others: finding, unmapping and freeing pages, and the fault itself.
+    let rest = (whole - floor - shot.unwrap_or(0.0) - contended.unwrap_or(0.0)).max(0.0);
+    let kswapd = map.spread(Metric::KswapdShare).map_or(0.0, |share| share.median);
+    let parts = [
+        ("contention on the page table", contended.unwrap_or(0.0)),
+        ("TLB shootdowns", shot.unwrap_or(0.0)),
+        ("evicting and faulting itself", rest),
+    ];
+    let largest = parts.iter().fold(parts[0], |best, part| if part.1 > best.1 { *part } else { best });
+    let binds = match () {
+        () if rates.ratio.median >= DEVICE_BOUND => "none of the three binds: the device is the limit".to_owned(),
+        () if kswapd >= KSWAPD_BOUND => format!("the one kswapd binds ({} of a core)", Unit::Percent.show(kswapd)),
+        () => format!("{} cost most", largest.0),
+    };
+    let seconds = |value: Option<f64>| value.map_or("–".into(), |value| Unit::Seconds.show(value));
+    all.push(Finding {
+        rule: "which-bottleneck-binds",
+        rule_text: "of the mapped random reads on the most threads: no bottleneck binds from 0.9 of the direct rate on; else kswapd from 80 % of a core on; \
+            else the largest of: contention (CPU of a fault on all CPUs less that on one), shootdowns (interrupts a page times the measured price of one), \
+            and the rest of the CPU time above a direct read (faulting, scanning, unmapping, freeing). An estimate: prices are measured apart",
+        experiment: Some(EXPERIMENT),
+        kind: Kind::Fact,
+        text: format!(
+            "{}reclaim by {by}: {binds}. mmap reads {} against {} direct ({}), at {} of CPU a page against {}: contention {}, shootdowns {} \
+             ({} interrupts a page), kswapd {} of a core, the rest {} (a cached fault alone is {}).",
+            on(target),
+            shown(rates.a, Unit::PerSecond),
+            shown(rates.b, Unit::PerSecond),
+            rates.show(),
+            Unit::Seconds.show(whole),
+            Unit::Seconds.show(floor),
+            seconds(contended),
+            seconds(shot),
+            digits(per_page),
+            Unit::Percent.show(kswapd),
+            Unit::Seconds.show(rest),
+            seconds(fault),
+        ),
+        cells: keys(&[map, direct]),
+        key_figure: Some(KeyFigure {
+            label: format!("reclaim by {by}, {}: random reads, mmap ÷ direct", crate::summary::target_title(target)),
+            value: Unit::Ratio.show(rates.ratio.median),
+            detail: binds,
+        }),
+    });
+}
+
+/// Scans evict most: what they cost a GB with and without a map, and how busy kswapd is.
+fn scan(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>) {
+    let find = |id: &str| groups.iter().copied().find(|group| group.spec.contender == id);
+    let Some(map) = find("mmap-normal").filter(|map| evicts(map)) else { return };
+    for (other, what) in [("pread-buffered", "read calls through the page cache"), ("pread-direct", "direct reads")] {
+        let Some(other) = find(other) else { continue };
+        let Some(comparison) = compare(map, other, Metric::CpuPerGb) else { continue };
+        let rate = |group: &Group<'_>| {
+            group.spread(Metric::BytesPerS).map_or("–".into(), |s| shown(s, Unit::BytesPerSecond))
+        };
+        let kswapd = map.spread(Metric::KswapdShare).map_or(0.0, |share| share.median);
+        all.push(Finding {
+            rule: "scan-under-reclaim",
+            rule_text: "CPU of the process and kswapd for 10^9 bytes scanned under full memory, through the map over the other way on as many threads",
+            experiment: Some(EXPERIMENT),
+            kind: comparison.kind,
+            text: format!(
+                "{}reclaim by {by}: {}a scanned GB costs {} of CPU through the map ({}, kswapd {} of a core) and {} by {what} ({}): {}.",
+                on(target),
+                comparison.doubt(),
+                time(comparison.a),
+                rate(map),
+                Unit::Percent.show(kswapd),
+                time(comparison.b),
+                rate(other),
+                comparison.show(),
+            ),
+            cells: keys(&[map, other]),
+            key_figure: None,
+        });
+    }
+}
+
+/// The same work under kswapd and under a cgroup.
+fn ways(summary: &Summary<'_>, all: &mut Vec<Finding>) {
+    for (work, contender, metric) in
+        [("random", "mmap-random", Metric::OpsPerS), ("scan", "mmap-normal", Metric::BytesPerS)]
+    {
+        for target in ["file", "ram"] {
+            let by = |by: &str| summary.at(EXPERIMENT, &format!("{work}-{by}"), target);
+            let (kswapd, cgroup) = (by("kswapd"), by("cgroup"));
+            let threads = most(&kswapd);
+            let (Some(a), Some(b)) = (with(&kswapd, contender, threads), with(&cgroup, contender, threads)) else {
+                continue;
+            };
+            let Some(comparison) = compare(a, b, metric).filter(|_| evicts(a) && evicts(b)) else { continue };
+            all.push(Finding {
+                rule: "kswapd-against-cgroup",
+                rule_text: "rate of the same mapped work where kswapd, one thread, evicts, over that where the faulting threads evict for themselves \
+                    (a cgroup). The memory that is left differs: a ballast leaves more, which helps random reads",
+                experiment: Some(EXPERIMENT),
+                kind: comparison.kind,
+                text: format!(
+                    "{}{}{} reaches {} where kswapd evicts and {} where a cgroup makes the threads evict: {}.",
+                    on(target),
+                    comparison.doubt(),
+                    a.label(),
+                    shown(comparison.a, metric.unit()),
+                    shown(comparison.b, metric.unit()),
+                    comparison.show(),
+                ),
+                cells: keys(&[a, b]),
+                key_figure: None,
+            });
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Every contender runs tiny, in this process, without a limit of memory, and reads what it must.
+
+use std::sync::atomic::AtomicBool;
+
+use nofault_io::counters::Watch;
+
+use super::*;
+use crate::config::Preset;
+use crate::experiment::Reclaim;
+use crate::machine::data::{self, Wanted};
+use crate::record::MemoryMethod;
+
+fn config() -> Config {
+    let mut config = Config::preset(Preset::Standard);
+    config.eviction.cell_s = 0.1;
+    config.eviction.part_s = 0.05;
+    config.eviction.fault_bytes = 2 << 20;
+    config.eviction.threads = vec![1, 3];
+    config.scan.block_bytes = 1 << 18;
+    config
+}
+
+fn available(folder: &std::path::Path) -> Available {
+    let wanted = Wanted { seed: 3, data_bytes: 4 << 20 };
+    let file = data::ensure_file(&folder.join("main.data"), wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap();
+    let limit = |method| Ok(MemoryLimit { method, bytes: 1 << 30 });
+    let reclaim = vec![
+        Reclaim { by: "cgroup", on_ram: false, limit: limit(MemoryMethod::CgroupV2) },
+        Reclaim { by: "kswapd", on_ram: false, limit: Err("no ballast in a test".into()) },
+    ];
+    Available { file, reclaim, ..Available::default() }
+}
+
+fn run(spec: &CellSpec) -> Result<Outcome> {
+    let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
+    execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} })
+}
+
+#[test]
+fn every_planned_cell_reads_what_it_must() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = plan(&config(), &available(folder.path()));
+    assert!(plan.skips.iter().any(|skip| skip.reason.contains("no ballast in a test")), "{:?}", plan.skips);
+    assert!(plan.skips.iter().any(|skip| skip.target == "ram"));
+    for spec in &plan.cells {
+        let outcome = run(spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
+        assert!(outcome.ops > 0 && outcome.checks.verified > 0, "{}", spec.key());
+        assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{}", spec.key());
+        if spec.target.label == "memory" {
+            assert!(outcome.figures[crate::summary::TIME_PER_OP] > 0.0, "{}", spec.key());
+        }
+    }
+}
+
+#[test]
+fn each_touch_is_a_fault() {
+    let folder = tempfile::tempdir().unwrap();
+    let cells = plan(&config(), &available(folder.path())).cells;
+    for contender in ["mmap-one-map", "mmap-own", "mmap-unmap-page"] {
+        let spec = cells.iter().find(|spec| spec.contender == contender).unwrap();
+        let outcome = run(&CellSpec { duration_s: 0.4, ..spec.clone() }).unwrap();
+        // From tick to tick, as the first counters are read while the work has begun. Faults of other tests in this process
+        // count as well; fewer than touches there cannot be.
+        let (faults, ops) = (outcome.counter("minor_faults").unwrap(), outcome.steady.unwrap().ops);
+        assert!(faults > ops as f64 * 0.8, "{contender}: {faults} faults for {ops} touches");
+    }
+}
+
+#[test]
+fn the_pinned_control_runs_on_one_cpu_and_lets_go() {
+    let before = rustix::thread::sched_getaffinity(None).unwrap();
+    let pinned = parts::Pinned::here().unwrap();
+    assert_eq!(rustix::thread::sched_getaffinity(None).unwrap().count(), 1);
+    drop(pinned);
+    assert_eq!(rustix::thread::sched_getaffinity(None).unwrap().count(), before.count());
+}
+
+#[test]
+fn nonsense_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    for spec in plan(&config(), &available(folder.path())).cells {
+        let spec = CellSpec { contender: "telepathy".into(), ..spec };
+        assert!(run(&spec).unwrap_err().to_string().contains("telepathy"));
+    }
+    let mut spec = plan(&config(), &available(folder.path())).cells.remove(0);
+    spec.variant = "dance".into();
+    assert!(run(&spec).is_err());
+}

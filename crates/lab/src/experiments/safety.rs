@@ -1,0 +1,208 @@
+//! What does it cost to make a mapped file safe? After §3.1 of "Are You Sure You Want to Use MMAP in Your Database Management
+//! System?" (CIDR 2022).
+//!
+//! Two variants:
+//! - `sin`: bytes are stored into a shared map, locked in memory, and committed by nobody. The lab waits until the kernel has written them
+//!   (after another process's sync; in longer presets also at its own time), and reads them back from disk;
+//! - `commits`: the engine's B+tree over each way to prevent that (`nofault::mmap`) and over the engine's own pool. Writers commit
+//!   pairs of keys durably, a reader reads beside them; then a process of its own goes on committing and is killed at it (SIGKILL), what
+//!   it left is opened, and every commit that was acknowledged is looked for.
+//!
+//! Kept true by: tree, node format, log and durability are the same for all; every value that is read says by its content whether
+//! it is right, and both keys of a pair carry the number of their commit.
+
+mod commits;
+mod figures;
+pub(crate) mod findings;
+pub mod killed;
+mod literature;
+mod sin;
+mod stores;
+mod table;
+mod words;
+
+use crate::config::{Config, Preset};
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted};
+use crate::judge::Finding;
+use crate::literature::LiteratureTable;
+use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+use crate::show::columns::Sheet;
+use crate::show::figures::{Figure, latencies, rates};
+use crate::summary::{Basis, Metric, Summary};
+
+/// Uncommitted bytes on disk.
+pub const SIN: &str = "sin";
+/// The price of preventing it.
+pub const COMMITS: &str = "commits";
+/// The stores, in the order they are told.
+pub const STORES: [&str; 7] =
+    ["os-cow", "user-cow", "user-cow-pwrite", "mapped-log", "shadow-writemap", "shadow", "engine"];
+/// A map that shows the sin, and one that does not.
+const MAPS: [&str; 2] = ["mmap-shared", "map-private"];
+/// Planned time of filling a store, opening it and checking it, a thousand keys.
+const FILL_S_PER_1000: f64 = 0.02;
+/// How long the process that is killed commits, as a part of the time that is measured.
+const KILLED_SHARE: f64 = 1.0 / 3.0;
+/// Longest wait for the kernel's own write-back, in seconds.
+const KERNEL_S_MAX: f64 = 60.0;
+
+/// The experiment.
+pub(crate) struct Safety;
+
+impl Experiment for Safety {
+    fn id(&self) -> ExperimentId {
+        ExperimentId::Safety
+    }
+
+    fn question(&self) -> &'static str {
+        words::QUESTION
+    }
+
+    fn plan(&self, config: &Config, available: &Available) -> Plan {
+        plan(config, available)
+    }
+
+    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+        execute(spec, context)
+    }
+
+    fn with_less_memory(&self, _: &CellSpec) -> Option<&'static str> {
+        Some("--set safety.keys=COUNT")
+    }
+
+    fn basis(&self, _: &CellSpec) -> Basis {
+        Basis::by(Metric::OpsPerS)
+    }
+
+    fn method(&self) -> &'static str {
+        words::METHOD
+    }
+
+    fn change(&self) -> &'static [&'static str] {
+        words::CHANGE
+    }
+
+    fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
+        findings::find(summary, all);
+    }
+
+    fn rank(&self) -> u32 {
+        2
+    }
+
+    fn overview(&self, summary: &Summary<'_>) -> Vec<Figure> {
+        figures::overview(summary)
+    }
+
+    fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
+        let mut figures = Vec::new();
+        // The other variant is told in a table.
+        if section.variant == COMMITS {
+            let (groups, place) = (section.by_family(), &section.title);
+            figures.extend(rates(&groups, place, Metric::OpsPerS, "durable commits per second"));
+            figures.extend(latencies(&groups, place, "op", "commit"));
+            figures.extend(latencies(&groups, place, "read", "read beside the writers"));
+        }
+        figures
+    }
+
+    fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
+        vec![Sheet::new(table::columns(&place.summary.at(self.id(), COMMITS, place.target)))]
+    }
+
+    fn literature(&self) -> &'static [LiteratureTable] {
+        literature::TABLES
+    }
+}
+
+/// Plans both variants in the lab's folder.
+fn plan(config: &Config, available: &Available) -> Plan {
+    let mut plan = Plan::default();
+    let safety = &config.safety;
+    for map in MAPS {
+        plan.cells.push(cell(config, available, SIN, map, 1, &[("cause", "sync")], 0.05));
+    }
+    if safety.wait_for_kernel {
+        plan.once.push(cell(config, available, SIN, MAPS[0], 1, &[("cause", "kernel")], KERNEL_S_MAX));
+    }
+    let size = [
+        ("keys", safety.keys.to_string()),
+        ("value_bytes", safety.value_bytes.to_string()),
+        ("log_bytes", safety.log_bytes.to_string()),
+    ];
+    let size: Vec<(&str, &str)> = size.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    for writers in &safety.writers {
+        for store in STORES {
+            plan.cells.push(cell(config, available, COMMITS, store, *writers, &size, safety.cell_s));
+        }
+    }
+    if config.preset == Preset::Quick {
+        let reason = "measured from --preset standard on: 1 and 64 writers, and the kernel's own write-back of uncommitted pages";
+        plan.skips.push(Skip {
+            experiment: ExperimentId::Safety,
+            target: "file".into(),
+            contender: String::new(),
+            reason: reason.into(),
+        });
+    }
+    plan
+}
+
+fn cell(
+    config: &Config,
+    available: &Available,
+    variant: &str,
+    contender: &str,
+    threads: u32,
+    extra: &[(&str, &str)],
+    duration_s: f64,
+) -> CellSpec {
+    let extra = extra.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    CellSpec {
+        experiment: ExperimentId::Safety,
+        variant: variant.into(),
+        target: Target {
+            label: "file".into(),
+            paths: vec![available.folder.display().to_string()],
+            data_bytes: u64::from(config.safety.keys) * u64::from(config.safety.value_bytes),
+            content_seed: None,
+        },
+        contender: contender.into(),
+        params: Params { threads, depth: 1, block_bytes: 4096, extra },
+        repeat: 0,
+        duration_s: if variant == COMMITS {
+            duration_s * (1.0 + KILLED_SHARE) + f64::from(config.safety.keys) / 1000.0 * FILL_S_PER_1000
+        } else {
+            duration_s
+        },
+        memory: MemoryLimit::default(),
+        cache: CacheState::Cold,
+        seed: config.seed,
+    }
+}
+
+/// Measures one cell.
+///
+/// # Errors
+/// `Usage` for what the experiment does not know; what stores and system say.
+fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let unknown = || {
+        let what = format!("safety: unknown contender '{}' of '{}'", spec.contender, spec.variant);
+        Err(LabError::new(LabErrorKind::Usage, what))
+    };
+    match spec.variant.as_str() {
+        SIN if MAPS.contains(&&*spec.contender) => sin::execute(spec, context),
+        COMMITS if STORES.contains(&&*spec.contender) => commits::execute(spec, context),
+        _ => unknown(),
+    }
+}
+
+/// A number that the plan put into the cell.
+fn number(spec: &CellSpec, name: &str) -> Result<u64> {
+    let found = spec.params.extra.get(name).and_then(|value| value.parse().ok());
+    found.ok_or_else(|| LabError::new(LabErrorKind::Usage, format!("safety: a cell without a number for '{name}'")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! What `safety` shows besides rates and latencies: the price of each cure, and the sin.
+
+use super::findings::{PRICES, shown, was_looked_at};
+use super::{COMMITS, SIN};
+use crate::format::Unit;
+use crate::record::ExperimentId;
+use crate::show::figures::{Figure, Table};
+use crate::summary::{Group, Metric, Summary, contender_title};
+
+/// The tables of the experiment.
+pub(super) fn overview(summary: &Summary<'_>) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    let places = summary.places(ExperimentId::Safety);
+    for (variant, target) in places {
+        let groups = summary.at(ExperimentId::Safety, variant, target);
+        let table = match variant {
+            SIN => sins(&groups),
+            COMMITS => prices(&groups),
+            _ => continue,
+        };
+        figures.push(Figure {
+            title: if variant == SIN { "Uncommitted bytes on disk".into() } else { "What safety costs".into() },
+            lead: if variant == SIN {
+                "Pages that were stored into a mapping, locked in memory, and committed by nobody; counted by a direct read after the cause.".into()
+            } else {
+                "Each commit writes two keys and is durable when it returns; one reader beside the writers. Written: what the store hands to \
+                 its files, log and checkpoints included, for each commit and for each byte of its keys and values. Then another process goes on committing and is killed at it (SIGKILL). Opened \
+                 again: what it left, cold, with recovery and a first read; every acknowledged commit was looked for, and lost / torn counts \
+                 those that were not there or only in part."
+                    .into()
+            },
+            legend: Vec::new(),
+            svg: String::new(),
+            table,
+        });
+        if variant == COMMITS {
+            figures.push(settings(&groups));
+        }
+    }
+    figures
+}
+
+/// What each store was set to: beside the figures so many words would make rows that nobody can read.
+fn settings(groups: &[&Group<'_>]) -> Figure {
+    let mut table = Table::new(&["store", "settings"]);
+    for group in groups {
+        let store = contender_title(&group.spec.contender);
+        let text = group.good.first().and_then(|cell| cell.outcome.texts.get("settings"));
+        if let Some(text) = text.filter(|_| table.rows.iter().all(|row| row[0] != store)) {
+            table.rows.push(vec![store, text.clone()]);
+        }
+    }
+    let lead = "As each store was opened, whatever the number of writers.".into();
+    Figure { title: "Settings of the stores".into(), lead, legend: Vec::new(), svg: String::new(), table }
+}
+
+fn sins(groups: &[&Group<'_>]) -> Table {
+    let headers = ["mapping", "written by", "uncommitted pages on disk", "of", "locked in memory", "time until then"];
+    let mut table = Table { headers: headers.map(Into::into).to_vec(), rows: Vec::new() };
+    for group in groups.iter().filter(|group| was_looked_at(group)) {
+        let figure = |name| shown(group, Metric::Figure(name), Some(Unit::Count));
+        let cause = group.spec.params.extra.get("cause").map_or("", String::as_str);
+        table.rows.push(vec![
+            group.label(),
+            if cause == "kernel" { "the kernel, by itself".into() } else { "another process's sync".into() },
+            figure("uncommitted_on_disk"),
+            figure("uncommitted_stored"),
+            if figure("mlocked") == "1" { "yes".into() } else { "no".into() },
+            shown(group, Metric::Figure("until_on_disk_s"), Some(Unit::Seconds)),
+        ]);
+    }
+    table
+}
+
+fn prices(groups: &[&Group<'_>]) -> Table {
+    let mut headers = vec!["store".to_owned()];
+    headers.extend(PRICES.iter().map(|(name, ..)| (*name).to_owned()));
+    headers.extend(["commits before the kill", "lost / torn"].map(Into::into));
+    let mut table = Table { headers, rows: Vec::new() };
+    for group in groups {
+        let mut row = vec![group.label()];
+        row.extend(PRICES.iter().map(|(_, metric, unit)| shown(group, *metric, *unit)));
+        let figure = |name| shown(group, Metric::Figure(name), Some(Unit::Count));
+        row.push(figure("commits_before_kill"));
+        row.push(format!("{} / {}", figure("lost_commits"), figure("torn_commits")));
+        table.rows.push(row);
+    }
+    table
+}

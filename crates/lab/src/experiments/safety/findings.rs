@@ -1,0 +1,156 @@
+//! Rules for `safety`: whether uncommitted bytes got to disk, and what preventing it costs.
+
+use super::{COMMITS, SIN};
+use crate::format::{Unit, bytes, digits};
+use crate::judge::{Finding, KeyFigure, Kind, best, compare, keys, on};
+use crate::record::ExperimentId;
+use crate::summary::{Group, Metric, Summary};
+
+/// What a cure costs: name, figure, unit (none: bytes).
+pub(crate) const PRICES: [(&str, Metric, Option<Unit>); 10] = [
+    ("commits/s", Metric::OpsPerS, Some(Unit::PerSecond)),
+    ("p99 of a commit", Metric::Latency("op", 990), Some(Unit::Seconds)),
+    ("p99.9", Metric::Latency("op", 999), Some(Unit::Seconds)),
+    ("written/commit", Metric::Figure("bytes_written_per_commit"), None),
+    ("syncs/commit", Metric::Figure("syncs_per_commit"), Some(Unit::Count)),
+    ("reads/s beside", Metric::Figure("reads_per_s"), Some(Unit::PerSecond)),
+    ("p99 of a read", Metric::Latency("read", 990), Some(Unit::Seconds)),
+    ("memory", Metric::Figure("memory_bytes"), None),
+    ("opened again in", Metric::Figure("recovery_s"), Some(Unit::Seconds)),
+    ("written/byte", Metric::Figure("bytes_written_per_byte"), Some(Unit::Ratio)),
+];
+
+/// A figure of a group in words, bytes without a unit; empty where there is none.
+pub(crate) fn shown(group: &Group<'_>, metric: Metric, unit: Option<Unit>) -> String {
+    let Some(spread) = group.spread(metric) else { return String::new() };
+    match unit {
+        Some(Unit::Count) if spread.median.fract() == 0.0 => format!("{:.0}", spread.median),
+        Some(Unit::Count) => digits(spread.median),
+        Some(unit) => unit.show(spread.median),
+        None => bytes(spread.median as u64),
+    }
+}
+
+/// The rules of `safety`.
+pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
+    for (variant, target) in summary.places(ExperimentId::Safety) {
+        let groups = summary.at(ExperimentId::Safety, variant, target);
+        match variant {
+            SIN => groups.iter().for_each(|group| sin(group, all)),
+            COMMITS => {
+                let mut writers: Vec<u32> = groups.iter().map(|group| group.spec.params.threads).collect();
+                writers.dedup();
+                for count in writers {
+                    let of_these: Vec<_> =
+                        groups.iter().copied().filter(|group| group.spec.params.threads == count).collect();
+                    price(&of_these, target, count, all);
+                }
+                groups.iter().for_each(|group| survival(group, all));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether the disk was looked at: older records count no page where the kernel had not written them in time, or the run was cut short.
+pub(crate) fn was_looked_at(group: &Group<'_>) -> bool {
+    let by_kernel = group.spec.params.extra.get("cause").is_some_and(|cause| cause == "kernel");
+    let found = group.spread(Metric::Figure("uncommitted_on_disk")).is_some_and(|found| found.max > 0.0);
+    found || !by_kernel
+}
+
+fn sin(group: &Group<'_>, all: &mut Vec<Finding>) {
+    if !was_looked_at(group) {
+        return;
+    }
+    let figure = |name| group.spread(Metric::Figure(name)).map(|spread| spread.median);
+    let (Some(found), Some(stored), Some(time)) =
+        (figure("uncommitted_on_disk"), figure("uncommitted_stored"), figure("until_on_disk_s"))
+    else {
+        return;
+    };
+    let by_kernel = group.spec.params.extra.get("cause").is_some_and(|cause| cause == "kernel");
+    let locked = if figure("mlocked") == Some(1.0) { " although locked in memory (mlock)" } else { "" };
+    let cause = if by_kernel { "by the kernel itself" } else { "as soon as any other process synced the file" };
+    let (found_text, stored_text) = (format!("{found:.0}"), format!("{stored:.0}"));
+    let text = if found > 0.0 {
+        format!(
+            "{found_text} of {stored_text} pages that were stored into a shared mapping and committed by nobody were on disk{locked}: \
+             written {cause}, {} after the store.",
+            Unit::Seconds.show(time)
+        )
+    } else {
+        format!("None of {stored_text} pages that were changed in a {} got to disk.", map_of(group))
+    };
+    all.push(Finding {
+        rule: "uncommitted-on-disk",
+        rule_text: "pages with uncommitted bytes that a direct read finds on disk after somebody else's sync, or after the kernel's own write-back",
+        experiment: Some(ExperimentId::Safety),
+        kind: Kind::Fact,
+        text,
+        cells: keys(&[group]),
+        key_figure: (found > 0.0).then(|| KeyFigure {
+            label: "uncommitted pages of a shared mapping on disk".into(),
+            value: format!("{found_text} of {stored_text}"),
+            detail: if by_kernel { format!("written by the kernel after {}", Unit::Seconds.show(time)) } else { "after another process's sync".into() },
+        }),
+    });
+}
+
+fn map_of(group: &Group<'_>) -> &'static str {
+    if group.spec.contender.contains("private") { "private mapping" } else { "shared mapping" }
+}
+
+fn price(groups: &[&Group<'_>], target: &str, writers: u32, all: &mut Vec<Finding>) {
+    let Some(engine) = groups.iter().copied().find(|group| group.spec.contender == "engine") else { return };
+    let mapped = groups.iter().copied().filter(|group| group.spec.contender != "engine");
+    let Some(map) = best(mapped, Metric::OpsPerS) else { return };
+    let Some(comparison) = compare(engine, map, Metric::OpsPerS) else { return };
+    let written = |group: &Group<'_>| shown(group, Metric::Figure("bytes_written_per_commit"), None);
+    all.push(Finding {
+        rule: "price-of-safety",
+        rule_text: "median durable commits a second of the engine over those of the fastest mapped store, same number of writers",
+        experiment: Some(ExperimentId::Safety),
+        kind: comparison.kind,
+        text: format!(
+            "{}{}with {writers} {} the engine makes {} durable commits, the fastest safe mapping ({}) {}: {}. A commit writes {} and {}.",
+            on(target),
+            comparison.doubt(),
+            if writers == 1 { "writer" } else { "writers" },
+            Unit::PerSecond.show(comparison.a.median),
+            map.label(),
+            Unit::PerSecond.show(comparison.b.median),
+            comparison.show(),
+            written(engine),
+            written(map),
+        ),
+        cells: keys(&[engine, map]),
+        key_figure: Some(KeyFigure {
+            label: format!("durable commits, engine over the fastest safe mapping ({writers} writers)"),
+            value: format!("{}×", digits(comparison.ratio.median)),
+            detail: format!("{} against {}", Unit::PerSecond.show(comparison.a.median), Unit::PerSecond.show(comparison.b.median)),
+        }),
+    });
+}
+
+fn survival(group: &Group<'_>, all: &mut Vec<Finding>) {
+    let most = |name| group.spread(Metric::Figure(name)).map_or(0.0, |spread| spread.max);
+    let (lost, torn) = (most("lost_commits"), most("torn_commits"));
+    if lost + torn == 0.0 {
+        return;
+    }
+    all.push(Finding {
+        rule: "commits-lost",
+        rule_text: "acknowledged commits that are missing, or there in part, in the files that a process killed by SIGKILL in the midst of committing leaves",
+        experiment: Some(ExperimentId::Safety),
+        kind: Kind::Warning,
+        text: format!(
+            "{}: {} acknowledged commits lost and {} torn after the process was killed.",
+            group.label(),
+            digits(lost),
+            digits(torn)
+        ),
+        cells: keys(&[group]),
+        key_figure: None,
+    });
+}

@@ -1,0 +1,156 @@
+//! What a killed process leaves, by killing one: a process of its own commits to the store and says of each commit that it was
+//! acknowledged; in the midst of that it gets SIGKILL, and everything it has said must be there.
+//!
+//! Kept true by: a commit is said only after it has returned, and in one write to a pipe, so that whatever was heard was
+//! acknowledged. What was committed and could not be said any more may be there or not.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::commits::Content;
+use super::stores::{self, Size, Subject};
+use crate::child::{Orders, Running, say, this_program};
+use crate::error::{LabError, LabErrorKind, Result};
+
+/// The test that stands for the writer.
+const WRITER_TEST: &str = "experiments::safety::tests::the_writer_of_other_tests";
+/// How long opening the store and its first commit may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often is looked whether it is time.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// What the process that will be killed is to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Order {
+    /// Contender's id.
+    pub(super) store: String,
+    pub(super) folder: PathBuf,
+    pub(super) size: Size,
+    pub(super) content: Content,
+    pub(super) writers: u64,
+    pub(super) seed: u64,
+    /// Above the numbers of all commits so far.
+    pub(super) first_stamp: u64,
+}
+
+/// A commit that was acknowledged.
+#[derive(Debug, Serialize, Deserialize)]
+struct Acknowledged {
+    pair: u64,
+    stamp: u64,
+}
+
+/// The side of `nofault lab writer`: commits until it is killed.
+///
+/// # Errors
+/// `Usage` when the input is no order; what the store says; `System` when nobody listens any more.
+pub fn serve(input: impl Read, output: impl Write + Send) -> Result<()> {
+    let order: Order = Orders::new(input, "nofault lab writer").first()?;
+    let store = stores::open(&order.store, &order.folder, order.size, false)?;
+    let (output, failed) = (Mutex::new(output), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let (store, order, output, failed) = (&*store, &order, &output, &failed);
+        let writers: Vec<_> = (0..order.writers)
+            .map(|number| {
+                scope.spawn(move || {
+                    let result = commit_on(store, order, number, output, failed);
+                    failed.store(true, Ordering::Relaxed);
+                    result
+                })
+            })
+            .collect();
+        let panicked = |_| Err(LabError::new(LabErrorKind::System, "a writer panicked"));
+        writers.into_iter().try_for_each(|writer| writer.join().unwrap_or_else(panicked))
+    })
+}
+
+fn commit_on<W: Write>(
+    store: &dyn Subject,
+    order: &Order,
+    number: u64,
+    output: &Mutex<W>,
+    failed: &AtomicBool,
+) -> Result<()> {
+    let mut chance = fastrand::Rng::with_seed(order.seed ^ number << 32 ^ order.first_stamp);
+    let mut stamp = order.first_stamp;
+    while !failed.load(Ordering::Relaxed) {
+        let pair = order.content.pair_of(&mut chance, number, order.writers);
+        store.commit(&order.content.write(pair, stamp))?;
+        say(&mut *output.lock().unwrap_or_else(PoisonError::into_inner), &Acknowledged { pair, stamp })?;
+        stamp += 1;
+    }
+    Ok(())
+}
+
+/// What was heard of the killed process: of each pair the newest commit that was acknowledged.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    pub(super) newest: HashMap<u64, u64>,
+    pub(super) commits: u64,
+}
+
+impl Heard {
+    fn note(&mut self, line: &str) {
+        // A test harness has words of its own, and the last line may be cut off.
+        if let Ok(Acknowledged { pair, stamp }) = serde_json::from_str(line) {
+            let newest = self.newest.entry(pair).or_default();
+            *newest = stamp.max(*newest);
+            self.commits += 1;
+        }
+    }
+}
+
+/// Starts a process as ordered, and kills it `after` its first commit.
+///
+/// # Errors
+/// `System` when it cannot be started, commits nothing, or ends by itself, with its own words.
+pub(super) fn kill_in_work(order: &Order, after: Duration, cancel: &AtomicBool) -> Result<Heard> {
+    let mut child = Running::start(this_program("writer", WRITER_TEST)?.stderr(Stdio::piped()))?;
+    let (lines, words) = (child.lines(), child.complaints());
+    child.send(order)?;
+    let mut heard = Heard::default();
+    let mut end = Instant::now() + PATIENCE;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() || cancel.load(Ordering::Relaxed) {
+            break;
+        }
+        match lines.recv_timeout(left.min(GLANCE)) {
+            Ok(line) => {
+                let is_first = heard.commits == 0;
+                heard.note(&line);
+                if is_first && heard.commits > 0 {
+                    end = Instant::now() + after;
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    let ended = |how: String| {
+        let said: Vec<String> = words.iter().take(20).collect();
+        let message = format!("{}: the process that was to be killed {how}: {}", order.store, said.join(" / "));
+        LabError::new(LabErrorKind::System, message)
+    };
+    // It fails only where there is nobody to kill any more, which its status then tells.
+    let _ = child.0.kill();
+    let status = child.wait().map_err(|error| ended(format!("cannot be waited for ({error})")))?;
+    if status.signal() != Some(libc::SIGKILL) {
+        return Err(ended(format!("ended by itself ({status})")));
+    }
+    // What it had said before, up to the end of the pipe.
+    lines.iter().for_each(|line| heard.note(&line));
+    if heard.commits == 0 && !cancel.load(Ordering::Relaxed) {
+        return Err(ended("committed nothing".into()));
+    }
+    Ok(heard)
+}

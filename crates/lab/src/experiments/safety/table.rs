@@ -1,0 +1,14 @@
+//! The terminal's table of `safety`: what each store's commits cost.
+
+use super::findings::{PRICES, shown};
+use crate::show::columns::Column;
+use crate::summary::Group;
+
+/// A row a store and number of writers.
+pub(super) fn columns(groups: &[&Group<'_>]) -> Vec<Column> {
+    let mut columns = vec![Column::new("safety, commits", groups.iter().map(|group| group.label()).collect())];
+    for (name, metric, unit) in PRICES {
+        columns.push(Column::new(name, groups.iter().map(|group| shown(group, metric, unit)).collect()));
+    }
+    columns
+}

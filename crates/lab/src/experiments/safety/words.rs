@@ -1,0 +1,23 @@
+//! What the report says of `safety` whatever its figures are.
+
+/// The question that it answers, in one line.
+pub(super) const QUESTION: &str = "What does it cost to make a mapped file safe?";
+
+/// How it measures.
+pub(super) const METHOD: &str = "Sin: 64 pages are stored into a mapping that is locked in memory; nobody commits them. Another process syncs the file, or the \
+     lab waits until the kernel has written them by itself (cachestat says when); then the file is read around the page cache. \
+     Commits: the engine's B+tree over each way to keep half-done changes out of a mapped file, and over the engine's own pool; node format, \
+     log and durability are the same. Writers commit two keys at a time, far apart, to pairs of their own; one reader reads random \
+     keys and checks every value. All data fits in memory. Then a process of its own goes on committing, tells of each commit that was \
+     acknowledged, and is killed in the midst of it by SIGKILL; the page cache is emptied of what it left, and it is opened: every pair is \
+     read and compared with what was acknowledged. That is the end of a process, not of the power: what its system calls wrote the kernel \
+     still has. Written bytes are those the store hands to its files; the file system's journal comes on top.";
+
+/// What would change the answer.
+pub(super) const CHANGE: &[&str] = &[
+    "A device without a write cache that survives power loss: a sync takes milliseconds, and what counts is how many commits share one. \
+     Stores with a log share; shadow paging syncs twice a commit.",
+    "Larger commits: shadow paging copies the path to each changed page once a commit, so its price a key falls.",
+    "Data larger than memory: every mapped store then stalls in page faults under its locks.",
+    "Long readers: they keep shadow paging's pages and the log of user_cow from being used again.",
+];

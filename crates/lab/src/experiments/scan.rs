@@ -1,0 +1,265 @@
+//! How fast can a file be scanned, from one device and from several? After §4.2 of "Are You Sure You Want to Use MMAP in Your
+//! Database Management System?" (CIDR 2022).
+//!
+//! Mapped and `pread` contenders run several threads, each on a part of its own at a time, as the original benchmark
+//! does; the ring and fio run one thread with large blocks and many in flight. A scan wraps around until the time is over.
+//! Over several files consecutive stripes lie on consecutive files: the ring reads them through a striped disk, the map
+//! through one map a file.
+//!
+//! Ring and fio run twice: with buffers in huge pages, and with buffers in 4 KiB pages (`buffers=small`), because the
+//! block layer splits large requests over scattered pages, and that alone can cost more than anything else here.
+
+mod findings;
+mod literature;
+mod words;
+
+use crate::config::{Config, Preset};
+use crate::contender::Pattern;
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted};
+use crate::judge::Finding;
+use crate::literature::LiteratureTable;
+use crate::reads::{self, Planner, params};
+use crate::record::{CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+use crate::show::columns::{self, Sheet};
+use crate::show::figures::{Figure, costs, rates, sweeps, time_series};
+use crate::summary::{Basis, Metric, Summary};
+use crate::workload::{self, PAGE_BYTES};
+
+/// Bytes of a thread's part, as in the original benchmark; another size stands in the cell's `part_bytes`.
+const PART_BYTES: u64 = 128 << 20;
+
+/// The experiment.
+pub(crate) struct Scan;
+
+impl Experiment for Scan {
+    fn id(&self) -> ExperimentId {
+        ExperimentId::Scan
+    }
+
+    fn question(&self) -> &'static str {
+        words::QUESTION
+    }
+
+    fn plan(&self, config: &Config, available: &Available) -> Plan {
+        plan(config, available)
+    }
+
+    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+        execute(spec, context)
+    }
+
+    fn with_more_memory(&self, spec: &CellSpec) -> &'static str {
+        // The RAM-backed device has a limit of its own.
+        if spec.target.label.starts_with("ram") { "--set ram_memory_bytes=BYTES" } else { "--memory" }
+    }
+
+    fn basis(&self, _: &CellSpec) -> Basis {
+        Basis { out_of_core: true, ..Basis::paging(Metric::BytesPerS) }
+    }
+
+    fn method(&self) -> &'static str {
+        words::METHOD
+    }
+
+    fn change(&self) -> &'static [&'static str] {
+        words::CHANGE
+    }
+
+    fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
+        findings::find(summary, all);
+    }
+
+    fn rank(&self) -> u32 {
+        5
+    }
+
+    fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
+        let (groups, place) = (section.by_family(), &section.title);
+        let mut figures = Vec::new();
+        figures.extend(time_series(&groups, place, Metric::BytesPerS, "bytes per second"));
+        figures.extend(rates(&groups, place, Metric::BytesPerS, "bytes per second"));
+        figures.extend(costs(&groups, place, Metric::CpuPerGb, "CPU time per GB"));
+        figures.extend(sweeps(&groups, place, Metric::BytesPerS, "bytes per second"));
+        figures
+    }
+
+    fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
+        let heads = columns::Heads { rate: "bytes/s", cpu_metric: Metric::CpuPerGb, cpu: "CPU/GB" };
+        vec![columns::rated(place.summary, self.id(), place.target, &place.variants, &heads)]
+    }
+
+    fn literature(&self) -> &'static [LiteratureTable] {
+        literature::TABLES
+    }
+}
+
+/// Plans the scans of one file or device, then of several striped.
+fn plan(config: &Config, available: &Available) -> Plan {
+    let mut plan = Plan::default();
+    plan_one(config, available, &available.file, available.memory, &mut plan);
+    match available.ram.first() {
+        Some(target) => plan_one(config, available, target, available.ram_memory, &mut plan),
+        None => skip(
+            &mut plan,
+            "ram",
+            "no RAM-backed device: making one needs root, the zram module and ram_device = 'auto'",
+        ),
+    }
+    for device in &available.devices {
+        plan_one(config, available, device, available.memory, &mut plan);
+    }
+    plan_striped(config, available, "striped", &available.stripe, available.memory, &mut plan);
+    let ram_count = available.ram.len().min(config.scan.ram_devices as usize);
+    let ram = &available.ram[..ram_count];
+    if !ram.is_empty() {
+        plan_striped(config, available, "ram-striped", ram, available.ram_memory, &mut plan);
+    }
+    plan
+}
+
+fn skip(plan: &mut Plan, target: &str, reason: &str) {
+    plan.skips.push(Skip {
+        experiment: ExperimentId::Scan,
+        target: target.into(),
+        contender: String::new(),
+        reason: reason.into(),
+    });
+}
+
+fn planner<'a>(
+    config: &'a Config,
+    available: &'a Available,
+    target: &'a Target,
+    memory: MemoryLimit,
+    plan: &'a mut Plan,
+) -> Planner<'a> {
+    let duration_s = config.scan.cell_s;
+    Planner { experiment: ExperimentId::Scan, config, available, target, memory, duration_s, plan }
+}
+
+fn plan_one(config: &Config, available: &Available, target: &Target, memory: MemoryLimit, plan: &mut Plan) {
+    let scan = &config.scan;
+    let lean = config.preset == Preset::Quick && available.ram.iter().any(|ram| ram == target);
+    let mut planner = planner(config, available, target, memory, plan);
+    let most = scan.map_threads.iter().copied().max();
+    let touch = |threads: u32| with_part(config, params(threads, 1, PAGE_BYTES as u64));
+    let read = |threads: u32| with_part(config, params(threads, 1, scan.block_bytes));
+    let deep = |depth: u32| params(1, depth, scan.block_bytes);
+    let small = || {
+        scan.depths.first().map(|depth| {
+            let mut small = deep(*depth);
+            small.extra.insert("buffers".into(), "small".into());
+            small
+        })
+    };
+    planner.add("mmap-normal", scan.map_threads.iter().map(|threads| touch(*threads)));
+    planner.add("mmap-sequential", scan.map_threads.iter().map(|threads| touch(*threads)));
+    planner.add("pread-direct", scan.map_threads.iter().map(|threads| read(*threads)));
+    planner.add("uring-direct", scan.depths.iter().map(|depth| deep(*depth)));
+    planner.add("fio-uring", scan.depths.iter().map(|depth| deep(*depth)));
+    // One thread first: a range asks ahead by itself.
+    let mut pool_threads: Vec<u32> =
+        scan.map_threads.iter().copied().filter(|_| config.preset != Preset::Quick).collect();
+    pool_threads.insert(0, 1);
+    pool_threads.dedup();
+    planner.add("pool", pool_threads.into_iter().map(touch));
+    if lean {
+        for contender in ["mmap-random", "pread-buffered"] {
+            planner.skip(contender, "on the RAM-backed device from --preset standard on".into());
+        }
+        return;
+    }
+    planner.add("mmap-random", most.map(touch));
+    planner.add("pread-buffered", scan.map_threads.iter().map(|threads| read(*threads)));
+    planner.add("uring-direct", small());
+    planner.add("fio-uring", small());
+}
+
+fn plan_striped(
+    config: &Config,
+    available: &Available,
+    label: &str,
+    parts: &[Target],
+    memory: MemoryLimit,
+    plan: &mut Plan,
+) {
+    if parts.len() < 2 {
+        let reason = "one file or device only: name more with stripe_over, on devices of their own";
+        let reason = if label == "striped" { reason } else { "one RAM-backed device only: set scan.ram_devices to 2" };
+        return skip(plan, label, reason);
+    }
+    let scan = &config.scan;
+    let stripe_bytes = scan.raid_stripe_bytes.max(scan.block_bytes);
+    let striped = |params: Params| {
+        let mut params = params;
+        params.extra.insert("stripe_bytes".into(), stripe_bytes.to_string());
+        params
+    };
+    for count in widths(parts.len()) {
+        let target = striped_target(&format!("{label}-{count}"), &parts[..count]);
+        let mut planner = planner(config, available, &target, memory, plan);
+        let most = scan.map_threads.iter().copied().max();
+        let touch = || most.map(|threads| striped(with_part(config, params(threads, 1, PAGE_BYTES as u64))));
+        planner.add("mmap-normal", touch());
+        planner.add("mmap-sequential", touch());
+        let read = || most.map(|threads| striped(with_part(config, params(threads, 1, scan.block_bytes))));
+        planner.add("pread-direct", read());
+        planner.add("uring-direct", scan.depths.iter().map(|depth| striped(params(1, *depth, scan.block_bytes))));
+        planner.skip("fio-uring", "fio has no stripes of its own: it is the baseline on one device".into());
+        planner
+            .skip("pool", "the engine's database is measured on one device; `stripe_folders` would spread it".into());
+        if config.preset == Preset::Quick {
+            for contender in ["mmap-random", "pread-buffered"] {
+                planner.skip(contender, "over several devices from --preset standard on".into());
+            }
+            continue;
+        }
+        planner.add("mmap-random", touch());
+        planner.add("pread-buffered", read());
+    }
+}
+
+/// 2, 4, 8 … and all.
+fn widths(most: usize) -> Vec<usize> {
+    let mut widths: Vec<usize> =
+        std::iter::successors(Some(2), |width| Some(width * 2)).take_while(|w| *w < most).collect();
+    widths.push(most);
+    widths
+}
+
+/// Several targets as one. What differs in size is used as far as the smallest goes; content that differs cannot be verified.
+fn striped_target(label: &str, parts: &[Target]) -> Target {
+    let seed = parts.first().and_then(|part| part.content_seed);
+    Target {
+        label: label.into(),
+        paths: parts.iter().flat_map(|part| part.paths.iter().cloned()).collect(),
+        data_bytes: parts.iter().map(|part| part.data_bytes).min().unwrap_or(0),
+        content_seed: seed.filter(|seed| parts.iter().all(|part| part.content_seed == Some(*seed))),
+    }
+}
+
+fn with_part(config: &Config, mut params: Params) -> Params {
+    if config.scan.map_stripe_bytes != PART_BYTES {
+        params.extra.insert("part_bytes".into(), config.scan.map_stripe_bytes.to_string());
+    }
+    params
+}
+
+/// Measures one contender.
+///
+/// # Errors
+/// `Usage` for an unknown contender or sizes that are no numbers; what opening or reading says.
+fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let part_bytes = match spec.params.extra.get("part_bytes") {
+        None => PART_BYTES,
+        Some(text) => text.parse().map_err(|_| {
+            LabError::new(LabErrorKind::Usage, format!("part_bytes = '{text}': must be a number of bytes"))
+        })?,
+    };
+    let layout = workload::layout_of(spec, spec.params.block_bytes)?;
+    reads::execute(spec, &layout, Pattern::Scan { part_bytes }, context)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! Rules of `scan`: what mmap gives against explicit I/O, what several devices add, and what bounds either.
+
+use crate::format::Unit;
+use crate::judge::paging::{against_fio, cpu, mapped, mapped_against_explicit, of_family, reclaim};
+use crate::judge::{Finding, KeyFigure, Kind, best, compare, keys, on, pool, shown};
+use crate::record::ExperimentId;
+use crate::summary::{Family, Group, Metric, Summary, contender_title, target_title};
+
+/// The rules of `scan`.
+pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
+    for (variant, target) in summary.places(ExperimentId::Scan) {
+        let groups = summary.at(ExperimentId::Scan, variant, target);
+        mapped_against_explicit(&groups, target, Metric::BytesPerS, all);
+        cpu(&groups, target, Metric::CpuPerGb, all);
+        ceiling(&groups, target, all);
+        buffers(&groups, target, all);
+        reclaim(&groups, target, all);
+        against_fio(&groups, target, Metric::BytesPerS, all);
+    }
+    striping(summary, all);
+    pool::rates(summary, ExperimentId::Scan, Metric::BytesPerS, all);
+}
+
+/// What the device gives to whoever asks best, and how much of that each other way of scanning gets.
+fn ceiling(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
+    let metric = Metric::BytesPerS;
+    let Some(top) = best(of_family(groups, |family| family.is_explicit() || family == Family::Baseline), metric) else {
+        return;
+    };
+    let mut shares: Vec<(String, f64, &Group<'_>)> = Vec::new();
+    for group in of_family(groups, |family| matches!(family, Family::Mapped | Family::Buffered)) {
+        let Some(comparison) = compare(group, top, metric) else { continue };
+        let title = contender_title(&group.spec.contender);
+        match shares.iter_mut().find(|(other, ..)| *other == title) {
+            Some(known) if known.1 >= comparison.ratio.median => {}
+            Some(known) => *known = (title, comparison.ratio.median, group),
+            None => shares.push((title, comparison.ratio.median, group)),
+        }
+    }
+    let (Some(rate), false) = (top.spread(metric), shares.is_empty()) else { return };
+    shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let listed: Vec<String> =
+        shares.iter().map(|(title, share, _)| format!("{title} {}", Unit::Percent.show(share * 100.0))).collect();
+    let mut cells = keys(&[top]);
+    cells.extend(shares.iter().map(|(_, _, group)| group.key.clone()));
+    all.push(Finding {
+        rule: "scan-ceiling",
+        rule_text: "the highest median of all direct contenders, fio among them, is taken for what the device can give; median scan \
+            rates of the others, each with its best threads, as shares of it",
+        experiment: Some(ExperimentId::Scan),
+        kind: Kind::Fact,
+        text: format!(
+            "{}of the device's own ceiling ({}, by {}) a scan gets: {}.",
+            on(target),
+            shown(rate, Unit::BytesPerSecond),
+            top.label(),
+            listed.join(", "),
+        ),
+        cells,
+        key_figure: None,
+    });
+}
+
+/// Large requests into buffers of scattered small pages: the block layer must split them.
+fn buffers(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
+    let small_buffers = |group: &&Group<'_>| group.spec.params.extra.get("buffers").is_some_and(|kind| kind == "small");
+    for small in of_family(groups, |family| family == Family::Ring).filter(small_buffers) {
+        let mut params = small.spec.params.clone();
+        params.extra.remove("buffers");
+        let same = |group: &&&Group<'_>| group.spec.contender == small.spec.contender && group.spec.params == params;
+        let Some(huge) = groups.iter().find(same) else { continue };
+        let Some(comparison) = compare(huge, small, Metric::BytesPerS) else { continue };
+        all.push(Finding {
+            rule: "buffers",
+            rule_text: "median scan rate with buffers in huge pages over that with buffers in 4 KiB pages, same contender and depth",
+            experiment: Some(ExperimentId::Scan),
+            kind: comparison.kind,
+            text: format!(
+                "{}{}{} scans at {} into huge pages and {} into 4 KiB pages: {}.",
+                on(target),
+                comparison.doubt(),
+                huge.label(),
+                shown(comparison.a, Unit::BytesPerSecond),
+                shown(comparison.b, Unit::BytesPerSecond),
+                comparison.show(),
+            ),
+            cells: keys(&[huge, small]),
+            key_figure: None,
+        });
+    }
+}
+
+/// Whether several devices help: the fastest of each kind on a striped target over the fastest on one part of it.
+fn striping(summary: &Summary<'_>, all: &mut Vec<Finding>) {
+    let metric = Metric::BytesPerS;
+    let places = summary.places(ExperimentId::Scan);
+    for (variant, striped) in places.iter().filter(|(_, target)| target.contains("striped")) {
+        let single = if striped.contains("ram") { "ram" } else { "file" };
+        let (many, one) =
+            (summary.at(ExperimentId::Scan, variant, striped), summary.at(ExperimentId::Scan, variant, single));
+        let gain = |wanted: fn(Family) -> bool| {
+            let (a, b) = (best(of_family(&many, wanted), metric)?, best(of_family(&one, wanted), metric)?);
+            Some((compare(a, b, metric)?, keys(&[a, b])))
+        };
+        let (Some((direct, mut cells)), Some((map, more))) = (gain(Family::is_explicit), gain(mapped)) else {
+            continue;
+        };
+        cells.extend(more);
+        let clear = direct.kind == Kind::Difference || map.kind == Kind::Difference;
+        all.push(Finding {
+            rule: "striping",
+            rule_text: "scan rate of the fastest contender of each kind on the striped target over that on a single one",
+            experiment: Some(ExperimentId::Scan),
+            kind: if clear { Kind::Difference } else { Kind::Inconclusive },
+            text: format!(
+                "From {} to {striped}: explicit I/O becomes {} as fast{}, mmap {}{}.",
+                target_title(single),
+                direct.show(),
+                in_brackets(&direct.doubt()),
+                map.show(),
+                in_brackets(&map.doubt()),
+            ),
+            cells,
+            key_figure: Some(KeyFigure {
+                label: format!("striping ({striped}): gain with mmap"),
+                value: Unit::Ratio.show(map.ratio.median),
+                detail: format!("explicit I/O gains {}", Unit::Ratio.show(direct.ratio.median)),
+            }),
+        });
+    }
+}
+
+fn in_brackets(doubt: &str) -> String {
+    if doubt.is_empty() { String::new() } else { format!(" ({})", doubt.trim_end_matches(" – ")) }
+}

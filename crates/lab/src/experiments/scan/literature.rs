@@ -1,0 +1,43 @@
+//! What others measured or said of the question of `scan`.
+
+use crate::format::Unit;
+use crate::literature::{LiteratureTable, PAPER, row};
+use crate::summary::Metric;
+
+/// Their figures, to stand beside the reader's.
+pub(super) static TABLES: &[LiteratureTable] = &[
+    LiteratureTable {
+        source: &PAPER,
+        variant: "",
+        devices: 1,
+        title: "Sequential scan of one SSD, 20 threads, memory full",
+        metric: Metric::BytesPerS,
+        unit: Unit::BytesPerSecond,
+        columns: &["bytes per second"],
+        rows: &[
+            row("fio O_DIRECT", "fio-uring", &[6.8e9], ""),
+            row("mmap NORMAL", "mmap-normal", &[2.5e9], "6.6 GB/s in the first 15 s"),
+            row("mmap SEQUENTIAL", "mmap-sequential", &[2.5e9], ""),
+            row("mmap RANDOM", "mmap-random", &[1.0e9], "3.4 GB/s in the first 15 s"),
+        ],
+        remarks: &[],
+    },
+    LiteratureTable {
+        source: &PAPER,
+        variant: "",
+        devices: 10,
+        title: "Sequential scan of ten SSDs (RAID 0), 20 threads, memory full",
+        metric: Metric::BytesPerS,
+        unit: Unit::BytesPerSecond,
+        columns: &["bytes per second"],
+        rows: &[
+            row("fio O_DIRECT", "fio-uring", &[60e9], ""),
+            row("mmap SEQUENTIAL", "mmap-sequential", &[2.7e9], ""),
+            row("mmap NORMAL", "mmap-normal", &[2.4e9], ""),
+            row("mmap RANDOM", "mmap-random", &[0.5e9], "another reader used the array during part of this run"),
+        ],
+        remarks: &[
+            "In the published data the device moves 57 GB/s while the work of NORMAL and RANDOM is a few percent of that, up to second 140-150: somebody else read from the array. The SEQUENTIAL run is clean.",
+        ],
+    },
+];

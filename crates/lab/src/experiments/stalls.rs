@@ -1,0 +1,233 @@
+//! Can one work around the stalls of a mapping? After §3.2 of "Are You Sure You Want to Use MMAP in Your Database Management
+//! System?" (CIDR 2022).
+//!
+//! A thread that touches a page that is not in memory waits, and cannot know before. The work-arounds, each with its price:
+//! - `ahead`: random pages of data larger than memory, in an order known some pages ahead. Plain touches, `madvise(WILLNEED)` and read-ahead
+//!   calls for the pages to come, populating them, helper threads that touch them first, memory locked or populated before; probing
+//!   (`mincore`, `RWF_NOWAIT`), after which other threads fetch what is absent; and reads in flight on a ring.
+//! - `fits`: a working set that fits four times, while a neighbour reads the rest of the file through the page cache: nothing done, read in,
+//!   populated, locked; and memory of one's own.
+//! - `leaf-scan`: the engine walks its tree, with and without asking for the leaves to come.
+//!
+//! `op` is how long the thread was held by one access, the work-around's own calls included; its largest is the longest stall. `prepare`
+//! is what is done once before, and stalls as well. Figures tell what a work-around takes: `extra_threads`, `extra_memory_bytes`,
+//! `prepare_s`. Who probes waits for its helpers when nothing else is left to do: that is in `wait`, and asking for a page that is absent in
+//! `probe`, not in `op`, as that thread knows that it waits. Such an `op` is compared with nobody's; the ring's wait for the next page in order
+//! is in its `op`.
+
+mod ahead;
+mod figures;
+pub(crate) mod findings;
+mod fits;
+mod leaf_scan;
+mod literature;
+mod probe;
+mod table;
+mod words;
+
+use crate::config::{Config, Preset};
+use crate::contender;
+use crate::error::Result;
+use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted};
+use crate::judge::Finding;
+use crate::literature::LiteratureTable;
+use crate::machine::memory::lock_bytes_max;
+use crate::measure::Measurement;
+use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+use crate::show::columns::{self, Sheet, chosen};
+use crate::show::figures::{Figure, latencies, rates};
+use crate::summary::{Basis, Metric, Summary};
+use crate::workload::PAGE_BYTES;
+
+/// Random pages in an order known ahead.
+pub const AHEAD: &str = "ahead";
+/// A working set that fits, beside a neighbour.
+pub const FITS: &str = "fits";
+/// The engine's walk through its leaves.
+pub const LEAF_SCAN: &str = "leaf-scan";
+
+/// Share of the memory that `mmap-mlock` locks, and that the working set of `fits` is of it.
+const LOCKED_SHARE: u64 = 2;
+const WORKING_SHARE: u64 = 4;
+
+/// The experiment.
+pub(crate) struct Stalls;
+
+impl Experiment for Stalls {
+    fn id(&self) -> ExperimentId {
+        ExperimentId::Stalls
+    }
+
+    fn question(&self) -> &'static str {
+        words::QUESTION
+    }
+
+    fn plan(&self, config: &Config, available: &Available) -> Plan {
+        plan(config, available)
+    }
+
+    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+        execute(spec, context)
+    }
+
+    fn basis(&self, _: &CellSpec) -> Basis {
+        Basis::paging(Metric::Latency("op", 999))
+    }
+
+    fn method(&self) -> &'static str {
+        words::METHOD
+    }
+
+    fn change(&self) -> &'static [&'static str] {
+        words::CHANGE
+    }
+
+    fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
+        findings::find(summary, all);
+    }
+
+    fn rank(&self) -> u32 {
+        3
+    }
+
+    fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
+        let (groups, place) = (section.by_family(), &section.title);
+        let mut figures = Vec::new();
+        figures.extend(figures::stalls(&groups, place));
+        figures.extend(rates(&groups, place, Metric::OpsPerS, "accesses per second"));
+        figures.extend(latencies(&groups, place, "op", "access"));
+        figures
+    }
+
+    fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
+        let groups =
+            place.variants.iter().flat_map(|variant| chosen(place.summary.at(self.id(), variant, place.target)));
+        vec![Sheet::new(table::columns(&groups.collect::<Vec<_>>(), &columns::title(self.id(), place.target)))]
+    }
+
+    fn literature(&self) -> &'static [LiteratureTable] {
+        literature::TABLES
+    }
+}
+
+/// Plans the work-arounds. The quick preset takes the plain touch, one hint, helper threads, the ring, and both walks.
+fn plan(config: &Config, available: &Available) -> Plan {
+    let mut plan = Plan::default();
+    let quick = config.preset == Preset::Quick;
+    let stalls = &config.stalls;
+    let skip = |contender: &str, reason: String| Skip {
+        experiment: ExperimentId::Stalls,
+        target: "file".into(),
+        contender: contender.into(),
+        reason,
+    };
+    let memory = available.memory;
+    let cell =
+        |variant: &str, contender: &str, target: &Target, memory: MemoryLimit, extra: &[(&str, String)]| CellSpec {
+            experiment: ExperimentId::Stalls,
+            variant: variant.into(),
+            target: target.clone(),
+            contender: contender.into(),
+            params: Params {
+                threads: 1,
+                depth: stalls.ahead,
+                block_bytes: PAGE_BYTES as u64,
+                extra: extra.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
+            },
+            repeat: 0,
+            duration_s: stalls.cell_s,
+            memory,
+            cache: CacheState::Cold,
+            seed: config.seed,
+        };
+    let locked = memory.bytes / LOCKED_SHARE;
+    let helpers: Vec<u32> = stalls.helpers.clone();
+    for contender in ahead::CONTENDERS.into_iter().chain(probe::CONTENDERS) {
+        if quick && !["mmap", "mmap-willneed", "mmap-helpers", "uring-direct"].contains(&contender) {
+            continue;
+        }
+        if contender == "mmap-mlock" && lock_bytes_max() < locked {
+            plan.skips.push(skip(contender, "RLIMIT_MEMLOCK is too small (ulimit -l); run as root".into()));
+            continue;
+        }
+        if contender.contains("helpers") || probe::CONTENDERS.contains(&contender) {
+            let cells = helpers
+                .iter()
+                .map(|count| cell(AHEAD, contender, &available.file, memory, &[("helpers", count.to_string())]));
+            plan.cells.extend(cells);
+        } else {
+            plan.cells.push(cell(AHEAD, contender, &available.file, memory, &[]));
+        }
+    }
+    match (quick, lock_bytes_max() < memory.bytes / WORKING_SHARE) {
+        (true, _) => {
+            plan.skips.push(skip("", "measured from --preset standard on: fits, the other work-arounds".into()))
+        }
+        (false, no_lock) => {
+            let bytes = [("working_set", (memory.bytes / WORKING_SHARE).to_string())];
+            for contender in fits::CONTENDERS {
+                if contender == "mmap-mlock" && no_lock {
+                    plan.skips.push(skip(contender, "RLIMIT_MEMLOCK is too small (ulimit -l); run as root".into()));
+                    continue;
+                }
+                plan.cells.push(cell(FITS, contender, &available.file, memory, &bytes));
+            }
+        }
+    }
+    match &available.pool {
+        Some(target) => {
+            let extra = [("cache_bytes", contender::pool::cache_bytes(memory).to_string())];
+            plan.cells
+                .extend(leaf_scan::CONTENDERS.map(|contender| cell(LEAF_SCAN, contender, target, memory, &extra)));
+        }
+        None => plan.skips.push(skip("engine-scan", "the engine takes no part here (pool = 'off')".into())),
+    }
+    plan
+}
+
+/// Measures one work-around.
+///
+/// # Errors
+/// `Usage` for what the experiment does not know; what opening, mapping, locking or reading says.
+fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let mut outcome = match spec.variant.as_str() {
+        AHEAD if probe::CONTENDERS.contains(&&*spec.contender) => probe::run(spec, context)?,
+        AHEAD => ahead::run(spec, context)?,
+        FITS => fits::run(spec, context)?,
+        LEAF_SCAN => leaf_scan::run(spec, context)?,
+        _ => return Err(contender::unknown(spec)),
+    };
+    crate::reads::doubts(spec, false, &mut outcome);
+    for name in ["extra_threads", "extra_memory_bytes", "prepare_s"] {
+        outcome.figures.entry(name.into()).or_insert(0.0);
+    }
+    // The calls made once before are stalls too: they are shown beside, not hidden in a percentile.
+    if let Some(op) = outcome.latency.get("op") {
+        outcome.figures.insert("longest_stall_s".into(), op.max_ns as f64 / 1e9);
+    }
+    Ok(outcome)
+}
+
+/// The measuring loop of a cell.
+fn measurement<'a>(spec: &CellSpec, context: &Context<'a>) -> Result<Measurement<'a>> {
+    Ok(Measurement {
+        duration: contender::duration_of(spec)?,
+        tick: contender::tick_of(spec),
+        watch: context.watch,
+        memory_bytes: contender::memory_limit_of(spec),
+        fill_first: false,
+        cancel: context.cancel,
+    })
+}
+
+/// A number among the parameters.
+fn number(spec: &CellSpec, name: &str) -> Result<u64> {
+    let text = spec.params.extra.get(name).map(String::as_str).unwrap_or_default();
+    text.parse().map_err(|_| {
+        let message = format!("{}: {name} = '{text}' must be a whole number", spec.key());
+        crate::error::LabError::new(crate::error::LabErrorKind::Usage, message)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! Rules for `stalls`: what each work-around makes of the waits of a mapping, and what it takes for that.
+
+use super::{AHEAD, FITS, LEAF_SCAN};
+use crate::format::{Unit, bytes};
+use crate::judge::{Finding, KeyFigure, best, compare, keys, on};
+use crate::record::ExperimentId;
+use crate::summary::{Family, Group, Metric, Summary};
+
+/// Judged by what one access in a thousand takes: the single longest of a run is one event.
+const TAIL: Metric = Metric::Latency("op", 999);
+const LONGEST: Metric = Metric::Latency("op", 1000);
+
+/// The rules of `stalls`.
+pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
+    for (variant, target) in summary.places(ExperimentId::Stalls) {
+        let groups = summary.at(ExperimentId::Stalls, variant, target);
+        match variant {
+            AHEAD => {
+                explicit(&groups, target, all);
+                work_arounds(&groups, target, "random pages in an order known ahead", all);
+            }
+            FITS => work_arounds(&groups, target, "a working set that fits, beside a neighbour", all),
+            LEAF_SCAN => leaf_scan(&groups, target, all),
+            _ => {}
+        }
+    }
+}
+
+/// `118 µs at p99.9, 4.1 ms at worst`.
+fn stall(group: &Group<'_>) -> String {
+    let show = |metric| group.spread(metric).map_or("–".to_owned(), |spread| Unit::Seconds.show(spread.median));
+    format!("{} at p99.9, {} at worst", show(TAIL), show(LONGEST))
+}
+
+/// What a work-around takes: `4 more threads, 128 MiB of memory, 0.4 s beforehand, waits of 2 ms (p99.9) apart`; empty for nothing.
+pub(crate) fn price(group: &Group<'_>) -> String {
+    let figure = |name| group.spread(Metric::Figure(name)).map_or(0.0, |spread| spread.median);
+    let mut parts = Vec::new();
+    let threads = figure("extra_threads");
+    if threads > 0.0 {
+        parts.push(if threads > 1.0 { format!("{threads:.0} more threads") } else { "one more thread".into() });
+    }
+    if figure("extra_memory_bytes") > 0.0 {
+        parts.push(format!("{} of memory", bytes(figure("extra_memory_bytes") as u64)));
+    }
+    // Mapping itself takes some microseconds.
+    if figure("prepare_s") > 0.001 {
+        parts.push(format!("{} beforehand", Unit::Seconds.show(figure("prepare_s"))));
+    }
+    if let Some(wait) = group.spread(Metric::Latency("wait", 999)) {
+        parts.push(format!("waits of {} (p99.9) apart", Unit::Seconds.show(wait.median)));
+    }
+    parts.join(", ")
+}
+
+/// A contender with its price, for a sentence.
+fn named(group: &Group<'_>) -> String {
+    let price = price(group);
+    if price.is_empty() { group.label() } else { format!("{} ({price})", group.label()) }
+}
+
+fn rate(group: &Group<'_>) -> String {
+    group.spread(Metric::OpsPerS).map_or("–".into(), |spread| Unit::PerSecond.show(spread.median))
+}
+
+fn work_arounds(groups: &[&Group<'_>], target: &str, what: &str, all: &mut Vec<Finding>) {
+    let Some(plain) = groups.iter().copied().find(|group| group.spec.contender == "mmap") else { return };
+    let others = groups
+        .iter()
+        .copied()
+        .filter(|group| group.family() == Family::Mapped && group.spec.contender != "mmap" && !group.waits_apart());
+    let Some(chosen) = best(others, TAIL) else { return };
+    let Some(comparison) = compare(chosen, plain, TAIL) else { return };
+    all.push(Finding {
+        rule: "work-around",
+        rule_text: "99.9th percentile of how long the thread is held by one access, the work-around's own calls included: the mapped \
+            work-around where it is smallest, over plain touches; without those that probe, whose waits are timed apart from their accesses",
+        experiment: Some(ExperimentId::Stalls),
+        kind: comparison.kind,
+        text: format!(
+            "{}{what}: {}plain touches hold the thread {} ({}); of the work-arounds {} has the smallest tail: {} ({}): {} of it.",
+            on(target),
+            comparison.doubt(),
+            stall(plain),
+            rate(plain),
+            named(chosen),
+            stall(chosen),
+            rate(chosen),
+            comparison.show(),
+        ),
+        cells: keys(&[chosen, plain]),
+        key_figure: None,
+    });
+}
+
+fn explicit(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
+    let of = |wanted: fn(Family) -> bool| groups.iter().copied().filter(move |group| wanted(group.family()));
+    let Some(ring) = best(of(Family::is_explicit), TAIL) else { return };
+    let Some(map) = best(of(|family| family == Family::Mapped), Metric::OpsPerS) else { return };
+    let Some(comparison) = compare(map, ring, Metric::OpsPerS) else { return };
+    all.push(Finding {
+        rule: "work-around-against-reads-in-flight",
+        rule_text: "accesses a second of one thread: the fastest mapped work-around over reads in flight on a ring, the same order known as \
+            far ahead",
+        experiment: Some(ExperimentId::Stalls),
+        kind: comparison.kind,
+        text: format!(
+            "{}{}the fastest mapped work-around, {}, gives {} and holds the thread {}; one thread with reads in flight gives {} and waits {}: {}.",
+            on(target),
+            comparison.doubt(),
+            named(map),
+            rate(map),
+            stall(map),
+            rate(ring),
+            stall(ring),
+            comparison.show(),
+        ),
+        cells: keys(&[map, ring]),
+        key_figure: Some(KeyFigure {
+            label: "accesses known ahead, fastest mapped work-around ÷ reads in flight".into(),
+            value: Unit::Ratio.show(comparison.ratio.median),
+            detail: format!("{}: {} against {}", named(map), rate(map), rate(ring)),
+        }),
+    });
+}
+
+fn leaf_scan(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
+    let of = |contender: &str| groups.iter().copied().find(|group| group.spec.contender == contender);
+    let (Some(with), Some(without)) = (of("engine-scan"), of("engine-scan-noprefetch")) else { return };
+    let Some(comparison) = compare(with, without, Metric::OpsPerS) else { return };
+    let show = |group: &Group<'_>| format!("{} (an entry: {})", rate(group), stall(group));
+    all.push(Finding {
+        rule: "leaf-scan-prefetch",
+        rule_text: "entries a second of the engine's walk through its leaves: with the pool asking for the leaves to come, over without",
+        experiment: Some(ExperimentId::Stalls),
+        kind: comparison.kind,
+        text: format!(
+            "{}{}the engine walks its leaves at {} when its pool asks for them early, at {} when it does not: {}.",
+            on(target),
+            comparison.doubt(),
+            show(with),
+            show(without),
+            comparison.show(),
+        ),
+        cells: keys(&[with, without]),
+        key_figure: Some(KeyFigure {
+            label: "leaf scan of the engine, with ÷ without prefetch".into(),
+            value: Unit::Ratio.show(comparison.ratio.median),
+            detail: format!("{} against {} entries", rate(with), rate(without)),
+        }),
+    });
+}

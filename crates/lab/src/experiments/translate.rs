@@ -1,0 +1,252 @@
+//! Can a buffer pool match a map when everything is in memory? After §5 of "Are You Sure You Want to Use MMAP in Your Database
+//! Management System?" (CIDR 2022), which holds that it can.
+//!
+//! A buffer pool must find the frame of a page by itself; for a map the hardware does it. Contenders: an array indexed by page
+//! id, a hash table, pointers swizzled into the parent, and a mapped file with small and with huge pages; as controls the array
+//! over frames in small pages, and a hash table behind locks that pins its pages, as the textbook has it. All but the map look
+//! whether the page is resident.
+//!
+//! Two variants of the work, both dependent, so that nothing is overlapped that a tree could not overlap:
+//! - `access`: from page to page along a random cycle, one cache line of each;
+//! - `lookup`: random keys in a B+tree of 4 KiB nodes, the next key known only when the last value is.
+//!
+//! What is unequal: no one evicts, so the pools pay for looking, not for keeping order; only `hash-pinned` also pays for its
+//! safety. The map needs no guard here, as its file is memory.
+
+mod figures;
+mod findings;
+mod frames;
+mod literature;
+mod places;
+mod table;
+mod tree;
+mod words;
+
+use frames::Frames;
+use places::{Array, Hash, Mapped, Pinned, Place, Swizzled};
+
+use crate::config::Config;
+use crate::contender;
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted};
+use crate::judge::Finding;
+use crate::literature::{Beside, LiteratureRow, LiteratureTable};
+use crate::machine::system::human_bytes;
+use crate::measure::{self, Measurement, Work, Worker};
+use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
+use crate::show::columns::Sheet;
+use crate::show::figures::Figure;
+use crate::summary::{Basis, Metric, Summary, TIME_PER_OP};
+use crate::workload::PAGE_BYTES;
+
+/// From page to page.
+pub const ACCESS: &str = "access";
+/// Lookups in a tree.
+pub const LOOKUP: &str = "lookup";
+
+/// The contenders, and whether one is a control.
+const CONTENDERS: [(&str, bool); 7] = [
+    ("array", false),
+    ("hash", false),
+    ("swizzled", false),
+    ("mapped", false),
+    ("mapped-huge", false),
+    ("array-small", true),
+    ("hash-pinned", true),
+];
+
+/// The experiment.
+pub(crate) struct Translate;
+
+impl Experiment for Translate {
+    fn id(&self) -> ExperimentId {
+        ExperimentId::Translate
+    }
+
+    fn question(&self) -> &'static str {
+        words::QUESTION
+    }
+
+    fn plan(&self, config: &Config, available: &Available) -> Plan {
+        plan(config, available)
+    }
+
+    fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+        execute(spec, context)
+    }
+
+    fn with_less_memory(&self, _: &CellSpec) -> Option<&'static str> {
+        Some("--set translate.working_set_bytes=[BYTES]")
+    }
+
+    fn basis(&self, _: &CellSpec) -> Basis {
+        Basis::by(Metric::TimePerOp)
+    }
+
+    fn method(&self) -> &'static str {
+        words::METHOD
+    }
+
+    fn change(&self) -> &'static [&'static str] {
+        words::CHANGE
+    }
+
+    fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
+        findings::find(summary, all);
+    }
+
+    fn rank(&self) -> u32 {
+        7
+    }
+
+    fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
+        figures::figures(&section.by_family(), &section.title)
+    }
+
+    fn tables(&self, place: &Targeted<'_, '_>) -> Vec<Sheet> {
+        vec![Sheet::new(table::columns(place.summary, place.target))]
+    }
+
+    fn literature(&self) -> &'static [LiteratureTable] {
+        literature::TABLES
+    }
+
+    fn beside<'g, 'a>(&self, table: &LiteratureTable, row: &LiteratureRow, summary: &'g Summary<'a>) -> Beside<'g, 'a> {
+        // The largest working set comes closest.
+        let own = summary.of_experiment(self.id()).filter(|group| {
+            let spec = group.spec;
+            spec.contender == row.contender && spec.variant == table.variant && spec.params.threads == 1
+        });
+        Beside { groups: vec![own.max_by_key(|group| group.spec.target.data_bytes)], on_file: false }
+    }
+}
+
+/// Plans every contender over sizes and threads.
+fn plan(config: &Config, available: &Available) -> Plan {
+    let mut plan = Plan::default();
+    let translate = &config.translate;
+    let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
+    let mut skip = |contender: &str, reason: String| {
+        let target = "memory".to_owned();
+        let skip = Skip { experiment: ExperimentId::Translate, target, contender: contender.into(), reason };
+        if !plan.skips.contains(&skip) {
+            plan.skips.push(skip);
+        }
+    };
+    for working_set in &translate.working_set_bytes {
+        // Twice: the pages, and what finds them.
+        if available.memory_available_bytes.is_some_and(|bytes| bytes < working_set.saturating_mul(2)) {
+            skip("", format!("a working set of {}: not enough memory is available", human_bytes(*working_set)));
+            continue;
+        }
+        for threads in &translate.threads {
+            if *threads > cpus {
+                skip("", format!("more than {cpus} threads: there are only {cpus} CPUs, and more would only wait"));
+                continue;
+            }
+            for variant in [ACCESS, LOOKUP] {
+                for (contender, control) in CONTENDERS {
+                    if control && !translate.controls {
+                        skip(contender, "from --preset standard on".into());
+                        continue;
+                    }
+                    plan.cells.push(cell(config, variant, contender, *working_set, *threads));
+                }
+            }
+        }
+    }
+    plan
+}
+
+fn cell(config: &Config, variant: &str, contender: &str, working_set: u64, threads: u32) -> CellSpec {
+    let extra = [("working_set".to_owned(), working_set.to_string())].into();
+    CellSpec {
+        experiment: ExperimentId::Translate,
+        variant: variant.into(),
+        target: Target {
+            label: "memory".into(),
+            paths: Vec::new(),
+            data_bytes: working_set,
+            content_seed: Some(config.seed),
+        },
+        contender: contender.into(),
+        params: Params { threads, depth: 1, block_bytes: PAGE_BYTES as u64, extra },
+        repeat: 0,
+        duration_s: config.translate.cell_s,
+        memory: MemoryLimit::default(),
+        // All of it is in memory before the clock starts.
+        cache: CacheState::Warm,
+        seed: config.seed,
+    }
+}
+
+/// Measures one contender.
+///
+/// # Errors
+/// `Usage` for an unknown contender or variant; `NoSpace` without the memory; `Unsupported` where a map gets no huge pages.
+fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
+    let page_count = (spec.target.data_bytes / PAGE_BYTES as u64) as usize;
+    if page_count < 8 {
+        return Err(LabError::new(LabErrorKind::Usage, "translate: the working set is smaller than eight pages"));
+    }
+    match spec.contender.as_str() {
+        "array" => measured(spec, context, Array::new(Frames::in_huge_pages(page_count)?, spec.seed)),
+        "array-small" => measured(spec, context, Array::new(Frames::in_small_pages(page_count)?, spec.seed)),
+        "hash" => measured(spec, context, Hash::new(Frames::in_huge_pages(page_count)?, spec.seed)),
+        "hash-pinned" => measured(spec, context, Pinned::new(Frames::in_huge_pages(page_count)?, spec.seed)),
+        "swizzled" => measured(spec, context, Swizzled::new(Frames::in_huge_pages(page_count)?, spec.seed)),
+        "mapped" => measured(spec, context, Mapped::new(page_count, false)?),
+        "mapped-huge" => measured(spec, context, Mapped::new(page_count, true)?),
+        _ => Err(contender::unknown(spec)),
+    }
+}
+
+fn measured<P: Place>(spec: &CellSpec, context: &mut Context<'_>, mut place: P) -> Result<Outcome> {
+    let plan = Measurement {
+        duration: contender::duration_of(spec)?,
+        tick: contender::tick_of(spec),
+        watch: context.watch,
+        memory_bytes: None,
+        fill_first: false,
+        cancel: context.cancel,
+    };
+    let threads = spec.params.threads.max(1);
+    let before = places::huge_bytes();
+    let mut outcome = match spec.variant.as_str() {
+        ACCESS => {
+            let cycle = tree::Cycle::build(&mut place, spec.seed)?;
+            let place = &place;
+            let works = (0..threads).map(|thread| -> Work<'_> {
+                let start = cycle.start(thread, threads);
+                Box::new(move |worker: &mut Worker<'_>| tree::follow(worker, place, start))
+            });
+            measure::run(&plan, works.collect(), context.on_tick)?
+        }
+        LOOKUP => {
+            let tree = tree::Tree::build(&mut place, spec.seed)?;
+            let (place, tree) = (&place, &tree);
+            let works = (0..threads).map(|thread| -> Work<'_> {
+                Box::new(move |worker: &mut Worker<'_>| tree.look_up(worker, place, spec.seed, thread))
+            });
+            let mut outcome = measure::run(&plan, works.collect(), context.on_tick)?;
+            outcome.figures.insert("levels".into(), f64::from(tree.levels()));
+            outcome
+        }
+        other => {
+            return Err(LabError::new(LabErrorKind::Usage, format!("translate: unknown variant '{other}'")));
+        }
+    };
+    let rate = outcome.ops_per_s();
+    if rate > 0.0 {
+        outcome.figures.insert(TIME_PER_OP.into(), f64::from(threads) / rate);
+    }
+    outcome.figures.insert("table_bytes_per_page".into(), place.table_bytes() as f64 / place.page_count() as f64);
+    if let (Some(before), Some(now)) = (before, places::huge_bytes()) {
+        outcome.figures.insert("huge_page_bytes".into(), now.saturating_sub(before) as f64);
+    }
+    outcome.cache_method = "built in memory before the clock started".into();
+    Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! Figures of `translate`: the time of one operation over the working set, a line a contender.
+
+use crate::format::{Unit, bytes};
+use crate::show::charts::{Lines, Panel, Series};
+use crate::show::figures::{Figure, Table, dash, legend_of, rates, tone};
+use crate::summary::{Group, Metric, contender_title};
+
+/// Over the working set where there are several, else as bars; on one thread, and on the most.
+pub(super) fn figures(groups: &[&Group<'_>], place: &str) -> Vec<Figure> {
+    let metric = Metric::TimePerOp;
+    let mut sizes: Vec<u64> = groups.iter().map(|group| group.spec.target.data_bytes).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    if sizes.len() < 2 {
+        return rates(groups, place, metric, "time of one operation").into_iter().collect();
+    }
+    let mut counts: Vec<u32> = groups.iter().map(|group| group.spec.params.threads).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    let ends = [counts.first().copied(), counts.last().copied().filter(|_| counts.len() > 1)];
+    ends.into_iter().flatten().filter_map(|threads| over_sizes(groups, place, &sizes, threads)).collect()
+}
+
+fn over_sizes(groups: &[&Group<'_>], place: &str, sizes: &[u64], threads: u32) -> Option<Figure> {
+    let unit = Unit::Seconds;
+    let mut series: Vec<Series> = Vec::new();
+    let mut table = Table { headers: vec!["contender".into()], rows: Vec::new() };
+    table.headers.extend(sizes.iter().map(|size| bytes(*size)));
+    let mut contenders: Vec<&str> = Vec::new();
+    for group in groups {
+        if !contenders.contains(&group.spec.contender.as_str()) {
+            contenders.push(&group.spec.contender);
+        }
+    }
+    for contender in contenders {
+        let at = |size: &u64| {
+            let same = |group: &&&Group<'_>| {
+                let spec = group.spec;
+                spec.contender == contender && spec.params.threads == threads && spec.target.data_bytes == *size
+            };
+            groups.iter().find(same)?.spread(Metric::TimePerOp)
+        };
+        let points: Vec<(f64, f64)> = sizes.iter().filter_map(|size| Some((*size as f64, at(size)?.median))).collect();
+        let mut row = vec![contender_title(contender)];
+        row.extend(sizes.iter().map(|size| at(size).map_or("–".into(), |spread| spread.show(unit))));
+        table.rows.push(row);
+        let tone = tone(contender);
+        series.push(Series {
+            label: contender_title(contender),
+            tone,
+            dash: dash(&series, tone),
+            points,
+            full_at: None,
+        });
+    }
+    series.retain(|series| series.points.len() > 1);
+    let (from, to) = (*sizes.first()? as f64, *sizes.last()? as f64);
+    if series.is_empty() {
+        return None;
+    }
+    let on = if threads == 1 { "one thread".to_owned() } else { format!("{threads} threads") };
+    let title = format!("By working set, {on}: {place}");
+    let ticks = sizes.iter().map(|size| (*size as f64, bytes(*size))).collect();
+    let legend = legend_of(&series);
+    let panels = vec![Panel { axis: "time of one operation on one thread".into(), unit, log: true, series }];
+    let chart = Lines { axis: "working set (logarithmic)".into(), from, to, log: true, ticks, panels };
+    Some(Figure {
+        svg: chart.draw(&title),
+        title,
+        lead: "Medians, all in memory; each operation waits for the one before. In brackets in the table: the repeats."
+            .into(),
+        legend,
+        table,
+    })
+}

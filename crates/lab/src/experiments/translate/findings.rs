@@ -1,0 +1,174 @@
+//! Rules for `translate`: what finding a page costs a pool, beside what it costs the hardware, and whether swizzling would pay.
+
+use super::{ACCESS, LOOKUP};
+use crate::format::{Unit, bytes, digits};
+use crate::judge::{Comparison, Finding, KeyFigure, Kind, compare, keys, shown};
+use crate::record::ExperimentId;
+use crate::summary::{Group, Metric, Summary, contender_title};
+
+/// A swizzled lookup must take less than this share of one through the array before hints are worth their bookkeeping.
+const PAYS_BELOW: f64 = 0.9;
+/// Two times of which neither is more than this share longer are similar.
+const SIMILAR: f64 = 1.25;
+
+/// The rules of `translate`.
+pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
+    for variant in [LOOKUP, ACCESS] {
+        let groups = summary.at(ExperimentId::Translate, variant, "memory");
+        pool_against_map(&groups, variant, all);
+        pages_of_the_map(&groups, variant, all);
+        pins(&groups, variant, all);
+    }
+    swizzling(&summary.at(ExperimentId::Translate, LOOKUP, "memory"), all);
+}
+
+/// Working sets, smallest first.
+fn sizes(groups: &[&Group<'_>]) -> Vec<u64> {
+    let mut sizes: Vec<u64> = groups.iter().map(|group| group.spec.target.data_bytes).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+fn at<'g, 'a>(groups: &[&'g Group<'a>], contender: &str, size: u64, threads: u32) -> Option<&'g Group<'a>> {
+    groups.iter().copied().find(|group| {
+        let spec = group.spec;
+        spec.contender == contender && spec.target.data_bytes == size && spec.params.threads == threads
+    })
+}
+
+fn what(variant: &str) -> &'static str {
+    if variant == LOOKUP { "a B+tree lookup" } else { "a page access" }
+}
+
+fn times(comparison: &Comparison) -> (String, String) {
+    (shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds))
+}
+
+/// The paper's claim, at the largest size and on one thread.
+fn pool_against_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
+    let Some(size) = sizes(groups).pop() else { return };
+    for (pool, is_key) in [("array", true), ("hash", false)] {
+        let (Some(own), Some(map)) = (at(groups, pool, size, 1), at(groups, "mapped", size, 1)) else { continue };
+        let Some(comparison) = compare(own, map, Metric::TimePerOp) else { continue };
+        let ratio = comparison.ratio.median;
+        let says = match ratio {
+            ratio if ratio > SIMILAR => "the map is faster",
+            ratio if ratio < 1.0 / SIMILAR => "the pool is faster",
+            _ => "similar, as the paper has it",
+        };
+        let (a, b) = times(&comparison);
+        all.push(Finding {
+            rule: "pool-against-map-in-memory",
+            rule_text: "time of one operation on one thread at the largest working set, through the pool's table over through the mapped file in small \
+                pages; 'similar' when neither takes more than a quarter longer. The pool's frames lie in huge pages, which the map of a file has only \
+                where the file system gives them",
+            experiment: Some(ExperimentId::Translate),
+            kind: comparison.kind,
+            text: format!(
+                "{}{} in {} of memory takes {a} through {} and {b} through the map: {}; {says}.",
+                comparison.doubt(),
+                what(variant),
+                bytes(size),
+                contender_title(pool),
+                comparison.show(),
+            ),
+            cells: keys(&[own, map]),
+            key_figure: (is_key && variant == LOOKUP).then(|| KeyFigure {
+                label: format!("time of a lookup in memory ({}), buffer pool ÷ mmap", bytes(size)),
+                value: Unit::Ratio.show(ratio),
+                detail: format!("{a} against {b}"),
+            }),
+        });
+    }
+}
+
+/// What the size of the map's pages is worth, and of the pool's.
+fn pages_of_the_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
+    let Some(size) = sizes(groups).pop() else { return };
+    for (small, huge, whose) in [("mapped", "mapped-huge", "the map"), ("array-small", "array", "the pool")] {
+        let (Some(small), Some(huge)) = (at(groups, small, size, 1), at(groups, huge, size, 1)) else { continue };
+        let Some(comparison) = compare(small, huge, Metric::TimePerOp) else { continue };
+        let (a, b) = times(&comparison);
+        all.push(Finding {
+            rule: "page-size-in-memory",
+            rule_text: "time of one operation on one thread at the largest working set, with the same contender's memory in 4 KiB pages over huge ones",
+            experiment: Some(ExperimentId::Translate),
+            kind: comparison.kind,
+            text: format!(
+                "{}with {whose} in small pages {} in {} takes {a}, in huge pages {b}: {}.",
+                comparison.doubt(),
+                what(variant),
+                bytes(size),
+                comparison.show(),
+            ),
+            cells: keys(&[small, huge]),
+            key_figure: None,
+        });
+    }
+}
+
+/// What locks and pins cost above the lookup itself, on one thread and on the most.
+fn pins(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
+    let Some(size) = sizes(groups).pop() else { return };
+    let most = groups.iter().map(|group| group.spec.params.threads).max().unwrap_or(1);
+    let mut counts = vec![1, most];
+    counts.dedup();
+    for threads in counts {
+        let pair = (at(groups, "hash-pinned", size, threads), at(groups, "mapped", size, threads));
+        let (Some(pinned), Some(map)) = pair else { continue };
+        let Some(comparison) = compare(pinned, map, Metric::TimePerOp) else { continue };
+        let (a, b) = times(&comparison);
+        let on = if threads == 1 { "one thread".into() } else { format!("{threads} threads") };
+        all.push(Finding {
+            rule: "pins-and-locks",
+            rule_text: "time of one operation through a hash table behind locks that pins and unpins each page (the textbook's pool) over that through \
+                the map, at the largest working set",
+            experiment: Some(ExperimentId::Translate),
+            kind: comparison.kind,
+            text: format!(
+                "{}on {on}, {} in {} takes {a} when each page is looked up under a lock and pinned, {b} through the map: {}.",
+                comparison.doubt(),
+                what(variant),
+                bytes(size),
+                comparison.show(),
+            ),
+            cells: keys(&[pinned, map]),
+            key_figure: None,
+        });
+    }
+}
+
+/// Whether the engine would gain by hints beside its inner nodes.
+fn swizzling(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
+    let sizes = sizes(groups);
+    let compared = |size: &u64| {
+        let (swizzled, array) = (at(groups, "swizzled", *size, 1)?, at(groups, "array", *size, 1)?);
+        Some((*size, swizzled, array, compare(swizzled, array, Metric::TimePerOp)?))
+    };
+    let all_sizes: Vec<_> = sizes.iter().filter_map(compared).collect();
+    let Some((size, swizzled, array, comparison)) = all_sizes.last() else { return };
+    let pays = comparison.kind == Kind::Difference && comparison.ratio.median < PAYS_BELOW;
+    let (a, b) = times(comparison);
+    let others: Vec<String> = all_sizes[..all_sizes.len() - 1]
+        .iter()
+        .map(|(size, _, _, comparison)| format!("{} in {}", digits(comparison.ratio.median), bytes(*size)))
+        .collect();
+    let others = if others.is_empty() { String::new() } else { format!(" (ratio {})", others.join(", ")) };
+    all.push(Finding {
+        rule: "would-swizzling-pay",
+        rule_text: "time of a lookup over swizzled pointers over that through the page-table array, one thread, largest working set; hints pay when the \
+            repeats tell the two apart and the ratio is below 0.9. The engine keeps ids dense, so its array is what is compared",
+        experiment: Some(ExperimentId::Translate),
+        kind: comparison.kind,
+        text: format!(
+            "Swizzled hints in the engine {}: {}a lookup in {} takes {a} over swizzled pointers and {b} through the page-table array: {}{others}.",
+            if pays { "would pay here" } else { "would not pay here" },
+            comparison.doubt(),
+            bytes(*size),
+            comparison.show(),
+        ),
+        cells: keys(&[swizzled, array]),
+        key_figure: None,
+    });
+}

@@ -1,0 +1,43 @@
+//! The terminal's table of `translate`.
+
+use crate::record::ExperimentId;
+use crate::show::columns::{Column, measured};
+use crate::summary::{Group, Metric, Summary, contender_title, target_title};
+
+/// A row a contender and thread count, a column a variant and working set: the time of one operation.
+pub(super) fn columns(summary: &Summary<'_>, target: &str) -> Vec<Column> {
+    let experiment = ExperimentId::Translate;
+    let mut rows: Vec<(&str, u32)> = Vec::new();
+    let mut headers: Vec<(&str, u64)> = Vec::new();
+    for group in summary.of_experiment(experiment) {
+        let spec = group.spec;
+        let (row, header) =
+            ((spec.contender.as_str(), spec.params.threads), (spec.variant.as_str(), spec.target.data_bytes));
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+        if !headers.contains(&header) {
+            headers.push(header);
+        }
+    }
+    headers.sort_unstable();
+    rows.sort_by_key(|(_, threads)| *threads);
+    let named = rows.iter().map(|(contender, threads)| match threads {
+        1 => contender_title(contender),
+        threads => format!("{} · {threads} threads", contender_title(contender)),
+    });
+    let mut columns =
+        vec![Column::new(&format!("{experiment}, {}, time of one", target_title(target)), named.collect())];
+    for (variant, size) in headers {
+        let groups = summary.at(experiment, variant, target);
+        let cells = rows.iter().map(|(contender, threads)| {
+            let same = |group: &&&Group<'_>| {
+                let spec = group.spec;
+                spec.contender == *contender && spec.params.threads == *threads && spec.target.data_bytes == size
+            };
+            groups.iter().find(same).map_or(String::new(), |group| measured(group, Metric::TimePerOp))
+        });
+        columns.push(Column::new(&format!("{variant}, {}", crate::format::bytes(size)), cells.collect()));
+    }
+    columns
+}

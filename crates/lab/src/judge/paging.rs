@@ -1,0 +1,157 @@
+//! Rules about reads of data larger than memory: what mmap gives against explicit I/O, at what CPU, and what reclaim does meanwhile.
+
+use super::{Finding, KeyFigure, Kind, best, compare, keys, on, shown};
+use crate::format::{Unit, digits};
+use crate::summary::{Family, Group, Metric, fio_of, target_title};
+
+pub(crate) fn of_family<'g, 'a>(
+    groups: &'g [&'g Group<'a>],
+    wanted: fn(Family) -> bool,
+) -> impl Iterator<Item = &'g Group<'a>> {
+    groups.iter().copied().filter(move |group| wanted(group.family()))
+}
+
+pub(crate) fn mapped(family: Family) -> bool {
+    family == Family::Mapped
+}
+
+pub(crate) fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Finding>) {
+    let best_mapped = best(of_family(groups, mapped).filter(|group| !group.never_filled()), metric);
+    let best_explicit = best(of_family(groups, Family::is_explicit), metric);
+    let (Some(map), Some(direct)) = (best_mapped, best_explicit) else { return };
+    let Some(comparison) = compare(map, direct, metric) else { return };
+    let experiment = map.spec.experiment;
+    let work = if metric == Metric::BytesPerS { "scans at" } else { "reaches" };
+    let rate = if metric == Metric::BytesPerS { "scan rate" } else { "random reads per second" };
+    let place = format!(", {}", target_title(target));
+    all.push(Finding {
+        rule: "mapped-against-explicit",
+        rule_text: "median rate of the fastest mapped contender over that of the fastest of the lab's own O_DIRECT \
+            contenders on the same target, whatever their threads and depths; conclusive when the ranges of their repeats are apart (of fewer than four: by more than either is wide), or by a rank test from five repeats on",
+        experiment: Some(experiment),
+        kind: comparison.kind,
+        text: format!(
+            "{}{}mmap at its best ({}) {work} {}, explicit I/O ({}) {}: {} of it.",
+            on(target),
+            comparison.doubt(),
+            map.label(),
+            shown(comparison.a, metric.unit()),
+            direct.label(),
+            shown(comparison.b, metric.unit()),
+            comparison.show(),
+        ),
+        cells: keys(&[map, direct]),
+        key_figure: Some(KeyFigure {
+            label: format!("{rate}, mmap ÷ explicit I/O{place}"),
+            value: Unit::Ratio.show(comparison.ratio.median),
+            detail: format!(
+                "{} against {}",
+                shown(comparison.a, metric.unit()),
+                shown(comparison.b, metric.unit())
+            ),
+        }),
+    });
+}
+
+/// CPU: the cost that a slow device hides in the rates.
+pub(crate) fn cpu(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Finding>) {
+    let rate = groups.first().map_or(Metric::OpsPerS, |group| group.basis.metric);
+    let Some(map) = best(of_family(groups, mapped), rate) else { return };
+    let Some(direct) = best(of_family(groups, Family::is_explicit), metric) else { return };
+    let Some(comparison) = compare(map, direct, metric) else { return };
+    let of_what = if metric == Metric::CpuPerGb { "GB" } else { "read" };
+    all.push(Finding {
+        rule: "cpu-per-work",
+        rule_text: "CPU of the process, its children and kswapd for one operation (or 10^9 bytes): the fastest mapped contender over \
+            the cheapest of the lab's own O_DIRECT contenders",
+        experiment: Some(map.spec.experiment),
+        kind: comparison.kind,
+        text: format!(
+            "{}{}a {of_what} costs {} of CPU through the mapping ({}) and {} with explicit I/O ({}): {}.",
+            on(target),
+            comparison.doubt(),
+            shown(comparison.a, Unit::Seconds),
+            map.label(),
+            shown(comparison.b, Unit::Seconds),
+            direct.label(),
+            comparison.show(),
+        ),
+        cells: keys(&[map, direct]),
+        key_figure: Some(KeyFigure {
+            label: format!("CPU per {of_what}, mmap ÷ explicit I/O, {}", target_title(target)),
+            value: Unit::Ratio.show(comparison.ratio.median),
+            detail: format!("{} against {}", shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds)),
+        }),
+    });
+}
+
+/// Interrupts for each evicted page, and how busy the one thread is that evicts.
+pub(crate) fn reclaim(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
+    let busiest = of_family(groups, mapped)
+        .filter_map(|group| Some((group.spread(Metric::KswapdShare)?, group)))
+        .reduce(|best, next| if next.0.median > best.0.median { next } else { best });
+    let Some((share, group)) = busiest else { return };
+    let interrupts = group.spread(Metric::ShootdownsPerEvicted);
+    let direct = interrupts.map_or(String::new(), |each| {
+        let pages = if each.median > 0.0 {
+            format!("one for {} evicted pages", digits(1.0 / each.median))
+        } else {
+            "none".into()
+        };
+        format!("; TLB shootdown interrupts: {pages}")
+    });
+    if share.median < 1.0 && interrupts.is_none() {
+        return;
+    }
+    let who = if share.median < 1.0 {
+        "kswapd did not work (reclaim happened in the faulting threads)".to_owned()
+    } else {
+        format!("kswapd used {} of a core", Unit::Percent.show(share.median))
+    };
+    all.push(Finding {
+        rule: "reclaim",
+        rule_text: "CPU of kswapd over the time with full memory, and TLB shootdown interrupts over evicted file pages, of the mapped \
+            contender where kswapd worked most",
+        experiment: Some(group.spec.experiment),
+        kind: Kind::Fact,
+        text: format!("{}{}: {who}{direct}.", on(target), group.label()),
+        cells: keys(&[group]),
+        key_figure: None,
+    });
+}
+
+/// The outside baseline: the lab must not be beaten by a tool that does the same.
+pub(crate) fn against_fio(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Finding>) {
+    let own = of_family(groups, Family::is_explicit).filter_map(|own| {
+        let fio = fio_of(own, groups)?;
+        Some((own, fio, compare(own, fio, metric)?))
+    });
+    let (short, even): (Vec<_>, Vec<_>) = own.partition(|(.., comparison)| comparison.ratio.median < 0.95);
+    for (list, kind) in [(even, Kind::Fact), (short, Kind::Warning)] {
+        let Some((first, ..)) = list.first() else { continue };
+        let listed: Vec<String> = list
+            .iter()
+            .map(|(own, _, comparison)| {
+                let (a, b) = (shown(comparison.a, metric.unit()), shown(comparison.b, metric.unit()));
+                format!("{} {a} against {b}, {}", own.label(), Unit::Ratio.show(comparison.ratio.median))
+            })
+            .collect();
+        let (says, so) = match kind {
+            Kind::Warning => ("is slower than fio", ": these figures are a lower bound"),
+            _ => ("keeps up with fio", ""),
+        };
+        all.push(Finding {
+            rule: "against-fio",
+            rule_text: "median rate of the lab's own contender over fio's with the same engine, threads, depth and block; a warning below 0.95",
+            experiment: Some(first.spec.experiment),
+            kind,
+            text: format!(
+                "{}the lab {says} asked the same way: {}{so}.",
+                on(target),
+                listed.join("; ")
+            ),
+            cells: list.iter().flat_map(|(own, fio, _)| keys(&[own, fio])).collect(),
+            key_figure: None,
+        });
+    }
+}

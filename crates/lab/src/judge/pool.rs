@@ -1,0 +1,54 @@
+//! Rules for the engine's own pool beside the raw ways to read: what the pool, the tree and the checksums above the device cost, and
+//! what is left of the gap to the map.
+
+use super::paging::of_family;
+use super::{Finding, best, compare, keys, on, shown};
+use crate::format::Unit;
+use crate::record::ExperimentId;
+use crate::summary::{Family, Group, Metric, Summary};
+
+/// The rules wherever an experiment has the pool beside the raw ways.
+pub(crate) fn rates(summary: &Summary<'_>, experiment: ExperimentId, metric: Metric, all: &mut Vec<Finding>) {
+    for (variant, target) in summary.places(experiment) {
+        rates_at(&summary.at(experiment, variant, target), target, metric, all);
+    }
+}
+
+fn rates_at(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Finding>) {
+    let Some(pool) = best(of_family(groups, |family| family == Family::Pool), metric) else { return };
+    let others = [
+        (best(of_family(groups, Family::is_explicit), metric), "raw explicit I/O"),
+        (best(of_family(groups, |family| family == Family::Mapped), metric), "mmap at its best"),
+    ];
+    let verb = if metric == Metric::BytesPerS { "scans at" } else { "reads" };
+    for (other, who) in others.into_iter().filter_map(|(other, who)| Some((other?, who))) {
+        let Some(comparison) = compare(pool, other, metric) else { continue };
+        let cpu = if metric == Metric::BytesPerS { Metric::CpuPerGb } else { Metric::CpuPerOp };
+        let of_what = if metric == Metric::BytesPerS { "GB" } else { "read" };
+        let cpu = compare(pool, other, cpu).map_or(String::new(), |cpu| {
+            let (a, b) = (shown(cpu.a, Unit::Seconds), shown(cpu.b, Unit::Seconds));
+            format!(", at {a} of CPU a {of_what} against {b}")
+        });
+        let against_raw = who.starts_with("raw");
+        all.push(Finding {
+            rule: if against_raw { "pool-against-raw" } else { "pool-against-mapped" },
+            rule_text: "median rate of the engine's fastest contender over that of the fastest raw O_DIRECT one, and of the fastest mapped one, on \
+                the same target. A read through the engine descends a B+tree, verifies a checksum when the page comes from the disk, and copies \
+                its value out; its pool is smaller than the memory limit, which page cache may fill",
+            experiment: Some(pool.spec.experiment),
+            kind: comparison.kind,
+            text: format!(
+                "{}{}the engine's pool ({}) {verb} {}, {who} ({}) {}: {} of it{cpu}.",
+                on(target),
+                comparison.doubt(),
+                pool.label(),
+                shown(comparison.a, metric.unit()),
+                other.label(),
+                shown(comparison.b, metric.unit()),
+                comparison.show(),
+            ),
+            cells: keys(&[pool, other]),
+            key_figure: None,
+        });
+    }
+}

@@ -1,0 +1,7 @@
+//! How results are drawn, whatever experiment they are of: charts and tables of the report, columns of the terminal.
+
+pub(crate) mod charts;
+mod choice;
+pub(crate) mod columns;
+pub(crate) mod figures;
+pub(crate) mod svg;

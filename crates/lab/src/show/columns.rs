@@ -1,0 +1,220 @@
+//! The columns of the terminal's tables. Rows are contenders at their best setting; columns that do not fit are left out
+//! from the right, as a wrapped row is harder to read than a missing figure.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+use crate::format::{Unit, digits};
+use crate::judge::best;
+use crate::record::ExperimentId;
+use crate::summary::{Family, Group, Metric, Spread, Summary, fio_of, target_title};
+
+/// A header and a figure for each row; empty where there is none.
+pub(crate) struct Column {
+    header: String,
+    cells: Vec<String>,
+}
+
+impl Column {
+    pub(crate) fn new(header: &str, cells: Vec<String>) -> Self {
+        Self { header: header.into(), cells }
+    }
+
+    fn width(&self) -> usize {
+        self.cells.iter().chain([&self.header]).map(|text| text.chars().count()).max().unwrap_or(0)
+    }
+}
+
+/// Of each contender its best setting of threads and depth, mapped ones first and fio last; what else tells cells apart
+/// keeps its row.
+pub(crate) fn chosen<'g, 'a>(groups: Vec<&'g Group<'a>>) -> Vec<&'g Group<'a>> {
+    let mut kept: Vec<&Group<'_>> = Vec::new();
+    for group in groups {
+        let same = |other: &&mut &'g Group<'a>| {
+            other.spec.contender == group.spec.contender && other.spec.params.extra == group.spec.params.extra
+        };
+        match kept.iter_mut().find(same) {
+            Some(other) => {
+                if let Some(better) = best([*other, group], group.basis.metric) {
+                    *other = better;
+                }
+            }
+            None => kept.push(group),
+        }
+    }
+    kept.sort_by_key(|group| group.family());
+    kept
+}
+
+/// What the columns of rates and of their CPU are called.
+pub(crate) struct Heads {
+    /// The rate: `reads/s`.
+    pub(crate) rate: &'static str,
+    /// The CPU in question.
+    pub(crate) cpu_metric: Metric,
+    /// And its name: `CPU/read`.
+    pub(crate) cpu: &'static str,
+}
+
+/// A table of the terminal, and a text below it.
+pub(crate) struct Sheet {
+    columns: Vec<Column>,
+    /// Lines that belong to the table; empty where there are none.
+    below: String,
+}
+
+impl Sheet {
+    /// A table with nothing below it.
+    pub(crate) fn new(columns: Vec<Column>) -> Self {
+        Self { columns, below: String::new() }
+    }
+
+    /// The same with lines below it.
+    pub(crate) fn with_below(self, below: String) -> Self {
+        Self { below, ..self }
+    }
+
+    /// The table in at most so many columns, and an empty line.
+    pub(crate) fn text(self, width: usize) -> String {
+        format!("{}\n{}\n", drawn(self.columns, width), self.below)
+    }
+}
+
+/// The heading of a table: the experiment and the target.
+pub(crate) fn title(experiment: ExperimentId, target: &str) -> String {
+    format!("{experiment}, {}", target_title(target))
+}
+
+/// Operations a second of each contender at its best setting, a row each.
+pub(crate) fn operations(summary: &Summary<'_>, experiment: ExperimentId, target: &str, variants: &[&str]) -> Sheet {
+    let heads = Heads { rate: "ops/s", cpu_metric: Metric::CpuPerOp, cpu: "CPU/op" };
+    rated(summary, experiment, target, variants, &heads)
+}
+
+/// The same under other headings.
+pub(crate) fn rated(
+    summary: &Summary<'_>,
+    experiment: ExperimentId,
+    target: &str,
+    variants: &[&str],
+    heads: &Heads,
+) -> Sheet {
+    let parts = variants.iter().map(|variant| (*variant, chosen(summary.at(experiment, variant, target))));
+    Sheet::new(rate_columns(heads, &parts.collect::<Vec<_>>(), &title(experiment, target)))
+}
+
+fn rate_columns(heads: &Heads, parts: &[(&str, Vec<&Group<'_>>)], title: &str) -> Vec<Column> {
+    let first = parts.iter().find_map(|(_, groups)| groups.first());
+    let primary = first.map_or(Metric::OpsPerS, |group| group.basis.metric);
+    let Heads { rate, cpu_metric, cpu } = *heads;
+    let rows: Vec<(&str, &Group<'_>)> =
+        parts.iter().flat_map(|(variant, groups)| groups.iter().map(move |group| (*variant, *group))).collect();
+    let mut ratios = Vec::new();
+    let mut by_fio = Vec::new();
+    for (_, groups) in parts {
+        // At a given rate there is nothing to compare in rates.
+        let explicit = groups.iter().copied().filter(|group| group.family().is_explicit() && !group.has_given_rate());
+        let reference = best(explicit, primary);
+        ratios.extend(groups.iter().map(|group| ratio(group, reference, primary)));
+        by_fio.extend(groups.iter().map(|own| {
+            let ratio = fio_of(own, groups).and_then(|fio| own.spread(primary)?.over(&fio.spread(primary)?));
+            ratio.map_or(String::new(), |ratio| digits(ratio.median))
+        }));
+    }
+    let named = |(variant, group): &(&str, &Group<'_>)| {
+        if variant.is_empty() { group.label() } else { format!("{variant}: {}", group.label()) }
+    };
+    let each = |show: &dyn Fn(&Group<'_>) -> String| rows.iter().map(|(_, group)| show(group)).collect::<Vec<_>>();
+    let metric = |metric: Metric| {
+        each(&|group| group.spread(metric).map_or(String::new(), |spread| metric.unit().show(spread.median)))
+    };
+    // At a fixed rate the time counts from when a read was due.
+    let p99 = each(&|group| {
+        let due = group.spread(Metric::Latency("open_loop", 990));
+        due.or(group.spread(Metric::Latency("op", 990))).map_or(String::new(), |s| Unit::Seconds.show(s.median))
+    });
+    let extra = each(&|group| {
+        let Some(spread) = group.spread(Metric::Amplification) else { return String::new() };
+        if (0.9..=1.1).contains(&spread.median) { "1".into() } else { digits(spread.median) }
+    });
+    let per_interrupt = each(&|group| {
+        let spread = group.spread(Metric::ShootdownsPerEvicted).filter(|_| group.family() == Family::Mapped);
+        spread.filter(|spread| spread.median > 0.0).map_or(String::new(), |spread| digits(1.0 / spread.median))
+    });
+    vec![
+        Column::new(title, rows.iter().map(named).collect()),
+        Column::new(rate, each(&|group| measured(group, primary))),
+        Column::new("ratio", ratios),
+        Column::new("to fio", by_fio),
+        Column::new(cpu, metric(cpu_metric)),
+        Column::new("p99", p99),
+        Column::new("sync p99", metric(Metric::Latency("sync", 990))),
+        Column::new("TLB IPIs", metric(Metric::ShootdownsPerS)),
+        Column::new("device/work", extra),
+        Column::new("evicted/IPI", per_interrupt),
+    ]
+}
+
+/// `60.5 K/s ±5 %`: the median and how far a repeat lies from it at most.
+pub(crate) fn measured(group: &Group<'_>, metric: Metric) -> String {
+    let Some(spread) = group.spread(metric) else {
+        return format!("worthless: {}", group.worthless.first().map_or("no figure", |(_, why)| why.as_str()));
+    };
+    let shown = metric.unit().show(spread.median);
+    if spread.count < 2 || spread.median <= 0.0 {
+        return shown;
+    }
+    let off = (spread.max - spread.median).max(spread.median - spread.min) / spread.median * 100.0;
+    format!("{shown} ±{off:.0} %")
+}
+
+/// `0.90 (0.75–1.10)` of the reference.
+pub(crate) fn ratio(group: &Group<'_>, reference: Option<&Group<'_>>, metric: Metric) -> String {
+    let Some(reference) = reference else { return String::new() };
+    if std::ptr::eq(group, reference) {
+        return "reference".into();
+    }
+    let both = group.spread(metric).and_then(|own| own.over(&reference.spread(metric)?));
+    match both {
+        Some(Spread { median, count: ..2, .. }) => short(median),
+        Some(Spread { median, min, max, .. }) => format!("{} ({}–{})", short(median), short(min), short(max)),
+        None => String::new(),
+    }
+}
+
+/// Two digits are enough beside a spread.
+fn short(ratio: f64) -> String {
+    match ratio {
+        10.0.. => format!("{ratio:.0}"),
+        0.1..10.0 => format!("{ratio:.2}"),
+        0.01..0.1 => format!("{ratio:.3}"),
+        _ => format!("{ratio:.4}"),
+    }
+}
+
+/// The table with as many columns as fit.
+fn drawn(columns: Vec<Column>, width: usize) -> Table {
+    let told = |column: &Column| column.cells.iter().any(|text| text.chars().any(|c| c != '1'));
+    let mut columns: Vec<Column> = columns
+        .into_iter()
+        .enumerate()
+        .filter(|(at, column)| *at < 2 || told(column))
+        .map(|(_, column)| column)
+        .collect();
+    while columns.len() > 3 && columns.iter().map(|column| column.width() + 2).sum::<usize>() > width {
+        columns.pop();
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(u16::try_from(width).unwrap_or(u16::MAX));
+    table.set_header(columns.iter().map(|column| column.header.clone()));
+    let row_count = columns.first().map_or(0, |column| column.cells.len());
+    for row in 0..row_count {
+        table.add_row(columns.iter().map(|column| column.cells.get(row).cloned().unwrap_or_default()));
+    }
+    for index in 1..columns.len() {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}

@@ -1,0 +1,460 @@
+//! The figures that experiments share, each with the table behind it. A figure that the records cannot fill is left out.
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::charts::{Lines, Mark, MarkKind, Panel, Row, Rows, Series};
+use super::choice::{few, one_each};
+use crate::format::{Unit, digits};
+use crate::record::{Cell, Tick};
+use crate::summary::{Basis, Family, Group, Metric, Paging, contender_title, is_plain, parameters};
+
+/// A drawing, what it shows, and its figures.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Figure {
+    pub(crate) title: String,
+    /// How to read it.
+    pub(crate) lead: String,
+    pub(crate) legend: Vec<Legend>,
+    /// Both drawings, as markup.
+    pub(crate) svg: String,
+    pub(crate) table: Table,
+}
+
+/// A line or mark in the legend.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Legend {
+    pub(crate) tone: &'static str,
+    pub(crate) dash: usize,
+    /// `line`, `dot`, `ring`, or `full`.
+    pub(crate) mark: &'static str,
+    pub(crate) label: String,
+}
+
+/// A table of text; the first column names the row.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Table {
+    pub(crate) headers: Vec<String>,
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new(headers: &[&str]) -> Self {
+        Self { headers: headers.iter().map(|&header| header.into()).collect(), rows: Vec::new() }
+    }
+}
+
+/// Colour class of a contender: the same everywhere in the report.
+pub(crate) fn tone(contender: &str) -> &'static str {
+    match Family::of(contender) {
+        _ if contender == "array" => "t3",
+        _ if contender == "array-small" => "t5",
+        _ if contender == "hash" => "t4",
+        _ if contender == "hash-pinned" => "t2",
+        _ if contender == "mapped-huge" => "t1",
+        Family::Mapped if contender.contains("normal") => "t1",
+        Family::Mapped if contender.contains("seq") => "t2",
+        Family::Mapped => "t0",
+        Family::Direct => "t3",
+        Family::Ring => "t4",
+        Family::Buffered => "t5",
+        Family::Pool => "t7",
+        Family::Baseline => "t6",
+    }
+}
+
+/// How many series of this colour there are already: their dash.
+pub(crate) fn dash(series: &[Series], tone: &str) -> usize {
+    series.iter().filter(|other| other.tone == tone).count()
+}
+
+pub(crate) fn legend_of(series: &[Series]) -> Vec<Legend> {
+    series
+        .iter()
+        .map(|series| Legend { tone: series.tone, dash: series.dash % 4, mark: "line", label: series.label.clone() })
+        .collect()
+}
+
+pub(crate) fn bar_row(group: &Group<'_>, metric: Metric) -> Option<Row> {
+    let spread = group.spread(metric)?;
+    Some(Row {
+        label: group.label(),
+        tone: tone(&group.spec.contender),
+        marks: vec![Mark { values: group.values(metric), median: spread.median, kind: MarkKind::Measured }],
+        value: metric.unit().show(spread.median),
+    })
+}
+
+/// What was reached: a bar to the median, a dot a repeat.
+pub(crate) fn rates(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
+    let rows: Vec<Row> = groups.iter().filter_map(|group| bar_row(group, metric)).collect();
+    if groups.is_empty() {
+        return None;
+    }
+    let what = match metric {
+        Metric::BytesPerS => "Throughput",
+        Metric::TimePerOp => "Time",
+        _ => "Rate",
+    };
+    let title = format!("{what}: {place}");
+    let chart = Rows { axis: axis.into(), unit: metric.unit(), log: false, rows };
+    Some(Figure {
+        // All worthless: the table says why.
+        svg: if chart.rows.is_empty() { String::new() } else { chart.draw(&title) },
+        title,
+        lead: "Bar: median with full memory (whole cell where it never fills). Dots: the repeats.".into(),
+        legend: Vec::new(),
+        table: results(groups),
+    })
+}
+
+/// Columns where reclaim itself is measured.
+const OF_RECLAIM: [Metric; 4] =
+    [Metric::SystemCpuPerGb, Metric::EvictedPerS, Metric::ScannedPerEvicted, Metric::MemoryPressure];
+
+/// Columns of the experiments in which pages come and go.
+const OF_PAGING: [Metric; 4] = [
+    Metric::ShootdownsPerEvicted,
+    Metric::PerOp("minor_faults"),
+    Metric::PerOp("major_faults"),
+    Metric::PerOp("voluntary_switches"),
+];
+
+/// Every figure of each contender: the table behind a rate.
+pub(crate) fn results(groups: &[&Group<'_>]) -> Table {
+    let basis = groups.first().map_or(Basis::by(Metric::OpsPerS), |group| group.basis);
+    let primary = basis.metric;
+    let (pages, reclaims) = (basis.paging != Paging::None, basis.paging == Paging::Reclaim);
+    let cpu = if primary == Metric::BytesPerS { Metric::CpuPerGb } else { Metric::CpuPerOp };
+    let columns = [
+        ("median", primary),
+        ("CPU each", cpu),
+        ("shootdowns", Metric::ShootdownsPerS),
+        ("shootdowns per evicted page", Metric::ShootdownsPerEvicted),
+        ("minor faults each", Metric::PerOp("minor_faults")),
+        ("major faults each", Metric::PerOp("major_faults")),
+        ("waits each", Metric::PerOp("voluntary_switches")),
+        ("kswapd", Metric::KswapdShare),
+        ("system CPU per GB", Metric::SystemCpuPerGb),
+        ("evicted", Metric::EvictedPerS),
+        ("looked at per evicted", Metric::ScannedPerEvicted),
+        ("waiting for memory", Metric::MemoryPressure),
+        ("device/work", Metric::Amplification),
+        ("p50", Metric::Latency("op", 500)),
+        ("p99", Metric::Latency("op", 990)),
+        ("p99.9", Metric::Latency("op", 999)),
+    ];
+    let columns: Vec<_> = columns
+        .into_iter()
+        .filter(|(_, metric)| reclaims || !OF_RECLAIM.contains(metric))
+        .filter(|(_, metric)| pages || !OF_PAGING.contains(metric))
+        .filter(|(_, metric)| groups.iter().any(|group| group.spread(*metric).is_some()))
+        .collect();
+    // fio is a process of its own: this one's faults and waits are not its.
+    let of_others =
+        |group: &Group<'_>, metric: Metric| group.family() == Family::Baseline && matches!(metric, Metric::PerOp(_));
+    let mut table = Table::new(&["contender", "runs", "spread"]);
+    for (index, (name, metric)) in columns.iter().enumerate() {
+        let header = if *metric == Metric::CpuPerGb { "CPU per GB" } else { name };
+        table.headers.insert(if index == 0 { 1 } else { table.headers.len() }, header.to_owned());
+    }
+    for group in groups {
+        let mut row = vec![group.label()];
+        if group.good.is_empty() {
+            let why = group.worthless.first().map_or("no figure".into(), |(_, why)| format!("worthless: {why}"));
+            row.push(why);
+            row.push("0".into());
+            row.resize(table.headers.len(), "–".into());
+            table.rows.push(row);
+            continue;
+        }
+        for (index, (_, metric)) in columns.iter().enumerate() {
+            let spread = group.spread(*metric).filter(|_| !of_others(group, *metric));
+            row.push(spread.map_or("–".into(), |spread| metric.unit().show(spread.median)));
+            if index == 0 {
+                let left_out = group.worthless.len();
+                let runs = group.good.len();
+                row.push(if left_out > 0 { format!("{runs} ({left_out} worthless)") } else { runs.to_string() });
+                row.push(group.primary().map_or("–".into(), |spread| {
+                    format!("{} – {}", primary.unit().show(spread.min), primary.unit().show(spread.max))
+                }));
+            }
+        }
+        table.rows.push(row);
+    }
+    table
+}
+
+/// What it costs: on a logarithmic axis, as contenders differ by orders of magnitude.
+pub(crate) fn costs(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
+    let rows: Vec<Row> = groups.iter().filter_map(|group| bar_row(group, metric)).collect();
+    if rows.len() < 2 {
+        return None;
+    }
+    let title = format!("{axis}: {place}");
+    let mut table = Table::new(&["contender", axis, "spread"]);
+    for group in groups {
+        if let Some(spread) = group.spread(metric) {
+            let unit = metric.unit();
+            table.rows.push(vec![
+                group.label(),
+                unit.show(spread.median),
+                format!("{} – {}", unit.show(spread.min), unit.show(spread.max)),
+            ]);
+        }
+    }
+    let chart = Rows { axis: axis.into(), unit: metric.unit(), log: true, rows };
+    Some(Figure {
+        svg: chart.draw(&title),
+        title,
+        lead: "User and system time of the process and its children, and kswapd's. This is what a slow device hides in the rates.".into(),
+        legend: Vec::new(),
+        table,
+    })
+}
+
+/// Second by second, as the paper's figures 2 to 4.
+pub(crate) fn time_series(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
+    let drawn = |group: &&Group<'_>| {
+        // fio's first seconds are its own start-up, no cold start of what it measures.
+        group.family() != Family::Baseline && group.typical().is_some_and(|cell| cell.outcome.ticks.len() >= 2)
+    };
+    let (chosen, left) = few(one_each(groups, metric).into_iter().filter(drawn).collect(), metric);
+    let chosen: Vec<(&Group<'_>, &Cell)> =
+        chosen.into_iter().filter_map(|group| Some((group, group.typical()?))).collect();
+    let to = chosen.iter().flat_map(|(_, cell)| &cell.outcome.ticks).map(|tick| tick.at_s).fold(0.0, f64::max);
+    if chosen.is_empty() || !(to.is_finite() && to > 0.0) {
+        return None;
+    }
+    let work = |tick: &Tick| Some(if metric == Metric::BytesPerS { tick.bytes as f64 } else { tick.ops as f64 });
+    let counter = |name: &'static str, factor: f64| move |tick: &Tick| Some(tick.counters.get(name)? * factor);
+    let mut panels = vec![Panel { axis: axis.into(), unit: metric.unit(), log: false, series: series(&chosen, &work) }];
+    for (axis, unit, name, factor) in [
+        ("TLB shootdowns per second", Unit::PerSecond, "tlb_shootdowns", 1.0),
+        ("kswapd, percent of one core", Unit::Percent, "kswapd_cpu_s", 100.0),
+        // What the kernel reads for what was asked: of scans it is the same.
+        ("device reads, bytes per second", Unit::BytesPerSecond, "device_read_bytes", 1.0),
+    ] {
+        if name == "device_read_bytes" && metric != Metric::OpsPerS {
+            continue;
+        }
+        let series = series(&chosen, &counter(name, factor));
+        if series.iter().any(|series| series.points.iter().any(|point| point.1 > 0.0)) {
+            panels.push(Panel { axis: axis.into(), unit, log: false, series });
+        }
+    }
+    let mut legend = legend_of(&panels[0].series);
+    if chosen.iter().any(|(_, cell)| cell.outcome.full_at_s.is_some()) {
+        legend.push(Legend {
+            tone: "t6",
+            dash: 0,
+            mark: "full",
+            label: "memory full (in the contender's colour)".into(),
+        });
+    }
+    let title = format!("Second by second: {place}");
+    let table = tick_table(&panels);
+    let low = at_the_bottom(&panels[0].series);
+    let low = if low.is_empty() { String::new() } else { format!(" Along the zero line: {}.", low.join(", ")) };
+    let chart = Lines { axis: "seconds after the start".into(), from: 0.0, to, log: false, ticks: Vec::new(), panels };
+    Some(Figure {
+        svg: chart.draw(&title),
+        title,
+        lead: format!(
+            "From a cold start; of each contender the setting with the best median, and of its repeats the median one.{low}{left}"
+        ),
+        legend,
+        table,
+    })
+}
+
+/// Labels of the series that a linear axis cannot tell from zero.
+fn at_the_bottom(series: &[Series]) -> Vec<&str> {
+    let top = |series: &Series| series.points.iter().map(|point| point.1).fold(0.0, f64::max);
+    let highest = series.iter().map(top).fold(0.0, f64::max);
+    series.iter().filter(|series| top(series) < 0.02 * highest).map(|series| series.label.as_str()).collect()
+}
+
+fn series(chosen: &[(&Group<'_>, &Cell)], value: &dyn Fn(&Tick) -> Option<f64>) -> Vec<Series> {
+    let mut all: Vec<Series> = Vec::new();
+    for (group, cell) in chosen {
+        let tone = tone(&group.spec.contender);
+        let points = cell.outcome.ticks.iter().filter(|tick| tick.elapsed_s > 0.0);
+        all.push(Series {
+            label: group.label(),
+            tone,
+            dash: dash(&all, tone),
+            points: points.filter_map(|tick| Some((tick.at_s, value(tick)? / tick.elapsed_s))).collect(),
+            full_at: cell.outcome.full_at_s,
+        });
+    }
+    all
+}
+
+/// Rows are ticks; of long series every n-th.
+fn tick_table(panels: &[Panel]) -> Table {
+    let mut table = Table::new(&["second"]);
+    let columns: Vec<(&Panel, &Series)> = panels
+        .iter()
+        .flat_map(|panel| {
+            panel.series.iter().filter(|series| !series.points.is_empty()).map(move |series| (panel, series))
+        })
+        .collect();
+    let longest = columns.iter().map(|(_, series)| series.points.len()).max().unwrap_or(0);
+    for (panel, series) in &columns {
+        table.headers.push(format!("{}: {}", series.label, panel.axis));
+    }
+    for index in (0..longest).step_by(longest.div_ceil(60).max(1)) {
+        let at = columns.iter().find_map(|(_, series)| series.points.get(index));
+        let mut row = vec![at.map_or(String::new(), |point| digits(point.0))];
+        for (panel, series) in &columns {
+            row.push(series.points.get(index).map_or("–".into(), |point| panel.unit.show(point.1)));
+        }
+        table.rows.push(row);
+    }
+    table
+}
+
+/// Rate over threads or depth, where at least three values of one were measured.
+pub(crate) fn sweeps(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Vec<Figure> {
+    type Parameter = fn(&Group<'_>) -> u32;
+    let parameters: [(&str, Parameter); 2] = [
+        ("threads", |group| group.spec.params.threads),
+        ("requests in flight for each thread", |group| group.spec.params.depth),
+    ];
+    let mut figures = Vec::new();
+    for (name, value) in parameters {
+        let mut series: Vec<Series> = Vec::new();
+        let mut table = Table::new(&["contender", name, "median", "spread"]);
+        let mut contenders: Vec<&str> = Vec::new();
+        for group in groups {
+            if !contenders.contains(&group.spec.contender.as_str()) {
+                contenders.push(&group.spec.contender);
+            }
+        }
+        for contender in contenders {
+            let mut points: Vec<(f64, crate::summary::Spread)> = groups
+                .iter()
+                .filter(|group| group.spec.contender == contender && is_plain(&group.spec.params))
+                .filter_map(|group| Some((f64::from(value(group)), group.spread(metric)?)))
+                .filter(|(at, _)| *at > 0.0)
+                .collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            points.dedup_by(|a, b| a.0 == b.0);
+            if points.len() < 3 {
+                continue;
+            }
+            let unit = metric.unit();
+            for (at, spread) in &points {
+                let range = format!("{} – {}", unit.show(spread.min), unit.show(spread.max));
+                table.rows.push(vec![contender_title(contender), digits(*at), unit.show(spread.median), range]);
+            }
+            let tone = tone(contender);
+            series.push(Series {
+                label: contender_title(contender),
+                tone,
+                dash: dash(&series, tone),
+                points: points.iter().map(|(at, spread)| (*at, spread.median)).collect(),
+                full_at: None,
+            });
+        }
+        if series.is_empty() {
+            continue;
+        }
+        let ends = series
+            .iter()
+            .flat_map(|series| &series.points)
+            .fold((f64::INFINITY, 0.0_f64), |(a, b), point| (a.min(point.0), b.max(point.0)));
+        let mut ticks: Vec<(f64, String)> =
+            series.iter().flat_map(|series| &series.points).map(|point| (point.0, digits_whole(point.0))).collect();
+        ticks.sort_by(|a, b| a.0.total_cmp(&b.0));
+        ticks.dedup_by(|a, b| a.0 == b.0);
+        let title = format!("By {name}: {place}");
+        let legend = legend_of(&series);
+        let panels = vec![Panel { axis: axis.into(), unit: metric.unit(), log: false, series }];
+        let chart = Lines { axis: name.into(), from: ends.0, to: ends.1, log: true, ticks, panels };
+        figures.push(Figure {
+            svg: chart.draw(&title),
+            title,
+            lead: "Medians; the spreads are in the table.".into(),
+            legend,
+            table,
+        });
+    }
+    figures
+}
+
+fn digits_whole(value: f64) -> String {
+    format!("{value:.0}")
+}
+
+/// Percentile curves from the whole histograms, over all repeats.
+pub(crate) fn latencies(groups: &[&Group<'_>], place: &str, name: &str, what: &str) -> Option<Figure> {
+    let primary = groups.first()?.basis.metric;
+    let timed = |group: &&Group<'_>| group.histogram(name).is_some();
+    let (chosen, left) = few(one_each(groups, primary).into_iter().filter(timed).collect(), primary);
+    let chosen: Vec<(&Group<'_>, Histogram<u64>)> =
+        chosen.into_iter().filter_map(|group| Some((group, group.histogram(name)?))).collect();
+    if chosen.is_empty() {
+        return None;
+    }
+    // The rarer half of what remains, again and again: 50 %, 75 %, … on an axis of 1 / (1 - quantile).
+    let samples = chosen.iter().map(|(_, histogram)| histogram.len()).max().unwrap_or(1);
+    let to = (samples as f64).clamp(100.0, 1e5);
+    let mut series: Vec<Series> = Vec::new();
+    let quantiles = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999];
+    let headers =
+        ["contender", "samples", "mean", "standard deviation", "p50", "p90", "p99", "p99.9", "p99.99", "largest"];
+    let mut table = Table::new(&headers);
+    for (group, histogram) in &chosen {
+        let seconds = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1e9;
+        let tone = tone(&group.spec.contender);
+        let own_to = (histogram.len() as f64).min(to);
+        let steps = (own_to.log2().max(1.0) * 4.0).ceil() as u32;
+        let points = (0..=steps).map(|step| own_to.powf(f64::from(step) / f64::from(steps)));
+        let points = points.map(|rarity| (rarity, seconds(1.0 - 1.0 / rarity))).collect();
+        series.push(Series { label: group.label(), tone, dash: dash(&series, tone), points, full_at: None });
+        let count = Unit::Count.show(histogram.len() as f64);
+        let [mean, deviation] = [histogram.mean(), histogram.stdev()].map(|ns| Unit::Seconds.show(ns / 1e9));
+        let mut row = vec![group.label(), count, mean, deviation];
+        row.extend(quantiles[..5].iter().map(|quantile| Unit::Seconds.show(seconds(*quantile))));
+        row.push(Unit::Seconds.show(histogram.max() as f64 / 1e9));
+        table.rows.push(row);
+    }
+    let ticks = [
+        (1.0, "0 %"),
+        (2.0, "50 %"),
+        (10.0, "90 %"),
+        (100.0, "99 %"),
+        (1e3, "99.9 %"),
+        (1e4, "99.99 %"),
+        (1e5, "99.999 %"),
+    ];
+    let ticks = ticks.iter().filter(|(at, _)| *at <= to).map(|(at, text)| (*at, (*text).to_owned())).collect();
+    let title = format!("Latency of one {what}: {place}");
+    let legend = legend_of(&series);
+    let panels =
+        vec![Panel { axis: format!("time of one {what} (logarithmic)"), unit: Unit::Seconds, log: true, series }];
+    let chart = Lines { axis: "share that took at most this long".into(), from: 1.0, to, log: true, ticks, panels };
+    Some(Figure {
+        svg: chart.draw(&title),
+        title,
+        lead: format!(
+            "All repeats together; of each contender the setting with the best rate. To the right: the rare slow ones.{left}"
+        ),
+        legend,
+        table,
+    })
+}
+
+/// Threads, depth and the rest of all groups, for the method's text.
+pub(crate) fn settings(groups: &[&Group<'_>]) -> Vec<String> {
+    let mut seen: Vec<String> = Vec::new();
+    for group in groups {
+        let text = parameters(&group.spec.params);
+        if !text.is_empty() && !seen.contains(&text) {
+            seen.push(text);
+        }
+    }
+    seen
+}
