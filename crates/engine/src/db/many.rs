@@ -16,7 +16,7 @@ use rustc_hash::FxHashSet;
 use super::core::{Core, is_younger, takes_another};
 use super::pins::PinBudget;
 use super::wait::{Mode, let_others_run, load, ready_sent};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pages::{CommitLog, Snapshot as _, Store, Wait};
 use crate::tree::many::{Lookup, SIDE_BY_SIDE};
 use crate::tree::{Found, Position, Tree};
@@ -148,7 +148,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             if !new.is_empty() && asked + part_keys <= window {
                 (keys, rounds) = (take_first(&mut new, part_keys).collect(), 0);
             } else if let Some(mut part) = parts.pop_front() {
-                ready_sent(mode, &mut part.ticket).await?;
+                ready_sent(mode, &mut part.ticket).await.map_err(|error| self.explain_in(wanted, error))?;
                 asked -= part.pages;
                 (keys, rounds) = (std::mem::take(&mut part.keys), part.rounds + 1);
                 before = Some(part);
@@ -183,7 +183,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             let waits;
             (keys, waits) = self.look_at(wanted, keys, self.admission.window())?;
             if !waits.is_empty() {
-                load(&*self.store, &self.admission, mode, &mut held, &waits).await?;
+                let loaded = load(&*self.store, &self.admission, mode, &mut held, &waits).await;
+                loaded.map_err(|error| self.explain_in(wanted, error))?;
             }
         }
         Ok(())
@@ -225,9 +226,14 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             });
         }
         match failed {
-            Some(error) => Err(self.tables.explain(*tree, snapshot.seq(), error)),
+            Some(error) => Err(self.explain_in(wanted, error)),
             None => Ok((still, waits)),
         }
+    }
+
+    /// Returns the error that the caller gets for one that was met in the wanted snapshot.
+    fn explain_in(&self, wanted: &Wanted<'_, S::Snapshot>, error: Error) -> Error {
+        self.tables.explain(wanted.tree, wanted.snapshot.seq(), error)
     }
 }
 

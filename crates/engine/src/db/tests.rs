@@ -1,5 +1,6 @@
 //! Everything above the pages contract, over stores and logs in memory that make it wait wherever it may.
 
+mod after_drop;
 mod data_room;
 mod dropped;
 mod forged;
@@ -67,6 +68,10 @@ fn new_core(hardship: Hardship) -> TestCore<MemoryStore> {
 
 /// A pool of few frames on a simulated disk.
 fn new_pager(hardship: Hardship) -> Pager {
+    new_pager_in(hardship).0
+}
+
+fn new_pager_in(hardship: Hardship) -> (Pager, SimWorld) {
     let world = SimWorld::new(1, SimOptions::default());
     let directory: Arc<dyn Directory> = world.directory();
     let disk = directory.create("data").unwrap();
@@ -79,7 +84,8 @@ fn new_pager(hardship: Hardship) -> Pager {
         reads_in_flight_max: 128,
     };
     let space = Pager::new_space(hardship.page_bytes, 1 << 30);
-    Pager::new(&disk, &options, Map::new(hardship.page_bytes), space, CommitSeq(0)).unwrap()
+    let pager = Pager::new(&disk, &options, Map::new(hardship.page_bytes), space, CommitSeq(0)).unwrap();
+    (pager, world)
 }
 
 fn core_over<S: Store>(store: S, hardship: Hardship) -> TestCore<S> {

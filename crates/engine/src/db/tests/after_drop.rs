@@ -1,0 +1,28 @@
+//! Damage that a reader meets under the handle of a table that was dropped: the pages belong to others by then.
+
+use nofault_sim::Rates;
+
+use super::*;
+
+#[test]
+fn many_keys_of_a_dropped_table_are_not_found_where_loading_its_pages_meets_damage() {
+    for mode in [Mode::Blocking, Mode::Async] {
+        let hard = Hardship { frames_max: 40, ..easy() };
+        let (store, world) = new_pager_in(hard);
+        let core = core_over(store, hard);
+        let tree = new_table(&core, Mode::Blocking, "t");
+        (0..600).for_each(|number| put(&core, tree, &format!("k{number:05}"), &"v".repeat(100)));
+        let _threads = (mode == Mode::Async).then(|| core.store.start_keeper().unwrap());
+        let before = core.store.snapshot();
+        let keys: Vec<_> = (0..600).map(key_of).collect();
+        let keys: Vec<_> = keys.iter().map(Vec::as_slice).collect();
+        put(&core, tree, "z", "the next commit");
+        // As after a drop by that commit, with the pages used again.
+        core.tables.dropped(tree, b"t", core.store.visible());
+        world.set_rates(Rates { flipped_read: 1.0, ..Rates::default() });
+        let error = block_on(core.get_many(mode, tree, &keys)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+        let error = block_on(core.get_many_at(mode, &before, tree, &keys)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    }
+}
