@@ -118,16 +118,23 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let step = self.next_step(mode, tree).await?;
         let mut held = PinBudget::default();
         let changed = step.path.len() + step.shared.len() + CATALOG_PAGES;
-        let _room = self.claim_room(mode, changed, Claim::Reserve).await?;
+        // Room in the data file. While it waits for others it has none, or it would take it from the commit that is first.
+        let mut room = None;
         loop {
             let turn = match self.commits.turn().try_acquire(1) {
                 Some(turn) => turn,
                 None => {
                     // The commit that has the turn may need the permits.
                     held.release();
+                    room = None;
                     self.commits.turn().acquire(1).await
                 }
             };
+            room = room.take().or_else(|| self.store.claim_room(changed, Claim::Reserve));
+            if room.is_none() {
+                held.release();
+                room = Some(self.claim_room(mode, changed, Claim::Reserve).await?);
+            }
             let mut section = self.commits.occupy(turn)?;
             match section.edit_and_append(|edits| step.apply(edits)) {
                 Ok(position) => {
@@ -140,6 +147,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 }
                 Err(Wait::LogFull { len_bytes }) => {
                     drop(section);
+                    room = None;
                     self.wait_for_room(mode, len_bytes).await?;
                 }
                 Err(wait) => {

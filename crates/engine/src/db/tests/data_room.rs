@@ -41,3 +41,21 @@ fn a_commit_that_waits_for_its_turn_or_for_precedence_has_no_blocks_set_aside() 
     commits.into_iter().for_each(|commit| block_on(commit).unwrap());
     assert_eq!(block_on(core.get(Mode::Blocking, tree, &[4])).unwrap(), Some(vec![4]));
 }
+
+#[test]
+fn deferred_freeing_that_waits_for_its_turn_has_no_blocks_set_aside() {
+    let core = core_over(new_pager(easy()), easy());
+    let tree = new_table(&core, Mode::Blocking, "t");
+    put(&core, tree, "a", "1");
+    let drop_table = Op::DropTable { tree, name: b"t".to_vec() };
+    commit(&core, Mode::Blocking, vec![drop_table], Durability::Sync).unwrap();
+    let spare = core.store.core().spare_blocks();
+    let section = core.commits.occupy(block_on(core.commits.turn().acquire(1))).unwrap();
+    let mut free_some = Box::pin(core.free_some());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(free_some.as_mut().poll(&mut context).is_pending(), "it has the section");
+    assert_eq!(core.store.core().spare_blocks(), spare, "it takes blocks from the commit before it");
+    drop(section);
+    assert!(block_on(free_some).unwrap(), "the table's root is freed");
+    assert!(!block_on(core.free_some()).unwrap(), "nothing is left");
+}
