@@ -9,7 +9,7 @@
 //! no snapshot of the past can have been added meanwhile. So no call takes longer the larger a commit was or the more
 //! versions a snapshot has kept.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +21,8 @@ use crate::format::{CommitSeq, PageId};
 
 /// Snapshots that are described at a time.
 const READERS_AT_ONCE: usize = 256;
+/// Steps of giving a snapshot up.
+const STEPS_A_SNAPSHOT: usize = 4;
 
 /// A version that has been superseded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +72,8 @@ struct Group {
 pub(crate) struct Registry {
     visible: CommitSeq,
     snapshots: BTreeMap<CommitSeq, Group>,
+    /// Those that keep versions and may be given up.
+    limitable: BTreeSet<CommitSeq>,
     /// In order of `until`, the same for all of a list: superseded, and perhaps still visible.
     fresh: VecDeque<(CommitSeq, Vec<Superseded>)>,
     /// To be looked at: no longer visible, and perhaps needed by a snapshot.
@@ -108,14 +112,18 @@ impl Registry {
 
     /// Checks some of the versions that are no longer visible. Returns those that no reader can need any more.
     pub(crate) fn settle(&mut self) -> Vec<Superseded> {
-        let (mut unneeded, mut budget) = (Vec::new(), Budget::new());
+        let mut unneeded = Vec::new();
+        self.settle_within(&mut Budget::new(), &mut unneeded);
+        unneeded
+    }
+
+    fn settle_within(&mut self, budget: &mut Budget, unneeded: &mut Vec<Superseded>) {
         while !budget.is_spent()
             && let Some(version) = self.unsettled.pop()
         {
-            self.keep_or_drop(version, &mut unneeded);
+            self.keep_or_drop(version, unneeded);
             budget.spend(1);
         }
-        unneeded
     }
 
     /// Whether there are versions left to be looked at.
@@ -147,6 +155,9 @@ impl Registry {
         group.essential -= usize::from(essential);
         if essential && group.essential == 0 {
             self.kept_essential -= group.kept.len();
+            if !group.kept.is_empty() {
+                self.limitable.insert(commit);
+            }
         }
         if group.holders > 0 {
             return Vec::new();
@@ -155,17 +166,18 @@ impl Registry {
         self.settle()
     }
 
-    /// Gives up the oldest snapshots until no more than `kept_max` versions are kept, besides what is kept for those that are never given
+    /// Gives up the oldest snapshots, as many as a budget allows, until no more than `kept_max` versions are kept, besides what is kept for those that are never given
     /// up: giving up others would not make that less. Their holders meet `SnapshotTooOld`.
     pub(crate) fn limit(&mut self, kept_max: usize) -> Vec<Superseded> {
-        let mut unneeded = Vec::new();
+        let (mut unneeded, mut budget) = (Vec::new(), Budget::new());
         while self.kept_count - self.kept_essential > kept_max {
-            let oldest = self.snapshots.iter().find(|(_, group)| group.essential == 0 && !group.kept.is_empty());
-            let Some((&commit, group)) = oldest else { break };
+            let Some(&commit) = self.limitable.first() else { break };
+            let Some(group) = self.snapshots.get(&commit) else { break };
             group.too_old.store(true, Ordering::Release);
             self.end(commit);
-            unneeded.append(&mut self.settle());
-            if !self.is_settled() {
+            budget.spend(STEPS_A_SNAPSHOT);
+            self.settle_within(&mut budget, &mut unneeded);
+            if budget.is_spent() || !self.is_settled() {
                 // The remaining versions may go to older snapshots: the next call limits those.
                 break;
             }
@@ -175,6 +187,7 @@ impl Registry {
 
     fn end(&mut self, commit: CommitSeq) {
         let Some(group) = self.snapshots.remove(&commit) else { return };
+        self.limitable.remove(&commit);
         self.kept_count -= group.kept.len();
         self.unsettled.append(group.kept);
     }
@@ -183,7 +196,10 @@ impl Registry {
         // A forged page may name a later commit than the one that has just replaced it: then nobody can have seen it.
         let until = version.until.max(version.from);
         match self.snapshots.range_mut(version.from..until).next_back() {
-            Some((_, group)) => {
+            Some((commit, group)) => {
+                if group.kept.is_empty() && group.essential == 0 {
+                    self.limitable.insert(*commit);
+                }
                 group.kept.push(version);
                 self.kept_count += 1;
                 self.kept_essential += usize::from(group.essential > 0);
@@ -341,5 +357,33 @@ mod tests {
         // One is not settled yet, and comes before those that the snapshot kept.
         assert_eq!(registry.unregister(at, &flag, false).len(), STEPS_MAX);
         assert_eq!((registry.settle().len(), registry.is_settled(), registry.kept_count()), (1, true, 0));
+    }
+
+    #[test]
+    fn giving_up_many_snapshots_takes_several_calls_of_bounded_work() {
+        for count in [200, 5000] {
+            let mut registry = Registry::new(CommitSeq(1));
+            let held: Vec<_> = (1..=count)
+                .map(|commit| {
+                    registry.advance(CommitSeq(commit));
+                    registry.register(false)
+                })
+                .collect();
+            // Each snapshot needs the version: one after the other is given up for it.
+            registry.supersede([version(1, count + 1)]);
+            registry.advance(CommitSeq(count + 1));
+            budget::take_largest();
+            let mut unneeded = Vec::new();
+            let calls = (1..=count).find(|_| {
+                unneeded.append(&mut registry.limit(0));
+                unneeded.append(&mut registry.settle());
+                registry.kept_count() == 0 && registry.is_settled()
+            });
+            let (largest, calls) = (budget::take_largest(), calls.expect("each call gives some up"));
+            assert!(largest <= STEPS_MAX + 8, "{largest} steps under the lock for {count} snapshots");
+            assert!(calls <= 1 + 8 * count / STEPS_MAX as u64, "{calls} calls for {count} snapshots");
+            assert_eq!(unneeded, [version(1, count + 1)]);
+            assert!(held.iter().all(|(_, flag)| flag.load(Ordering::Relaxed)));
+        }
     }
 }
