@@ -16,6 +16,7 @@
 //! | `walks` | long walks, whose reads are looked after beside them |
 //! | `nursery` | what has just come, and leaves first |
 //! | `full` | waiting for frames: first come, first served |
+//! | `standstill` | ends waits for frames that nothing frees |
 //! | `evict`, `write` | which frames leave, and how dirty ones get to disk |
 //! | `moves` | puts pages together that lie scattered in the file |
 //! | `map` | the page table as the next checkpoint will write it |
@@ -53,6 +54,7 @@ mod ripe;
 mod room;
 mod shard;
 mod snapshot;
+mod standstill;
 mod stats;
 mod table;
 mod ticket;
@@ -146,6 +148,7 @@ pub(crate) struct Core {
     clock: Mutex<usize>,
     nursery: nursery::Nursery,
     keeper: keeper::Signal,
+    standstill: standstill::Standstill,
     bell: Bell,
     async_seen: AtomicBool,
     kept_max: usize,
@@ -230,6 +233,7 @@ impl Pager {
             clock: Mutex::new(0),
             nursery: nursery::Nursery::new(frames.count()),
             keeper: keeper::Signal::new(),
+            standstill: standstill::Standstill::default(),
             bell: Bell::new()?,
             async_seen: AtomicBool::new(false),
             kept_max: (options.snapshot_bytes_max / options.page_bytes as u64) as usize,

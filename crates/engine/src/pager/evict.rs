@@ -15,7 +15,7 @@ use super::table::Entry;
 use super::write::ToWrite;
 use crate::bell::wake_all;
 use crate::budget::{Budget, STEPS_MAX};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Error;
 use crate::format::{CommitSeq, Location, PageId};
 
 /// Rounds of the clock that find nothing before giving up: one more than the highest counter.
@@ -27,8 +27,6 @@ const STOCK_SHARE: usize = 64;
 const STOCK_MAX: usize = 256;
 /// A newcomer is used once by whoever it came for.
 const USES_OF_NEWCOMERS: u8 = 1;
-/// Times a waiter looks again, a moment later each time, before it says that the pool is too small.
-const IDLE_ROUNDS_MAX: usize = 5000;
 
 /// What the hand found.
 enum Found {
@@ -210,8 +208,8 @@ impl Core {
         }
     }
 
-    /// Pages cannot be written: those who want to write more are told so.
-    fn fail_full(&self, error: &Error) {
+    /// Gives the writers that wait for frames an error, in place of frames.
+    pub(super) fn fail_full(&self, error: &Error) {
         let waiting = std::mem::take(&mut self.full().waiting);
         let wake: Vec<_> = waiting.iter().filter_map(|waiter| waiter.fail(error.clone())).collect();
         wake_all(wake);
@@ -250,24 +248,6 @@ impl Core {
         for _ in 0..4 {
             self.epochs.pin().flush();
         }
-    }
-
-    /// After many idle rounds of a waiter that nobody else can help.
-    ///
-    /// # Errors
-    /// `NoSpace` when it is time to give up: everything is pinned, and stays so.
-    pub(super) fn give_up_after(&self, idle_rounds: usize) -> Result<()> {
-        if idle_rounds > IDLE_ROUNDS_MAX {
-            let what = format!(
-                "no frame of {} became free: too many operations wait at once for a cache this small",
-                self.frames.count()
-            );
-            return Err(Error::new(ErrorKind::NoSpace, what));
-        }
-        if idle_rounds > 2 {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        Ok(())
     }
 
     /// Pins the frame of a page version as of `at` if it must still be written, or says where it is. `at` is registered.

@@ -380,7 +380,12 @@ impl ReadQueue {
             Flight::One { read, .. } => vec![read.id],
             Flight::Direct { reads, .. } | Flight::Run { reads, .. } => reads.iter().map(|read| read.id).collect(),
         };
-        (self.line.drain(..).collect(), self.flying.iter().flatten().flat_map(ids).collect())
+        (self.take_line(), self.flying.iter().flatten().flat_map(ids).collect())
+    }
+
+    /// Takes the reads out that are in line.
+    pub(super) fn take_line(&mut self) -> Vec<Read> {
+        self.line.drain(..).collect()
     }
 
     /// What a completion means for the pages it was about.
@@ -436,6 +441,8 @@ impl Core {
                 let count = self.give_frames(&mut lane.line, run);
                 if count == 0 {
                     self.lane.leave_device(1);
+                    // First the number: the background thread looks at it when it has been told once already.
+                    self.lane.set_in_line(lane.line.len());
                     self.keeper.starve();
                     break;
                 }

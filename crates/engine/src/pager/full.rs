@@ -19,6 +19,8 @@ const TRIES: usize = 3;
 pub(super) struct Full {
     pub(super) waiting: VecDeque<Arc<Waiter>>,
     holders: usize,
+    /// Waiters that got their frames, in all.
+    pub(super) granted: u64,
     stash: Vec<OwnedFrame>,
 }
 
@@ -93,6 +95,7 @@ impl Core {
                 break;
             }
             full.waiting.pop_front();
+            full.granted += 1;
             wake.extend(first.grant_frames());
         }
         drop(full);

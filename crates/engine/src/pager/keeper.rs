@@ -4,10 +4,10 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::lane::evict_batch;
 use super::{CheckpointPlace, Core, NEWEST, Pager};
@@ -22,13 +22,21 @@ const SOON_BATCH_MAX: usize = 4096;
 /// Most pages that wait to be written without need: half a megabyte of numbers.
 const SOON_MAX: usize = 1 << 16;
 
+/// Longest pause of the thread that keeps frames free, unless it is woken.
+const PAUSE_MAX: Duration = Duration::from_millis(100);
+/// Its pause while the queue refuses reads.
+const OFFER_AGAIN_AFTER: Duration = Duration::from_millis(10);
+
 /// How the keeper is woken.
 #[derive(Debug)]
 pub(super) struct Signal {
     work: Mutex<bool>,
     changed: Condvar,
     running: AtomicBool,
+    /// Reads wait for frames, and the thread has been woken for it since it found some.
     starving: AtomicBool,
+    /// Rounds in a row that freed nothing.
+    rounds_in_vain: AtomicU32,
     /// Pages to be written when nothing is more pressing.
     soon: Mutex<VecDeque<PageId>>,
 }
@@ -36,7 +44,8 @@ pub(super) struct Signal {
 impl Signal {
     pub(super) fn new() -> Self {
         let (running, starving) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { work: Mutex::new(false), changed: Condvar::new(), running, starving, soon: Mutex::default() }
+        let (work, changed) = (Mutex::new(false), Condvar::new());
+        Self { work, changed, running, starving, rounds_in_vain: AtomicU32::new(0), soon: Mutex::default() }
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -50,16 +59,29 @@ impl Signal {
         }
     }
 
-    /// Reads wait for frames.
+    /// Reads wait for frames. Wakes the thread unless it has been told since it found some.
     pub(super) fn starve(&self) {
-        self.starving.store(true, Ordering::Relaxed);
-        self.wake();
-    }
-
-    pub(super) fn wake_if_starving(&self) {
-        if self.starving.load(Ordering::Relaxed) {
+        if !self.starving.swap(true, Ordering::SeqCst) {
             self.wake();
         }
+    }
+
+    pub(super) fn is_starving(&self) -> bool {
+        self.starving.load(Ordering::SeqCst)
+    }
+
+    /// A frame can leave: time for another round if reads wait for one.
+    pub(super) fn wake_if_starving(&self) {
+        if self.is_starving() {
+            self.wake();
+        }
+    }
+
+    /// The pause after a round that freed nothing: longer after each such round, until the thread is woken.
+    fn longer_pause(&self) -> Duration {
+        let rounds = self.rounds_in_vain.load(Ordering::Relaxed);
+        self.rounds_in_vain.store(rounds.saturating_add(1), Ordering::Relaxed);
+        Duration::from_millis(1 << rounds.min(7)).min(PAUSE_MAX)
     }
 
     /// See [`crate::pages::Store::write_soon`].
@@ -86,11 +108,26 @@ impl Signal {
         soon.drain(..count).collect()
     }
 
-    fn wait(&self, most: Duration) {
+    /// Whether it was woken and has not begun its next round.
+    #[cfg(test)]
+    pub(super) fn is_woken(&self) -> bool {
+        *self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a test call the rounds of the thread, which does not run.
+    #[cfg(test)]
+    pub(super) fn run_by_test(&self) {
+        self.running.store(true, Ordering::Relaxed);
+    }
+
+    /// Sleeps until it is woken, or for so long. A call of [`Signal::wake`] before counts, since the last sleep.
+    pub(super) fn wait(&self, most: Duration) {
         let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         let idle = |work: &mut bool| !*work;
         let (mut work, _) = self.changed.wait_timeout_while(work, most, idle).unwrap_or_else(PoisonError::into_inner);
-        *work = false;
+        if std::mem::take(&mut *work) {
+            self.rounds_in_vain.store(0, Ordering::Relaxed);
+        }
     }
 }
 
@@ -205,43 +242,65 @@ impl Core {
 fn keep_frames_free(core: &Weak<Core>, stop: &AtomicBool) {
     while !stop.load(Ordering::SeqCst) {
         let Some(core) = core.upgrade() else { return };
-        core.sweep_all_ripe();
-        let batch = evict_batch(core.frames.count());
-        let low_water = core.frames.reserve() + batch;
-        let starving = core.keeper.starving.swap(false, Ordering::Relaxed);
+        let pause = core.keep_round(Instant::now());
+        if pause > Duration::ZERO {
+            core.keeper.wait(pause);
+        }
+    }
+}
+
+impl Core {
+    /// One round of the thread that keeps frames free. Returns the time that it sleeps then, unless it is woken: no round wakes the
+    /// thread itself.
+    pub(super) fn keep_round(self: &Arc<Self>, now: Instant) -> Duration {
+        self.sweep_all_ripe();
+        let batch = evict_batch(self.frames.count());
+        let low_water = self.frames.reserve() + batch;
+        // Pins that this round ends wake nothing.
+        let starving = self.keeper.starving.swap(false, Ordering::SeqCst);
         if starving {
             // Before the writes, which take their time.
-            core.make_clean_room(batch);
+            self.make_clean_room(batch);
         }
-        let soon = core.keeper.take_soon();
+        let soon = self.keeper.take_soon();
         let wrote_soon = !soon.is_empty();
-        core.write_early(soon);
+        self.write_early(soon);
         let mut freed = 0;
-        let many_dirty = core.frames.dirty_count() > core.frames.dirty_max() * 3 / 4;
-        let writers_wait = !core.full().waiting.is_empty();
-        let must_write = (many_dirty || writers_wait) && !core.keeper.has_soon();
-        if starving || must_write || core.frames.free_count() < low_water {
+        let many_dirty = self.frames.dirty_count() > self.frames.dirty_max() * 3 / 4;
+        let writers_wait = !self.full().waiting.is_empty();
+        let must_write = (many_dirty || writers_wait) && !self.keeper.has_soon();
+        if starving || must_write || self.frames.free_count() < low_water {
             // Dirty pages go out many at a time, in a few large operations side by side; and whoever writes goes on writing.
-            freed = core.make_room(if many_dirty || writers_wait {
-                batch.max(core.frames.count() / 16).min(WRITE_BATCH_MAX)
+            freed = self.make_room(if many_dirty || writers_wait {
+                batch.max(self.frames.count() / 16).min(WRITE_BATCH_MAX)
             } else {
                 batch
             });
         }
-        // At every round: whoever found no frame for its reads rings and goes, perhaps after frames were freed, and perhaps
-        // while it still had the queue.
-        core.submit_reads();
-        let pressed = core.frames.free_count() < low_water;
-        let pause = match (pressed, freed > 0) {
-            _ if wrote_soon => Duration::ZERO,
-            (true, true) => Duration::ZERO,
-            (true, false) => Duration::from_millis(1),
-            // What the queue did not take is offered again.
-            (false, _) if core.lane.is_stuck() => Duration::from_millis(10),
-            (false, _) => Duration::from_millis(100),
-        };
-        if pause > Duration::ZERO {
-            core.keeper.wait(pause);
+        // At every round: a thread that finds no frame for its reads tells of it and goes, perhaps after frames were freed, and perhaps
+        // while it still has the queue. Reads that find none now wake nothing, as this round has looked for frames.
+        self.keeper.starving.store(true, Ordering::SeqCst);
+        self.send_reads();
+        if !self.lane.is_short_of_frames() {
+            self.keeper.starving.store(false, Ordering::SeqCst);
+            if self.lane.is_short_of_frames() {
+                // Some came in between, and woke nothing.
+                self.keeper.starving.store(true, Ordering::SeqCst);
+            }
+        }
+        self.look_for_standstill(now);
+        let pressed = self.frames.free_count() < low_water;
+        if pressed && freed == 0 && !wrote_soon {
+            return self.keeper.longer_pause();
+        }
+        self.keeper.rounds_in_vain.store(0, Ordering::Relaxed);
+        if pressed || wrote_soon {
+            Duration::ZERO
+        } else if self.lane.is_stuck() || self.lane.is_short_of_frames() {
+            // Reads that the queue did not take are offered again.
+            OFFER_AGAIN_AFTER
+        } else {
+            PAUSE_MAX
         }
     }
 }

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nofault_io::disk::{Disk, QueueOptions};
 
@@ -225,7 +225,22 @@ impl Lane {
     }
 
     pub(super) fn set_in_line(&self, count: usize) {
-        self.in_line.store(count, Ordering::Relaxed);
+        self.in_line.store(count, Ordering::SeqCst);
+    }
+
+    /// How many operations the device has.
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::SeqCst)
+    }
+
+    /// How many reads have ended, in all.
+    pub(super) fn finished(&self) -> usize {
+        self.finished.load(Ordering::Relaxed)
+    }
+
+    /// Whether reads are in line while the device has none: they wait for frames, or the queue refused them.
+    pub(super) fn is_short_of_frames(&self) -> bool {
+        self.in_line.load(Ordering::SeqCst) > 0 && self.under_way() == 0
     }
 
     /// Whether reads in the queue could not be sent.
@@ -345,22 +360,30 @@ impl Core {
         }
     }
 
-    /// Sends staged reads, as far as there are frames and nobody else is at it, and takes what has completed.
+    /// Sends staged reads, as far as there are frames and no other thread has the queue, and takes what has completed.
     pub(super) fn submit_reads(self: &Arc<Self>) {
+        let is_idle = self.send_reads();
+        if !self.keeper.is_running() {
+            self.look_for_standstill(Instant::now());
+        } else if is_idle && !self.keeper.is_starving() {
+            self.keeper.wake();
+        }
+    }
+
+    /// As [`Core::submit_reads`], without waking a thread. Returns whether reads are left while the device has none: then no completion
+    /// leads to the next attempt. A device that has as many reads as it may is another case, as the thread that takes the next completion
+    /// sends more.
+    pub(super) fn send_reads(self: &Arc<Self>) -> bool {
         // Again when reads were staged after the last look and their submitter found the queue taken.
         while self.lane.has_unsent() {
-            let Some(queue) = self.lane.try_queue() else { return };
+            let Some(queue) = self.lane.try_queue() else { return false };
             let busy = self.lane.at_device() > 0;
             let started = self.work_reads(queue, 0);
             if !matches!(started, Ok(progress) if progress > 0) {
-                // A device that has as many reads as it may is no reason to wake anybody: who takes the next completion
-                // comes here again.
-                if !busy {
-                    self.keeper.wake();
-                }
-                return;
+                return !busy;
             }
         }
+        false
     }
 
     /// Sends staged reads if they are a batch, and says whether they were.
@@ -426,11 +449,9 @@ impl Core {
     /// Parks a waiter until another thread completes its reads, or for [`PARKED_MS`] milliseconds. Idle when no read
     /// was under way or completed meanwhile.
     pub(super) fn park_for_others(&self, waiter: &Waiter) -> Round {
-        let before = self.lane.finished.load(Ordering::Relaxed);
+        let before = self.lane.finished();
         waiter.park(Duration::from_millis(PARKED_MS as u64));
-        let moved = waiter.is_ready()
-            || self.lane.under_way.load(Ordering::Relaxed) > 0
-            || self.lane.finished.load(Ordering::Relaxed) != before;
+        let moved = waiter.is_ready() || self.lane.under_way() > 0 || self.lane.finished() != before;
         if moved { Round::Moved } else { Round::Idle { weight: PARKED_MS } }
     }
 

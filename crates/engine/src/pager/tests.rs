@@ -1,6 +1,7 @@
 mod portions;
 mod reads;
 mod refused;
+mod standstill;
 mod steps;
 pub(crate) mod trouble;
 pub(crate) mod wakers;

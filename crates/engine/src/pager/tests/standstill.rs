@@ -1,0 +1,129 @@
+//! Tasks that wait for frames while every frame is pinned, or dirty on a disk that takes no writes.
+
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use nofault_sim::Rates;
+
+use super::*;
+
+/// A pool in which no frame can leave: tickets pin some pages, and the others are dirty on a disk that has stopped.
+struct Stopped {
+    pool: Pager,
+    pages: Vec<PageId>,
+    pinned: Vec<Ticket>,
+    _world: SimWorld,
+}
+
+fn miss(page: PageId) -> Wait {
+    Wait::Miss(Missing { page, at: NEWEST })
+}
+
+fn stopped() -> Stopped {
+    let world = SimWorld::new(1, SimOptions::calm());
+    let pool = pool(&world, FRAMES_MIN);
+    let mut pages = Vec::new();
+    for seq in 1..20 {
+        pages.extend(commit(&pool, seq, &[], &[seq, seq, seq, seq], &[]).unwrap());
+    }
+    for _ in 0..20 {
+        pool.core().make_room(64);
+    }
+    for seq in 20..23 {
+        commit(&pool, seq, &[(pages[seq as usize], seq), (pages[seq as usize + 10], seq)], &[], &[]).unwrap();
+    }
+    world.set_rates(Rates { write_error: 1.0, ..Rates::default() });
+    let dirty = pool.stats().pages_dirty as usize;
+    assert!(dirty > 0, "{:?}", pool.stats());
+    let mut pinned = Vec::new();
+    let mut pins = pages.iter().rev();
+    while pinned.len() + dirty + pool.core().frames.reserve() < FRAMES_MIN {
+        let mut ticket = pool.request(&[miss(*pins.next().expect("more pages than frames"))], Permit::any());
+        ticket.wait().unwrap();
+        pinned.push(ticket);
+    }
+    world.cut_after(world.events());
+    Stopped { pool, pages, pinned, _world: world }
+}
+
+/// Tasks that wait for a page or, the last one, for more frames than the reserve has.
+fn tasks(pool: &Pager, pages: &[PageId]) -> Vec<Ticket> {
+    let waits = [miss(pages[0]), miss(pages[0]), miss(pages[1]), Wait::Full { frames: 8 }];
+    let mut tasks: Vec<Ticket> = waits.into_iter().map(|wait| pool.request(&[wait], Permit::any())).collect();
+    pool.submit();
+    assert!(tasks.iter_mut().all(|task| task.poll(Waker::noop()).is_pending()), "there is no frame");
+    tasks
+}
+
+/// All have an error, and readers have the one that a thread gets.
+fn are_told(tasks: &mut [Ticket]) -> bool {
+    let errors: Vec<_> = tasks.iter_mut().map(|task| task.poll(Waker::noop())).collect();
+    errors.into_iter().enumerate().all(|(number, outcome)| {
+        let Poll::Ready(outcome) = outcome else { return false };
+        let error = outcome.expect_err("there is neither a frame nor a disk");
+        // Writers meet the error of the disk where pages are written.
+        let is_writer = number == 3;
+        assert!(is_writer || error.kind() == ErrorKind::NoSpace, "{error}");
+        assert!(is_writer || error.to_string().contains("too many operations wait at once"), "{error}");
+        true
+    })
+}
+
+#[test]
+fn the_background_thread_sleeps_while_reads_wait_for_frames_that_nothing_frees() {
+    let Stopped { pool, pages, mut pinned, .. } = stopped();
+    pool.core().keeper.run_by_test();
+    let _tasks = tasks(&pool, &pages);
+    let (mut sleeps, mut pause) = (0, Duration::ZERO);
+    let now = Instant::now();
+    for _ in 0..20 {
+        pool.core().keeper.wait(Duration::ZERO);
+        pause = pool.core().keep_round(now);
+        sleeps += u32::from(pause > Duration::ZERO && !pool.core().keeper.is_woken());
+    }
+    assert!(sleeps > 10, "it would sleep after {sleeps} rounds of 20");
+    assert_eq!(pause, Duration::from_millis(100), "the pauses become longer");
+    // Others look for frames in vain: it knows that already.
+    pool.submit();
+    assert!(!pool.core().keeper.is_woken());
+    drop(pinned.pop());
+    assert!(pool.core().keeper.is_woken(), "a frame can leave");
+    pool.core().keeper.wait(Duration::ZERO);
+    assert!(pool.core().keep_round(now) <= Duration::from_millis(1), "soon again");
+}
+
+#[test]
+fn tasks_that_wait_for_frames_when_the_disk_stops_are_told_by_the_background_thread() {
+    let Stopped { pool, pages, pinned, .. } = stopped();
+    pool.core().keeper.run_by_test();
+    let begun = Instant::now();
+    for round in 0..2 {
+        let mut tasks = tasks(&pool, &pages);
+        let told = (0..1000).find(|number| {
+            pool.core().keep_round(begun + Duration::from_secs(round * 1000 + number));
+            are_told(&mut tasks)
+        });
+        assert!(told.expect("they wait for ever") > 10, "too early");
+    }
+    // Where a frame can leave, a task goes on.
+    drop(pinned);
+    let mut task = pool.request(&[miss(pages[2])], Permit::any());
+    let ended = (0..1000).any(|_| {
+        pool.core().keep_round(begun);
+        task.poll(Waker::noop()).is_ready()
+    });
+    assert!(ended, "its read ends with the error of the disk");
+}
+
+#[test]
+fn tasks_that_wait_for_frames_when_the_disk_stops_are_told_where_no_background_thread_runs() {
+    let Stopped { pool, pages, pinned, .. } = stopped();
+    let mut tasks = tasks(&pool, &pages);
+    let told = (0..60_000).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        pool.submit();
+        are_told(&mut tasks)
+    });
+    assert!(told, "they wait for ever");
+    drop(pinned);
+}
