@@ -225,9 +225,12 @@ fn print_entries(
         }
         Ok(())
     };
-    let result = print().and_then(|()| out.flush().context("write to standard output"));
-    // The buffer is not tried again: what could not be written was said.
+    let printed = print();
+    let is_output_broken = printed.as_ref().is_err_and(|error| error.is::<std::io::Error>());
+    // Entries before a damaged page are printed to the end of their lines. Output that failed once is not tried again.
+    let flushed = if is_output_broken { Ok(()) } else { out.flush().context("write to standard output") };
     drop(out.into_parts());
+    let result = printed.and(flushed);
     end_of_pipe(result.map(|()| ExitCode::SUCCESS))
 }
 

@@ -167,6 +167,13 @@ fn damage_is_printed_page_by_page_and_has_its_exit_code() {
     assert_eq!(report["clean"], false);
     assert!(report["problems"].as_array().unwrap().iter().all(|problem| problem["page"].is_u64()), "{report}");
     assert!(said(&db(folder.path(), &["dump", "d", "-q"]), 6).contains("page"));
+    // The entries before the damage are printed, each on a whole line.
+    let output = db(folder.path(), &["scan", "d"]);
+    said(&output, 6);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.ends_with('\n') && printed.lines().all(|line| line.len() == 8 + 1 + 90), "{printed}");
+    assert!(printed.lines().enumerate().all(|(n, line)| line.starts_with(&format!("{n:08}"))) && !printed.is_empty());
+    said(&db(folder.path(), &["get", "d", &format!("{:08}", printed.lines().count())]), 6);
 }
 
 #[test]
