@@ -290,7 +290,7 @@ const FILE_BYTES_MAX: u64 = 1 << 56;
 
 fn pager_options(settings: &Settings, superblock: &Superblock) -> PagerOptions {
     let snapshot_bytes_max = match settings.snapshot_bytes_max {
-        0 => 4 * settings.cache_bytes as u64,
+        0 => 4_u64.saturating_mul(settings.cache_bytes as u64),
         chosen => chosen,
     };
     PagerOptions {

@@ -112,3 +112,14 @@ fn figures_say_what_memory_is_for_and_how_often_somebody_had_to_wait() {
     let stats = db.stats();
     assert!(stats.log.room_waits > 0 && stats.checkpoints > 0, "{stats:?}");
 }
+
+#[test]
+fn a_cache_of_any_size_is_an_error_or_a_database() {
+    for cache_bytes in [1 << 50, 1 << 61, 1 << 62, 1 << 63, usize::MAX] {
+        let settings = Settings { cache_bytes, log_bytes: 1 << 20, ..Settings::default() };
+        let folder = tempfile::tempdir().unwrap();
+        let error = nofault::blocking::Db::create(folder.path().join("db"), &settings).unwrap_err();
+        let refusals = [nofault::error::ErrorKind::InvalidCall, nofault::error::ErrorKind::NoSpace];
+        assert!(refusals.contains(&error.kind()), "{cache_bytes}: {error}");
+    }
+}
