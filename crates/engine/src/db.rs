@@ -3,6 +3,9 @@
 //! Everything here is async and knows no runtime: futures are plain, `Send`, and may be dropped at any point. What is in memory is
 //! answered inside the first poll. The same under names without `await` is in [`crate::blocking`].
 //!
+//! A database belongs to the process that opened it. A process forked from that one must not call it; it may drop the inherited
+//! handles, which does nothing.
+//!
 //! Below this file: [`wait`] is where attempts are repeated until nothing is missing, `core` says what each call does, over any
 //! store and log; this file gives it to the caller.
 

@@ -46,6 +46,8 @@ pub(super) struct Owner {
     /// Held by the thread that frees the pages of dropped tables, where no background thread does.
     freeing: Mutex<()>,
     held: Option<Held>,
+    /// The process that opened the database. A forked child inherits handles, but neither threads nor locks of its own.
+    process: u32,
 }
 
 /// The resources that are released when a database is closed, in this order.
@@ -144,7 +146,13 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        let Some(threads) = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if self.process != std::process::id() {
+            // The threads do not exist in a forked child, and giving the lock back would take it from the parent.
+            std::mem::forget((threads, self.held.take()));
+            return;
+        }
+        let Some(threads) = threads else { return };
         if !background::is_here() {
             let _ = end_threads(threads, &self.checkpointer);
             return;
@@ -305,9 +313,9 @@ pub(super) fn open_in(
         None
     };
     let without_threads = threads.is_none();
-    let (threads, freeing) = (Mutex::new(threads), Mutex::default());
+    let (threads, freeing, process) = (Mutex::new(threads), Mutex::default(), std::process::id());
     let memory = Memory { cache_bytes: settings.cache_bytes as u64, spent_bytes: recovery::spent_bytes(cache_bytes) };
-    let owner = Owner { checkpointer, disk, pager, repairs, memory, threads, freeing, held: Some(held) };
+    let owner = Owner { checkpointer, disk, pager, repairs, memory, threads, freeing, held: Some(held), process };
     if without_threads {
         owner.free_dropped(&core);
     }
