@@ -160,9 +160,12 @@ pub(crate) struct Records<'s> {
 }
 
 impl<'s> Records<'s> {
-    /// The groups of an experiment, by its name.
+    /// The groups of an experiment, by its name. A method that is not known here is on no side.
     pub(crate) fn of(&self, experiment: &str) -> impl Iterator<Item = &'s Group<'s>> {
-        self.summary.groups.iter().filter(move |group| group.spec.experiment.name() == experiment)
+        self.summary
+            .groups
+            .iter()
+            .filter(move |group| group.method.is_some() && group.spec.experiment.name() == experiment)
     }
 }
 

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::error::Result;
 use crate::judge::Finding;
 use crate::literature::{self, Beside, LiteratureRow, LiteratureTable};
+use crate::methods::Method;
 use crate::record::file::RecordFile;
 use crate::record::{CellSpec, ExperimentId, MemoryLimit, Outcome, Skip, Target, Tick};
 use crate::show::columns::{self, Sheet};
@@ -53,6 +54,11 @@ pub(crate) trait Experiment: Sync {
     /// The flag that raises the limit of a cell.
     fn with_more_memory(&self, _spec: &CellSpec) -> &'static str {
         "--memory"
+    }
+
+    /// The methods that only this experiment has; those that several have are in [`crate::methods`].
+    fn methods(&self) -> &'static [Method] {
+        &[]
     }
 
     /// By which figure a cell is judged, and how its figures have to be read.

@@ -15,6 +15,7 @@ pub mod translate;
 
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Experiment;
+use crate::methods::{self, Method};
 use crate::record::ExperimentId;
 use crate::record::file::RecordFile;
 use crate::summary::{Basis, Metric, Summary};
@@ -47,17 +48,31 @@ pub(crate) fn known(id: ExperimentId) -> Result<&'static dyn Experiment> {
     find(id).ok_or_else(|| LabError::new(LabErrorKind::Usage, format!("there is no experiment '{id}'")))
 }
 
+/// A method of an experiment, by its id; `None` for one of a newer nofault.
+pub(crate) fn method(experiment: ExperimentId, id: &str) -> Option<&'static Method> {
+    methods::find(find(experiment).map_or(&[], |experiment| experiment.methods()), id)
+}
+
+/// A method's name for people.
+pub(crate) fn method_title(experiment: ExperimentId, id: &str) -> String {
+    methods::title(method(experiment, id), id)
+}
+
 impl<'a> Summary<'a> {
     /// Groups a file's cells, each judged as its experiment says.
     pub fn of(file: &'a RecordFile) -> Self {
-        let unknown = Basis::by(Metric::OpsPerS);
-        Self::judged(file, |spec| find(spec.experiment).map_or(unknown, |experiment| experiment.basis(spec)))
+        Self::judged(file, |spec| {
+            let basis = find(spec.experiment).map(|experiment| experiment.basis(spec));
+            (basis.unwrap_or(Basis::by(Metric::OpsPerS)), method(spec.experiment, &spec.contender))
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Config, Preset};
+    use crate::experiment::Available;
 
     #[test]
     fn each_experiment_stands_where_its_name_says() {
@@ -65,6 +80,32 @@ mod tests {
             assert_eq!(experiment.id(), id);
             assert_eq!(find(id).map(|found| found.id()), Some(id));
         }
+    }
+
+    #[test]
+    fn every_method_that_is_planned_is_known_and_no_id_has_two() {
+        let config = Config::preset(Preset::Standard);
+        for experiment in ALL {
+            let plan = experiment.plan(&config, &Available::default());
+            for spec in plan.cells.iter().chain(&plan.once) {
+                assert!(method(spec.experiment, &spec.contender).is_some(), "{}", spec.key());
+            }
+            let ids: Vec<&str> = experiment.methods().iter().chain(methods::SHARED).map(|method| method.id).collect();
+            assert!(ids.iter().all(|id| ids.iter().filter(|other| *other == id).count() == 1), "{ids:?}");
+        }
+    }
+
+    #[test]
+    fn a_method_of_a_newer_nofault_is_shown_and_is_on_no_side() {
+        let rates = [("mmap-of-tomorrow", 5e4), ("pread-direct", 9e4)];
+        let file = crate::verdict::tests::file(ExperimentId::Random, "", &rates);
+        let summary = Summary::of(&file);
+        let unknown = &summary.groups[0];
+        assert_eq!((unknown.family(), unknown.title()), (methods::Family::Other, "mmap of tomorrow".to_owned()));
+        let compared = |finding: &crate::judge::Finding| finding.rule == "mapped-against-explicit";
+        assert!(!crate::findings::findings(&file, &summary).iter().any(compared));
+        let verdict = crate::verdict::judge(&file, &summary, crate::verdict::Workload::default());
+        assert!(verdict.reasons.is_empty(), "{:?}", verdict.reasons);
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub mod listing;
 pub mod literature;
 pub mod machine;
 pub mod measure;
+pub mod methods;
 mod mixes;
 pub mod progress;
 mod reads;

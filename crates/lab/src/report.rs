@@ -287,7 +287,7 @@ fn skips(id: ExperimentId, file: &RecordFile) -> Vec<(String, String)> {
         let who = if skip.contender.is_empty() {
             "everything".into()
         } else {
-            crate::summary::contender_title(&skip.contender)
+            experiments::method_title(id, &skip.contender)
         };
         let target = if skip.target.is_empty() {
             String::new()

@@ -11,10 +11,12 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 
 use crate::format::Unit;
+use crate::methods;
 use crate::record::file::RecordFile;
 use crate::record::{Cell, CellSpec, ExperimentId, MemoryMethod, Outcome};
 
-pub use titles::{contender_title, is_plain, parameters, store_title, target_title};
+pub use crate::methods::{Family, Method};
+pub use titles::{is_plain, parameters, target_title};
 
 /// Median and spread over repeats.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -232,48 +234,6 @@ impl Basis {
     }
 }
 
-/// What a contender is, told from its id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
-    /// Through a mapping.
-    Mapped,
-    /// Read and write calls through the page cache.
-    Buffered,
-    /// Synchronous O_DIRECT calls.
-    Direct,
-    /// An io_uring.
-    Ring,
-    /// The engine's own buffer pool.
-    Pool,
-    /// An outside program (fio).
-    Baseline,
-}
-
-impl Family {
-    /// By the words in a contender's id.
-    pub fn of(contender: &str) -> Self {
-        let has = |word: &str| contender.contains(word);
-        match () {
-            () if has("fio") => Self::Baseline,
-            () if has("check-every-access") || has("no-check") => Self::Mapped,
-            () if has("check-every-load") => Self::Direct,
-            () if has("pool") || contender == "nofault" => Self::Pool,
-            () if has("array") || has("hash") || has("swizzled") => Self::Pool,
-            () if contender.starts_with("lmdb") => Self::Mapped,
-            () if has("uring") || has("engine") => Self::Ring,
-            () if has("cow") || has("shadow") => Self::Mapped,
-            () if has("map") || has("msync") => Self::Mapped,
-            () if has("direct") || has("pwrite-dsync") => Self::Direct,
-            () => Self::Buffered,
-        }
-    }
-
-    /// Whether it reads around the page cache, by the lab's own code.
-    pub fn is_explicit(self) -> bool {
-        matches!(self, Self::Direct | Self::Ring)
-    }
-}
-
 /// The cells of one key.
 #[derive(Debug, Clone)]
 pub struct Group<'a> {
@@ -283,6 +243,8 @@ pub struct Group<'a> {
     pub spec: &'a CellSpec,
     /// How its figures have to be read.
     pub basis: Basis,
+    /// The method that was measured; `None` for one of a newer nofault.
+    pub method: Option<&'static Method>,
     /// The cells that count.
     pub good: Vec<&'a Cell>,
     /// Cells without a figure: which repeat, and why.
@@ -307,9 +269,14 @@ impl<'a> Group<'a> {
         self.spread(self.basis.metric)
     }
 
-    /// What the contender is.
+    /// How the method reaches its data.
     pub fn family(&self) -> Family {
-        Family::of(&self.spec.contender)
+        self.method.map_or(Family::Other, |method| method.family)
+    }
+
+    /// The method in words.
+    pub fn title(&self) -> String {
+        methods::title(self.method, &self.spec.contender)
     }
 
     /// Whether it was to read more than memory holds, and memory was not full at the end: what it shows is not paging.
@@ -364,7 +331,7 @@ impl<'a> Group<'a> {
 
     /// Contender and the parameters that tell it from others, for a person.
     pub fn label(&self) -> String {
-        let mut label = contender_title(&self.spec.contender);
+        let mut label = self.title();
         let parameters = parameters(&self.spec.params);
         if !parameters.is_empty() {
             label.push_str(" · ");
@@ -374,14 +341,11 @@ impl<'a> Group<'a> {
     }
 }
 
-/// fio's group with the engine and parameters of one of the lab's own direct contenders.
+/// The outside baseline of one of the lab's own direct methods: asked in the same way, with the same parameters.
 pub fn fio_of<'g, 'a>(own: &Group<'_>, groups: &[&'g Group<'a>]) -> Option<&'g Group<'a>> {
-    let rings = own.family() == Family::Ring;
     own.family().is_explicit().then_some(())?;
-    groups.iter().copied().find(|fio| {
-        let same_engine = ["uring", "libaio"].iter().any(|engine| fio.spec.contender.contains(engine)) == rings;
-        fio.family() == Family::Baseline && same_engine && fio.spec.params == own.spec.params
-    })
+    let stands_beside = |fio: &&Group<'a>| fio.method.and_then(|method| method.baseline_of) == Some(own.family());
+    groups.iter().copied().filter(stands_beside).find(|fio| fio.spec.params == own.spec.params)
 }
 
 /// Everything of a record file, grouped; in the order in which cells were first measured.
@@ -392,8 +356,8 @@ pub struct Summary<'a> {
 }
 
 impl<'a> Summary<'a> {
-    /// Groups a file's cells, each read as `basis` says.
-    pub fn judged(file: &'a RecordFile, basis: impl Fn(&CellSpec) -> Basis) -> Self {
+    /// Groups a file's cells; `known` says how the figures of one have to be read, and by which method they came.
+    pub fn judged(file: &'a RecordFile, known: impl Fn(&CellSpec) -> (Basis, Option<&'static Method>)) -> Self {
         let mut at: BTreeMap<String, usize> = BTreeMap::new();
         let mut all: Vec<(String, Vec<&Cell>)> = Vec::new();
         for cell in &file.cells {
@@ -404,7 +368,7 @@ impl<'a> Summary<'a> {
             });
             all[index].1.push(cell);
         }
-        Self { groups: all.into_iter().map(|(key, cells)| group(key, &cells, basis(&cells[0].spec))).collect() }
+        Self { groups: all.into_iter().map(|(key, cells)| group(key, &cells, known(&cells[0].spec))).collect() }
     }
 
     /// The groups of one experiment.
@@ -432,7 +396,7 @@ impl<'a> Summary<'a> {
     }
 }
 
-fn group<'a>(key: String, cells: &[&'a Cell], basis: Basis) -> Group<'a> {
+fn group<'a>(key: String, cells: &[&'a Cell], (basis, method): (Basis, Option<&'static Method>)) -> Group<'a> {
     let mut whole = Vec::new();
     let mut cut = Vec::new();
     let mut worthless = Vec::new();
@@ -445,7 +409,7 @@ fn group<'a>(key: String, cells: &[&'a Cell], basis: Basis) -> Group<'a> {
     }
     let partial = cells.iter().filter(|cell| cell.outcome.partial).count();
     let good = if whole.is_empty() { cut } else { whole };
-    Group { key, spec: &cells[0].spec, basis, good, worthless, partial }
+    Group { key, spec: &cells[0].spec, basis, method, good, worthless, partial }
 }
 
 /// Why a cell has no figure; `None` for a cell that counts.
@@ -500,27 +464,5 @@ mod tests {
         let mut pair = || [0, 1].map(|_| (0..12).map(|_| random.f64()).sum::<f64>());
         let by_chance = (0..10_000).filter(|_| differs(&pair(), &pair())).count();
         assert!((500..1500).contains(&by_chance), "{by_chance}");
-    }
-
-    #[test]
-    fn families_follow_from_ids() {
-        for (id, family) in [
-            ("mmap-random", Family::Mapped),
-            ("async-mmap", Family::Mapped),
-            ("pread-direct", Family::Direct),
-            ("pread-buffered", Family::Buffered),
-            ("uring-direct", Family::Ring),
-            ("fio-uring-direct", Family::Baseline),
-            ("uring-dsync", Family::Ring),
-            ("pool-tasks", Family::Pool),
-            ("async-pool", Family::Pool),
-            ("array-small", Family::Pool),
-            ("mapped-huge", Family::Mapped),
-            ("pwrite-dsync", Family::Direct),
-            ("msync", Family::Mapped),
-            ("fdatasync", Family::Buffered),
-        ] {
-            assert_eq!(Family::of(id), family, "{id}");
-        }
     }
 }

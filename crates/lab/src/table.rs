@@ -15,7 +15,7 @@ use crate::findings::{Finding, Kind, findings, headlines};
 use crate::format::Unit;
 use crate::record::file::RecordFile;
 use crate::record::{ExperimentId, Skip};
-use crate::summary::{Summary, contender_title, target_title};
+use crate::summary::{Summary, target_title};
 use crate::verdict::{Verdict, Workload, judge};
 
 pub use json::summary_json;
@@ -143,8 +143,8 @@ fn skipped(id: ExperimentId, skips: &[&Skip], width: usize) -> String {
         let what = match (skip.contender.as_str(), skip.target.as_str()) {
             ("", "") => "more".to_owned(),
             ("", target) => target_title(target),
-            (contender, "") => contender_title(contender),
-            (contender, target) => format!("{} ({})", contender_title(contender), target_title(target)),
+            (contender, "") => experiments::method_title(id, contender),
+            (contender, target) => format!("{} ({})", experiments::method_title(id, contender), target_title(target)),
         };
         if !parts.contains(&what) {
             parts.push(what);

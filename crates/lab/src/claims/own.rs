@@ -399,18 +399,16 @@ fn translations<'s>(records: &'s Records<'_>) -> Vec<(f64, &'s Group<'s>, &'s Gr
     let mut sets: Vec<f64> = groups.iter().filter_map(|group| count_of(group, "working_set")).collect();
     sets.sort_by(f64::total_cmp);
     sets.dedup();
-    let at = |set: f64, wanted: fn(&str) -> bool| {
+    let at = |set: f64, wanted: fn(&Group<'_>) -> bool| {
         let same = groups.iter().copied().filter(|group| {
-            group.spec.params.threads <= 1
-                && count_of(group, "working_set") == Some(set)
-                && wanted(&group.spec.contender)
+            group.spec.params.threads <= 1 && count_of(group, "working_set") == Some(set) && wanted(group)
         });
         best(same, Metric::OpsPerS)
     };
     sets.iter()
         .filter_map(|set| {
-            let map = at(*set, |contender| contender == "mapped")?;
-            Some((*set, at(*set, |contender| !contender.starts_with("mapped"))?, map))
+            let map = at(*set, |group| group.spec.contender == "mapped")?;
+            Some((*set, at(*set, |group| group.family() != Family::Mapped)?, map))
         })
         .collect()
 }
@@ -431,8 +429,7 @@ pub(super) fn matches(records: &Records<'_>) -> Decision {
 /// Uncommitted bytes on the disk.
 pub(super) fn sin(records: &Records<'_>) -> Decision {
     // The private mapping beside it is the control.
-    let groups =
-        of_variant(records, "safety", "sin").into_iter().filter(|group| group.spec.contender.contains("shared"));
+    let groups = of_variant(records, "safety", "sin").into_iter().filter(|group| group.spec.contender == "mmap-shared");
     let mut places = Places::default();
     for group in groups {
         let Some(found) = figure(group, "uncommitted_on_disk").filter(|_| was_looked_at(group)) else { continue };
@@ -447,16 +444,12 @@ pub(super) fn sin(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab safety` measures it")
 }
 
-fn is_explicit_store(contender: &str) -> bool {
-    ["engine", "nofault", "direct", "uring", "pread", "pool"].iter().any(|word| contender.contains(word))
-}
-
 /// Signals that a store met. A page that cannot be had comes to a map as nothing else: where a mapped store tells an error of it, the lab's
 /// own guard had caught the signal.
 pub(crate) fn signals_met(group: &Group<'_>) -> Option<f64> {
     let most = |name| figure(group, name).map(|count| count.max);
     let cannot_be_had = [TRUNCATED, READ_ERROR].contains(&group.spec.variant.as_str());
-    let guarded = cannot_be_had && !is_explicit_store(&group.spec.contender);
+    let guarded = cannot_be_had && group.family() == Family::Mapped;
     let caught = most("error_returned").filter(|_| guarded);
     most("signals").into_iter().chain(caught).reduce(f64::max)
 }
@@ -468,7 +461,7 @@ pub(super) fn signals(records: &Records<'_>) -> Decision {
         for group in of_variant(records, "errors", variant) {
             let signalled = signals_met(group).is_some_and(|count| count > 0.0);
             let returned = figure(group, "error_returned").is_some_and(|count| count.min > 0.0);
-            let as_claimed = if is_explicit_store(&group.spec.contender) { returned && !signalled } else { signalled };
+            let as_claimed = if group.family() == Family::Mapped { signalled } else { returned && !signalled };
             let outcome = if as_claimed { Outcome::Held } else { Outcome::DidNotHold };
             let met = match (signalled, returned) {
                 (true, true) => "a signal, which the lab's guard turned into an error",
@@ -482,9 +475,12 @@ pub(super) fn signals(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab errors` measures it")
 }
 
+/// The stores of LMDB's design.
+const SHADOWS: [&str; 5] = ["shadow", "shadow-checked", "shadow-writemap", "lmdb", "lmdb-readahead"];
+
 /// LMDB's design under crashes, flipped bits and failed reads.
 pub(super) fn crash_proof(records: &Records<'_>) -> Decision {
-    let alike = |group: &&Group<'_>| ["shadow", "lmdb"].iter().any(|name| group.spec.contender.contains(name));
+    let alike = |group: &&Group<'_>| SHADOWS.contains(&group.spec.contender.as_str());
     let mut places = Places::default();
     let bad = [
         ("safety", "lost_commits", "commits lost"),

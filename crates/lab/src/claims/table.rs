@@ -294,7 +294,7 @@ pub static CLAIMS: &[Claim] = &[
         test: at_least(
             &["ahead"],
             Metric::Latency("op", 999),
-            |group| group.spec.contender.starts_with("mmap-") && !group.waits_apart(),
+            |group| mapped(group) && !is(group, "mmap") && !group.waits_apart(),
             explicit,
             2.0,
             "`nofault lab stalls` measures it",

@@ -38,7 +38,7 @@ pub enum Calls {
 
 /// Whether a contender is one of these, told from its id.
 pub fn is_pool(contender: &str) -> bool {
-    contender == "async-pool" || contender.split('-').next() == Some("pool")
+    ["pool", "pool-tasks", "pool-get-many", "pool-frames", "async-pool"].contains(&contender)
 }
 
 /// Memory for the engine under a limit: it may take 1.3 times its setting and 64 MiB, and a small limit halves.

@@ -18,6 +18,7 @@ mod closed;
 mod findings;
 mod gate;
 mod literature;
+mod methods;
 mod open_loop;
 mod wishes;
 mod words;
@@ -38,6 +39,7 @@ use crate::judge::Finding;
 use crate::literature::LiteratureTable;
 use crate::machine::content::BLOCK_BYTES;
 use crate::measure::{self, Measurement, Work, Worker};
+use crate::methods::Method;
 use crate::reads::doubts;
 use crate::record::{CacheState, CellSpec, Checks, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
 use crate::show::figures::{Figure, latencies, rates, sweeps};
@@ -125,6 +127,10 @@ impl Experiment for Access {
     fn with_more_memory(&self, spec: &CellSpec) -> &'static str {
         // The RAM-backed device has a limit of its own.
         if spec.target.label.starts_with("ram") { "--set ram_memory_bytes=BYTES" } else { "--memory" }
+    }
+
+    fn methods(&self) -> &'static [Method] {
+        methods::METHODS
     }
 
     fn basis(&self, _: &CellSpec) -> Basis {

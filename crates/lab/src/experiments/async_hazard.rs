@@ -15,6 +15,7 @@
 mod figures;
 mod findings;
 mod literature;
+mod methods;
 mod pool;
 mod ring;
 mod table;
@@ -31,6 +32,7 @@ use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted}
 use crate::judge::Finding;
 use crate::literature::LiteratureTable;
 use crate::measure::{self, Measurement, Work, Worker};
+use crate::methods::Method;
 use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::Figure;
@@ -101,6 +103,10 @@ impl Experiment for AsyncHazard {
 
     fn with_less_memory(&self, _: &CellSpec) -> Option<&'static str> {
         Some("--set async.file_bytes=BYTES")
+    }
+
+    fn methods(&self) -> &'static [Method] {
+        methods::METHODS
     }
 
     fn basis(&self, _: &CellSpec) -> Basis {

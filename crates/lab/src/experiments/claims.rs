@@ -20,6 +20,7 @@ mod commits;
 mod figures;
 mod literature;
 mod maps;
+mod methods;
 mod raw_map;
 mod reader;
 mod remap;
@@ -34,6 +35,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted};
 use crate::literature::LiteratureTable;
 use crate::measure::{self, Measurement, Work};
+use crate::methods::Method;
 use crate::reads::{self, Planner, params};
 use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, Target};
 use crate::show::columns::Sheet;
@@ -87,6 +89,10 @@ impl Experiment for Claims {
 
     fn with_less_memory(&self, _: &CellSpec) -> Option<&'static str> {
         Some("--set async.file_bytes=BYTES")
+    }
+
+    fn methods(&self) -> &'static [Method] {
+        methods::METHODS
     }
 
     fn basis(&self, _: &CellSpec) -> Basis {

@@ -13,6 +13,7 @@ mod figures;
 mod findings;
 mod history;
 mod literature;
+mod methods;
 mod place;
 mod table;
 mod words;
@@ -28,6 +29,7 @@ use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted}
 use crate::judge::Finding;
 use crate::literature::LiteratureTable;
 use crate::measure::{self, Measurement, Work, Worker, unix_ms};
+use crate::methods::Method;
 use crate::mixes::{MIXES, Mix};
 use crate::reads::doubts;
 use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, Target};
@@ -96,6 +98,10 @@ impl Experiment for Engines {
 
     fn with_more_memory(&self, spec: &CellSpec) -> &'static str {
         if spec.target.label == IN_MEMORY { "--set engines.fit_memory_bytes=BYTES" } else { "--memory" }
+    }
+
+    fn methods(&self) -> &'static [Method] {
+        methods::METHODS
     }
 
     fn basis(&self, _: &CellSpec) -> Basis {

@@ -22,6 +22,7 @@ mod faults;
 mod figures;
 pub(crate) mod findings;
 mod literature;
+mod methods;
 mod pages;
 mod stores;
 pub mod subject;
@@ -37,6 +38,7 @@ use crate::judge::Finding;
 use crate::literature::LiteratureTable;
 use crate::machine::faulty;
 use crate::machine::scratch::Scratch;
+use crate::methods::Method;
 use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, rates};
@@ -126,6 +128,10 @@ impl Experiment for Errors {
 
     fn with_less_memory(&self, _: &CellSpec) -> Option<&'static str> {
         Some("--set errors.working_sets=[BYTES]")
+    }
+
+    fn methods(&self) -> &'static [Method] {
+        methods::METHODS
     }
 
     fn basis(&self, spec: &CellSpec) -> Basis {

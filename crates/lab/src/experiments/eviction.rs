@@ -12,6 +12,7 @@
 mod figures;
 pub(crate) mod findings;
 mod literature;
+mod methods;
 mod parts;
 mod table;
 mod words;
@@ -22,6 +23,7 @@ use crate::error::Result;
 use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted};
 use crate::judge::Finding;
 use crate::literature::{Beside, LiteratureRow, LiteratureTable};
+use crate::methods::Method;
 use crate::reads;
 use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
 use crate::show::columns::{self, Sheet};
@@ -59,6 +61,10 @@ impl Experiment for Eviction {
 
     fn with_less_memory(&self, _: &CellSpec) -> Option<&'static str> {
         Some("--set eviction.fault_bytes=BYTES")
+    }
+
+    fn methods(&self) -> &'static [Method] {
+        methods::METHODS
     }
 
     fn basis(&self, _: &CellSpec) -> Basis {
@@ -230,7 +236,7 @@ fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
             let mut outcome = reads::execute(spec, &layout, pattern, context)?;
             // Only what goes past the page cache has nothing that could be evicted.
             let evicted = outcome.counter("pgsteal_file").or_else(|| outcome.counter("cgroup_pgsteal"));
-            if !spec.contender.ends_with("-direct") && evicted == Some(0.0) {
+            if spec.contender != "pread-direct" && evicted == Some(0.0) {
                 outcome.warnings.push(NOTHING_EVICTED.into());
             }
             Ok(outcome)

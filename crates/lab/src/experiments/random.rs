@@ -7,6 +7,7 @@
 
 mod findings;
 mod literature;
+mod methods;
 mod words;
 
 use crate::config::{Config, Preset};
@@ -15,6 +16,7 @@ use crate::error::Result;
 use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted};
 use crate::judge::Finding;
 use crate::literature::LiteratureTable;
+use crate::methods::Method;
 use crate::reads::{self, Planner, params};
 use crate::record::{CellSpec, ExperimentId, MemoryLimit, Outcome, Skip, Target};
 use crate::show::columns::{self, Sheet};
@@ -45,6 +47,10 @@ impl Experiment for Random {
     fn with_more_memory(&self, spec: &CellSpec) -> &'static str {
         // The RAM-backed device has a limit of its own.
         if spec.target.label.starts_with("ram") { "--set ram_memory_bytes=BYTES" } else { "--memory" }
+    }
+
+    fn methods(&self) -> &'static [Method] {
+        methods::METHODS
     }
 
     fn basis(&self, _: &CellSpec) -> Basis {

@@ -16,6 +16,7 @@ mod figures;
 pub(crate) mod findings;
 pub mod killed;
 mod literature;
+mod methods;
 mod sin;
 mod stores;
 mod table;
@@ -26,6 +27,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted};
 use crate::judge::Finding;
 use crate::literature::LiteratureTable;
+use crate::methods::Method;
 use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
 use crate::show::columns::Sheet;
 use crate::show::figures::{Figure, latencies, rates};
@@ -69,6 +71,10 @@ impl Experiment for Safety {
 
     fn with_less_memory(&self, _: &CellSpec) -> Option<&'static str> {
         Some("--set safety.keys=COUNT")
+    }
+
+    fn methods(&self) -> &'static [Method] {
+        methods::METHODS
     }
 
     fn basis(&self, _: &CellSpec) -> Basis {

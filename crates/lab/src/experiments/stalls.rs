@@ -21,6 +21,7 @@ pub(crate) mod findings;
 mod fits;
 mod leaf_scan;
 mod literature;
+mod methods;
 mod probe;
 mod table;
 mod words;
@@ -33,6 +34,7 @@ use crate::judge::Finding;
 use crate::literature::LiteratureTable;
 use crate::machine::memory::lock_bytes_max;
 use crate::measure::Measurement;
+use crate::methods::Method;
 use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
 use crate::show::columns::{self, Sheet, chosen};
 use crate::show::figures::{Figure, latencies, rates};
@@ -68,6 +70,10 @@ impl Experiment for Stalls {
 
     fn execute(&self, spec: &CellSpec, context: &mut Context<'_>) -> Result<Outcome> {
         execute(spec, context)
+    }
+
+    fn methods(&self) -> &'static [Method] {
+        methods::METHODS
     }
 
     fn basis(&self, _: &CellSpec) -> Basis {
@@ -150,7 +156,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
             plan.skips.push(skip(contender, "RLIMIT_MEMLOCK is too small (ulimit -l); run as root".into()));
             continue;
         }
-        if contender.contains("helpers") || probe::CONTENDERS.contains(&contender) {
+        if contender == "mmap-helpers" || probe::CONTENDERS.contains(&contender) {
             let cells = helpers
                 .iter()
                 .map(|count| cell(AHEAD, contender, &available.file, memory, &[("helpers", count.to_string())]));

@@ -17,6 +17,7 @@ mod figures;
 mod findings;
 mod frames;
 mod literature;
+mod methods;
 mod places;
 mod table;
 mod tree;
@@ -33,6 +34,7 @@ use crate::judge::Finding;
 use crate::literature::{Beside, LiteratureRow, LiteratureTable};
 use crate::machine::system::human_bytes;
 use crate::measure::{self, Measurement, Work, Worker};
+use crate::methods::Method;
 use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
@@ -79,6 +81,10 @@ impl Experiment for Translate {
         Some("--set translate.working_set_bytes=[BYTES]")
     }
 
+    fn methods(&self) -> &'static [Method] {
+        methods::METHODS
+    }
+
     fn basis(&self, _: &CellSpec) -> Basis {
         Basis::by(Metric::TimePerOp)
     }
@@ -119,6 +125,10 @@ impl Experiment for Translate {
         });
         Beside { groups: vec![own.max_by_key(|group| group.spec.target.data_bytes)], on_file: false }
     }
+}
+
+fn title(id: &str) -> String {
+    crate::methods::title(crate::methods::find(methods::METHODS, id), id)
 }
 
 /// Plans every contender over sizes and threads.

@@ -2,9 +2,10 @@
 //! other scales: the axis is logarithmic, and no ratio is made of the two.
 
 use crate::experiment::Experiment;
+use crate::experiments;
 use crate::literature::{Beside, LiteratureTable};
 use crate::show::charts::{Mark, MarkKind, Row, Rows};
-use crate::show::figures::{Figure, Legend, Table, tone};
+use crate::show::figures::{Figure, Legend, Table};
 use crate::summary::{Group, Summary};
 
 /// A table of the literature as a drawing.
@@ -24,7 +25,7 @@ pub(crate) fn literature(experiment: &dyn Experiment, table: &LiteratureTable, s
     data.headers.extend(table.columns.iter().map(|column| format!("{column}, here")));
     data.headers.push("remark".into());
     for (row, own) in table.rows.iter().zip(&all) {
-        let tone = tone(row.contender);
+        let tone = experiments::method(experiment.id(), row.contender).map_or("t6", |method| method.tone);
         let theirs = row.values.iter().zip([MarkKind::Literature, MarkKind::LiteratureWarm]);
         let mut marks: Vec<Mark> =
             theirs.map(|(value, kind)| Mark { values: vec![*value], median: *value, kind }).collect();

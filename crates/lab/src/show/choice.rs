@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::judge;
-use crate::summary::{Group, Metric, contender_title};
+use crate::summary::{Group, Metric};
 
 /// Most lines that a chart can carry and still be read.
 const LINES_MAX: usize = 7;
@@ -35,7 +35,7 @@ pub(crate) fn few<'g, 'a>(groups: Vec<&'g Group<'a>>, metric: Metric) -> (Vec<&'
             room -= usize::from(!best);
             shown.push(group);
         } else {
-            left.push(contender_title(&group.spec.contender));
+            left.push(group.title());
         }
     }
     let left = match left.as_slice() {

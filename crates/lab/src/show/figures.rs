@@ -7,7 +7,7 @@ use super::charts::{Lines, Mark, MarkKind, Panel, Row, Rows, Series};
 use super::choice::{few, one_each};
 use crate::format::{Unit, digits};
 use crate::record::{Cell, Tick};
-use crate::summary::{Basis, Family, Group, Metric, Paging, contender_title, is_plain, parameters};
+use crate::summary::{Basis, Family, Group, Metric, Paging, is_plain, parameters};
 
 /// A drawing, what it shows, and its figures.
 #[derive(Debug, Clone, Serialize)]
@@ -44,23 +44,9 @@ impl Table {
     }
 }
 
-/// Colour class of a contender: the same everywhere in the report.
-pub(crate) fn tone(contender: &str) -> &'static str {
-    match Family::of(contender) {
-        _ if contender == "array" => "t3",
-        _ if contender == "array-small" => "t5",
-        _ if contender == "hash" => "t4",
-        _ if contender == "hash-pinned" => "t2",
-        _ if contender == "mapped-huge" => "t1",
-        Family::Mapped if contender.contains("normal") => "t1",
-        Family::Mapped if contender.contains("seq") => "t2",
-        Family::Mapped => "t0",
-        Family::Direct => "t3",
-        Family::Ring => "t4",
-        Family::Buffered => "t5",
-        Family::Pool => "t7",
-        Family::Baseline => "t6",
-    }
+/// Colour class of a group's method: the same everywhere in the report.
+pub(crate) fn tone(group: &Group<'_>) -> &'static str {
+    group.method.map_or("t6", |method| method.tone)
 }
 
 /// How many series of this colour there are already: their dash.
@@ -79,7 +65,7 @@ pub(crate) fn bar_row(group: &Group<'_>, metric: Metric) -> Option<Row> {
     let spread = group.spread(metric)?;
     Some(Row {
         label: group.label(),
-        tone: tone(&group.spec.contender),
+        tone: tone(group),
         marks: vec![Mark { values: group.values(metric), median: spread.median, kind: MarkKind::Measured }],
         value: metric.unit().show(spread.median),
     })
@@ -278,7 +264,7 @@ fn at_the_bottom(series: &[Series]) -> Vec<&str> {
 fn series(chosen: &[(&Group<'_>, &Cell)], value: &dyn Fn(&Tick) -> Option<f64>) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();
     for (group, cell) in chosen {
-        let tone = tone(&group.spec.contender);
+        let tone = tone(group);
         let points = cell.outcome.ticks.iter().filter(|tick| tick.elapsed_s > 0.0);
         all.push(Series {
             label: group.label(),
@@ -326,16 +312,16 @@ pub(crate) fn sweeps(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &
     for (name, value) in parameters {
         let mut series: Vec<Series> = Vec::new();
         let mut table = Table::new(&["contender", name, "median", "spread"]);
-        let mut contenders: Vec<&str> = Vec::new();
+        let mut methods: Vec<&Group<'_>> = Vec::new();
         for group in groups {
-            if !contenders.contains(&group.spec.contender.as_str()) {
-                contenders.push(&group.spec.contender);
+            if methods.iter().all(|other| other.spec.contender != group.spec.contender) {
+                methods.push(group);
             }
         }
-        for contender in contenders {
+        for method in methods {
             let mut points: Vec<(f64, crate::summary::Spread)> = groups
                 .iter()
-                .filter(|group| group.spec.contender == contender && is_plain(&group.spec.params))
+                .filter(|group| group.spec.contender == method.spec.contender && is_plain(&group.spec.params))
                 .filter_map(|group| Some((f64::from(value(group)), group.spread(metric)?)))
                 .filter(|(at, _)| *at > 0.0)
                 .collect();
@@ -347,11 +333,11 @@ pub(crate) fn sweeps(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &
             let unit = metric.unit();
             for (at, spread) in &points {
                 let range = format!("{} – {}", unit.show(spread.min), unit.show(spread.max));
-                table.rows.push(vec![contender_title(contender), digits(*at), unit.show(spread.median), range]);
+                table.rows.push(vec![method.title(), digits(*at), unit.show(spread.median), range]);
             }
-            let tone = tone(contender);
+            let tone = tone(method);
             series.push(Series {
-                label: contender_title(contender),
+                label: method.title(),
                 tone,
                 dash: dash(&series, tone),
                 points: points.iter().map(|(at, spread)| (*at, spread.median)).collect(),
@@ -408,7 +394,7 @@ pub(crate) fn latencies(groups: &[&Group<'_>], place: &str, name: &str, what: &s
     let mut table = Table::new(&headers);
     for (group, histogram) in &chosen {
         let seconds = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1e9;
-        let tone = tone(&group.spec.contender);
+        let tone = tone(group);
         let own_to = (histogram.len() as f64).min(to);
         let steps = (own_to.log2().max(1.0) * 4.0).ceil() as u32;
         let points = (0..=steps).map(|step| own_to.powf(f64::from(step) / f64::from(steps)));

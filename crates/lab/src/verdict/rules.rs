@@ -269,8 +269,7 @@ fn stalls(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let ahead: Vec<&Group<'_>> = records.of("stalls").filter(|group| group.spec.variant == "ahead").collect();
     // Not the longest: whoever makes more accesses in the time meets rarer events.
     let slow = Metric::Latency("op", 999);
-    let of_map =
-        mapped(&ahead).into_iter().filter(|group| group.spec.contender.starts_with("mmap-") && !group.waits_apart());
+    let of_map = mapped(&ahead).into_iter().filter(|group| group.spec.contender != "mmap" && !group.waits_apart());
     if let (Some(map), Some(direct)) = (best(of_map, slow), best(explicit(&ahead), slow)) {
         let what = "p99.9 of an access with the best work-around";
         reasons.extend(reason("no stalls", map, direct, slow, what));
@@ -348,7 +347,7 @@ fn updates(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
             let these = commits
                 .iter()
                 .copied()
-                .filter(|group| threads(group) == count && (group.spec.contender.starts_with("engine") == engine));
+                .filter(|group| threads(group) == count && ((group.family() != Family::Mapped) == engine));
             best(these, Metric::OpsPerS)
         };
         if let (Some(map), Some(engine)) = (at(false), at(true)) {
@@ -362,10 +361,7 @@ fn updates(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
 
 /// (3) Errors, and right answers.
 fn errors(records: &Records<'_>) -> Vec<Reason> {
-    let is_map = |group: &Group<'_>| {
-        let contender = &group.spec.contender;
-        !["engine", "nofault", "direct", "uring", "pread", "pool"].iter().any(|word| contender.contains(word))
-    };
+    let is_map = |group: &Group<'_>| group.family() == Family::Mapped;
     let mut reasons = Vec::new();
     for (name, words) in [
         ("wrong_answers", "answers that were wrong, and no error"),
@@ -413,7 +409,7 @@ fn in_memory(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
         let these = lookups
             .iter()
             .copied()
-            .filter(|group| (set(group) - largest).abs() < 0.5 && group.spec.contender.starts_with("mapped") == map);
+            .filter(|group| (set(group) - largest).abs() < 0.5 && (group.family() == Family::Mapped) == map);
         best(nearest(these.collect(), wanted, threads), Metric::OpsPerS)
     };
     if let Some(map) = side(true, wanted)

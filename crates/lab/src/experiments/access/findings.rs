@@ -1,5 +1,6 @@
 //! Rules for `access`: what one thread gets, what batching adds, what a sync costs, and what closed loops hide.
 
+use super::{OVERWRITE, SYNC_COST};
 use crate::format::{Unit, digits};
 use crate::judge::{Finding, KeyFigure, Kind, best, compare, compare_by, keys, on, shown};
 use crate::record::ExperimentId;
@@ -26,8 +27,8 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
 /// What is done, as a word in a sentence.
 fn work(variant: &str) -> &'static str {
     match variant {
-        variant if variant.contains("sync") => "durable writes",
-        variant if variant.contains("write") => "overwrites",
+        SYNC_COST => "durable writes",
+        OVERWRITE => "overwrites",
         _ => "reads",
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn strips(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
         }
         cells.push(group.good.len().to_string());
         table.rows.push(cells);
-        rows.push(Row { label, tone: tone(&group.spec.contender), marks, value: values.join(" · ") });
+        rows.push(Row { label, tone: tone(group), marks, value: values.join(" · ") });
     }
     if rows.is_empty() {
         return None;

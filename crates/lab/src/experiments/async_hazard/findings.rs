@@ -1,5 +1,6 @@
 //! Rules for `async`: whether tasks on one executor wait at the same time, and how late its timer fires meanwhile.
 
+use super::{SEQUENTIAL, Spread, spread_of};
 use crate::format::Unit;
 use crate::judge::{Finding, KeyFigure, Kind, compare, keys, on, shown};
 use crate::record::{CacheState, ExperimentId};
@@ -29,7 +30,7 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
 }
 
 fn is_async(contender: &str) -> bool {
-    contender.starts_with("async")
+    matches!(spread_of(contender), Some((Spread::Tasks { .. } | Spread::Ring | Spread::Pool, _)))
 }
 
 /// One thread without an executor.
@@ -69,7 +70,7 @@ fn hazard(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
                 }),
             });
         };
-    let key = |text: &str| (cache == CacheState::Cold && !variant.contains("seq")).then(|| text.to_owned());
+    let key = |text: &str| (cache == CacheState::Cold && variant != SEQUENTIAL).then(|| text.to_owned());
     if let Some(read) = read {
         push(
             "async-map-against-read",
@@ -115,7 +116,7 @@ fn ticker(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
     let place = if variant.is_empty() { format!("{cache}") } else { format!("{variant}, {cache}") };
     let most = |group: &Group<'_>| group.spread(latest).map_or("–".into(), |spread| shown(spread, Unit::Seconds));
     let (a, b) = (shown(comparison.a, Unit::Seconds), shown(comparison.b, Unit::Seconds));
-    let key = (cache == CacheState::Cold && !variant.contains("seq")).then(|| KeyFigure {
+    let key = (cache == CacheState::Cold && variant != SEQUENTIAL).then(|| KeyFigure {
         label: "how late a 1 ms timer beside async mmap fires (p99)".into(),
         value: a.clone(),
         detail: format!("{b} beside awaited reads"),

@@ -72,7 +72,7 @@ fn growth(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
         ]);
         rows.push(Row {
             label: group.label(),
-            tone: tone(&group.spec.contender),
+            tone: tone(group),
             marks: vec![Mark { values, median: spread.median, kind: MarkKind::Measured }],
             value,
         });

@@ -4,7 +4,7 @@
 use super::{COMMIT, COMMIT_MANY, IN_MEMORY, LARGER, LOAD, SCAN, SCAN_AGED};
 use crate::record::ExperimentId;
 use crate::show::figures::{Figure, Table};
-use crate::summary::{Group, Metric, Summary, is_plain, store_title, target_title};
+use crate::summary::{Group, Metric, Summary, is_plain, target_title};
 
 /// Columns of the table of everything.
 const WORKS: [(&str, &str, Metric); 12] = [
@@ -47,10 +47,18 @@ pub(super) fn overviews(summary: &Summary<'_>) -> Vec<Figure> {
     figures
 }
 
+/// A store in a row of all its works: its method, and the read-ahead where it was set for it.
+pub(super) fn store_title(group: &Group<'_>) -> String {
+    match group.spec.params.extra.get("read_ahead_kb") {
+        Some(kib) => format!("{}, read-ahead {kib} KiB", group.title()),
+        None => group.title(),
+    }
+}
+
 fn stores(groups: &[&Group<'_>]) -> Vec<String> {
     let mut stores: Vec<String> = Vec::new();
     for group in groups {
-        let title = store_title(group.spec);
+        let title = store_title(group);
         if !stores.contains(&title) {
             stores.push(title);
         }
@@ -66,7 +74,7 @@ fn everything(groups: &[&Group<'_>], target: &str) -> Figure {
     for store in stores(groups) {
         let mut row = vec![store.clone()];
         for (_, variant, metric) in &works {
-            let own = |group: &&&Group<'_>| store_title(group.spec) == store && group.spec.variant == *variant;
+            let own = |group: &&&Group<'_>| store_title(group) == store && group.spec.variant == *variant;
             let group = groups.iter().find(own);
             row.push(match group.map(|group| (group.spread(*metric), group.worthless.first())) {
                 Some((Some(spread), _)) => metric.unit().show(spread.median),
@@ -92,7 +100,7 @@ fn settings(groups: &[&Group<'_>]) -> Option<Figure> {
     // Another read-ahead is no setting of the store.
     let plain: Vec<&Group<'_>> = groups.iter().copied().filter(|group| is_plain(&group.spec.params)).collect();
     for store in stores(&plain) {
-        let of_store = plain.iter().filter(|group| store_title(group.spec) == store);
+        let of_store = plain.iter().filter(|group| store_title(group) == store);
         let Some(cell) = of_store.flat_map(|group| &group.good).max_by_key(|cell| cell.spec.params.threads) else {
             continue;
         };

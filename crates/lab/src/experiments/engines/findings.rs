@@ -51,7 +51,7 @@ fn with_and_without(groups: &[&Group<'_>], work: &str, target: &str, all: &mut V
                 place(target)[..1].to_uppercase(),
                 &place(target)[1..],
                 comparison.doubt(),
-                crate::summary::contender_title(without),
+                b.title(),
                 read_ahead(a),
                 super::title(work),
                 comparison.show(),

@@ -1,9 +1,12 @@
 //! Whole databases in the terminal: one row a store.
 
+use super::figures::store_title;
+use super::methods::METHODS;
+use crate::methods;
 use crate::record::ExperimentId;
 use crate::record::file::RecordFile;
 use crate::show::columns::Column;
-use crate::summary::{Group, Metric, Summary, contender_title, store_title};
+use crate::summary::{Group, Metric, Summary};
 
 /// A row a store, a column for each of its works: medians, what is asked of them first first.
 pub(super) fn columns(summary: &Summary<'_>, target: &str, title: &str) -> Vec<Column> {
@@ -11,7 +14,7 @@ pub(super) fn columns(summary: &Summary<'_>, target: &str, title: &str) -> Vec<C
     let groups: Vec<&Group<'_>> = groups.into_iter().filter(|group| group.spec.target.label == target).collect();
     let mut stores: Vec<String> = Vec::new();
     for group in &groups {
-        let title = store_title(group.spec);
+        let title = store_title(group);
         if !stores.contains(&title) {
             stores.push(title);
         }
@@ -34,7 +37,7 @@ pub(super) fn columns(summary: &Summary<'_>, target: &str, title: &str) -> Vec<C
     ];
     for (header, variant, metric) in works {
         let of = |store: &String| {
-            let group = groups.iter().find(|group| group.spec.variant == variant && store_title(group.spec) == *store);
+            let group = groups.iter().find(|group| group.spec.variant == variant && store_title(group) == *store);
             let Some(group) = group else { return String::new() };
             match group.spread(metric) {
                 Some(spread) if metric == entries => {
@@ -57,7 +60,7 @@ pub(super) fn not_built(file: &RecordFile) -> String {
         let Some(reason) = skip.reason.split(" (").next().filter(|reason| reason.starts_with("not built")) else {
             continue;
         };
-        let who = contender_title(&skip.contender);
+        let who = methods::title(methods::find(METHODS, &skip.contender), &skip.contender);
         match reasons.iter_mut().find(|(known, _)| *known == reason) {
             Some((_, all)) => all.push(who),
             None => reasons.push((reason, vec![who])),

@@ -1,8 +1,10 @@
 //! Rules for `errors`: what each store made of each fault, and what it costs to notice.
 
+use super::methods::METHODS;
 use super::{BIT_FLIP, CHECKSUM_COST, FAULTS, READ_ERROR, STRAY_WRITE, TRUNCATED, TRUNCATED_INSIDE};
 use crate::format::digits;
 use crate::judge::{Finding, KeyFigure, Kind, compare_by, keys, on};
+use crate::methods;
 use crate::record::{ExperimentId, Outcome};
 use crate::summary::{Group, Metric, Summary, parameters};
 
@@ -97,7 +99,11 @@ fn fault(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
 
 /// What a store is called where it meets faults.
 pub(crate) fn store_title(contender: &str) -> String {
-    if contender == "mmap" { "mmap, plain".into() } else { crate::summary::contender_title(contender) }
+    if contender == "mmap" {
+        "mmap, plain".into()
+    } else {
+        methods::title(methods::find(METHODS, contender), contender)
+    }
 }
 
 /// In one or two words.

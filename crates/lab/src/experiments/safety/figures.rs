@@ -5,7 +5,7 @@ use super::{COMMITS, SIN};
 use crate::format::Unit;
 use crate::record::ExperimentId;
 use crate::show::figures::{Figure, Table};
-use crate::summary::{Group, Metric, Summary, contender_title};
+use crate::summary::{Group, Metric, Summary};
 
 /// The tables of the experiment.
 pub(super) fn overview(summary: &Summary<'_>) -> Vec<Figure> {
@@ -44,7 +44,7 @@ pub(super) fn overview(summary: &Summary<'_>) -> Vec<Figure> {
 fn settings(groups: &[&Group<'_>]) -> Figure {
     let mut table = Table::new(&["store", "settings"]);
     for group in groups {
-        let store = contender_title(&group.spec.contender);
+        let store = group.title();
         let text = group.good.first().and_then(|cell| cell.outcome.texts.get("settings"));
         if let Some(text) = text.filter(|_| table.rows.iter().all(|row| row[0] != store)) {
             table.rows.push(vec![store, text.clone()]);

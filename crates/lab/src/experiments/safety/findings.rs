@@ -98,7 +98,7 @@ fn sin(group: &Group<'_>, all: &mut Vec<Finding>) {
 }
 
 fn map_of(group: &Group<'_>) -> &'static str {
-    if group.spec.contender.contains("private") { "private mapping" } else { "shared mapping" }
+    if group.spec.contender == "map-private" { "private mapping" } else { "shared mapping" }
 }
 
 fn price(groups: &[&Group<'_>], target: &str, writers: u32, all: &mut Vec<Finding>) {

@@ -42,7 +42,7 @@ pub(super) fn execute(spec: &CellSpec, context: &mut Context<'_>) -> Result<Outc
     file.write_all_at(&vec![COMMITTED; PAGES * PAGE], 0).map_err(system("fill a file"))?;
     file.sync_all().map_err(system("sync a file"))?;
 
-    let private = spec.contender.contains("private");
+    let private = spec.contender == "map-private";
     let protection = if private { Protection::Private } else { Protection::Shared };
     // SAFETY: the file is the cell's own, in a folder that was made for it; nobody else changes it.
     let mut map = unsafe { MappedFile::map(&file, protection, 0..(PAGES * PAGE) as u64) }?;

@@ -4,7 +4,7 @@ use crate::format::Unit;
 use crate::judge::paging::{against_fio, cpu, mapped, mapped_against_explicit, of_family, reclaim};
 use crate::judge::{Finding, KeyFigure, Kind, best, compare, keys, on, pool, shown};
 use crate::record::ExperimentId;
-use crate::summary::{Family, Group, Metric, Summary, contender_title, target_title};
+use crate::summary::{Family, Group, Metric, Summary, target_title};
 
 /// The rules of `scan`.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
@@ -30,7 +30,7 @@ fn ceiling(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let mut shares: Vec<(String, f64, &Group<'_>)> = Vec::new();
     for group in of_family(groups, |family| matches!(family, Family::Mapped | Family::Buffered)) {
         let Some(comparison) = compare(group, top, metric) else { continue };
-        let title = contender_title(&group.spec.contender);
+        let title = group.title();
         match shares.iter_mut().find(|(other, ..)| *other == title) {
             Some(known) if known.1 >= comparison.ratio.median => {}
             Some(known) => *known = (title, comparison.ratio.median, group),

@@ -31,7 +31,7 @@ pub(super) fn stalls(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
             [mark(tail, MarkKind::Cold), mark(longest, MarkKind::Warm)].into_iter().flatten().collect();
         if !marks.is_empty() {
             let value = format!("{} · {}", show(tail), show(longest));
-            rows.push(Row { label: group.label(), tone: tone(&group.spec.contender), marks, value });
+            rows.push(Row { label: group.label(), tone: tone(group), marks, value });
         }
     }
     if rows.is_empty() {

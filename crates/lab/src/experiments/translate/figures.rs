@@ -1,9 +1,11 @@
 //! Figures of `translate`: the time of one operation over the working set, a line a contender.
 
+use super::methods::METHODS;
 use crate::format::{Unit, bytes};
+use crate::methods;
 use crate::show::charts::{Lines, Panel, Series};
-use crate::show::figures::{Figure, Table, dash, legend_of, rates, tone};
-use crate::summary::{Group, Metric, contender_title};
+use crate::show::figures::{Figure, Table, dash, legend_of, rates};
+use crate::summary::{Group, Metric};
 
 /// Over the working set where there are several, else as bars; on one thread, and on the most.
 pub(super) fn figures(groups: &[&Group<'_>], place: &str) -> Vec<Figure> {
@@ -41,17 +43,11 @@ fn over_sizes(groups: &[&Group<'_>], place: &str, sizes: &[u64], threads: u32) -
             groups.iter().find(same)?.spread(Metric::TimePerOp)
         };
         let points: Vec<(f64, f64)> = sizes.iter().filter_map(|size| Some((*size as f64, at(size)?.median))).collect();
-        let mut row = vec![contender_title(contender)];
+        let mut row = vec![super::title(contender)];
         row.extend(sizes.iter().map(|size| at(size).map_or("–".into(), |spread| spread.show(unit))));
         table.rows.push(row);
-        let tone = tone(contender);
-        series.push(Series {
-            label: contender_title(contender),
-            tone,
-            dash: dash(&series, tone),
-            points,
-            full_at: None,
-        });
+        let tone = methods::find(METHODS, contender).map_or("t6", |method| method.tone);
+        series.push(Series { label: super::title(contender), tone, dash: dash(&series, tone), points, full_at: None });
     }
     series.retain(|series| series.points.len() > 1);
     let (from, to) = (*sizes.first()? as f64, *sizes.last()? as f64);

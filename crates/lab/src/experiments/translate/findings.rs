@@ -4,7 +4,7 @@ use super::{ACCESS, LOOKUP};
 use crate::format::{Unit, bytes, digits};
 use crate::judge::{Comparison, Finding, KeyFigure, Kind, compare, keys, shown};
 use crate::record::ExperimentId;
-use crate::summary::{Group, Metric, Summary, contender_title};
+use crate::summary::{Group, Metric, Summary};
 
 /// A swizzled lookup must take less than this share of one through the array before hints are worth their bookkeeping.
 const PAYS_BELOW: f64 = 0.9;
@@ -70,7 +70,7 @@ fn pool_against_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>
                 comparison.doubt(),
                 what(variant),
                 bytes(size),
-                contender_title(pool),
+                super::title(pool),
                 comparison.show(),
             ),
             cells: keys(&[own, map]),

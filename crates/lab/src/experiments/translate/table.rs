@@ -2,7 +2,7 @@
 
 use crate::record::ExperimentId;
 use crate::show::columns::{Column, measured};
-use crate::summary::{Group, Metric, Summary, contender_title, target_title};
+use crate::summary::{Group, Metric, Summary, target_title};
 
 /// A row a contender and thread count, a column a variant and working set: the time of one operation.
 pub(super) fn columns(summary: &Summary<'_>, target: &str) -> Vec<Column> {
@@ -23,8 +23,8 @@ pub(super) fn columns(summary: &Summary<'_>, target: &str) -> Vec<Column> {
     headers.sort_unstable();
     rows.sort_by_key(|(_, threads)| *threads);
     let named = rows.iter().map(|(contender, threads)| match threads {
-        1 => contender_title(contender),
-        threads => format!("{} · {threads} threads", contender_title(contender)),
+        1 => super::title(contender),
+        threads => format!("{} · {threads} threads", super::title(contender)),
     });
     let mut columns =
         vec![Column::new(&format!("{experiment}, {}, time of one", target_title(target)), named.collect())];

@@ -1,0 +1,16 @@
+//! The methods that only `access` has.
+
+use crate::methods::{Family, Method};
+
+/// By their ids.
+pub(super) static METHODS: &[Method] = &[
+    Method::new("pwrite-buffered", "pwrite buffered", Family::Buffered),
+    Method::new("pwrite-direct", "pwrite O_DIRECT", Family::Direct),
+    Method::new("pwrite-dsync", "pwrite O_DIRECT, RWF_DSYNC", Family::Direct),
+    Method::new("uring-dsync", "io_uring O_DIRECT, RWF_DSYNC", Family::Ring),
+    Method::new("msync", "mmap, msync", Family::Mapped),
+    Method::new("fdatasync", "pwrite buffered, fdatasync", Family::Buffered),
+    Method::new("dsync-direct", "O_DIRECT, RWF_DSYNC", Family::Direct),
+    Method::new("dsync-buffered", "buffered, RWF_DSYNC", Family::Buffered),
+    Method::new("fdatasync-clean", "fdatasync, nothing dirty", Family::Buffered),
+];

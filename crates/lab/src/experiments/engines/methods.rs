@@ -1,0 +1,13 @@
+//! The methods that only `engines` has.
+
+use crate::methods::{Family, Method};
+
+/// By their ids.
+pub(super) static METHODS: &[Method] = &[
+    Method::new("lmdb-readahead", "LMDB, read-ahead", Family::Mapped),
+    Method::new("sqlite-mmap", "SQLite, mmap", Family::Mapped),
+    Method::new("fjall", "fjall", Family::Buffered),
+    Method::new("rocksdb", "RocksDB", Family::Buffered),
+    Method::new("rocksdb-mmap", "RocksDB, mmap", Family::Mapped),
+    Method::new("rocksdb-direct", "RocksDB, O_DIRECT", Family::Direct),
+];

@@ -1,0 +1,10 @@
+//! The methods that only `random` has.
+
+use crate::methods::{Family, Method};
+
+/// By their ids.
+pub(super) static METHODS: &[Method] = &[
+    Method::new("pool-tasks", "nofault pool, tasks", Family::Pool),
+    Method::new("fio-psync", "fio psync", Family::Baseline).beside(Family::Direct),
+    Method::new("pool-get-many", "nofault pool, get_many", Family::Pool),
+];

@@ -1,0 +1,109 @@
+//! What is known of a method beforehand, as data: its name for people, how it reaches its data, its colour. Each experiment has a table of
+//! its own methods; those that several have are here. A method is looked up by its id, and nothing is read out of the id's letters.
+
+/// How a method reaches its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// Through a mapping.
+    Mapped,
+    /// Read and write calls through the page cache.
+    Buffered,
+    /// Synchronous O_DIRECT calls.
+    Direct,
+    /// An io_uring.
+    Ring,
+    /// A buffer pool, the engine's or one of its parts.
+    Pool,
+    /// An outside program (fio).
+    Baseline,
+    /// Not known here: a method of a newer nofault.
+    Other,
+}
+
+impl Family {
+    /// Whether it reads around the page cache, by the lab's own code.
+    pub fn is_explicit(self) -> bool {
+        matches!(self, Self::Direct | Self::Ring)
+    }
+
+    /// Its colour class in the report.
+    const fn tone(self) -> &'static str {
+        match self {
+            Self::Mapped => "t0",
+            Self::Direct => "t3",
+            Self::Ring => "t4",
+            Self::Buffered => "t5",
+            Self::Baseline | Self::Other => "t6",
+            Self::Pool => "t7",
+        }
+    }
+}
+
+/// A way to do the work of an experiment: what is compared.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Method {
+    /// Stable id in records and on the command line.
+    pub id: &'static str,
+    /// Its name for people.
+    pub title: &'static str,
+    /// How it reaches its data.
+    pub family: Family,
+    /// Of an outside baseline: the family of the lab's own methods that it is asked like.
+    pub baseline_of: Option<Family>,
+    /// Colour class in the report.
+    pub tone: &'static str,
+}
+
+impl Method {
+    /// A method in the colour of its family.
+    pub const fn new(id: &'static str, title: &'static str, family: Family) -> Self {
+        Self { id, title, family, baseline_of: None, tone: family.tone() }
+    }
+
+    /// The same in another colour, to be told from others of its family.
+    pub const fn toned(self, tone: &'static str) -> Self {
+        Self { tone, ..self }
+    }
+
+    /// The same as the outside baseline of a family.
+    pub const fn beside(self, family: Family) -> Self {
+        Self { baseline_of: Some(family), ..self }
+    }
+}
+
+/// The methods that several experiments have.
+pub static SHARED: &[Method] = &[
+    Method::new("mmap-normal", "mmap NORMAL", Family::Mapped).toned("t1"),
+    Method::new("mmap-random", "mmap RANDOM", Family::Mapped),
+    Method::new("mmap-sequential", "mmap SEQUENTIAL", Family::Mapped).toned("t2"),
+    Method::new("pread-buffered", "pread buffered", Family::Buffered),
+    Method::new("pread-direct", "pread O_DIRECT", Family::Direct),
+    Method::new("uring-direct", "io_uring O_DIRECT", Family::Ring),
+    Method::new("mmap", "mmap RANDOM", Family::Mapped),
+    Method::new("pread-buffered-random", "pread buffered, RANDOM hint", Family::Buffered),
+    Method::new("fio-uring", "fio io_uring", Family::Baseline).beside(Family::Ring),
+    Method::new("fio-uring-direct", "fio io_uring", Family::Baseline).beside(Family::Ring),
+    Method::new("fio-psync-direct", "fio psync", Family::Baseline).beside(Family::Direct),
+    Method::new("os-cow", "os_cow (MMAPv1)", Family::Mapped),
+    Method::new("user-cow", "user_cow (in the map)", Family::Mapped),
+    Method::new("user-cow-pwrite", "user_cow (pwrite)", Family::Mapped),
+    Method::new("mapped-log", "mapped_log (map, engine's log)", Family::Mapped),
+    Method::new("shadow", "shadow (LMDB)", Family::Mapped),
+    Method::new("shadow-writemap", "shadow (LMDB, WRITEMAP)", Family::Mapped),
+    Method::new("lmdb", "LMDB", Family::Mapped),
+    Method::new("sqlite", "SQLite", Family::Buffered),
+    Method::new("pool", "nofault pool", Family::Pool),
+    Method::new("engine", "engine", Family::Ring),
+    Method::new("nofault", "nofault", Family::Pool),
+    Method::new("redb", "redb", Family::Buffered),
+];
+
+/// A method by its id: of an experiment's own, else of the shared ones.
+pub fn find(own: &'static [Method], id: &str) -> Option<&'static Method> {
+    own.iter().chain(SHARED).find(|method| method.id == id)
+}
+
+/// A method's name for people. An id that is not known is shown as it is.
+pub fn title(method: Option<&Method>, id: &str) -> String {
+    method.map_or_else(|| id.replace('-', " "), |method| method.title.to_owned())
+}
