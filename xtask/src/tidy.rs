@@ -6,6 +6,7 @@
 //! 4. A file has at most [`LINES_MAX`] lines. Longer ones stand in `xtask/long-files.txt` with their length, which is a
 //!    ratchet: it may shrink, never grow.
 //! 5. Nothing in the repository names a path of somebody's machine.
+//! 6. The lab's experiments do not import each other.
 //!
 //! It reads text, not syntax: `crate::name`, `super::name` and `use crate::{…}` outside comments and tests.
 
@@ -33,6 +34,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     check_dead_files(root, &files, &mut wrong)?;
     check_lengths(root, &files, &mut wrong)?;
     check_paths(root, &files, &mut wrong)?;
+    check_experiments(root, &mut wrong)?;
     if wrong.is_empty() {
         return Ok(());
     }
@@ -258,6 +260,29 @@ fn check_paths(root: &Path, files: &[PathBuf], wrong: &mut Vec<String>) -> Resul
     Ok(())
 }
 
+fn check_experiments(root: &Path, wrong: &mut Vec<String>) -> Result<()> {
+    let source = root.join("crates/lab/src");
+    for path in rust_files(&source.join("experiments"))? {
+        let inside = module_path(&source, &path);
+        let Some(own) = inside.get(1).filter(|_| !inside.iter().any(|part| part == "tests")) else { continue };
+        for (number, other) in other_experiments(&read(&path)?, own) {
+            wrong.push(format!("{}:{number}: `{own}` uses the experiment `{other}`", show(root, &path)));
+        }
+    }
+    Ok(())
+}
+
+/// The experiments besides its own that a file names, with line numbers.
+fn other_experiments(text: &str, own: &str) -> Vec<(usize, String)> {
+    let code = without_tests(text);
+    let lines = code.lines().enumerate();
+    let named = lines.flat_map(|(index, line)| {
+        let rest = line.match_indices("experiments::").map(|(at, word)| &line[at + word.len()..]);
+        rest.flat_map(top_names).map(move |name| (index + 1, name))
+    });
+    named.filter(|(_, name)| name != own && !name.is_empty()).collect()
+}
+
 fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
@@ -323,6 +348,16 @@ mod tests {
     fn an_import_upwards_is_reported_with_its_line() {
         let found = imports("\n\nuse crate::disk;", 1);
         assert_eq!(found, [(3, "disk".to_owned())]);
+    }
+
+    #[test]
+    fn an_experiment_that_names_another_is_reported_with_its_line() {
+        let text = "use super::words;\nuse crate::experiments::scan::PART;\nfn f() { crate::experiments::random::g() }";
+        assert_eq!(other_experiments(text, "random"), [(2, "scan".to_owned())]);
+        assert!(
+            other_experiments("// crate::experiments::scan\n#[cfg(test)]\nuse crate::experiments::scan;", "x")
+                .is_empty()
+        );
     }
 
     #[test]
