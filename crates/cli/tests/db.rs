@@ -1,6 +1,6 @@
 //! `nofault db` as a user meets it: the program is run, and what it prints and answers is looked at.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -447,4 +447,57 @@ fn a_damaged_page_of_the_catalog_hides_the_tables_that_it_names_and_no_others() 
     assert!(said(&output, 6).contains(&place));
     let lines = String::from_utf8_lossy(&output.stdout).lines().filter(|line| line.contains("value")).count();
     assert_eq!(lines, listed.len());
+}
+
+/// The printable characters of `text`, without escape sequences.
+fn shown(text: &str) -> String {
+    let mut parts = text.split('\x1b');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts
+        .fold(first, |shown, part| shown + part.split_once(|end: char| end.is_ascii_alphabetic()).unwrap_or_default().1)
+}
+
+/// A longer line is wrapped by the terminal, and each update then leaves a part of the one before on the screen.
+#[test]
+fn the_meter_of_a_load_stays_within_the_width_of_its_terminal() {
+    const COLUMNS: usize = 30;
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("input");
+    assert!(Command::new("mkfifo").arg(&input).status().unwrap().success());
+    let program = env!("CARGO_BIN_EXE_nofault");
+    let command = format!("stty rows 20 cols {COLUMNS} && {program} db load d --create --batch 500 input");
+    let mut script = Command::new("script");
+    script.args(["-qec", &command, "/dev/null"]).env("TERM", "xterm").current_dir(folder.path());
+    let Ok(mut child) = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else {
+        println!("left out: there is no program 'script' to make a terminal");
+        return;
+    };
+    let (is_seen, seen) = std::sync::mpsc::channel::<()>();
+    let feeder = std::thread::spawn(move || {
+        let mut input = std::fs::File::options().write(true).open(input).unwrap();
+        for row in 0_u64.. {
+            // It shows nothing before a quarter of a second and 1,024 entries have passed.
+            if row.is_multiple_of(1024) && seen.recv_timeout(std::time::Duration::from_millis(20)).is_ok() {
+                return;
+            }
+            writeln!(input, "{{\"key\":\"{row:08}\",\"value\":\"v\"}}").unwrap();
+        }
+    });
+    let (mut from, mut said) = (child.stdout.take().unwrap(), Vec::new());
+    while !String::from_utf8_lossy(&said).contains("loaded: ") {
+        let mut some = [0; 256];
+        let count = from.read(&mut some).unwrap();
+        assert!(count > 0, "it shows a line: {}", String::from_utf8_lossy(&said));
+        said.extend(&some[..count]);
+    }
+    is_seen.send(()).unwrap();
+    feeder.join().unwrap();
+    from.read_to_end(&mut said).unwrap();
+    assert!(child.wait().unwrap().success());
+    let said = String::from_utf8_lossy(&said);
+    let (live, last) = said.trim_end().rsplit_once('\r').expect("a line that was redrawn");
+    for line in live.split('\r').map(shown) {
+        assert!(line.chars().count() <= COLUMNS, "{line:?} of {said:?}");
+    }
+    assert!(shown(last).starts_with("loaded: ") && shown(last).ends_with("/s"), "{said:?}");
 }

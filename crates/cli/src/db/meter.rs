@@ -1,16 +1,20 @@
-//! Progress of a long command on standard error: a line that renews itself on a terminal, a line now and then elsewhere.
+//! Progress of a long command on standard error: a line that is redrawn on a terminal, a line now and then elsewhere.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use nofault_lab::format::Unit;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use nofault_lab::format::{self, Unit};
 
-/// Entries, or other things, and bytes done, shown now and then.
+/// Counts entries, or other things, and their bytes, and shows them now and then.
 pub(crate) struct Meter {
     what: &'static str,
     things: &'static str,
     quiet: bool,
-    terminal: bool,
+    /// Whether it shows something before the end.
+    live: bool,
+    /// The line on a terminal, cut to its width and cleared when it ends or is dropped. Hidden where there is none.
+    bar: ProgressBar,
     started: Instant,
     shown: Instant,
     /// Entries so far.
@@ -22,8 +26,17 @@ pub(crate) struct Meter {
 
 impl Meter {
     pub(crate) fn new(what: &'static str, things: &'static str, quiet: bool) -> Self {
-        let (now, terminal) = (Instant::now(), std::io::stderr().is_terminal());
-        Self { what, things, quiet, terminal, started: now, shown: now, entries: 0, bytes: 0, settled: (0, 0) }
+        let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let bar = ProgressBar::with_draw_target(None, target);
+        // The template is a constant; a wrong one would show the default bar.
+        bar.set_style(ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let now = Instant::now();
+        Self { what, things, quiet, live: !quiet, bar, started: now, shown: now, entries: 0, bytes: 0, settled: (0, 0) }
+    }
+
+    /// The same, which shows nothing before the end: for entries that themselves go to the terminal.
+    pub(crate) fn at_end(self) -> Self {
+        Self { live: false, ..self }
     }
 
     /// So many things of so many bytes were done until now.
@@ -53,31 +66,34 @@ impl Meter {
     }
 
     fn tick(&mut self) {
-        let every = Duration::from_secs(if self.terminal { 1 } else { 10 });
-        if !self.quiet && self.shown.elapsed() >= every {
-            self.shown = Instant::now();
-            let end = if self.terminal { '\r' } else { '\n' };
-            let _ = write!(std::io::stderr(), "{}{end}", self.line());
+        let every = if self.bar.is_hidden() { Duration::from_secs(10) } else { Duration::from_millis(250) };
+        if !self.live || self.shown.elapsed() < every {
+            return;
+        }
+        self.shown = Instant::now();
+        match self.bar.is_hidden() {
+            true => self.put_line(),
+            false => self.bar.set_message(self.line()),
         }
     }
 
     /// The last line, which stays.
     pub(crate) fn finish(self) {
+        self.bar.finish_and_clear();
         if !self.quiet {
-            let _ = writeln!(std::io::stderr(), "{}", self.line());
+            self.put_line();
         }
+    }
+
+    /// Standard error may be closed; the command continues.
+    fn put_line(&self) {
+        let _ = writeln!(std::io::stderr(), "{}", self.line());
     }
 
     fn line(&self) -> String {
         let seconds = self.started.elapsed().as_secs_f64();
         let rate = Unit::BytesPerSecond.show(self.bytes as f64 / seconds.max(1e-9));
-        let bytes = nofault_lab::format::bytes(self.bytes);
-        format!(
-            "{}: {} {}, {bytes} in {}, {rate}  ",
-            self.what,
-            self.entries,
-            self.things,
-            nofault_lab::format::duration(seconds)
-        )
+        let (bytes, took) = (format::bytes(self.bytes), format::duration(seconds));
+        format!("{}: {} {}, {bytes} in {took}, {rate}", self.what, self.entries, self.things)
     }
 }

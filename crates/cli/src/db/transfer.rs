@@ -1,7 +1,7 @@
 //! `load` and `dump`: entries between a database and a stream of lines, in bounded memory.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead as _, BufReader, BufWriter, Write};
+use std::io::{BufRead as _, BufReader, BufWriter, IsTerminal as _, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -208,6 +208,9 @@ impl Dump<'_> {
         };
         let mut out = BufWriter::with_capacity(BUFFER_BYTES, to);
         let mut meter = Meter::new("dumped", "entries", self.quiet);
+        if self.out.is_none() && std::io::stdout().is_terminal() {
+            meter = meter.at_end();
+        }
         let result = self.write(db, &tables, &mut out, &mut meter, cancel);
         let result = result.and_then(|()| out.flush().context("write the dump"));
         // The buffer is not tried again: what could not be written was said.
