@@ -34,7 +34,15 @@ fn every_work_around_reads_what_the_plain_touch_reads_and_names_its_price() {
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     let mut seen = std::collections::BTreeSet::new();
     for spec in &plan.cells {
-        let outcome = match execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} }) {
+        // On a busy machine a thread may get no CPU in so short a time: then it gets twice as long.
+        let mut spec = spec.clone();
+        let measured = loop {
+            match execute(&spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} }) {
+                Ok(outcome) if outcome.ops == 0 => spec.duration_s *= 2.0,
+                measured => break measured,
+            }
+        };
+        let outcome = match measured {
             Ok(outcome) => outcome,
             Err(error) if error.kind() == LabErrorKind::Unsupported => {
                 eprintln!("{}: not here: {error}", spec.key());
@@ -44,7 +52,7 @@ fn every_work_around_reads_what_the_plain_touch_reads_and_names_its_price() {
         };
         let key = spec.key();
         assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{key}");
-        assert!(outcome.ops > 0 && outcome.latency["op"].count > 0, "{key}: {outcome:?}");
+        assert!(outcome.latency["op"].count > 0, "{key}: {outcome:?}");
         let threads = outcome.figures["extra_threads"];
         assert_eq!(threads > 0.0, spec.params.extra.contains_key("helpers"), "{key}: {threads} threads");
         if spec.contender == "mmap-mlock" {
