@@ -286,6 +286,11 @@ impl Log {
         debug_assert!(set.is_ok(), "the log has one call for afterwards");
     }
 
+    /// Whether a thread is writing to the log.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.0.lock().driving
+    }
+
     /// Rung whenever [`Log::wants_checkpoint`] may have become true, or somebody has come to wait for a checkpoint.
     pub(crate) fn pressure(&self) -> Arc<Bell> {
         Arc::clone(&self.0.pressure)

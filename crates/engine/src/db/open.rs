@@ -291,6 +291,9 @@ pub(super) fn open_in(
     let visibility = Arc::new(Visibility::new(store.clone(), base));
     let hook = visibility.clone();
     log.set_hook(Box::new(move |seq| hook.durable(seq)));
+    // Weak: the log's hooks keep the pool.
+    let writing = Arc::downgrade(&log);
+    pager.core().learn_of_log_writes(Box::new(move || writing.upgrade().is_some_and(|log| log.is_writing())));
     let cleared_up = store.clone();
     log.set_afterwards(Box::new(move || cleared_up.clear_up()));
     let recent_bytes_max = recovery::recent_commits_bytes(cache_bytes);

@@ -1,11 +1,14 @@
 //! Ends waits for frames when nothing moves any more: every frame is pinned, or dirty on a disk that takes no writes.
 //!
-//! A thread that waits counts its own rounds ([`Core::give_up_after`]). A task that waits runs no rounds: the background thread looks
+//! A device that is still at work on a read, a write or a sync of the data file or of the log may free frames, however long it
+//! takes: a stalled disk delays an operation and does not fail it. So time counts only while the devices have nothing to do.
+//!
+//! A thread that waits counts its own rounds ([`Core::count_idle`]). A task that waits runs no rounds: the background thread looks
 //! for all tasks, once in each of its rounds ([`Core::look_for_standstill`]). Where there is no background thread, each submission
 //! of reads looks.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::Core;
@@ -18,9 +21,15 @@ const LOOKS_MIN: u32 = 100;
 /// … and the time that must have passed since the first of these looks: as long as a thread waits.
 const STANDSTILL: Duration = Duration::from_secs(5);
 
+/// Tells whether the log's device is at work.
+pub(crate) type IsLogWriting = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// The looks since something moved.
-#[derive(Debug, Default)]
-pub(super) struct Standstill(Mutex<Option<Looks>>);
+#[derive(Default)]
+pub(super) struct Standstill {
+    looks: Mutex<Option<Looks>>,
+    is_log_writing: OnceLock<IsLogWriting>,
+}
 
 #[derive(Debug)]
 struct Looks {
@@ -32,12 +41,12 @@ struct Looks {
 
 impl Standstill {
     fn end(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.looks.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Notes one more look. True when there were enough since something moved.
     fn look(&self, moves: u64, now: Instant) -> bool {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
         let looks = match &mut *state {
             Some(looks) if looks.moves == moves => looks,
             other => other.insert(Looks { first: now, count: 0, moves }),
@@ -48,6 +57,18 @@ impl Standstill {
 }
 
 impl Core {
+    /// Sets how the pool learns that the log's device is at work. The first call counts.
+    pub(crate) fn learn_of_log_writes(&self, is_log_writing: IsLogWriting) {
+        let _ = self.standstill.is_log_writing.set(is_log_writing);
+    }
+
+    /// Whether a device is at work, so that frames may become free when it is done.
+    fn is_device_busy(&self) -> bool {
+        self.lane.under_way() > 0
+            || matches!(self.writer.try_lock(), Err(TryLockError::WouldBlock))
+            || self.standstill.is_log_writing.get().is_some_and(|is_log_writing| is_log_writing())
+    }
+
     /// Counts the events that bring a wait for frames nearer to its end: reads that ended, frames that left or were written, and
     /// frames that were granted to writers.
     fn moves(&self) -> u64 {
@@ -56,12 +77,15 @@ impl Core {
         reads + evicted.load(Ordering::Relaxed) + written.load(Ordering::Relaxed) + self.full().granted
     }
 
-    /// Gives all that wait for frames the error of [`Core::give_up_after`], after many looks that found nothing moved. Bounded work
+    /// Gives all that wait for frames the error of [`Core::count_idle`], after many looks that found nothing moved. Bounded work
     /// unless it does.
     pub(super) fn look_for_standstill(self: &Arc<Self>, now: Instant) {
         let wait_for_frames = self.lane.is_short_of_frames() || !self.full().waiting.is_empty();
         if !wait_for_frames || self.lane.under_way() > 0 {
             self.standstill.end();
+            return;
+        }
+        if self.is_device_busy() {
             return;
         }
         // Where another thread has the queue, that one may move something: the next look tries again.
@@ -78,18 +102,21 @@ impl Core {
         }
     }
 
-    /// After many idle rounds of a waiting thread that no other thread can help.
+    /// Counts an idle round of a waiting thread, which weighs as much as `weight` short ones, unless a device is at work. Returns the
+    /// idle rounds so far, after a pause of a millisecond if there were several.
     ///
     /// # Errors
-    /// `NoSpace` when it is time to give up: everything is pinned, and stays so.
-    pub(super) fn give_up_after(&self, idle_rounds: usize) -> Result<()> {
+    /// `NoSpace` when it is time to give up: for some seconds in which nothing moved the devices had nothing to do.
+    pub(super) fn count_idle(&self, idle_rounds: usize, weight: usize) -> Result<usize> {
+        let is_busy = self.is_device_busy();
+        let idle_rounds = if is_busy { idle_rounds } else { idle_rounds + weight };
         if idle_rounds > IDLE_ROUNDS_MAX {
             return Err(self.no_frame());
         }
-        if idle_rounds > 2 {
+        if is_busy || idle_rounds > 2 {
             std::thread::sleep(Duration::from_millis(1));
         }
-        Ok(())
+        Ok(idle_rounds)
     }
 
     fn no_frame(&self) -> Error {

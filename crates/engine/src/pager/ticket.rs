@@ -225,9 +225,8 @@ impl pages::Ticket for Ticket {
             }
             idle_rounds = match self.core.drive(&self.waiter)? {
                 Round::Moved => 0,
-                Round::Idle { weight } => idle_rounds + weight,
+                Round::Idle { weight } => self.core.count_idle(idle_rounds, weight)?,
             };
-            self.core.give_up_after(idle_rounds)?;
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Tasks that wait for frames while every frame is pinned, or dirty on a disk that takes no writes.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -113,6 +115,30 @@ fn tasks_that_wait_for_frames_when_the_disk_stops_are_told_by_the_background_thr
         task.poll(Waker::noop()).is_ready()
     });
     assert!(ended, "its read ends with the error of the disk");
+}
+
+#[test]
+fn waits_for_frames_last_as_long_as_a_device_is_at_work() {
+    let Stopped { pool, pages, pinned, .. } = stopped();
+    pool.core().keeper.run_by_test();
+    let is_log_writing = Arc::new(AtomicBool::new(true));
+    let flag = is_log_writing.clone();
+    pool.core().learn_of_log_writes(Box::new(move || flag.load(Ordering::Relaxed)));
+    let begun = Instant::now();
+    let mut tasks = tasks(&pool, &pages);
+    for number in 0..1000 {
+        pool.core().keep_round(begun + Duration::from_secs(number));
+        assert!(!are_told(&mut tasks), "told after {number} rounds, although the log's device is at work");
+    }
+    assert_eq!(pool.core().count_idle(7, 1_000_000).unwrap(), 7);
+    is_log_writing.store(false, Ordering::Relaxed);
+    assert!(pool.core().count_idle(7, 1_000_000).is_err());
+    let told = (1000..2000).any(|number| {
+        pool.core().keep_round(begun + Duration::from_secs(number));
+        are_told(&mut tasks)
+    });
+    assert!(told, "they wait for ever");
+    drop(pinned);
 }
 
 #[test]
