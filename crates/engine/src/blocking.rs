@@ -247,7 +247,7 @@ impl Db {
         block_on(self.0.write_in(Mode::Blocking, batch, durability))
     }
 
-    /// What is visible now, for as long as the answer lives.
+    /// A snapshot of the newest visible commit. It lasts as long as the returned value lives.
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -285,7 +285,8 @@ impl Db {
         Transaction::new(self.0.begin())
     }
 
-    /// Runs `work` in a transaction and commits it; again for as long as others change what it read. See [`db::Db::transact`].
+    /// Runs `work` in a transaction and commits it; runs it again for as long as other commits change data that it
+    /// read. See [`db::Db::transact`].
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -366,7 +367,7 @@ impl Db {
         self.0.close_blocking()
     }
 
-    /// Writes what has changed to the data file. See [`db::Db::checkpoint`].
+    /// Writes all changed pages to the data file. See [`db::Db::checkpoint`].
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -411,7 +412,7 @@ impl Db {
         self.0.compact_blocking(pace, &mut go_on)
     }
 
-    /// Reads everything and reports what is broken. See [`db::Db::verify`].
+    /// Reads every block, walks every table, and reports all damage. See [`db::Db::verify`].
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -455,7 +456,7 @@ impl Db {
         db::backup_blocking(&self.0, folder.as_ref())
     }
 
-    /// What it did and holds.
+    /// The counters and sizes of the database. See [`db::Db::stats`].
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();

@@ -1,13 +1,14 @@
 //! The database as an application uses it: [`Db`], its [`Table`]s, [`Snapshot`]s, [`Transaction`]s and [`Batch`]es.
 //!
-//! Everything here is async and knows no runtime: futures are plain, `Send`, and may be dropped at any point. What is in memory is
-//! answered inside the first poll. The same under names without `await` is in [`crate::blocking`].
+//! Everything here is async and independent of the runtime: futures are plain, `Send`, and may be dropped at any point.
+//! A call whose data is in memory completes in its first poll. [`crate::blocking`] has the same calls, under the same
+//! names, without `await`.
 //!
 //! A database belongs to the process that opened it. A process forked from that one must not call it; it may drop the inherited
 //! handles, which does nothing.
 //!
-//! Below this file: [`wait`] is where attempts are repeated until nothing is missing, `core` says what each call does, over any
-//! store and log; this file gives it to the caller.
+//! Below this file: [`wait`] repeats an attempt until all pages that it needs are in memory; `core` implements each
+//! call over any store and log. This file is the public face of `core`.
 
 mod backup;
 mod batch;
@@ -187,10 +188,9 @@ impl Db {
     /// database is opened. Snapshots from before still read the table; its handles answer `NotFound` otherwise. Open
     /// transactions conflict.
     ///
-    /// # Errors
-    /// `NotFound` when there is none; `Corrupt` when its root is damaged: then it stays; as [`Db::write`]. What keeps pages from being
-    /// freed is not one: damaged ones are left out ([`Stats::damaged_in_dropped`]), anything else is tried again at the next
-    /// `drop_table` or `open`.
+    /// `NotFound` when there is no such table; `Corrupt` when its root is damaged: then the table stays; otherwise as
+    /// [`Db::write`]. A failure to free pages is not an error of this call: damaged pages are left out
+    /// ([`Stats::damaged_in_dropped`]), and after any other failure the next `drop_table` or `open` tries again.
     pub async fn drop_table(&self, name: &str) -> Result<()> {
         self.drop_table_in(Mode::Async, name).await
     }
@@ -211,11 +211,11 @@ impl Db {
         self.snapshot().table_names_in(Mode::Async).await
     }
 
-    /// The names of the tables as far as the catalog, the table of tables, can be read, and what of it cannot. The tables that are listed
-    /// open by their names.
+    /// The names of the tables in the readable part of the catalog (the table of tables), and the damage in the rest.
+    /// The listed tables can be opened by their names.
     ///
     /// # Errors
-    /// `Closed` and the like; damage is in the list.
+    /// `Closed` and other errors that are not damage; damage is in the list.
     pub async fn list_tables(&self) -> Result<TableList> {
         self.list_tables_in(Mode::Async).await
     }
@@ -230,7 +230,7 @@ impl Db {
         self.write_in(Mode::Async, batch, durability).await
     }
 
-    /// What is visible now, for as long as the answer lives. No I/O.
+    /// A snapshot of the newest visible commit. It lasts as long as the returned value lives. No I/O.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot { db: self.clone(), held: Arc::new(self.core.store.snapshot()) }
     }
@@ -290,8 +290,9 @@ impl Db {
         self.sync_in(Mode::Async).await
     }
 
-    /// Writes what has changed to the data file, so that the log before can be used again and opening has less to do. Commits go on
-    /// meanwhile. Happens by itself when the log has filled up by half.
+    /// Writes all changed pages to the data file. The log before the checkpoint can then be reused, and opening has
+    /// less to replay. Commits continue meanwhile. The database makes a checkpoint by itself when half of the log is
+    /// full.
     ///
     /// # Errors
     /// `Io`, `NoSpace`: the database stays as it was. After a failed sync it is `Poisoned`.
@@ -300,16 +301,18 @@ impl Db {
         thread::run("nofault-checkpoint", move || db.owner.checkpoint()).await?
     }
 
-    /// Puts pages back together that random writes have scattered in the data file, table by table in the order of keys, so that scans
-    /// read large pieces again. Content does not change, and nothing is logged: cut short at any moment, a part of the pages has
-    /// moved. Pages of long values stay where they are.
+    /// Moves pages that random writes have scattered in the data file next to each other again, table by table in key
+    /// order, so that scans read large pieces. Content does not change, and nothing is logged: when it is interrupted
+    /// at any moment, a part of the pages has moved. Pages of long values stay where they are.
     ///
-    /// After each megabyte `go_on` is told what was done so far, on the thread that does it; `false` ends it there, and so
-    /// does dropping the future. Checkpoints are made on the way, to use the room that pages have left. The file grows to no more than
-    /// nine eighths of what is in use and 4,096 blocks; where that leaves no room, pages stay, and are counted.
+    /// After each megabyte `go_on` gets the progress so far, on the thread that does the work; `false` ends the
+    /// compaction there, and so does dropping the future. Checkpoints are made on the way, to reuse the blocks that
+    /// pages have left. The file grows to no more than nine eighths of its used blocks plus 4,096 blocks; pages for
+    /// which that leaves no room stay where they are, and are counted.
     ///
     /// # Errors
-    /// `Corrupt` when a page is damaged (it is named); `Io`, `NoSpace` as the disk says. What was moved before stays so.
+    /// `Corrupt` when a page is damaged (the error names it); `Io`, `NoSpace` from the disk. Pages moved before the
+    /// error stay moved.
     pub async fn compact(
         &self,
         pace: Pace,
@@ -323,24 +326,24 @@ impl Db {
         .await?
     }
 
-    /// Reads every block of the data file and walks every table, and reports everything that is broken instead of stopping
-    /// at the first. What is being written meanwhile does not matter: old versions of the pages are kept for it, however many. Takes a bit
-    /// of memory for each page beside the cache.
+    /// Reads every block of the data file and walks every table, and reports all damage instead of stopping at the
+    /// first. Commits may continue meanwhile: old versions of the pages that they change are kept for the verification,
+    /// without a limit. Takes a bit of memory for each page beside the cache.
     ///
     /// # Errors
-    /// Only what makes it impossible to go on at all.
+    /// Only an error that prevents the verification from continuing at all; damage is in the report.
     pub async fn verify(&self) -> Result<Verification> {
         let db = self.clone();
         thread::run("nofault-verify", move || db.verify_blocking()).await?
     }
 
-    /// Writes a copy of what is visible now as a new database in `folder`, while this one is used on. The copy is made table by table
-    /// in key order, so it is compact, and as new as the moment of the call. Takes 16 MiB of memory beside the cache meanwhile. Old
-    /// versions of the pages that change meanwhile are kept for it, however many. Cut short at any moment it leaves all of it or
-    /// nothing that `open` would take for a database.
+    /// Copies a snapshot of the database into a new database in `folder`, while this one stays in use. The copy is
+    /// written table by table in key order, so it is compact; it shows the moment of the call. Takes 16 MiB of memory
+    /// beside the cache. Old versions of the pages that change meanwhile are kept for it, without a limit. When it is
+    /// interrupted at any moment, `folder` holds the complete copy, or nothing that `open` would take for a database.
     ///
     /// # Errors
-    /// `AlreadyExists` when there is a database; what reading here or writing there fails with.
+    /// `AlreadyExists` when `folder` holds a database; the errors of reading this database and of writing the copy.
     pub async fn backup(&self, folder: impl AsRef<Path>) -> Result<()> {
         let (db, folder) = (self.clone(), folder.as_ref().to_path_buf());
         thread::run("nofault-backup", move || backup::backup(&db, &folder)).await?
@@ -470,9 +473,9 @@ impl Table {
         self.db.core.get(Mode::Async, self.tree, key.as_ref()).await
     }
 
-    /// Reads many keys at one moment; answers come in the order asked. What is missing is read side by side, up to
-    /// [`crate::settings::Settings::reads_in_flight_max`] pages at a time, while further keys are looked up. Dropping the future
-    /// is safe: reads already started still fill the pool.
+    /// Reads many keys in one snapshot; the values come in the order of `keys`. Missing pages are read side by side, up
+    /// to [`crate::settings::Settings::reads_in_flight_max`] at a time, while further keys are looked up. Dropping the
+    /// future is safe: reads already started still fill the pool.
     ///
     /// # Errors
     /// As [`Table::get`].
@@ -480,11 +483,11 @@ impl Table {
         self.get_many_in(Mode::Async, keys).await
     }
 
-    /// Shows the value of a key to `look` where it lies in memory, without copying it; `None` when there is none. Gives what
-    /// `look` gives.
+    /// Calls `look` with the value of a key where it lies in memory, without copying it, or with `None` when the key is
+    /// absent. Returns the result of `look`.
     ///
-    /// While `look` runs, memory of replaced pages of all databases of the process is not used again: it should be short, and must
-    /// not wait for anything.
+    /// While `look` runs, no database of the process reuses the memory of replaced pages: `look` should be short, and
+    /// must not wait for anything.
     ///
     /// # Errors
     /// As [`Table::get`].

@@ -1,4 +1,5 @@
-//! The one public error. [`ErrorKind`] answers "what can I do?"; the message says what, where and why.
+//! The one public error type. [`ErrorKind`] tells which reaction is possible; the message names the failure, its place
+//! and its cause.
 //!
 //! Errors are `Clone`: one failed read is reported to every task that waits for the page.
 
@@ -22,7 +23,7 @@ use crate::ids::PageId;
 /// ```
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What the caller can do about an error.
+/// The kind of an error: tells the caller which reaction is possible.
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();
@@ -39,14 +40,14 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Another transaction changed what this one read. Nothing was written: run it again (`transact` does).
+    /// Another transaction changed data that this one read. Nothing was written: run it again (`transact` does).
     Conflict,
     /// The transaction has read more single keys and ranges than it may remember: read neighbours as one range, read
     /// keys that need not be current in a snapshot, or set a larger cache.
     TransactionTooLarge,
     /// The snapshot held more old pages than the settings allow, and was given up: take a new one.
     SnapshotTooOld,
-    /// Somebody else holds the database; the message names them. Close it there first.
+    /// Another process or handle has the database open; the message names the holder. Close it there first.
     Busy,
     /// The call itself is wrong (key too long, empty name, settings that contradict each other): fix the call.
     InvalidCall,
@@ -59,7 +60,8 @@ pub enum ErrorKind {
     NoPermission,
     /// The disk or a quota is full, or memory ran out. Reads go on. Free some space, then repeat.
     NoSpace,
-    /// This kernel, file system or version of nofault cannot do it; the message says what would.
+    /// This kernel, file system or version of nofault does not support the call; the message names a requirement that
+    /// would.
     Unsupported,
     /// Bytes on disk differ from the bytes that were written there, or a file of the database is missing. The message
     /// names page and position, or the file. Put the file back; run `verify`, restore from a backup. Calls that do not
@@ -76,7 +78,7 @@ pub enum ErrorKind {
     Bug,
 }
 
-/// An error: what can be done, and what happened in words.
+/// An error: its [kind](ErrorKind), a message, and the damaged page if it concerns one.
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();
@@ -105,13 +107,13 @@ impl Error {
         Self(Arc::new(Repr { kind, message: message.into(), page: None, source: None }))
     }
 
-    /// Page `page` does not hold what it should; `what` completes the sentence "page 7: …".
+    /// An error about damaged page `page`; `what` completes the sentence "page 7: …".
     pub(crate) fn corrupt_page(page: PageId, what: impl fmt::Display) -> Self {
         let message = format!("page {page}: {what}");
         Self(Arc::new(Repr { kind: ErrorKind::Corrupt, message, page: Some(page), source: None }))
     }
 
-    /// The same error, whose message says first in which part of the database it was met.
+    /// The same error with a message that begins with the part of the database in which it occurred.
     pub(crate) fn met_in(&self, place: impl fmt::Display) -> Self {
         let Repr { kind, message, page, source } = &*self.0;
         let message = format!("{place}: {message}");
@@ -136,7 +138,7 @@ impl Error {
         Self(Arc::new(Repr { kind, message: format!("{action}: {source}"), page: None, source: Some(source) }))
     }
 
-    /// What the caller can do.
+    /// The kind of the error: which reaction is possible.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }

@@ -1,7 +1,8 @@
 //! The nofault engine: an embedded, transactional, ordered key-value store on its own buffer pool.
 //!
-//! It knows what is in memory, so a read that must wait for the disk is a value that something waits for, never a thread that
-//! stalls. The async calls in [`db`] run on any executor; [`blocking`] has the same for threads.
+//! The buffer pool knows which pages are in memory. A read that must wait for the disk is a value that the caller can
+//! await, so it never stalls a thread. The async calls in [`db`] run on any executor; [`blocking`] has the same calls
+//! for threads.
 //!
 //! ```
 //! use nofault::{Batch, Db, Durability, settings::Settings};
@@ -28,23 +29,23 @@
 //! # }
 //! ```
 //!
-//! What stands: everything in [`db`] and [`blocking`], on real files (io_uring or a thread pool) and on the simulated disk. What does
-//! not yet: compaction in the background, and encryption (its bytes are reserved).
+//! Implemented: everything in [`db`] and [`blocking`], on real files (io_uring or a thread pool) and on the simulated
+//! disk. Not implemented: compaction in the background, and encryption (bytes are reserved for it).
 //!
-//! | module | what it is for |
+//! | module | purpose |
 //! |---|---|
 //! | [`db`], [`blocking`] | the database as applications use it |
-//! | `recovery`, `checkpoint`, `verify` | opening after whatever happened, making that quick, and checking what is on disk |
+//! | `recovery`, `checkpoint`, `verify` | opening after a crash, bounding the time that it takes, checking the blocks on disk |
 //! | `mmap` (feature) | the same tree over a mapped file, made safe in the ways that databases do it: for comparison |
 //! | `txn` | commits: validation, order, visibility |
 //! | `tree` | the B+tree, which never waits |
 //! | `pager`, `space`, `wal` | pages in memory and on disk, blocks, the log |
-//! | `pages` | the contract between those who use pages and those who keep them |
+//! | `pages` | the contract between the users of pages (tree, commits) and the stores that keep them |
 //! | `gate`, `bell`, `background`, `blocks` | waiting in order, waking threads, threads of its own, reading past the pool |
 //! | `budget` | how much work one poll, or one hold of a lock, may do |
-//! | `format` | what is on disk, as types |
-//! | `fuzzing` | what the fuzzer runs; not built otherwise |
-//! | [`settings`], [`error`] | what can be chosen, and what can go wrong |
+//! | `format` | the on-disk structures, as types |
+//! | `fuzzing` | the entry points of the fuzzer; not built otherwise |
+//! | [`settings`], [`error`] | the options of a database, and the errors of its calls |
 
 mod background;
 mod bell;

@@ -1,8 +1,9 @@
-//! What can be chosen about a database, as plain data.
+//! The options of a database, as plain data.
 
 mod memory;
 
-/// How a database is kept and used. Fill in what you want to differ from `Settings::default()`.
+/// Options of a database: its page size, memory, log and threads. Set the fields that differ from
+/// `Settings::default()`.
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();
@@ -15,7 +16,8 @@ mod memory;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Bytes of a page, a power of two from 4,096 to 65,536. Counts at creation only; opening takes what the database has.
+    /// Bytes of a page, a power of two from 4,096 to 65,536. Used at creation only; an opened database keeps its page
+    /// size.
     pub page_bytes: usize,
     /// Memory for everything the database keeps: page frames, page table, log buffers, the list of recent commits.
     /// Taken when it is opened. The writes of a batch or transaction that are not committed belong to its caller and
@@ -26,31 +28,33 @@ pub struct Settings {
     /// works are taken even if they are more. The growth of the page table while the database is open comes on top,
     /// too. [`Stats::memory_over_bytes`](crate::db::Stats::memory_over_bytes) says by how much the setting is exceeded.
     pub cache_bytes: usize,
-    /// Bytes of old page versions that snapshots, ranges and transactions may keep readable, in memory or in the data file. Past it
-    /// the oldest are given up, and answer `SnapshotTooOld`. Zero for four times `cache_bytes`: listing that many versions
-    /// takes up to an eighth of the cache. What a checkpoint, a backup or a verification keeps comes on top, for as long as it is under
-    /// way: at most one old version of each page.
+    /// Bytes of old page versions that snapshots, ranges and transactions may keep readable, in memory or in the data
+    /// file. Above this limit the oldest snapshots are invalidated: reads in them fail with `SnapshotTooOld`. Zero
+    /// stands for four times `cache_bytes`: listing that many versions takes up to an eighth of the cache. A
+    /// checkpoint, a backup or a verification keeps at most one old version of each page in addition, for as long as it
+    /// runs.
     pub snapshot_bytes_max: u64,
     /// How much log may pile up before a checkpoint is made. Bounds the time that opening takes after a crash, and the log's
     /// space on disk: a single commit that is larger takes more, until the checkpoint after it.
     pub log_bytes: u64,
-    /// More folders, best on other devices, over which the data file is striped. They are made if need be, and the database's own
-    /// folder says where they are. Counts at creation only. No redundancy: what one device loses is lost.
+    /// Further folders, best on other devices, over which the data file is striped. Creation makes those that are
+    /// missing; a file in the database's own folder lists them. Used at creation only. There is no redundancy: data on
+    /// a lost device is lost.
     pub stripe_folders: Vec<std::path::PathBuf>,
     /// How many reads may be under way at the device at a time.
     pub reads_in_flight_max: usize,
-    /// Whether background threads may be started. Without them all work is done by callers who wait: enough for the blocking
-    /// calls, and what makes tests repeatable; the async calls need the threads.
+    /// Whether background threads may be started. Without them the callers that wait do all work on their own threads:
+    /// that suffices for the blocking calls and makes tests repeatable. The async calls need the threads.
     pub background_threads: bool,
-    /// For tests only. With a seed, whatever is otherwise drawn at random, or depends on what else this process does, follows
-    /// from it: one thread that uses a database without background threads on a simulated disk repeats its history exactly.
-    /// Databases created with the same seed cannot tell their files apart.
+    /// For tests only. With a seed, every random choice, and every choice that otherwise depends on the rest of the
+    /// process, follows from the seed: one thread that uses a database without background threads on a simulated disk
+    /// repeats its history exactly. Databases created with the same seed cannot tell their files apart.
     pub seed: Option<u64>,
 }
 
 impl Default for Settings {
-    /// 4 KiB pages, 256 MiB of log, and for memory an eighth of what this process may use (its cgroups' limits, or the
-    /// machine's memory), but 1 GiB at most: who wants more says so.
+    /// 4 KiB pages, 256 MiB of log, and for memory an eighth of the smallest limit of this process (the limits of its
+    /// cgroups and the machine's memory), but 1 GiB at most. Set `cache_bytes` for more.
     fn default() -> Self {
         Self {
             page_bytes: 4096,

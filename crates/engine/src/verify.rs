@@ -1,8 +1,8 @@
-//! Reads every block that the database names and checks it, beside everything else that goes on.
+//! Reads every block that the database refers to and checks it, while commits continue.
 //!
-//! Pages that are dirty in memory are not on disk yet; what is checked is what a recovery would find, together with what has
-//! been evicted since. The block being read is held, so it cannot be used for something else meanwhile. A block that is not right is read
-//! again before that counts.
+//! Dirty pages are not on disk yet: the check covers the blocks that a recovery would read, and the blocks that
+//! eviction has written since. A block is held while it is read, so it cannot be reused meanwhile. A block that fails
+//! its check is read again before it is reported.
 
 use std::collections::BTreeSet;
 
@@ -16,15 +16,16 @@ use crate::pager::Pager;
 use crate::pages::Store as _;
 use crate::reread::Reread;
 
-/// Wrong blocks before whose last read there is a pause. With more of them the device is not about to recover, and pauses would add up.
+/// Damaged blocks before which the last reread waits a moment. With more of them the device is unlikely to recover, and
+/// the pauses would add up.
 const PAUSES_MAX: usize = 64;
 
-/// What a verification found.
+/// The report of a verification of blocks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BlockReport {
-    /// Pages whose block was read.
+    /// Pages for which the block was read.
     pub(crate) pages_checked: u64,
-    /// Nodes of the page table whose block was read.
+    /// Nodes of the page table for which the block was read.
     pub(crate) nodes_checked: u64,
     /// Tables with a sound root on disk.
     pub(crate) rooted: BTreeSet<TableId>,
@@ -32,10 +33,10 @@ pub(crate) struct BlockReport {
     pub(crate) problems: Vec<Error>,
 }
 
-/// Reads all blocks. Blocks the thread; `progress` is told how many pages of how many are done.
+/// Reads all blocks. Blocks the thread; `progress` gets the number of pages done and of all pages.
 ///
 /// # Errors
-/// When reading is impossible altogether; what is wrong with single blocks is in the report.
+/// When reading is impossible altogether; damage in single blocks is in the report.
 pub(crate) fn verify_blocks(pager: &Pager, disk: &dyn Disk, progress: &mut dyn FnMut(u64, u64)) -> Result<BlockReport> {
     let mut reader = BlockReader::open(disk)?;
     let mut report = BlockReport::default();

@@ -1,4 +1,4 @@
-//! What shows a moment of the database, for threads.
+//! Snapshots, transactions and their range scans, for threads.
 
 use std::ops::RangeBounds;
 
@@ -287,7 +287,7 @@ impl Transaction {
     /// let mut change = db.begin();
     /// assert_eq!(change.get(&stock, "apples")?, Some(b"12".to_vec()));
     /// change.put(&stock, "plums", "7")?;
-    /// // Somebody else was quicker.
+    /// // Another commit changes the key first.
     /// stock.put("apples", "11")?;
     /// let error = change.commit(nofault::Durability::Sync).unwrap_err();
     /// assert_eq!(error.kind(), nofault::error::ErrorKind::Conflict);
@@ -344,7 +344,7 @@ impl Transaction {
         self.0.delete(table.as_ref(), key)
     }
 
-    /// Walks the keys in `range`; what is walked over counts as read.
+    /// Walks the keys in `range`; the part that is walked over counts as read.
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
 //! Copies a database into a new one, table by table.
 //!
-//! What was copied so far would be a sound database with a part of the content: worse than none. So the copy is not named as a
-//! database until all of it is there and durable (`recovery::finish_copy`), and whatever ends it before leaves nothing that `open` takes
-//! for one.
+//! An unfinished copy would be a sound database with a part of the content: worse than none. So the copy gets the names
+//! of a database only when all of it is there and durable (`recovery::finish_copy`); an interruption before that leaves
+//! nothing that `open` takes for a database.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const CACHE_BYTES: usize = 16 << 20;
 /// Decides how large a segment of the copy's log is: two are written with zeroes when it is created, and a bulk load needs no more.
 const LOG_BYTES: u64 = 16 << 20;
 
-/// Copies what is visible now into a new database. Blocks.
+/// Copies a snapshot of the database into a new database. Blocks.
 pub(crate) fn backup(db: &Db, path: &Path) -> Result<()> {
     let snapshot = essential_snapshot(db);
     let settings =
@@ -40,7 +40,8 @@ fn essential_snapshot(db: &Db) -> Snapshot {
 fn copy(snapshot: &Snapshot, directory: &Arc<dyn Directory>, settings: &Settings) -> Result<()> {
     let copy = open::create_in(directory, settings, Purpose::Copy, None, None)?;
     let copied = copy_tables(snapshot, &copy);
-    // Closed before it is a database: then nobody writes to it any more. All that was copied is durable, as every step was.
+    // Closed before the copy becomes a database, so that nothing writes to it afterwards. All copied entries are
+    // durable, as every step was.
     drop(copy);
     let finished = copied.and_then(|()| recovery::finish_copy(&**directory));
     finished.inspect_err(|_| recovery::remove_copy(&**directory))
@@ -133,7 +134,7 @@ mod tests {
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::NotFound, "cut after {cut} of {events}: {error}");
                     nothing += 1;
-                    // What is left is in nobody's way, neither of a new database nor of the next backup.
+                    // The files that are left hinder neither a new database nor the next backup.
                     if cut % 16 == 0 {
                         let directory: Arc<dyn Directory> = after.directory();
                         drop(Db::create_in(&directory, &settings()).unwrap());

@@ -25,7 +25,7 @@ use super::{Db, Table};
 #[derive(Debug, Default, Clone)]
 pub struct Batch {
     pub(super) writes: WriteSet,
-    /// Databases whose tables are in it: one, or the batch is refused.
+    /// The databases to which its tables belong: a batch with more than one is refused.
     pub(super) db: Vec<Db>,
 }
 

@@ -1,9 +1,10 @@
-//! Compaction: finds the pages of each table that belong together, in the order of its keys, and has those put beside each other
-//! that are not. How a page is moved, and why nobody notices, is in `pager::moves`.
+//! Compaction: lists the pages of each table in key order and moves those that are scattered next to each other.
+//! `pager::moves` describes how a page is moved without readers noticing.
 //!
-//! The leaves below one parent after the other, and the pages of values that leaves refer to, are looked up in short snapshots
-//! and given on as mere page numbers. By the time they are moved some may be freed, or another table's: a page that lies beside
-//! the wrong ones is as good as it was. So nothing is held over a move, and nothing can go wrong but the gain.
+//! The leaves below one parent after the other, and the pages of values that leaves refer to, are looked up in short
+//! snapshots and passed on as page numbers. When they are moved, some may already be freed or belong to another table:
+//! that costs a part of the gain but does no harm, as a page may lie next to any other. So no snapshot or pin is held
+//! during a move.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,11 +43,11 @@ pub enum Pace {
     /// A quarter: after each megabyte it rests three times as long as that took. For databases in use.
     #[default]
     Gentle,
-    /// All of it: where nobody else waits.
+    /// All of it: for a database without other users.
     Full,
 }
 
-/// What a compaction has done so far.
+/// The progress of a compaction.
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();
@@ -86,11 +87,11 @@ impl Compaction {
     }
 }
 
-/// Ends what somebody else does when it is dropped.
+/// Asks the compaction to end when it is dropped; the future of the caller holds it.
 #[derive(Debug, Default)]
 pub(super) struct Wanted(Heard);
 
-/// What that somebody looks at.
+/// The side of `Wanted` that the compacting thread checks.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Heard(Arc<AtomicBool>);
 
@@ -227,7 +228,8 @@ impl Walk<'_> {
         block_on(attempt(&*self.core().store, &self.core().admission, Mode::Blocking, look))
     }
 
-    /// Moves what has become a list long enough, and at the end of a table the rest. False when it was told to end.
+    /// Moves the pages of each list that is long enough, and with `all` (the end of a table) the rest. False when the
+    /// caller asked to end.
     fn move_lists(&mut self, all: bool) -> Result<bool> {
         let most = self.mover.pages_at_once();
         for values in [false, true] {
@@ -248,7 +250,7 @@ impl Walk<'_> {
     fn put_together(&mut self, pages: &[PageId]) -> Result<bool> {
         let started = Instant::now();
         let mut of_list = self.db.owner.put_together(&mut self.mover, pages)?;
-        // First what a checkpoint makes free, then what can be freed besides.
+        // First the blocks that a checkpoint frees, then those that moving other pages away frees.
         for only_checkpoint in [true, false] {
             let may_help = if only_checkpoint { self.mover.has_pending() } else { self.may_empty };
             if of_list.without_room == 0 || !may_help {

@@ -32,7 +32,7 @@ fn slices<K: AsRef<[u8]>>(keys: &[K]) -> Vec<&[u8]> {
     keys.iter().map(AsRef::as_ref).collect()
 }
 
-/// Keys whose pages were asked for together.
+/// Keys with requests for pages that were submitted together.
 struct Part<T> {
     keys: Vec<usize>,
     pages: usize,
@@ -40,7 +40,7 @@ struct Part<T> {
     ticket: T,
 }
 
-/// What is wanted, and what was found.
+/// The keys of a call, and the values found so far.
 struct Wanted<'a, S> {
     snapshot: &'a S,
     tree: Tree,
@@ -136,7 +136,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         Ok(wanted.found.into_iter().map(value).collect())
     }
 
-    /// Finds what it can without ever waiting for permits. Answers the keys that are left.
+    /// Finds the keys that it can find without ever waiting for permits. Returns the keys that are left.
     async fn get_in_parts(&self, mode: Mode, wanted: &mut Wanted<'_, S::Snapshot>) -> Result<Vec<usize>> {
         let window = self.admission.window();
         let part_keys = SIDE_BY_SIDE.min(window);
@@ -166,7 +166,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 continue;
             };
             let ticket = self.store.request(&waits, permit);
-            // Who waits for one page and nothing else reads it on its own thread.
+            // A caller that waits for one page, with no other reads under way, reads it on its own thread.
             let alone = waits.len() == 1 && parts.is_empty() && new.is_empty();
             if !alone || mode == Mode::Async {
                 self.store.submit();
@@ -190,7 +190,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         Ok(())
     }
 
-    /// Looks for the values of some keys. Answers those that are not found yet, with what they wait for: at most so many pages.
+    /// Looks for the values of some keys. Returns the keys that are not found yet, and the waits that they need: at
+    /// most `waits_max`.
     fn look_at(
         &self,
         wanted: &mut Wanted<'_, S::Snapshot>,

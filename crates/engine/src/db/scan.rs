@@ -1,11 +1,12 @@
-//! Walking a range of a table: entries come leaf by leaf, and the leaves to come are asked for early.
+//! Scans a range of a table: entries come leaf by leaf, and later leaves are requested early.
 //!
-//! How far ahead is learnt on the way, as PostgreSQL's read stream does: a wait doubles the distance, a leaf that was there
-//! already takes one off. So a scan in memory asks for nothing, and a cold one soon keeps the device busy.
+//! The scan learns how far ahead to read, as PostgreSQL's read stream does: a wait doubles the distance, and a leaf
+//! that was in memory already takes one off. So a scan in memory requests nothing, and a cold one soon keeps the device
+//! busy.
 //!
-//! What is used up is asked for again in small parts, so that the device always has nearly all of the distance before it. A long scan
-//! has its reads sent and taken in beside it (`Store::walk`): copying and checking them is most of the work, and
-//! with a second CPU it then costs the scan no time.
+//! Leaves that the scan has used are replaced by new requests in small parts, so that the device always has nearly the
+//! whole distance before it. The reads of a long scan are submitted and completed by another thread (`Store::walk`):
+//! copying and checking pages is most of the work, and with a second CPU it then costs the scan no time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ pub(crate) struct Scan<S: Store, L: CommitLog> {
     snapshot: Arc<S::Snapshot>,
     tree: Tree,
     direction: Direction,
-    /// What comes after `chunk`.
+    /// The range after `chunk`.
     rest: Option<KeyRange>,
     chunk: Chunk,
     /// Entries of `chunk` that may be given out, and how many were.
@@ -72,7 +73,7 @@ pub(crate) struct Scan<S: Store, L: CommitLog> {
 struct Asked {
     /// The farthest leaf.
     leaf: Option<PageId>,
-    /// The farthest leaf whose pages of values were asked for.
+    /// The farthest leaf for which the pages of values were requested.
     values_of: Option<PageId>,
     /// Pages that one leaf takes: itself and those with its values.
     pages_a_leaf: usize,
@@ -285,7 +286,8 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         let (window, far) = (core.admission.window(), core.admission.ahead_max());
         let at = snapshot.seq();
         let mut waited = false;
-        // What comes after a leaf is named when the scan comes to it and may ask for more, and wherever it has to wait.
+        // Pages after a leaf are named when the scan reaches it and may request more, and wherever the scan has to
+        // wait.
         if !self.inside_leaf {
             asked.idle_leaves = asked.idle_leaves.saturating_sub(1);
         }
@@ -315,7 +317,7 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
                     }
                     asked.pages_a_leaf = asked.pages_a_leaf.max(chunk.own.len() + 1);
                 }
-                // What comes after it goes out in the same submission.
+                // Requests for later leaves go out in the same submission.
                 let view = core.store.view(snapshot);
                 let name = |leaf, into: &mut Vec<PageId>| tree.name_values(&view, leaf, *direction, into);
                 let pages = asked.next(&chunk.ahead, (*distance).max(1), *leaves_max, name);

@@ -1,4 +1,4 @@
-//! What a database says of itself.
+//! The statistics of a database.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use crate::pages::Store as _;
 pub use crate::txn::precedence::TransactionStats;
 use crate::wal::LogStats;
 
-/// What a database did and holds. Plain numbers, taken without stopping anything.
+/// Counters and sizes of a database. Plain numbers, taken without stopping anything.
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();
@@ -53,8 +53,8 @@ pub struct Stats {
     pub recent_commits_bytes: u64,
     /// Commits refused with `NoSpace` because neither the log nor the data file found room on the disk, since it was opened.
     pub refused_for_space: u64,
-    /// Pages of dropped tables that could not be read when they were to be freed, since it was opened. They do no harm; what only
-    /// they referred to stays in use, and a backup does without it.
+    /// Pages of dropped tables that could not be read when they were to be freed, since the database was opened. They
+    /// do no harm; pages that only they refer to stay in use, and a backup leaves them out.
     pub damaged_in_dropped: u64,
     /// The newest commit that readers see.
     pub visible_commit: CommitSeq,
@@ -87,7 +87,7 @@ impl Db {
         }
     }
 
-    /// The snapshots alive, oldest first, with their age and what they keep in memory.
+    /// The live snapshots, oldest first, with their age and the memory that they keep in use.
     pub fn readers(&self) -> Vec<ReaderInfo> {
         self.core.store.readers()
     }

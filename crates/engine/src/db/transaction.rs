@@ -1,4 +1,4 @@
-//! Serializable transactions: reads see one snapshot and what the transaction itself wrote, writes stay private, and the
+//! Serializable transactions: reads see one snapshot and the transaction's own writes, writes stay private, and the
 //! commit succeeds only if nothing that was read has changed.
 
 use std::collections::{BTreeMap, btree_map};
@@ -49,7 +49,7 @@ impl WriteSet {
         self.0.get(&tree.table)?.keys.get(key)
     }
 
-    /// What was set or removed in a range, in the order of a scan.
+    /// The keys that the transaction set or removed in a range, in the order of a scan.
     fn in_range(&self, tree: Tree, range: &KeyRange, direction: Direction) -> Own<'_> {
         let Some(TableWrites { keys, .. }) = self.0.get(&tree.table).filter(|_| !range.is_empty()) else {
             return Own::Forward(Default::default());
@@ -101,7 +101,7 @@ pub(crate) struct Transaction<S: Store, L: CommitLog> {
 }
 
 impl<S: Store, L: CommitLog> Transaction<S, L> {
-    /// Begins at what is visible now. No I/O.
+    /// Begins a transaction on a snapshot of the newest visible commit. No I/O.
     pub(crate) fn begin(core: &Arc<Core<S, L>>) -> Self {
         Self::begin_with(core, None)
     }
@@ -127,7 +127,7 @@ impl<S: Store, L: CommitLog> Transaction<S, L> {
         self.writes.set(tree, key.to_vec(), value.map(<[u8]>::to_vec));
     }
 
-    /// Walks a range as this transaction sees it now. What was walked over counts as read.
+    /// Scans a range as this transaction sees it now. The part that is walked over counts as read.
     ///
     /// # Errors
     /// `TransactionTooLarge` when it has read too much to remember another range.
@@ -183,7 +183,7 @@ pub(crate) struct TransactionScan<'t, S: Store, L: CommitLog> {
 enum Next {
     /// The one that `base` has ready.
     Base,
-    /// What the transaction wrote itself.
+    /// An entry that the transaction wrote itself.
     Own(Entry),
     /// There is none.
     End,
@@ -211,7 +211,7 @@ impl<S: Store, L: CommitLog> TransactionScan<'_, S, L> {
         })
     }
 
-    /// Finds the next entry. Whoever is told `Base` takes it from there at once.
+    /// Finds the next entry. On `Base` the caller must take the entry from the base scan at once.
     async fn find(&mut self, mode: Mode) -> Result<Next> {
         let mut budget = Budget::new();
         loop {
@@ -239,7 +239,7 @@ impl<S: Store, L: CommitLog> TransactionScan<'_, S, L> {
             };
             if !is_own {
                 let is_end = of_base.is_none();
-                // At its end it stays, and what it has read is noted.
+                // At its end the scan stays there, and the range that it read is noted.
                 self.is_noted = is_end;
                 return Ok(if is_end { Next::End } else { Next::Base });
             }

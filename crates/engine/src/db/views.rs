@@ -1,4 +1,4 @@
-//! What shows a moment of the database: [`Snapshot`]s, [`Transaction`]s, and the walks through keys that they give out.
+//! [`Snapshot`]s and [`Transaction`]s, and the range scans that they give out.
 
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -183,8 +183,8 @@ impl Range {
         self.scan.next(Mode::Async).await
     }
 
-    /// Like [`Range::next`], and shows the entry where the walk keeps it instead of giving it away: no memory is taken for it, and it is
-    /// copied once less. What is shown stays until the walk goes on.
+    /// Like [`Range::next`], but lends the entry from the scan's own memory instead of giving it away: this saves an
+    /// allocation and a copy. The entry stays valid until the next call.
     ///
     /// # Errors
     /// As [`Snapshot::get`].
@@ -210,7 +210,7 @@ impl Range {
     }
 }
 
-/// A serializable transaction: it reads what was visible when it began and what it wrote itself, and commits only if nothing
+/// A serializable transaction: it reads a snapshot of its beginning and its own writes, and commits only if nothing
 /// that it read was changed meanwhile. A table created later is empty for it. Dropping it undoes everything.
 ///
 /// ```
@@ -230,7 +230,7 @@ impl Range {
 /// change.delete(&stock, "apples")?;
 /// assert_eq!(change.range_rev::<&str>(&stock, ..)?.next().await?, Some((b"plums".to_vec(), b"12".to_vec())));
 ///
-/// // Somebody else changes what was read: this one must run again, which `Db::transact` does by itself.
+/// // Another commit changes data that it read: it must run again, which `Db::transact` does by itself.
 /// stock.put("apples", "11").await?;
 /// let error = change.commit(Durability::Sync).await.unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::Conflict);

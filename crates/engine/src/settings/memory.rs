@@ -1,4 +1,4 @@
-//! How much memory a database takes when nobody says: a share of what this process may use.
+//! The default size of a database's memory: a share of the smallest memory limit of this process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
