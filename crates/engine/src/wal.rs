@@ -1,25 +1,29 @@
-//! The log: makes commits durable, many with one write.
+//! The write-ahead log: makes commits durable, many with one write (group commit).
 //!
-//! Pieces of records are appended to memory inside the commit section. One at a time drives: it takes all that has arrived, up
-//! to the size of a group, and writes it durably, on its own thread as one system call; what is more than a group
-//! goes out as a few groups in flight. A thread that waits for its commit drives, and when its own is durable it first wakes
-//! the next, then those whose commits it wrote; for tasks and for deferred commits the keeper's thread drives. Commits are
-//! acknowledged in the order of the log, however the writes complete. Groups fill segments of one preallocated, pre-written file; segments before the last checkpoint are
-//! used again.
+//! Commits append the fragments of their records to memory inside the commit section. One thread at a time is the
+//! group-commit leader: it takes all pending fragments, up to the size of a group, and writes them durably on its own
+//! thread with one system call. More than one group of fragments goes out as a few groups in flight. A thread that
+//! waits for its own commit becomes the leader. When that commit is durable it first wakes the next leader, then the
+//! threads and tasks of the other commits in its groups. For tasks and for deferred commits the WAL writer thread
+//! (`keeper`) is the leader. Commits are acknowledged in the order of the log, in whatever order the writes complete.
+//! Groups fill segments of one preallocated, pre-written file; segments before the last checkpoint are used again.
 //!
-//! Kept true by:
-//! 1. A commit is reported durable only when its group and every group before it are.
-//! 2. After a failed write nothing is reported any more and nothing is written: the log is poisoned.
-//! 3. A segment is used again only when the durable superblock names an anchor in a later one.
-//! 4. Everything that waits to be written has somebody who will drive for it: a thread that appended it and has not come to
-//!    wait yet, a thread that waits, or the keeper (`waiting::KeeperPart`). Whoever stops driving wakes one of the second kind, or
-//!    rings for the third. `driving` changes under the same lock as the list of who waits, so nobody goes to sleep in between.
-//! 5. No two openings of a log write the same group: each has a number of its own (`number_of_opening`). Where a cut loses a group and
-//!    keeps the next, that one can only continue the very group that was lost, never the one that takes its place.
-//! 6. A thread that waits is woken to drive, or because its commit is durable and visible, or there is room for it or will be none, and
-//!    for nothing else.
-//! 7. Whatever was acknowledged is said to be durable by a group behind it, before long: by the next one, or by an empty *closing group*. That
-//!    is written when the log is synced or closed, and by the keeper when nothing was written for a while; never for another closing group.
+//! Invariants:
+//! 1. A commit is reported durable only when its group and every group before it are durable.
+//! 2. After a failed write the log is poisoned: it reports nothing more as durable and writes nothing more.
+//! 3. A segment is used again only when the durable superblock names an anchor in a later segment.
+//! 4. Every pending fragment has a future leader: the thread that appended it and has not begun to wait, a waiting
+//!    thread, or the WAL writer (`waiting::KeeperPart`). A leader that stops wakes a waiting thread or notifies the
+//!    WAL writer. `driving` changes under the same lock as the list of waiters, so no thread can go to sleep between
+//!    the check and the change.
+//! 5. No two openings of a log write the same group: each opening has its own number (`number_of_opening`). If a
+//!    power cut loses a group and keeps the next one, the kept group can only continue the lost group, never the
+//!    group that is later written in its place.
+//! 6. A waiting thread is woken only to become the leader, because its commit is durable and visible, because there
+//!    is free log space for it, or because there will be none.
+//! 7. Every acknowledged commit is soon recorded as durable by a later group: the next one, or an empty *closing
+//!    group*. A closing group is written when the log is synced or closed, and by the WAL writer after a period
+//!    without writes; never on account of another closing group.
 //!
 //! `reader` is the other direction; the bytes are in `format::log_group`.
 
@@ -65,13 +69,13 @@ pub(crate) const GROUPS_IN_FLIGHT_BYTES: usize = GROUP_BYTES_MAX * GROUPS_IN_FLI
 /// Smallest segment: a few groups.
 pub(crate) const SEGMENT_BYTES_MIN: u64 = 4 * LOG_BLOCK_BYTES as u64;
 
-/// Largest segment: what preparing one takes is a pause for a commit now and then.
+/// Largest segment size. Preparing a segment occasionally delays a commit; this bounds the delay.
 pub(crate) const SEGMENT_BYTES_MAX: u64 = 16 << 20;
 
-/// Called with the newest durable commit, in order, before anybody who waits for it is woken.
+/// Called with the newest durable commit, in commit order, before any waiter for that commit is woken.
 pub(crate) type DurableHook = Box<dyn Fn(CommitSeq) + Send + Sync>;
 
-/// Called after those who waited for a write were woken.
+/// Called after the waiters of a write were woken.
 pub(crate) type Afterwards = Box<dyn Fn() + Send + Sync>;
 
 /// How a log is kept.
@@ -113,8 +117,8 @@ struct LogCore {
     bell: Bell,
     hook: OnceLock<DurableHook>,
     afterwards: OnceLock<Afterwards>,
-    /// Bytes of pieces with their headers since the log was opened that are durable: changes under the lock of `state`, when the hook has been
-    /// called and all who waited for it are off the list.
+    /// Durable bytes since the log was opened, counting fragments with their headers. Changes under the lock of
+    /// `state`, after the hook was called and after the satisfied waiters were taken off the list.
     durable: AtomicU64,
     /// Bytes of the file in segments. The writer's lock is held for as long as there is something to write, which may be for ever.
     file_bytes: AtomicU64,
@@ -138,7 +142,8 @@ struct Fragment {
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     anchor: Anchor,
-    /// The youngest commit whose record starts in it, or a later one; none that was given up.
+    /// The newest commit with a record that starts in this group or a later commit; never a commit that was
+    /// abandoned.
     starts: Option<CommitSeq>,
 }
 
@@ -159,21 +164,22 @@ struct LogState {
     recovered_content: u64,
     /// A closing group is to be written as soon as nothing else is pending: see rule 7.
     wants_closing: bool,
-    /// The commit whose record has begun and has not ended: its pieces must not wait for a checkpoint.
+    /// The commit with a record that has begun and has not ended. Its remaining fragments must not wait for a
+    /// checkpoint.
     open_record: Option<CommitSeq>,
     poisoned: Option<Error>,
-    /// Why nothing more will be appended, while what was appended still becomes durable.
+    /// The reason why appends are refused. Fragments appended earlier still become durable.
     refused: Option<Error>,
     /// Checkpoints that failed, and how the last of them did.
     failed_checkpoints: u64,
     failure: Option<Error>,
     /// Where the next group goes.
     position: u64,
-    /// The last group before what a recovery now would replay.
+    /// The last group before the first group that a recovery now would replay.
     anchor: Anchor,
     marks: VecDeque<Mark>,
     sleepers: Sleepers,
-    /// Somebody takes what is pending and writes it, until its `waiting::Driving` is dropped.
+    /// True while a group-commit leader exists: from `try_driving` until its `waiting::Driving` is dropped.
     driving: bool,
     keeper: KeeperPart,
     /// Segments that the file has room for: allocated and synced.
@@ -181,8 +187,9 @@ struct LogState {
     growth: Growth,
 }
 
-/// A number that no other opening of a log has. `groups` is a hash of all groups in its file: with a seed it has to do alone, and does.
-/// What an earlier opening left behind was not there when that one chose its number.
+/// Chooses a number that no other opening of the log has. `groups` is a hash of all groups in the file. With a fixed
+/// seed only that hash distinguishes the openings, and it suffices: the groups of an earlier opening did not exist
+/// when that opening chose its number.
 fn number_of_opening(seed: Option<u64>, groups: u64) -> u64 {
     let chance = seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
     let mut hasher = DefaultHasher::new();
@@ -191,10 +198,10 @@ fn number_of_opening(seed: Option<u64>, groups: u64) -> u64 {
 }
 
 impl Log {
-    /// Goes on with a log that was read, or begins the one that `create` made.
+    /// Continues a log that was recovered, or begins one that `create` made.
     ///
     /// # Errors
-    /// What the disk says to opening a queue, `NoSpace` without memory.
+    /// The disk's error for opening a queue; `NoSpace` without memory.
     pub(crate) fn open(disk: &dyn Disk, options: LogOptions, recovered: Recovered) -> Result<Self> {
         Self::open_on(disk, disk, None, options, recovered)
     }
@@ -274,13 +281,14 @@ impl Log {
         })))
     }
 
-    /// Sets what is called as commits become durable. Once, before the first commit.
+    /// Sets the hook that is called as commits become durable. Call it once, before the first commit.
     pub(crate) fn set_hook(&self, hook: DurableHook) {
         let set = self.0.hook.set(hook);
         debug_assert!(set.is_ok(), "the log has one hook");
     }
 
-    /// Sets what is called by whoever has written, when those who waited have been woken: for work that nobody waits for. Once.
+    /// Sets a call that the writing thread makes after it has woken the waiters, for work that no waiter needs. Call
+    /// it once.
     pub(crate) fn set_afterwards(&self, afterwards: Afterwards) {
         let set = self.0.afterwards.set(afterwards);
         debug_assert!(set.is_ok(), "the log has one call for afterwards");
@@ -291,7 +299,8 @@ impl Log {
         self.0.lock().driving
     }
 
-    /// Rung whenever [`Log::wants_checkpoint`] may have become true, or somebody has come to wait for a checkpoint.
+    /// The notifier that is rung when [`Log::wants_checkpoint`] may have become true or a caller has begun to wait
+    /// for a checkpoint.
     pub(crate) fn pressure(&self) -> Arc<Bell> {
         Arc::clone(&self.0.pressure)
     }
@@ -310,11 +319,12 @@ impl Log {
         self.0.lock().poisoned.clone().map_or(Ok(()), Err)
     }
 
-    /// Makes room for a piece on this thread, with `checkpoint` where it must. False when there is none yet: commits that others have
-    /// appended and not published are no part of a checkpoint, or others took it. Blocks.
+    /// Frees log space for a fragment on this thread, by calling `checkpoint` where necessary. Returns false when
+    /// there is no space yet: commits that other threads have appended and not published are not part of a
+    /// checkpoint, or other threads took the space. Blocks.
     ///
     /// # Errors
-    /// `Poisoned` after a failed write; what `checkpoint` fails with.
+    /// `Poisoned` after a failed write; the error of `checkpoint`.
     pub(crate) fn make_room(&self, len_bytes: usize, checkpoint: impl FnOnce() -> Result<CommitSeq>) -> Result<bool> {
         let has_room = || self.0.has_room(&self.0.lock(), len_bytes);
         if has_room() {
@@ -362,14 +372,14 @@ impl Log {
     pub(crate) fn anchor_after(&self, commit: CommitSeq) -> Anchor {
         let state = self.0.lock();
         let younger = |mark: &Mark| mark.starts.is_some_and(|youngest| youngest > commit);
-        // What was given up may be on its way still.
+        // The groups of an abandoned record may still be in flight.
         let durable = |mark: &Mark| mark.anchor.sequence <= state.durable_sequence;
         let before = state.marks.iter().take_while(|mark| durable(mark) && !younger(mark)).last();
         before.map_or(state.anchor, |mark| mark.anchor)
     }
 
-    /// A durable superblock names this anchor: segments before it can be used again, by whoever writes and needs one. Waits for nobody
-    /// who writes.
+    /// Records that a durable superblock names `anchor`: the writing thread may now use the segments before it again.
+    /// Does not wait for a running write.
     pub(crate) fn recycle(&self, anchor: Anchor) {
         {
             let mut state = self.0.lock();
@@ -389,7 +399,8 @@ impl Log {
         !state.pending.is_empty() || state.content_sequence > state.anchor.sequence
     }
 
-    /// Whether so much log has piled up that it is time for a checkpoint: half of what is allowed.
+    /// Returns whether a checkpoint is due: the log holds more than half of its allowed size, or the file could not
+    /// grow.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         let state = self.0.lock();
         let is_pressed = self.0.live_bytes(&state, 0) * 2 > self.0.options.log_bytes || state.growth.failure.is_some();
@@ -407,8 +418,8 @@ impl Log {
         self.0.settle_growth(begun);
     }
 
-    /// A checkpoint has failed. Whoever waits for the room that it would have made is told so, once, and may ask again: what was in the
-    /// way need not stay.
+    /// Reports a failed checkpoint. Each caller that waits for the log space it would have freed gets the error once
+    /// and may try again, since the cause need not persist.
     pub(crate) fn checkpoint_failed(&self, error: &Error) {
         self.0.refuse_room(error);
     }
@@ -418,7 +429,8 @@ impl CommitLog for Log {
     type Ticket = LogTicket;
 
     fn piece_bytes_max(&self) -> usize {
-        // A piece must fit a log that a checkpoint has just emptied, beside what that left: or who waits for room waits for ever.
+        // A fragment must fit a log that a checkpoint has just emptied, beside the groups that remain; otherwise its
+        // append waits for ever.
         let log_share = usize::try_from(self.0.options.log_bytes / 4).unwrap_or(usize::MAX);
         (self.0.options.buffer_bytes / 4).min(GROUP_BYTES_MAX).min(log_share)
     }
@@ -477,7 +489,8 @@ impl CommitLog for Log {
             self.0.counts.room_waits.fetch_add(1, Ordering::Relaxed);
         }
         if !has_log_room || asks {
-            // After the count of failures was taken: this one answers the ticket, whatever becomes of it.
+            // Rung after the count of failures was read, so the outcome of the checkpoint that this requests answers
+            // the ticket.
             self.0.pressure.ring();
         }
         LogTicket::new(&self.0, goal)
@@ -513,8 +526,9 @@ impl LogState {
         !self.pending.is_empty() || self.closing_is_due() || self.growth.must_state
     }
 
-    /// The record that has begun will not end. Recovery ignores its pieces, so checkpoints need not stay before them: they may take
-    /// more of the log than there is room for, and whatever would be committed after them waits for that.
+    /// Marks the open record as abandoned: it will not end. Recovery ignores its fragments, so checkpoints may pass
+    /// them. Those fragments may fill more of the log than its allowed size, and commits after them wait until a
+    /// checkpoint has freed space.
     fn give_up_record(&mut self) {
         let Some(given_up) = self.open_record.take() else { return };
         let before = Some(CommitSeq(given_up.0.saturating_sub(1)));
@@ -550,7 +564,7 @@ impl LogCore {
 
     /// The part of it that takes a checkpoint.
     fn has_log_room(&self, state: &LogState, len_bytes: usize) -> bool {
-        // A record that has begun goes on whatever the size of the log: no checkpoint can pass it.
+        // A record that has begun continues regardless of the size of the log, because no checkpoint can pass it.
         state.open_record.is_some() || self.live_bytes(state, len_bytes) <= self.options.log_bytes
     }
 }

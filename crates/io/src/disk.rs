@@ -103,35 +103,35 @@ pub(crate) fn perform_on_a_queue<D: Disk + ?Sized>(disk: &D, op: Op) -> Result<C
 
 /// Submission and completion of operations on one disk, for one owner.
 pub trait Queue: Send {
-    /// Accepts an operation. It may start at once or wait for `submit`; submitting many together is what makes it cheap.
+    /// Accepts an operation. It may start at once or wait for `submit`; submitting many together is cheap.
     ///
     /// # Errors
-    /// `InvalidCall` for misaligned or empty operations, `Busy` when `depth_max` operations are in flight, `Stopped` after
-    /// the disk has stopped. The operation comes back with the error.
+    /// `InvalidCall` for misaligned or empty operations, `Busy` when `depth_max` operations are in flight, `Stopped`
+    /// after the disk has stopped. The operation comes back with the error.
     fn push(&mut self, op: Op) -> std::result::Result<(), Refused>;
 
     /// Sends everything pushed so far to the device. Never waits for an operation to finish.
     ///
     /// # Errors
-    /// When the kernel refuses the submission; nothing is lost, what was pushed is still queued.
+    /// When the kernel refuses the submission; nothing is lost, the pushed operations are still queued.
     fn submit(&mut self) -> Result<()>;
 
     /// Submits, waits until at least `wait_for` operations have completed, and appends all completed ones to `into`.
-    /// With zero it only looks. Waits for fewer when fewer are in flight.
+    /// With zero it does not wait. Waits for fewer when fewer are in flight.
     ///
     /// # Errors
-    /// When the kernel refuses to wait. `Busy` or `NoSpace`: nothing is under way and nothing could be sent, so no
-    /// descriptor will tell of anything; look again later. Whoever waits is told so only when the kernel has refused for a
-    /// second or more. What had completed before an error is in `into`. Failures of single operations are in their
-    /// completions.
+    /// When the kernel refuses to wait. `Busy` or `NoSpace`: nothing is in flight and nothing could be submitted, so
+    /// no descriptor will become ready; try again later. A waiting caller gets them only after the kernel has refused
+    /// for a second or more. Operations that completed before an error are in `into`. Failures of single operations
+    /// are in their completions.
     fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> Result<()>;
 
-    /// Carries out one operation and waits for it: its completion is appended to `into`, and perhaps others that ended
-    /// meanwhile. An operation that cannot be accepted comes back there too, with the reason.
+    /// Carries out one operation and waits for it. Appends its completion to `into`, and perhaps those of others that
+    /// ended meanwhile. An operation that cannot be accepted comes back there too, with the reason.
     ///
-    /// For a caller with nothing else to do. A disk on a file makes the system call on this thread, so nobody else has to be
-    /// given a CPU before it ends: a durable write through a ring ends in a kernel worker, which issues the flush, and
-    /// waits a slice of the scheduler for that when its CPU is busy.
+    /// For a caller with nothing else to do. A disk on a file makes the system call on this thread, so no other
+    /// thread needs a CPU before it ends: a durable write through a ring ends in a kernel worker, which issues the
+    /// flush, and waits a scheduler time slice for that when its CPU is busy.
     ///
     /// # Errors
     /// As [`Queue::reap`].

@@ -1,4 +1,5 @@
-//! The one error of this crate. [`ErrorKind`] answers "what can I do?"; the message says what, where and why.
+//! The one error of this crate. [`ErrorKind`] says how the caller can react; the message names the operation, the
+//! place and the cause.
 //!
 //! Errors are `Clone` and comparable because one failed read is reported to every task that waits for it, and because
 //! a simulated history must fail the same way twice.
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What the caller can do about an error.
+/// The kind of an error, by the reaction open to the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -23,13 +24,13 @@ pub enum ErrorKind {
     NotFound,
     /// The thing is there already.
     AlreadyExists,
-    /// Somebody else holds it (a lock, a mount): let go of it there first.
+    /// Another process or handle holds it (a lock, a mount): release it there first.
     Busy,
     /// No space, quota or memory left: free some, then repeat.
     NoSpace,
     /// Fewer bytes than asked exist, or could be moved. The file is shorter than its user believes.
     Short,
-    /// The device or its driver failed (EIO). What the last sync did not cover may be gone.
+    /// The device or its driver failed (EIO). Writes that the last sync did not cover may be lost.
     Device,
     /// The disk has stopped for good (simulated power cut, or a queue that was shut down): reopen.
     Stopped,
@@ -37,8 +38,8 @@ pub enum ErrorKind {
     Other,
 }
 
-/// An error: a kind, what was being done to what, and the system's own number where there is one. One pointer wide, so that
-/// results stay small on the way of success.
+/// An error: a kind, the action and the object it failed on, and the system's error number where there is one. One
+/// pointer wide, so that results stay small on the success path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error(Box<Parts>);
 
@@ -83,7 +84,7 @@ impl Error {
         self
     }
 
-    /// Puts what was being done as a whole before what failed of it: `disk 2 of a striped disk: read 512 bytes at 0`.
+    /// Puts the enclosing action before the one that failed: `disk 2 of a striped disk: read 512 bytes at 0`.
     #[must_use]
     pub fn within(mut self, outer: impl fmt::Display) -> Self {
         self.0.action = format!("{outer}: {}", self.0.action);
@@ -97,7 +98,7 @@ impl Error {
         self
     }
 
-    /// What the caller can do.
+    /// The kind, which says how the caller can react.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }

@@ -1,6 +1,6 @@
-//! What a real disk sits on: an open file or block device, how it was opened, and which operations it can take.
+//! The file under a real disk: an open file or block device, its open flags, and the operations it can take.
 //!
-//! Kept true by: `direct` says what is the case, never what was asked for. A file system that takes O_DIRECT and uses
+//! Invariant: `direct` states the actual mode, never the requested one. A file system that accepts O_DIRECT and uses
 //! the page cache all the same (tmpfs does) counts as one that refuses it.
 
 use std::fs::{File, OpenOptions};
@@ -33,8 +33,8 @@ impl DiskFile {
     /// Opens `path` for a disk of the given kind. A handful of system calls.
     ///
     /// # Errors
-    /// `NotFound`, `AlreadyExists`, `NoPermission`, `NoSpace`; `InvalidCall` for what is neither file nor block device;
-    /// `Unsupported` when direct I/O is required and cannot be had (nothing is left behind then).
+    /// `NotFound`, `AlreadyExists`, `NoPermission`, `NoSpace`; `InvalidCall` for a path that is neither file nor
+    /// block device; `Unsupported` when direct I/O is required and not available (no file is left behind then).
     pub(crate) fn open(kind: &'static str, path: &Path, options: &FileOptions) -> Result<Self> {
         let action = if options.create { "create" } else { "open" };
         let failed = |error: &std::io::Error| Error::from_io(action, error).at(path);
@@ -109,14 +109,14 @@ impl DiskFile {
         Ok(Self { file, block_device, writable: options.write, info })
     }
 
-    /// What it is; `notes` say how it was opened.
+    /// The disk's description; `notes` say how the file was opened.
     pub(crate) fn info(&self) -> &DiskInfo {
         &self.info
     }
 
     /// Its length in bytes now.
     pub(crate) fn len_bytes(&self) -> Result<u64> {
-        // Serves files and devices alike. Nothing here uses the file's position, so that moving it disturbs nobody.
+        // Works for files and devices alike. Moving the file's position is harmless, because nothing here uses it.
         rustix::fs::seek(&self.file, SeekFrom::End(0))
             .map_err(|error| self.at_path(Error::from_rustix("find the length", error)))
     }
@@ -135,10 +135,10 @@ impl DiskFile {
             .map_err(|error| self.at_path(Error::from_rustix(describe_truncate(len_bytes), error)))
     }
 
-    /// Whether `op` can be accepted.
+    /// Returns whether `op` can be accepted.
     ///
     /// # Errors
-    /// `InvalidCall`, `NoPermission` for changes to what was opened for reading, `NoSpace` for reserving bytes behind
+    /// `InvalidCall`; `NoPermission` for changes to a file opened for reading; `NoSpace` for reserving bytes behind
     /// the end of a device.
     pub(crate) fn accept(&self, op: &Op) -> Result<()> {
         check_op(op, self.info.align_bytes).map_err(|error| self.at_path(error))?;
@@ -237,9 +237,10 @@ fn set_flags(file: &File, flags: OFlags) -> rustix::io::Result<()> {
     rustix::fs::fcntl_setfl(file, flags)
 }
 
-/// Switches the page cache off, and finds the alignment that is asked for now and who says so; or why it cannot be.
+/// Turns the page cache off, and returns the required alignment with the source that reported it; or the reason why
+/// it cannot be turned off.
 ///
-/// Done to the open file, not while opening it: an open with O_CREAT and O_DIRECT that fails leaves the file behind.
+/// Done on the open file, not while opening it: an open with O_CREAT and O_DIRECT that fails leaves the file behind.
 fn make_direct(file: &File, block_device: bool) -> std::result::Result<(usize, &'static str), String> {
     let file_system = rustix::fs::fstatfs(file).map_err(|error| format!("fstatfs: {error}"))?;
     let magic = file_system.f_type as u64 & 0xffff_ffff;

@@ -1,19 +1,20 @@
 //! The I/O layer under nofault: disks with queues, aligned buffers, memory maps and kernel counters.
 //!
-//! It knows nothing of pages, trees or experiments. Almost all `unsafe` of the project lives here, in small functions.
+//! It knows nothing of pages, trees or experiments. Almost all `unsafe` of the project lives here, in small
+//! functions.
 //!
-//! | module | what it is for |
+//! | module | purpose |
 //! |---|---|
-//! | [`aligned`] | memory that a device may read and write while nobody else does |
-//! | [`completion`] | one operation on its way to a disk, and what came back |
+//! | [`aligned`] | memory that a device may read and write, owned by one operation at a time |
+//! | [`completion`] | one operation on its way to a disk, and its result |
 //! | [`disk`] | the contracts: a [`disk::Disk`] and its [`disk::Queue`]s, a [`disk::Directory`] of disks |
 //! | [`uring`], [`psync`] | the disks: rings and a thread pool |
 //! | [`folder`] | a folder of real disks, and the choice between ring and threads |
 //! | [`striped`] | one disk over several |
 //! | [`mapped`] | memory-mapped files, with SIGBUS turned into an error |
 //! | [`prefetch`] | asking for memory before it is needed |
-//! | [`counters`] | what the kernel counts: faults, shootdowns, reclaim, device traffic |
-//! | [`probe`] | what this kernel, file system and device allow, and why not |
+//! | [`counters`] | counters of the kernel: faults, shootdowns, reclaim, device traffic |
+//! | [`probe`] | the features that this kernel, file system and device support, with reasons for those they do not |
 //!
 //! ```
 //! use nofault_io::{aligned::{IoBuf, PageKind}, completion::{Op, OpKind}, disk::{Disk, FileOptions, Queue, QueueOptions}, psync};

@@ -1,11 +1,12 @@
-//! Memory-mapped files and block devices: what `mmap` offers, with its failures made visible.
+//! Memory-mapped files and block devices, with the failures of `mmap` reported as errors.
 //!
-//! A map cannot say "not here yet": a read of an absent page stalls the thread, and a read of a page that the file no
-//! longer has, or that the device fails to deliver, is a SIGBUS. [`MappedFile::guarded`] turns that signal into an error
-//! (the private module `sigbus` tells how); [`MappedFile::bytes`] is the raw map, where it ends the process, as in most programs.
+//! A map cannot report that a page is absent: a read of such a page stalls the thread, and a read of a page that the
+//! file no longer has, or that the device fails to deliver, raises SIGBUS. [`MappedFile::guarded`] turns that signal
+//! into an error (the private module `sigbus` explains how); [`MappedFile::bytes`] is the raw map, where the signal
+//! ends the process, as in most programs.
 //!
-//! Kept true by: a page that faulted is marked before anything stands in for it, and stays marked until the file is
-//! mapped anew. So nobody who goes through a guard ever takes the zeroes of the stand-in for data.
+//! Invariant: a page that faulted is marked before a page of zeroes is mapped in its place, and stays marked until
+//! the file is mapped anew. So an access through a guard never takes those zeroes for data.
 
 mod huge;
 mod sigbus;
@@ -25,7 +26,7 @@ use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 use crate::counters;
 use crate::error::{Error, ErrorKind, Result};
 
-/// What a map may do to its file.
+/// The access that a map has to its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protection {
     /// Read only (`MAP_SHARED`, `PROT_READ`).
@@ -36,14 +37,14 @@ pub enum Protection {
     Private,
 }
 
-/// What to tell the kernel about the use of a range (`madvise`).
+/// The expected use of a range, as advice for the kernel (`madvise`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
     /// No particular pattern: read around each fault.
     Normal,
     /// Random: read only the page that faults.
     Random,
-    /// Sequential: read far ahead, and drop what lies behind sooner.
+    /// Sequential: read far ahead, and drop the pages behind sooner.
     Sequential,
     /// Start reading it now; does not wait.
     WillNeed,
@@ -95,8 +96,8 @@ unsafe impl Sync for MappedFile {}
 
 impl Drop for MappedFile {
     fn drop(&mut self) {
-        // SAFETY: the range is what mmap returned, and all slices and guards borrow from `self`, so none is left. An
-        // munmap of a whole mapping that exists cannot fail.
+        // SAFETY: the range is the one that mmap returned, and all slices and guards borrow from `self`, so none is
+        // left. An munmap of a whole existing mapping cannot fail.
         unsafe {
             let _ = rustix::mm::munmap(self.base.as_ptr().cast(), self.len_bytes);
         }
@@ -104,19 +105,21 @@ impl Drop for MappedFile {
 }
 
 impl MappedFile {
-    /// Maps `range` of a file or block device. No I/O: pages come when they are touched. Keeps a descriptor of its own.
+    /// Maps `range` of a file or block device. Does no I/O: pages are read when they are touched. Keeps its own
+    /// descriptor.
     ///
     /// # Safety
-    /// While the map lives, nobody (this process by other means, or another) truncates the file below `range` or changes
-    /// its bytes while a slice of them is in use: bytes behind a `&[u8]` must not change. Where that promise is broken
-    /// by truncation or a failing device, [`guarded`](Self::guarded) contains the damage; it can't detect changed bytes.
+    /// While the map lives, no process (this one by other means, or another) may truncate the file below `range`, or
+    /// change its bytes while a slice of them is in use: bytes behind a `&[u8]` must not change. Where that promise
+    /// is broken by truncation or a failing device,
+    /// [`guarded`](Self::guarded) contains the damage; it cannot detect changed bytes.
     ///
     /// # Errors
-    /// `InvalidCall` for an empty range or a start that is no multiple of the page size; `Short` when the file is shorter
-    /// than the range; `NoPermission` when the file is not open for what `protection` wants; `NoSpace` without address
-    /// space; `Unsupported` for a file that cannot be mapped.
+    /// `InvalidCall` for an empty range or a start that is no multiple of the page size; `Short` when the file is
+    /// shorter than the range; `NoPermission` when the file was not opened for the access that `protection` needs;
+    /// `NoSpace` without address space; `Unsupported` for a file that cannot be mapped.
     pub unsafe fn map(file: &File, protection: Protection, range: Range<u64>) -> Result<Self> {
-        // SAFETY: the caller promises what this asks, and a null hint leaves the address to the kernel.
+        // SAFETY: the caller keeps the promises of `map_near`, and a null hint leaves the address to the kernel.
         unsafe { Self::map_near(std::ptr::null_mut(), file, protection, range) }
     }
 
@@ -148,7 +151,8 @@ impl MappedFile {
         let file = file.try_clone().map_err(|error| Error::from_io(&action, &error).at(&path))?;
         sigbus::install()?;
         let (prot, flags) = protection_flags(protection);
-        // SAFETY: a new mapping at an address of the kernel's choice; what the file does meanwhile is the caller's promise.
+        // SAFETY: a new mapping at an address of the kernel's choice; changes of the file meanwhile are excluded by
+        // the caller's promise.
         let base = unsafe { rustix::mm::mmap(hint, len_bytes, prot, flags, &file, range.start) };
         let base = match base {
             Ok(base) => base,
@@ -180,7 +184,7 @@ impl MappedFile {
             .open(path)
             .map_err(|error| Error::from_io("open a file to map", &error).at(path))?;
         let len_bytes = file_len_bytes(&file).map_err(|error| error.at(path))?;
-        // SAFETY: the caller promises what `map` asks.
+        // SAFETY: the caller keeps the promises of `map`.
         unsafe { Self::map(&file, protection, 0..len_bytes) }
     }
 
@@ -189,39 +193,42 @@ impl MappedFile {
         self.len_bytes
     }
 
-    /// The raw map, unguarded: a page that cannot be had stalls, or ends the process by SIGBUS.
+    /// Returns the raw map, unguarded: an access to a page that cannot be read stalls, or ends the process by SIGBUS.
     ///
-    /// A thread that uses this while *another* meets a fault in a guard of the same map may, for the length of that
-    /// guard, see zeroes in the page that failed. Who wants certainty uses guards only.
+    /// While *another* thread hits a failing page inside a guard of the same map, a thread that uses this slice may
+    /// read zeroes in that page until that guard ends. A caller that must exclude this uses guards only.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the range stays mapped and readable while `self` lives; writers need `&mut self` or promise to keep off;
-        // that nobody changes the file beneath is the promise of `map`.
+        // SAFETY: the range stays mapped and readable while `self` lives; writers need `&mut self` or promise to keep
+        // off; the caller of `map` promised that no process changes the file beneath.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len_bytes) }
     }
 
-    /// Runs `use_bytes` on the bytes of `range`, with SIGBUS turned into an error. Some 5 ns more than the raw map.
+    /// Runs `use_bytes` on the bytes of `range`, with SIGBUS turned into an error. Costs some 5 ns more than the raw
+    /// map.
     ///
-    /// When a page cannot be had, the access reads zeroes and goes on, `use_bytes` ends as it will, and its result is
-    /// thrown away. So it must not act on what it reads before it has returned (send, write elsewhere): compute, and
-    /// return. Only the calling thread is guarded. A panic in `use_bytes` passes through.
+    /// When a page cannot be read, the access reads zeroes and continues, `use_bytes` runs to its end, and its result
+    /// is discarded. So `use_bytes` must only compute and return, and must not act on the bytes (send them, write
+    /// them elsewhere). Only the calling thread is guarded. A panic in `use_bytes` passes through.
     ///
-    /// Not seen: a file cut in the middle of a page. The rest of that page reads as zeroes without any signal; only a
-    /// checksum finds it.
+    /// Not detected: a file cut in the middle of a page. The rest of that page reads as zeroes without any signal;
+    /// only a checksum finds it.
     ///
     /// # Errors
     /// `Short` when the file has lost that part, `Device` when reading it failed; both name the position in the file.
-    /// Such a page stays failed, for everyone, until the file is mapped anew. `InvalidCall` for a range outside the map.
+    /// Such a page stays failed, for every thread, until the file is mapped anew. `InvalidCall` for a range outside
+    /// the map.
     pub fn guarded<R>(&self, range: Range<usize>, use_bytes: impl FnOnce(&[u8]) -> R) -> Result<R> {
         let start = self.position("read", &range)?;
         // SAFETY: within the mapping, which outlives the call; for the rest see `bytes`.
         self.under_guard("read", &range, || use_bytes(unsafe { std::slice::from_raw_parts(start, range.len()) }))
     }
 
-    /// The same, for writing. On a `Shared` map the bytes reach the file; `sync` makes them durable.
+    /// Runs `use_bytes` like [`guarded`](Self::guarded), for writing. On a `Shared` map the bytes reach the file;
+    /// `sync` makes them durable.
     ///
     /// # Errors
-    /// As for [`guarded`](Self::guarded), and `NoSpace` when a hole of the file could not be filled. What was written to
-    /// other pages stays written. `InvalidCall` on a read-only map.
+    /// As for [`guarded`](Self::guarded), and `NoSpace` when a hole of the file could not be filled. Bytes written to
+    /// other pages stay written. `InvalidCall` on a read-only map.
     pub fn guarded_mut<R>(&mut self, range: Range<usize>, use_bytes: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
         let start = self.writable("write", &range)?;
         // SAFETY: within the mapping, which outlives the call, and writable; `&mut self` makes the access exclusive.
@@ -243,35 +250,38 @@ impl MappedFile {
         })
     }
 
-    /// Copies bytes in, guarded, through a shared reference: for stores whose writer runs beside readers of other pages.
+    /// Copies bytes in, guarded, through a shared reference: for stores with a writer that runs beside readers of
+    /// other pages.
     ///
     /// # Safety
-    /// Nobody else reads or writes these bytes of the map meanwhile, and no slice of them is alive.
+    /// During the call no other thread reads or writes these bytes of the map, and no slice of them is alive.
     ///
     /// # Errors
     /// As for [`guarded_mut`](Self::guarded_mut).
     pub unsafe fn write_at(&self, offset_bytes: usize, data: &[u8]) -> Result<()> {
         let range = self.range_at("write", offset_bytes, data.len())?;
         let start = self.writable("write", &range)?;
-        // SAFETY: the target is within the mapping and writable; that nobody looks is the caller's promise.
+        // SAFETY: the target is within the mapping and writable; the caller promises that no other thread reads it.
         self.under_guard("write", &range, || unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), start, data.len()) })
     }
 
-    /// Runs `access` with SIGBUS anywhere in the map turned into an error, for code that reaches into it by
-    /// [`slice`](Self::slice) at places it finds only on its way. What [`guarded`](Self::guarded) says of its closure holds here.
+    /// Runs `access` with SIGBUS anywhere in the map turned into an error, for code that finds the places it reads by
+    /// [`slice`](Self::slice) only on its way. The rules for the closure of [`guarded`](Self::guarded) hold here.
     ///
     /// # Errors
-    /// As for [`guarded`](Self::guarded). Once a page has failed, every later call says so, whatever it would have touched: what
-    /// that is, nobody can know.
+    /// As for [`guarded`](Self::guarded). Once a page has failed, every later call fails too, because the pages that
+    /// `access` would touch are not known in advance.
     pub fn watched<R>(&self, access: impl FnOnce() -> R) -> Result<R> {
         self.under_guard("use", &(0..self.len_bytes), access)
     }
 
-    /// A part of the raw map. As for [`bytes`](Self::bytes), a page that cannot be had is a SIGBUS: use it within
+    /// Returns a part of the raw map. As for [`bytes`](Self::bytes), an access to a page that cannot be read is a
+    /// SIGBUS: use it within
     /// [`watched`](Self::watched).
     ///
     /// # Safety
-    /// Nobody changes these bytes while the slice lives, through this map or beneath it; other parts may change.
+    /// No thread or process changes these bytes while the slice lives, through this map or beneath it; other parts
+    /// may change.
     ///
     /// # Errors
     /// `InvalidCall` for a range outside the map.

@@ -20,7 +20,7 @@ use crate::pages::LogPosition;
 /// Bytes that must wait before another group joins those in flight.
 const PIPELINE_BYTES: usize = 16 << 10;
 
-/// The one who writes: the queue, and the end of the chain of groups.
+/// The state of writing that only the group-commit leader uses: the queue, and the end of the chain of groups.
 pub(super) struct Writer {
     queue: Box<dyn Queue>,
     pub(super) segments: Segments,
@@ -39,7 +39,7 @@ struct Flight {
     anchor: Anchor,
     /// Bytes of pieces up to its end, on the scale of `LogPosition`.
     end: u64,
-    /// The last commit whose record ends in it.
+    /// The last commit with a record that ends in this group.
     commit: Option<CommitSeq>,
     records: u64,
     /// Has a part of a record.
@@ -66,9 +66,10 @@ impl Writer {
         Ok(Self { queue, segments, last, opening, flying: VecDeque::new(), spare, next_token: 0, options })
     }
 
-    /// Builds the next group from what waits in `state`. `state.position` is where it goes; its segment has a slot.
+    /// Builds the next group from the fragments pending in `state`. The group goes to `state.position`, in a segment
+    /// that the file has space for.
     ///
-    /// All before `durable`, on the scale of `LogPosition`, is durable.
+    /// All bytes before `durable`, on the scale of `LogPosition`, are durable.
     fn build(&mut self, state: &mut LogState, durable: u64, mut buffer: IoBuf) -> (IoBuf, Flight) {
         let segment_left = self.options.segment_bytes - state.position % self.options.segment_bytes;
         let room = buffer.len().min(segment_left as usize);
@@ -147,8 +148,8 @@ impl Writer {
 }
 
 impl Driving<'_> {
-    /// Writes what is pending and reports what is durable: until nothing is pending, or `goal` is reached, and all that was
-    /// begun has ended. Those who waited for the last of it are woken after whoever drives next.
+    /// Writes pending fragments and reports them durable, until nothing is pending or `goal` is reached, and every
+    /// write it began has ended. The waiters of the last groups are woken after the next leader.
     pub(super) fn drive(mut self, goal: Option<Goal>) {
         let core = self.core;
         let mut writer = core.lock_writer();
@@ -206,13 +207,13 @@ impl Driving<'_> {
 }
 
 impl LogCore {
-    /// Whether there is more to write for one who drives to `goal`.
+    /// Returns whether a leader with `goal` has more to write.
     fn wants_more(&self, state: &LogState, goal: Option<Goal>) -> bool {
         let there_yet = goal.is_some_and(|goal| self.reached(state, goal).is_some());
         state.has_work() && state.poisoned.is_none() && !there_yet
     }
 
-    /// What nobody waits for.
+    /// Does the work that no waiter needs.
     fn clear_up(&self) {
         if let Some(afterwards) = self.afterwards.get() {
             afterwards();
@@ -263,8 +264,8 @@ impl LogCore {
         Some(Op::new(token, offset, OpKind::write(block, true)))
     }
 
-    /// Reports groups durable, in order, up to the first that is still in flight or failed. Those who waited for them go to
-    /// `wake`. Answers whether there is more to write on the way to `goal`.
+    /// Reports groups durable, in order, up to the first that is still in flight or failed. Moves their waiters to
+    /// `wake`. Returns whether there is more to write before `goal` is reached.
     fn report(&self, writer: &mut Writer, wake: &mut Vec<Sleeper>, goal: Option<Goal>) -> bool {
         let (mut newest, mut end) = (None, None);
         while let Some(outcome) = writer.flying.front_mut().and_then(|flight| flight.outcome.take()) {
@@ -299,7 +300,8 @@ impl LogCore {
         let mut state = self.lock();
         let durable = end.unwrap_or_else(|| self.durable.load(Ordering::Relaxed));
         self.take_durable(&mut state, LogPosition(durable), wake);
-        // Only now: whoever looks in between must not go on before its commit is visible, or while it is on the list.
+        // Stored last: a thread that reads it earlier would continue before its commit is visible, or while its
+        // ticket is on the list.
         self.durable.store(durable, Ordering::Release);
         state.wants_closing &= !state.is_stated();
         if state.must_watch() {
@@ -313,7 +315,8 @@ impl LogCore {
         let mut state = self.lock();
         if state.poisoned.is_none() {
             state.poisoned = Some(match cause.kind() {
-                // It says itself what goes on: through a map that has failed reads do not.
+                // A poisoned cause is kept: its message already says whether reads continue, which they do not after
+                // a failed map.
                 ErrorKind::Poisoned => cause.clone(),
                 _ => {
                     let what = format!("the log failed ({cause}); reads go on, reopen the database to write again");

@@ -1,4 +1,5 @@
-//! Who waits for the log, who drives it next, and what is left to the keeper: rules 4 and 6 of the log.
+//! Waiting for the log, choosing the next group-commit leader, and the share of the WAL writer: rules 4 and 6 of the
+//! log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate::bell::wake;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pages::{self, LogPosition};
 
-/// What a ticket waits for.
+/// The condition that a ticket waits for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Goal {
     /// All up to here is durable.
@@ -22,7 +23,7 @@ pub(super) enum Goal {
     Room { len_bytes: usize, failures_before: u64 },
 }
 
-/// Who is to be woken.
+/// A waiter: the task or thread to wake.
 pub(super) enum Sleeper {
     Task(Waker),
     Thread(Thread),
@@ -41,7 +42,7 @@ impl Sleeper {
     }
 }
 
-/// Those who sleep, by what they wait for and by ticket.
+/// The waiters, grouped by the condition they wait for and ordered by position or ticket number.
 #[derive(Default)]
 pub(super) struct Sleepers {
     for_durable: BTreeMap<(LogPosition, u64), Sleeper>,
@@ -115,8 +116,9 @@ impl Sleepers {
     }
 }
 
-/// What is left to the keeper: up to which positions it is to see to it that all is written. Soon, because nobody else may come for
-/// it; or a little later, because it is deferred. And what of this it was told and has not looked at yet.
+/// The WAL writer's share: the positions up to which it must see that the log is written. `soon_until` covers
+/// fragments that may have no other future leader, `deferred_until` covers deferred commits, which may be written a
+/// little later. The `told_*` flags say which of the two were notified and not yet looked at.
 #[derive(Debug, Default)]
 pub(super) struct KeeperPart {
     soon_until: Option<LogPosition>,
@@ -164,7 +166,7 @@ impl LogCore {
         }
     }
 
-    /// Wakes those whose goal is reached.
+    /// Wakes the waiters with a satisfied goal.
     pub(super) fn wake_satisfied(&self) {
         let mut wake = Vec::new();
         self.take_satisfied(&mut self.lock(), &mut wake);
@@ -175,7 +177,7 @@ impl LogCore {
         self.take_durable(state, LogPosition(self.durable.load(Ordering::Relaxed)), wake);
     }
 
-    /// Takes those off the list whose goal is reached once all up to `durable` is.
+    /// Takes off the list the waiters with a goal that is satisfied once all bytes up to `durable` are durable.
     pub(super) fn take_durable(&self, state: &mut LogState, durable: LogPosition, wake: &mut Vec<Sleeper>) {
         if state.poisoned.is_some() {
             return state.sleepers.take_all(wake);
@@ -219,9 +221,10 @@ impl LogCore {
         for_room.into_values().for_each(|(_, sleeper)| sleeper.wake());
     }
 
-    /// Begins to drive, unless somebody does already.
+    /// Makes the caller the group-commit leader, unless there is one already.
     pub(super) fn try_driving<'a>(&'a self, state: &mut LogState) -> Option<Driving<'a>> {
-        // Made only where it is true: dropped, it ends somebody else's.
+        // Built only when this call set the flag: dropping a `Driving` clears it, and would end another thread's
+        // leadership.
         (!std::mem::replace(&mut state.driving, true)).then(|| Driving { core: self, wake: Vec::new() })
     }
 }
@@ -251,13 +254,14 @@ impl LogState {
         self.growth.refused += u64::from(refused);
     }
 
-    /// Leaves what is pending up to `until` to the keeper. True when it is to be rung for.
+    /// Leaves the fragments pending up to `until` to the WAL writer. Returns true when the caller must notify it.
     fn leave_to_keeper(&mut self, until: LogPosition) -> bool {
         self.keeper.soon_until = self.keeper.soon_until.max(Some(until));
         self.must_tell_keeper()
     }
 
-    /// Whether the keeper is to be rung for: nobody drives, something is pending that is left to it, and it has not been told.
+    /// Returns whether the WAL writer must be notified: there is no leader, a part of its share is pending, and it
+    /// has not been notified yet.
     fn must_tell_keeper(&mut self) -> bool {
         if self.driving || !self.has_work() || self.poisoned.is_some() {
             return false;
@@ -274,10 +278,11 @@ impl LogState {
     }
 }
 
-/// The right to write what is pending. Given up, also by a panic, it is passed on: see rule 4 of the log.
+/// The right to write the pending fragments: group-commit leadership. Dropping it, also during a panic, passes it on:
+/// rule 4 of the log.
 pub(super) struct Driving<'a> {
     pub(super) core: &'a LogCore,
-    /// Those whose commits it made durable and who have not been woken yet.
+    /// Waiters with commits that this leader made durable, not woken yet.
     pub(super) wake: Vec<Sleeper>,
 }
 
@@ -300,11 +305,11 @@ impl Drop for Driving<'_> {
     }
 }
 
-/// What a committer waits for.
+/// A committer's wait for the log: for durability or for free log space.
 pub(crate) struct LogTicket {
     core: Arc<LogCore>,
     goal: Goal,
-    /// Its number, since it went on the list of those who sleep.
+    /// The number of this ticket in the list of waiters, once it is on the list.
     number: Option<u64>,
 }
 
@@ -313,7 +318,7 @@ impl LogTicket {
         Self { core: Arc::clone(core), goal, number: None }
     }
 
-    /// Whether what it waits for is durable: then it is on no list any more. Takes no lock.
+    /// Returns whether the goal is durability and is reached; the ticket is then on no list. Takes no lock.
     fn is_durable(&self) -> bool {
         matches!(self.goal, Goal::Durable(position) if self.core.is_durable(position))
     }
@@ -367,7 +372,8 @@ impl pages::Ticket for LogTicket {
                 if let Some(outcome) = core.reached(&state, *goal) {
                     let gone = state.sleepers.remove(number, *goal);
                     state.count_refusal(&outcome);
-                    // Perhaps it was woken to drive, and a checkpoint came first: what is pending need not be its own, so it is passed on.
+                    // Perhaps it was woken to be the leader and a checkpoint freed space first. Pending fragments may
+                    // be other commits', so leadership is passed on.
                     let to_pass_on = match goal {
                         Goal::Room { .. } if !state.pending.is_empty() => core.try_driving(&mut state),
                         _ => None,
@@ -398,7 +404,8 @@ impl pages::Ticket for LogTicket {
             };
             match driving {
                 Some(driving) => driving.drive(Some(*goal)),
-                // Whoever drives now, or makes a checkpoint, wakes this thread when its goal is reached, or to drive on.
+                // The present leader, or the thread that makes a checkpoint, wakes this thread when its goal is
+                // reached or to take over.
                 None => std::thread::park(),
             }
         }
@@ -413,7 +420,7 @@ impl Drop for LogTicket {
         let mut state = self.core.lock();
         let gone = state.sleepers.remove(&mut self.number, self.goal);
         let tell = match self.goal {
-            // Whoever made this commit has gone; it is to become durable, and visible, all the same.
+            // The committer no longer waits, but its commit must still become durable and visible.
             Goal::Durable(position) | Goal::Stated(position) => state.leave_to_keeper(position),
             Goal::Room { .. } => false,
         };
@@ -487,7 +494,7 @@ mod tests {
         let mut room = log.room(10_000);
         let thread = Sleeper::Thread(std::thread::current());
         assert!(log.0.lock().sleepers.add(&mut room.number, room.goal, thread).is_none());
-        // ... and a task's small commit comes while somebody drives, who does not write it.
+        // ... and a task's small commit comes while there is a leader that does not write it.
         let driving = log.0.try_driving(&mut log.0.lock()).unwrap();
         let mut task = log.durable(append(commit, 10).unwrap());
         assert!(task.poll(Waker::noop()).is_pending());
