@@ -1,7 +1,8 @@
-//! The database's own threads: started in one way, and known for what they are to whatever runs on them.
+//! Starts the database's own threads, and tells code that runs on one of them so.
 //!
-//! They call wakers, which are somebody else's code. One that is the last to hold its task drops all that the task holds, perhaps the
-//! last handle of the database; and closing a database waits for its threads. So none of them may be the one that waits (`db::open`).
+//! These threads call wakers, which are foreign code. A waker that holds the last reference to its task drops everything
+//! the task owns, perhaps the last handle of the database; and closing a database waits for its threads. A background
+//! thread must therefore not do that waiting itself (`db::open`).
 
 use std::cell::Cell;
 use std::thread::{Builder, JoinHandle};
@@ -25,7 +26,7 @@ pub(crate) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<
     Builder::new().name(name.into()).spawn(marked).map_err(failed)
 }
 
-/// Whether this thread is such a one, of whichever database.
+/// Returns whether the current thread is a background thread of any database.
 pub(crate) fn is_here() -> bool {
     IS_BACKGROUND.get()
 }

@@ -1,8 +1,8 @@
-//! Wakes a background thread that sleeps in `poll`, beside the descriptors of queues; and calls the wakers of tasks.
+//! Wakes a background thread that sleeps in `poll` beside the descriptors of queues, and calls the wakers of tasks.
 //!
-//! Kept true by: `rung` is true only while the descriptor is readable, or will be without anybody else's help. The listener
-//! takes it back after it has emptied the descriptor and before it looks around; so whoever finds it true has told of
-//! its work before the listener looks.
+//! Invariant: while `rung` is true, the descriptor is readable or a thread is about to make it readable. The listener
+//! clears `rung` after it has emptied the descriptor and before it looks for work; so a thread that finds `rung` true has
+//! published its work before the listener looks.
 
 use std::ops::DerefMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,11 +15,11 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Calls a waker. It is somebody else's code: if it panics, that was reported when it did, and goes no further. Who wakes may be the
-/// database's only thread, or a caller who has to do with that task only that both missed the same page; and others are still to be woken.
+/// Calls a waker and swallows its panic, which the panic hook has reported. A waker is foreign code; the calling thread may
+/// be the database's only background thread, or an unrelated caller that missed the same page, and other wakers follow.
 pub(crate) fn wake(waker: Waker) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-        // What was thrown may panic again when it is dropped.
+        // The payload may panic again when it is dropped.
         std::mem::forget(payload);
     }
 }
@@ -54,8 +54,8 @@ pub(crate) fn poll_guarded<G: DerefMut, R>(
     found.map_or(Poll::Pending, Poll::Ready)
 }
 
-/// A descriptor that can be rung. Costs next to nothing while no thread listens, or while it has been rung already and the one
-/// who listens has not come yet.
+/// An eventfd notifier. Ringing costs next to nothing while no thread listens, or while an earlier ring has not been
+/// received yet.
 #[derive(Debug)]
 pub(crate) struct Bell {
     fd: OwnedFd,
@@ -64,7 +64,7 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
-    /// A bell that nobody listens to yet.
+    /// Creates a bell without a listener.
     ///
     /// # Errors
     /// `NoSpace` when the process has no descriptors left.

@@ -20,7 +20,7 @@ impl BlockReader {
     /// Opens a queue.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The disk's error.
     pub(crate) fn open(disk: &dyn Disk) -> Result<Self> {
         let failed = |error| Error::from_io("open the data file", error);
         let queue =

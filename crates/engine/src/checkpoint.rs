@@ -57,18 +57,18 @@ impl Checkpointer {
         Self { pager, log, current: Mutex::new(current), made: AtomicU64::new(0) }
     }
 
-    /// Makes a checkpoint of what is visible now. Blocks; needs no lock of its callers. Answers the commit.
+    /// Makes a checkpoint of the visible commit and returns that commit. Blocks; needs no lock of its callers.
     ///
     /// # Errors
     /// `NoSpace` or `Io` when pages cannot be written: nothing has changed. `Poisoned` when a sync or the superblock failed.
     pub(crate) fn checkpoint(&self) -> Result<CommitSeq> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        // Above all after a failed sync: what it covered is gone, and a second sync would say nothing of it.
+        // Matters most after a failed sync: the writes that it covered are lost, and a second sync would not report them.
         self.log.check()?;
         let snapshot = self.pager.essential_snapshot();
         let commit = snapshot.seq();
         if commit < current.commit {
-            // A step back: what is on the disk by now is not as of this commit any more.
+            // Would be a step back: the pages on disk are of a later commit by now.
             return Ok(current.commit);
         }
         self.make(&mut current, commit, Some(snapshot))?;
@@ -133,7 +133,7 @@ impl Checkpointer {
         self.pager.core().help_epoch();
         self.pager.core().sweep_all_ripe();
         while self.pager.core().books().space.checkpoint_durable() > 0 {}
-        // All of this before the next one begins: it adds to what `checkpoint_durable` frees, and its anchor is the later one.
+        // Done before the next checkpoint begins, which adds to the blocks that `checkpoint_durable` frees and has a later anchor.
         self.log.recycle(anchor);
         self.made.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -217,7 +217,7 @@ impl Checkpointer {
                 return Ok(());
             }
             let mut dirty = Vec::new();
-            // What must be written first stays, and is on disk when it is looked at again.
+            // A dirty page stays in the lot, and is on disk when the next round looks at it again.
             lot.retain(|page| match core.checkpoint_place(*page, commit) {
                 CheckpointPlace::Dirty(item) => {
                     dirty.push(item);
@@ -364,12 +364,12 @@ impl Background {
                     if outcome.is_ok() {
                         checkpointer.log.checkpoint_made(begun);
                     } else if let Err(error) = outcome {
-                        // Whoever needs the room is told, and decides. Trying again at once would only burn time.
+                        // The waiters for log room receive the error and decide. An immediate retry would only burn CPU time.
                         checkpointer.log.checkpoint_failed(&error);
                         std::thread::sleep(Duration::from_millis(100));
                     }
                 }
-                // Also when it was in the way of another thread the last time.
+                // Also does so when it was blocked by another thread the last time.
                 checkpointer.shrink_log();
             }
         };

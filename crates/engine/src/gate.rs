@@ -65,7 +65,7 @@ impl Gate {
         Acquire { gate: self.clone(), count: count.min(self.permits), ticket: None }
     }
 
-    /// As many permits, if they are free and nobody waits for some.
+    /// Takes `count` permits, if they are free and no waiter is ahead; at most as many as there are.
     pub(crate) fn try_acquire(self: &Arc<Self>, count: usize) -> Option<Permit> {
         let count = count.min(self.permits);
         self.lock().take(count).then(|| Permit { gate: self.clone(), count })
@@ -86,7 +86,7 @@ impl Gate {
 }
 
 impl State {
-    /// Takes permits, if they are free and nobody waits for some.
+    /// Takes permits, if they are free and no waiter is ahead.
     fn take(&mut self, count: usize) -> bool {
         let free = self.waiting.iter().all(|waiter| waiter.granted) && self.free >= count;
         if free {

@@ -1,35 +1,36 @@
-//! The buffer pool: keeps pages in memory, reads and evicts them, and shows each view its versions.
+//! The buffer pool: keeps pages in memory, reads and evicts them, and gives each view its versions.
 //!
-//! | part | what it does |
+//! | part | purpose |
 //! |---|---|
-//! | `table` | page id → frame or block, one load |
-//! | `frames` | memory, and the only `unsafe` of the read path |
-//! | `shard` | older versions and reads under way, by page |
-//! | `registry` | who can still see which version |
-//! | `epochs` | what is looked at is not reclaimed |
-//! | `ripe` | puts dead versions and their frames to use again |
+//! | `table` | maps a page id to its frame or block with one load |
+//! | `frames` | the frames' memory, and the only `unsafe` of the read path |
+//! | `shard` | older versions and in-flight reads, by page |
+//! | `registry` | decides which versions a live snapshot can still read |
+//! | `epochs` | delays reclamation of memory that a reader may be looking at |
+//! | `ripe` | recycles retired versions and their frames |
 //! | `changed`, `changed_pages` | the pages that the next checkpoint must look at |
-//! | `view`, `edits` | what readers and writers hold for one attempt |
-//! | `lane`, `flights`, `ticket` | reads: shared, sent together, awaited |
+//! | `view`, `edits` | handles of readers and writers for one attempt |
+//! | `lane`, `flights`, `ticket` | reads: shared, submitted together, awaited |
 //! | `alone` | reads that a thread carries out itself |
-//! | `arrivals` | reads that are over: checked, installed, handed to who waits |
-//! | `walks` | long walks, whose reads are looked after beside them |
-//! | `nursery` | what has just come, and leaves first |
-//! | `full` | waiting for frames: first come, first served |
-//! | `standstill` | ends waits for frames that nothing frees |
-//! | `evict`, `write` | which frames leave, and how dirty ones get to disk |
-//! | `moves` | puts pages together that lie scattered in the file |
+//! | `arrivals` | completed reads: checked, installed, handed to their waiters |
+//! | `walks` | long range scans, whose reads a background thread handles |
+//! | `nursery` | the probationary queue: new pages, which are evicted first |
+//! | `full` | the queue of waiters for frames: first come, first served |
+//! | `standstill` | ends waits for frames when no frame can become free |
+//! | `evict`, `write` | chooses frames to evict, and writes dirty ones to disk |
+//! | `moves` | defragmentation: relocates scattered pages to adjacent blocks |
 //! | `map` | the page table as the next checkpoint will write it |
-//! | `room` | room in the file: promised, reserved, and how it grows |
-//! | `keeper` | the background threads, for those who want them |
+//! | `room` | blocks in the file: claimed, reserved, and how the file grows |
+//! | `keeper` | the optional background threads |
 //!
-//! **Why readers need no latch.** A frame's bytes never change between `Frames::publish` and `Frames::recycle`. Its number
-//! can be found in the table or among the versions of its page, both changed under the shard's lock. Whoever takes a number
-//! out of there gives it to `retire`, which recycles it only after every epoch guard pinned until then is gone.
+//! **Why readers need no latch.** A frame's bytes never change between `Frames::publish` and `Frames::recycle`. A frame's
+//! number can be found only in the table or among the versions of its page, and both change under the shard's lock. Code
+//! that removes a number from there gives it to `retire`, which recycles it only after every epoch guard pinned until then
+//! is gone.
 //!
 //! **Locks**, each taken only while holding ones before it: queue of reads → clock → write lane → shard → books → waiter →
-//! frames' free list; `registry`, `ripe`, the lane's lists, `nursery` and `full` are leaves. No epoch guard is pinned or dropped, no waker called
-//! and no device waited for under a shard, books or waiter lock.
+//! frames' free list; `registry`, `ripe`, the lane's lists, `nursery` and `full` are leaves. While a shard, books or waiter
+//! lock is held, no epoch guard is pinned or dropped, no waker is called, and no device is waited for.
 
 mod alone;
 mod arrivals;
@@ -102,7 +103,7 @@ use crate::space::Space;
 /// The commit number of a view that wants the newest version of everything.
 const NEWEST: CommitSeq = CommitSeq(u64::MAX);
 const SHARDS: usize = 64;
-/// Dead versions that may lie about before whoever has committed clears them away.
+/// Most dead versions that may pile up before a committing thread clears them away.
 const RIPE_MAX: usize = 64;
 /// Fewest frames a pool can work with: a commit's pages, a path for each of a few readers, and the reserve.
 pub(crate) const FRAMES_MIN: usize = 32;
@@ -112,7 +113,7 @@ pub(crate) const FRAMES_MIN: usize = 32;
 pub(crate) struct PagerOptions {
     /// Bytes of memory for frames, and for everything else the pool keeps as far as it is known at the start.
     pub(crate) cache_bytes: u64,
-    /// What others have taken of it.
+    /// Bytes of it that other parts of the database have taken.
     pub(crate) spent_bytes: u64,
     /// Bytes of a page.
     pub(crate) page_bytes: usize,
@@ -137,11 +138,11 @@ pub(crate) struct Core {
     books: Mutex<Books>,
     registry: Mutex<Registry>,
     visible: AtomicU64,
-    /// What has outlived its last reader: filled by the epoch's deferred calls, emptied by `sweep_ripe`.
+    /// Versions and frames without readers: filled by the epoch's deferred calls, emptied by `sweep_ripe`.
     ripe: Mutex<Ripe>,
-    /// What an epoch's deferred calls will put there.
+    /// How many versions and frames the epoch's deferred calls will still put there.
     dying: AtomicUsize,
-    /// Those who wait for frames, in order, and the frames set aside for them.
+    /// The waiters for frames, in order, and the frames set aside for them.
     full: Mutex<Full>,
     lane: lane::Lane,
     writer: Mutex<write::WriteLane>,
@@ -157,14 +158,14 @@ pub(crate) struct Core {
     counts: Counts,
 }
 
-/// What only writers, evictors and checkpoints look at.
+/// Page and block metadata that only writers, evictors and checkpoints use.
 pub(crate) struct Books {
     pub(crate) space: Space,
     pub(crate) map: Map,
-    /// Pages changed since the last checkpoint took them over, with their last change. A page that is new, or whose id is used again,
-    /// is noted before the table shows it: else it could be on disk before it is known that no checkpoint under way may name it. Any
-    /// other after: until then the commit before is the one that is found there.
-    /// In order, so that a checkpoint takes a part at a time.
+    /// Pages changed since the last checkpoint took them over, with their last change. A new page, or one whose id is
+    /// reused, is noted before the table shows it: otherwise it could be on disk before it is known that no checkpoint
+    /// under way may name it. Any other page is noted afterwards: until then a lookup finds the commit before.
+    /// Ordered, so that a checkpoint can take one part at a time.
     pub(crate) changed: ChangedPages,
     ids: page_ids::PageIds,
     /// Blocks set aside for commits under way.
@@ -183,11 +184,11 @@ impl Pager {
         frame_memory_bytes(page_bytes) * FRAMES_MIN as u64 + map.memory_bytes() * 2
     }
 
-    /// A pool over `disk`, whose page table is `map` as of `commit`; `space` has every block marked that the map names.
-    /// No threads: see [`Pager::start_keeper`].
+    /// Opens a pool over `disk` with the page table `map` as of `commit`; `space` has every block marked that the map names.
+    /// Starts no threads: see [`Pager::start_keeper`].
     ///
     /// # Errors
-    /// `InvalidCall` when the cache is too small, `NoSpace` without memory, or what the disk says to opening queues.
+    /// `InvalidCall` when the cache is too small, `NoSpace` without memory, or the disk's error when it opens queues.
     pub(crate) fn new(
         disk: &Arc<dyn Disk>,
         options: &PagerOptions,
@@ -268,7 +269,7 @@ impl Pager {
         }
     }
 
-    /// Keeps those waiting who clear dead versions away, for as long as the answer lives.
+    /// Blocks the threads that clear dead versions away, until the returned guard is dropped.
     #[cfg(test)]
     pub(crate) fn hold_dead_versions(&self) -> impl Sized + '_ {
         self.0.ripe()
@@ -316,7 +317,7 @@ impl Store for Pager {
     }
 
     fn pins_max(&self) -> usize {
-        // What the writers' reserve and the private copies leave, less a few frames for prefetched pages to pass through.
+        // The frames without the writers' reserve and the private copies, less a few for prefetched pages to pass through.
         self.0.frames.count() - self.0.frames.reserve() - self.0.edit_frames_max() - 2
     }
 
@@ -369,8 +370,8 @@ impl Store for Pager {
     }
 
     fn prefetch(&self, pages: &[Missing]) {
-        // What is not free now soon is: whoever sends the reads takes clean frames, and the keeper writes dirty ones. But a walk
-        // must not fill the pool.
+        // Frames that are not free now soon are: the submitting thread evicts clean frames, and the keeper writes dirty ones.
+        // But a range scan must not fill the pool.
         let spare = self.0.frames.free_count().saturating_sub(self.0.frames.reserve());
         let most = if self.0.keeper.is_running() { spare.max(self.0.frames.count() / 8) } else { spare };
         self.0.ask_ahead(&pages[..pages.len().min(most)]);
@@ -443,7 +444,8 @@ impl Core {
         self.file_id
     }
 
-    /// Most frames one `Edits` may hold: half of what may be dirty, so that its source pages and some readers fit beside it.
+    /// Returns the most frames one `Edits` may hold: half of those that may be dirty, so that its source pages and some
+    /// readers fit beside it.
     pub(crate) fn edit_frames_max(&self) -> usize {
         self.frames.dirty_max() / 2
     }
@@ -469,7 +471,7 @@ impl Core {
         }
         let (core, count) = (Arc::downgrade(self), versions.len());
         self.after_this_epoch(count, move || {
-            // Only notes it: this may run at any pin of any thread, under whatever locks that holds.
+            // Only notes the versions: this may run at any pin of any thread, under any lock that the thread holds.
             if let Some(core) = core.upgrade() {
                 core.dying.fetch_sub(count, Ordering::Relaxed);
                 core.ripe().versions.push_all(versions);
@@ -477,19 +479,19 @@ impl Core {
         });
     }
 
-    /// Calls `note` when no guard is left that is pinned now. It makes so many frames or versions ripe.
+    /// Calls `note` when every guard that is pinned now is gone. `note` makes `count` frames or versions ripe.
     fn after_this_epoch(&self, count: usize, note: impl FnOnce() + Send + 'static) {
         let dying = self.dying.fetch_add(count, Ordering::Relaxed) + count;
         let guard = self.epochs.pin();
         guard.defer(note);
         if dying > RIPE_MAX {
-            // Else it would stay with this thread until that has deferred some dozens of calls more: nobody but the thread itself can
-            // look there, and each of many committers would keep some dozens of groups of dead versions.
+            // Without a flush the call would stay in this thread's own list until the thread has deferred some dozens more; no
+            // other thread can run it, and each of many committing threads would keep some dozens of groups of dead versions.
             guard.flush();
         }
     }
 
-    /// Recycles frames that cannot be found any more, once nobody can be reading them.
+    /// Recycles frames that cannot be found any more, once no reader can be reading them.
     fn retire(self: &Arc<Self>, frames: Vec<u32>) {
         if frames.is_empty() {
             return;

@@ -1,23 +1,24 @@
-//! The contract between those who use pages (tree, transactions) and those who keep them (pager, log).
+//! Defines the interface between the users of pages (tree, transactions) and the keepers of pages (pager, log).
 //!
-//! **A miss is a value.** Nothing here waits: [`Pages::page`] answers with a page in memory or with what there is to wait
-//! for ([`Wait`]). Whoever gets a `Wait` gives up all it holds, passes the `Wait` up by `?`, and starts from the beginning
-//! once the [`Ticket`] that [`Store::request`] gave is ready. That loop exists once, in `db`.
+//! **A miss is a value.** The lookup does not wait: [`Pages::page`] returns either a page in memory
+//! or a [`Wait`], which names the missing resource. A caller that receives a `Wait` drops everything it holds, passes the
+//! `Wait` up with `?`, and starts from the beginning once the [`Ticket`] of [`Store::request`] is ready. That retry loop
+//! exists once, in `db`.
 //!
-//! **Pages are versions.** A page, once published, never changes: a writer edits a private copy ([`Edits`]) and publishes it
-//! under a commit number. A [`View`](Store::View) shows the tree as it was at one commit, for inner pages as for leaves:
-//! each page in its newest version not younger than the view.
+//! **Pages are versions.** A published page never changes: a writer edits a private copy ([`Edits`]) and publishes it
+//! under a commit number. A [`View`](Store::View) shows the tree as of one commit, inner pages and leaves alike: of each
+//! page, the newest version that is not younger than the view.
 //!
 //! **Bodies.** All slices are page *bodies*: the bytes after the page header, which belongs to the pager.
 //!
-//! Who keeps what true:
+//! Invariants:
 //! 1. A store never does I/O in `page`, `edit`, `allocate`, `free`, `reserve`, `publish`, `append`; they never block on a device.
-//! 2. A page that a live ticket asked for stays in memory until the ticket is dropped. A ticket for frames keeps its share likewise.
+//! 2. A page that a live ticket requested stays in memory until the ticket is dropped. A ticket for frames keeps its frames likewise.
 //! 3. At most one [`Edits`] exists at a time: its owner holds the commit section (`txn`).
 //! 4. Dropping an `Edits` undoes all of it: copies, allocations, frees.
-//! 5. A version is dropped only when no view that exists could ask for it. Views are short (one attempt of one operation);
-//!    [`Snapshot`]s are what lives long, and are registered.
-//! 6. An error goes to everyone who waits, once, and is not remembered: the next request reads again.
+//! 5. A version is dropped only when no existing view could request it. Views are short (one attempt of one operation);
+//!    long-lived readers are [`Snapshot`]s, which are registered.
+//! 6. An error is delivered once to every waiter and is not cached: the next request reads again.
 
 #[cfg(test)]
 pub(crate) mod memory;
@@ -34,9 +35,9 @@ use crate::gate::Permit;
 /// A page that is not in memory, in the version that a view at `at` wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Missing {
-    /// Which page.
+    /// Identifies the page.
     pub(crate) page: PageId,
-    /// As of which commit.
+    /// The commit of the view.
     pub(crate) at: CommitSeq,
 }
 
@@ -47,12 +48,12 @@ pub(crate) enum Wait {
     Miss(Missing),
     /// This many frames for private copies must become free first.
     Full {
-        /// How many, in all, the operation wants to hold.
+        /// The total number of frames that the operation wants to hold.
         frames: usize,
     },
     /// The log has no room for this many bytes yet.
     LogFull {
-        /// How many.
+        /// The number of bytes.
         len_bytes: usize,
     },
     /// Waiting will not help.
@@ -65,10 +66,10 @@ impl From<Error> for Wait {
     }
 }
 
-/// Result of what may have to wait.
+/// Result of an operation that may have to wait.
 pub(crate) type Attempt<T> = std::result::Result<T, Wait>;
 
-/// What one operation sees at one moment: pages of one commit.
+/// A consistent set of pages: the state of one commit, as one operation reads it.
 pub(crate) trait Pages {
     /// A page body, in memory and unchanging for as long as the guard lives.
     type Page<'a>: Deref<Target = [u8]>
@@ -78,64 +79,64 @@ pub(crate) trait Pages {
     /// Bytes of a page with its header: fixed for a database. Bodies have `format::HEADER_BYTES` fewer.
     fn page_bytes(&self) -> usize;
 
-    /// The page. Its checksum was verified when it was loaded; that it is well-formed is the caller's to check.
+    /// Returns the page. Its checksum was verified when it was loaded; the caller checks that its content is well-formed.
     fn page(&self, id: PageId) -> Attempt<Self::Page<'_>>;
 
-    /// Whether the page is there will soon be of interest. A hint: the answer is on its way through the caches then.
+    /// Prefetches the page-table entry of a page into the CPU caches. A hint before [`Pages::page`].
     fn expect(&self, _id: PageId) {}
 
-    /// These bytes of the page's body, and its first and last ones, will soon be looked at, should it be in memory. A hint, best
-    /// after [`Pages::expect`].
+    /// Prefetches these bytes of the page's body, and its first and last bytes, into the CPU caches, if the page is in
+    /// memory. A hint, best given some time after [`Pages::expect`].
     fn fetch(&self, _id: PageId, _bytes: Range<usize>) {}
 }
 
 /// Pages that say which commit wrote them.
 pub(crate) trait Versions: Pages {
-    /// The commit that wrote the page as it is published; private edits do not count. A page that was freed, and is used again, was
-    /// written by a later one: whoever finds the same commit again knows that the page was there all the while.
+    /// Returns the commit that wrote the page as it is published; private edits do not count. A page that was freed and
+    /// reused was written by a later commit, so an unchanged commit proves that the page was not freed in between.
     fn written_in(&self, id: PageId) -> Attempt<CommitSeq>;
 }
 
 /// The private edits of one commit (or of one chunk of a large one). As [`Pages`] it shows the newest published pages with
-/// its own edits on top. After any `Wait` the whole of it is dropped: callers need not undo.
+/// its own edits on top. After any `Wait` the whole `Edits` is dropped, so callers need not undo single edits.
 pub(crate) trait Edits: Pages {
-    /// Makes sure that this many more pages can be edited or allocated without `Full`. Asked up front, so that work is not
-    /// thrown away half-way. `Full` with more frames than [`Store::edit_frames_max`] says that waiting will not help.
+    /// Makes sure that this many more pages can be edited or allocated without `Full`. Called before the work, so that no
+    /// work is thrown away half-way. `Full` with more frames than [`Store::edit_frames_max`] says that waiting will not help.
     fn reserve(&mut self, frames: usize) -> Attempt<()>;
 
-    /// The page for editing: a private copy, made at the first call for a page.
+    /// Returns the page for editing: a private copy, made at the first call for a page.
     fn edit(&mut self, id: PageId) -> Attempt<&mut [u8]>;
 
-    /// A new page with a zeroed body. Its block will be chosen near that of `near` (a neighbour in key order).
+    /// Allocates a page with a zeroed body. Its block will be chosen near that of `near` (a neighbour in key order).
     fn allocate(&mut self, near: PageId) -> Attempt<(PageId, &mut [u8])>;
 
-    /// Frees a page as of this commit. Older views still read it; the id is used again when none can.
+    /// Frees a page as of this commit. Older views still read it; the id is reused when no view can read it any more.
     fn free(&mut self, id: PageId);
 
-    /// Does what may take long, and may need frames itself, beside the edits: no frame of the process is kept from being used again for
-    /// their sake meanwhile.
+    /// Runs work that may take long, or may need frames itself, without pinning the epoch of these edits: frames that were
+    /// retired meanwhile can be reused.
     fn aside<R>(&mut self, work: impl FnOnce() -> R) -> R {
         work()
     }
 }
 
-/// Something asked for and not there yet. Dropping it gives up the interest in it, never the operation under way.
+/// A request that is not fulfilled yet. Dropping it withdraws the request, but never the operation under way.
 pub(crate) trait Ticket: Send + Unpin + 'static {
-    /// Ready when all that was asked for is there, or has failed. Otherwise the waker is called once it is worth asking
-    /// again; the last waker given counts. Does not submit queued reads: see [`Store::submit`].
+    /// Is ready when the whole request is fulfilled, or has failed. Otherwise the waker is called when a new poll is
+    /// useful; the last waker given counts. Does not submit queued reads: see [`Store::submit`].
     fn poll(&mut self, waker: &Waker) -> Poll<Result<()>>;
 
-    /// Waits on this thread, which submits and reaps by itself: no thread hop.
+    /// Blocks until the request is fulfilled. This thread submits and reaps reads itself: no thread hop.
     fn wait(&mut self) -> Result<()>;
 }
 
 /// A commit that stays readable until this is dropped.
 pub(crate) trait Snapshot: Send + Sync + 'static {
-    /// Which commit.
+    /// Returns the commit.
     fn seq(&self) -> CommitSeq;
 }
 
-/// What keeps the pages of a database.
+/// The storage of a database's pages.
 pub(crate) trait Store: Send + Sync + 'static {
     /// See [`Store::view`].
     type View<'a>: Versions
@@ -155,26 +156,26 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Bytes of a page with its header.
     fn page_bytes(&self) -> usize;
 
-    /// What is visible now: the commit last given to [`Store::set_visible`]. For one attempt of one read.
+    /// Returns a view of the visible commit: the last one given to [`Store::set_visible`]. For one attempt of one read.
     fn latest(&self) -> Self::View<'_>;
 
-    /// Which commit a view shows.
+    /// Returns the commit that a view shows.
     fn commit_of(view: &Self::View<'_>) -> CommitSeq;
 
-    /// What was published last, visible or not: for finding the pages that a commit will touch.
+    /// Returns a view of the last published commit, visible or not: for finding the pages that a commit will touch.
     fn tip(&self) -> Self::View<'_>;
 
     /// Registers the visible commit as one that stays readable.
     fn snapshot(&self) -> Self::Snapshot;
 
-    /// The pages of a snapshot. `page` answers `Failed(SnapshotTooOld)` once the store had to give the snapshot up.
+    /// Returns a view of a snapshot. Its `page` returns `Failed(SnapshotTooOld)` once the store has evicted the snapshot.
     fn view<'a>(&'a self, snapshot: &'a Self::Snapshot) -> Self::View<'a>;
 
     /// Most frames that one `Edits` may ever hold: a commit that needs more publishes in chunks.
     fn edit_frames_max(&self) -> usize;
 
-    /// Most pages that all tickets together may pin: whoever waits for pages takes its share of these first, so that nobody
-    /// waits for a frame that another waiter holds.
+    /// Returns the most pages that all tickets together may pin. An operation takes its share of these pins before it waits
+    /// for pages, so no operation waits for a frame that another waiter holds.
     fn pins_max(&self) -> usize;
 
     /// Begins private edits. The caller is in the commit section.
@@ -190,52 +191,53 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// The commit that `latest` shows.
     fn visible(&self) -> CommitSeq;
 
-    /// Frees what nobody can ask for any more, if much of it has piled up. For moments when nobody waits; takes no device.
+    /// Frees versions that no view can request any more, if many have piled up. Called when no operation waits; does no I/O.
     fn clear_up(&self) {}
 
-    /// Asks for everything in `waits` (`Miss` and `Full`) to become true together, and queues the reads this needs, without
-    /// submitting them. Pages already being read are joined. Pages that are in memory by now are pinned as well.
+    /// Requests everything in `waits` (`Miss` and `Full`) together, and queues the reads that this needs without submitting
+    /// them. Joins the reads of pages that are being read already. Pins pages that are in memory by now as well.
     ///
-    /// The ticket owns `permit` and pins no more pages than that has permits: of more waits than that the last are left out.
+    /// The ticket owns `permit` and pins at most as many pages as it has permits: surplus waits at the end are ignored.
     fn request(&self, waits: &[Wait], permit: Permit) -> Self::Ticket;
 
-    /// Queues reads of pages that will be wanted soon. Nobody waits for them; may be ignored under pressure.
+    /// Queues reads of pages that will be needed soon. No operation waits for them; may be ignored under pressure.
     fn prefetch(&self, pages: &[Missing]);
 
-    /// Reads a page on this thread, which wants it, nothing else, and now: cheaper than a ticket. True when it is worth looking
-    /// again; but it is not pinned, so it may be gone by then. False when the page has to be asked for.
+    /// Reads one page on this thread and blocks until it is read: cheaper than a ticket. Returns true when the caller should
+    /// look the page up again; the page is not pinned, so it may be evicted by then. Returns false when the caller has to
+    /// request the page.
     ///
     /// # Errors
-    /// What reading it failed with.
+    /// The error of the read.
     fn read_alone(&self, missing: Missing) -> Result<bool> {
         let _ = missing;
         Ok(false)
     }
 
-    /// Sends what is queued to the device.
+    /// Submits the queued reads to the device.
     fn submit(&self);
 
-    /// A long walk through many pages begins: for as long as the answer lives, reads are sent and taken in beside it, where the store
-    /// has a thread for that.
+    /// Begins a long range scan: until the returned guard is dropped, a background thread, if the store has one, submits and
+    /// completes reads beside the scan.
     fn walk(&self) -> Self::Walk;
 
-    /// [`Store::submit`] for one who does not wait for what is queued: it may be left to that thread.
+    /// Like [`Store::submit`], for a caller that does not wait for the reads: may leave them to the background thread of [`Store::walk`].
     fn submit_soon(&self);
 
-    /// Sends what is queued if that is as much as should go out together, and says whether it was.
+    /// Submits the queued reads if they are enough for one batch, and returns whether it did.
     fn submit_batch(&self) -> bool;
 
-    /// How often what was queued, all of it, has been sent.
+    /// Returns how many times the whole queue has been submitted.
     fn sent(&self) -> usize;
 
-    /// Sets room aside for this many pages, so that they can be written whatever happens to the disk. `None` when there is not so much:
-    /// [`Store::grow`], or a checkpoint, may make some. To be held until the pages are published. Takes no device.
+    /// Reserves blocks for this many pages, so that they can be written even if the disk fills up. Returns `None` when there
+    /// are too few: [`Store::grow`] or a checkpoint may make some free. Hold the result until the pages are published. No I/O.
     fn claim_room(&self, pages: usize, claim: Claim) -> Option<Room> {
         let _ = (pages, claim);
         Some(Room::default())
     }
 
-    /// Lets the file grow. False when there is no room on the disk. Blocks.
+    /// Grows the file. Returns false when the disk has no space. Blocks.
     ///
     /// # Errors
     /// Any other error of the disk.
@@ -243,18 +245,18 @@ pub(crate) trait Store: Send + Sync + 'static {
         Ok(false)
     }
 
-    /// Returns the number of pages that there is room for and that no claim covers, the reserve included.
+    /// Returns the number of pages for which there is room that no claim covers, the reserve included.
     fn spare_pages(&self) -> u64 {
         u64::MAX
     }
 
-    /// Page numbers in use, or more.
+    /// Returns an upper bound of the page numbers in use.
     fn page_count(&self) -> u64 {
         0
     }
 
-    /// These pages are published and will not change soon: they may be written in the background, so that nobody has to wait for it
-    /// later. May be ignored.
+    /// Suggests writing these published pages in the background, because they will not change soon and a later write would
+    /// delay an operation. May be ignored.
     fn write_soon(&self, pages: &[PageId]) {
         let _ = pages;
     }
@@ -289,13 +291,13 @@ pub enum Durability {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct LogPosition(pub(crate) u64);
 
-/// What makes commits durable. Each time more commits have become durable, the log calls the hook it was opened with, in
-/// commit order and before the tickets of those commits are woken: visibility must not depend on who still waits.
+/// The log that makes commits durable. Each time more commits have become durable, the log calls the hook it was opened
+/// with, in commit order and before it wakes the tickets of those commits: visibility must not depend on live waiters.
 pub(crate) trait CommitLog: Send + Sync + 'static {
     /// See [`CommitLog::durable`].
     type Ticket: Ticket;
 
-    /// Most bytes of one piece.
+    /// Returns the most bytes of one piece.
     fn piece_bytes_max(&self) -> usize;
 
     /// Appends a piece of the record of commit `seq` (the parts, one after the other). A record is its pieces in order,
@@ -303,20 +305,20 @@ pub(crate) trait CommitLog: Send + Sync + 'static {
     /// I/O. `LogFull` before anything is appended; `Failed(Poisoned)` after a failed write. The caller is in the commit section.
     fn append(&self, seq: CommitSeq, piece: &[&[u8]], last: Option<Durability>) -> Attempt<LogPosition>;
 
-    /// Ready when a piece of this many bytes has room.
+    /// Returns a ticket that is ready when a piece of this many bytes has room.
     fn room(&self, len_bytes: usize) -> Self::Ticket;
 
-    /// Nothing more will be appended, and so why: whoever waits for room, or comes to wait for it, is told that. What was appended
-    /// becomes durable all the same.
+    /// Refuses all further appends because of `why`: present and later waiters for room receive that error. Pieces that were
+    /// appended before become durable all the same.
     fn refuse(&self, why: &Error) {
         let _ = why;
     }
 
-    /// Ready when everything up to `position` is durable; starts the write that makes it so. A ticket that is given up before leaves
-    /// that to the log, which then does it by itself, if it has a thread.
+    /// Returns a ticket that is ready when everything up to `position` is durable, and starts the write that makes it so. If
+    /// the ticket is dropped before, the log finishes that write on its own thread, if it has one.
     fn durable(&self, position: LogPosition) -> Self::Ticket;
 
-    /// As [`CommitLog::durable`], and until the log itself says so: from then on damage to any of it is noticed.
+    /// As [`CommitLog::durable`], and also waits until the log states this position itself: later damage to any of it is noticed.
     fn stated(&self, position: LogPosition) -> Self::Ticket {
         self.durable(position)
     }

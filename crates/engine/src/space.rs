@@ -5,11 +5,12 @@
 //! of blocks if that has room, else into a group beside it, and only then elsewhere. A scan that asks for a window of
 //! pages and sorts them by block then still reads a few large pieces (`fragmentation` measures it).
 //!
-//! What is used is not stored on disk: the page table names every block in use, so opening rebuilds this map from it.
+//! The set of used blocks is not stored on disk: the page table names every block in use, so opening rebuilds this map.
 //!
-//! Kept true by: [`Space::release`] only defers. A deferred block is free once a later checkpoint is durable
-//! ([`Space::checkpoint_durable`]) and nobody holds it ([`Space::hold`]: snapshots, backups). Only what was never stored needs
-//! no checkpoint ([`Space::give_back`], [`Space::set_aside`]): a disk that takes no writes takes none of a checkpoint either.
+//! Invariant: [`Space::release`] only defers. A deferred block is free once a later checkpoint is durable
+//! ([`Space::checkpoint_durable`]) and no snapshot or backup holds it ([`Space::hold`]). Only blocks in which no page was
+//! stored need no checkpoint ([`Space::give_back`], [`Space::set_aside`]): on a disk that refuses writes, no checkpoint
+//! becomes durable either.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
@@ -90,7 +91,7 @@ pub(crate) struct Placement {
     pub fresh: u64,
 }
 
-/// Groups that are to be emptied, and groups that have room for what is in them.
+/// Groups to be emptied, and groups with free blocks for the pages of the former.
 #[derive(Debug, Clone)]
 pub(crate) struct ToEmpty {
     from: FxHashSet<u64>,
@@ -164,7 +165,7 @@ impl Group {
 }
 
 impl Space {
-    /// An empty file whose first `first_block` blocks are not to be given out, and which may grow to `blocks_max` blocks.
+    /// Creates an empty file whose first `first_block` blocks are never allocated, and which may grow to `blocks_max` blocks.
     pub(crate) fn new(first_block: u64, blocks_max: u64) -> Self {
         let mut space = Self {
             groups: FxHashMap::default(),
@@ -312,8 +313,8 @@ impl Space {
         Ok(first + row.start..first + row.end)
     }
 
-    /// Which groups to empty, and which have room for what is in them: at most `most` of the former, the roomiest, none of `but`.
-    /// Groups in which nothing was ever used are neither, as others that are empty.
+    /// Chooses groups to empty, and groups with free blocks for their pages: at most `most` of the former, those with the
+    /// most free blocks first, none of `but`. Groups that were never used are in neither list, nor are other empty ones.
     pub(crate) fn groups_to_empty(&self, most: usize, but: &FxHashSet<u64>) -> ToEmpty {
         let free = |group: &u64| self.groups.get(&(*group as u32)).map_or(GROUP_BLOCKS, |group| u64::from(group.free));
         let mut groups: Vec<u64> =
@@ -324,13 +325,13 @@ impl Space {
         while from.len() < most
             && let Some(group) = groups.pop()
         {
-            // Its own room is lost, and what is in it takes as much elsewhere: together always the whole group.
+            // Emptying a group loses its own free blocks and takes as many blocks elsewhere as are used: always a whole group.
             let Some(left) = room.checked_sub(GROUP_BLOCKS) else {
                 groups.push(group);
                 break;
             };
             room = left;
-            // What is empty already needs no help.
+            // An empty group needs no emptying.
             if free(&group) < GROUP_BLOCKS {
                 from.push(group);
             }
@@ -339,7 +340,7 @@ impl Space {
         ToEmpty { from: from.into_iter().collect(), into: groups }
     }
 
-    /// A block of one of the groups that have room; `None` when none is left there.
+    /// Takes a block of one of the groups that have room; `None` when none is left there.
     pub(crate) fn allocate_into(&mut self, groups: &mut ToEmpty) -> Option<BlockId> {
         while let Some(group) = groups.into.last() {
             if let Some(block) = self.take_nearest(*group, 0) {
@@ -357,7 +358,7 @@ impl Space {
         self.released.push(block);
     }
 
-    /// Takes a block back in which nothing was stored, for want of room or of anybody who tried: it is free at once.
+    /// Frees a block at once because no page was stored in it: there was no room, or the write was never tried.
     pub(crate) fn give_back(&mut self, block: BlockId) {
         debug_assert!(self.is_used(block), "gave back a free block {block:?}");
         self.free(block);
@@ -375,7 +376,7 @@ impl Space {
         }
     }
 
-    /// A checkpoint begins: what was released until now is not named by it.
+    /// Notes that a checkpoint begins: it names no block that was released until now.
     pub(crate) fn checkpoint_begins(&mut self) {
         if self.expiring.is_empty() {
             std::mem::swap(&mut self.expiring, &mut self.released);

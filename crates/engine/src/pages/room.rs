@@ -1,4 +1,4 @@
-//! Room in the data file that is set aside for a commit before it happens, so that whatever it changes can be written.
+//! Blocks of the data file that are reserved for a commit before it happens, so that all of its changes can be written.
 
 use std::sync::Arc;
 
