@@ -4,11 +4,11 @@
 //! can become durable before this one. There is no record of it in the log: it is durable when recovery starts from it, and visible after
 //! that. A crash before leaves the table empty.
 //!
-//! The caller's entries are made while the section is held, so a call from in there that waits for the section would wait for itself: it is
-//! refused ([`Loads`]).
+//! The caller's iterator runs while the section is held, so a call of it that waits for the section would wait for
+//! itself: such a call is refused ([`Loads`]).
 //!
-//! What stops a load before that, it is taken back: its pages are freed under its own number, which nobody ever sees. That neither
-//! reads nor writes nor lacks a frame, as it may be the disk that has failed.
+//! A load that is stopped before that is taken back: its pages are freed in its own commit, which never becomes
+//! visible. Taking back reads and writes nothing and needs no frame, as a failed disk may be the reason.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -77,9 +77,9 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// Fills `tree`, calls `checkpoint` to make this commit durable, and makes it visible. Answers the number of entries. Blocks.
     ///
     /// # Errors
-    /// `InvalidCall` for a table that is not empty, or keys that do not ascend; what writing fails with: then the table stays empty, as it
-    /// does when `entries` panics, which then goes on. When `checkpoint` fails with `Poisoned`, nobody knows whether this commit is
-    /// durable, and nothing is committed any more.
+    /// `InvalidCall` for a table that is not empty, or keys that do not ascend; the errors of writing: then the table
+    /// stays empty, as it does when `entries` panics (the panic goes on afterwards). When `checkpoint` fails with
+    /// `Poisoned`, it is unknown whether this commit is durable, and nothing is committed any more.
     pub(crate) fn bulk_load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         self: &Arc<Self>,
         tree: Tree,
@@ -97,7 +97,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             };
             let _loading = self.loads.begin();
             self.tables.refusal(tree).map_or(Ok(()), Err)?;
-            // What is durable and visible next must follow everything before it.
+            // The next durable and visible commit must follow everything before it.
             let position = self.commits.last().position;
             self.wait_durable(Mode::Blocking, position).await?;
             self.refuse_unless_empty(tree).await?;
@@ -133,7 +133,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             tree.empty(&mut edits)?;
             Ok(edits)
         };
-        // What would take it back is at hand before it is needed: then there may be neither a disk nor room.
+        // The pages needed to take the load back are prepared before: later there may be neither a disk nor room.
         let emptied = attempt(&*self.store, &self.admission, Mode::Blocking, emptied).await;
         let mut emptied = emptied.map_err(|error| {
             let what = format!("a load could be neither made durable nor taken back ({error}); reopen the database");
@@ -229,7 +229,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 Ok(Step::Stopped(stopped)) => return Err(stopped),
                 Ok(Step::More) => held = PinBudget::default(),
                 Ok(Step::Wait(wait)) | Err(wait) => {
-                    // What was filled is published: only what comes next must find room, not all of it once more.
+                    // The filled pages are published: only the next pages must find room, not all of them once more.
                     let wait = match wait {
                         Wait::Full { .. } => Wait::Full { frames: portion.min(ROOM_PAGES).max(builder.frames_max()) },
                         other => other,
@@ -241,7 +241,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 }
 
-/// Frees the pages of a load that was given up. Reads and writes nothing: that may be what it was given up for.
+/// Frees the pages of an abandoned load. Reads and writes nothing, as a failed disk may be the reason.
 fn take_back<S: Store, L: CommitLog>(section: &mut Exclusive<S, L>, load: &Load) -> Result<()> {
     let freed = section.edit(|edits, _| {
         load.pages().for_each(|page| edits.free(page));
@@ -250,7 +250,7 @@ fn take_back<S: Store, L: CommitLog>(section: &mut Exclusive<S, L>, load: &Load)
     freed.map_err(|wait| Error::new(ErrorKind::Bug, format!("freeing pages met {wait:?}")))
 }
 
-/// The caller's next entry. It may panic with what was published half-way: that is to be taken back first.
+/// Takes the caller's next entry. A panic in it is caught, so that half-published pages can be taken back first.
 fn next_of<T>(entries: &mut impl Iterator<Item = T>) -> std::result::Result<Option<T>, Stopped> {
     // Nothing of ours is changed inside, and the caller's iterator is not used again.
     catch_unwind(AssertUnwindSafe(|| entries.next())).map_err(Stopped::Panicked)

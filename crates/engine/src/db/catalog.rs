@@ -68,7 +68,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// The tables that `snapshot` shows.
     ///
     /// # Errors
-    /// What is no damage.
+    /// Errors other than damage.
     pub(super) async fn list_tables(&self, mode: Mode, snapshot: &S::Snapshot) -> Result<TableList> {
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         if let Some(Fixed { tables, error }) = self.tables.fixed() {
@@ -85,7 +85,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// All of the catalog that can be read.
     ///
     /// # Errors
-    /// What is no damage.
+    /// Errors other than damage.
     pub(super) async fn read_catalog(&self, mode: Mode, snapshot: &S::Snapshot) -> Result<Entries> {
         let mut entries = Entries::default();
         let mut met = FxHashSet::default();

@@ -1,4 +1,5 @@
-//! Takes a commit through: gather, section, log, visibility. See `txn` for what each step promises.
+//! Runs a commit: gathers its pages, enters the commit section, appends to the log, becomes visible. `txn` states the
+//! guarantee of each step.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use crate::txn::precedence::{Claim, ClaimId, Claimed};
 use crate::txn::reads::ReadSet;
 use crate::txn::{CATALOG, Commit, Committed, Exclusive, Known, Op, Refused, Size, encode, for_each_piece, table_of};
 
-/// What it takes others, mostly, to publish what they have appended.
+/// The time in which other commits mostly publish the records that they have appended.
 const OTHERS_PUBLISH_WITHIN: Duration = Duration::from_millis(1);
 /// Inner nodes that an ordinary commit changes, nearly always at most.
 const INNER_PAGES: usize = 4;
@@ -32,7 +33,7 @@ const ATTEMPTS_BEFORE_EXCLUSIVE: usize = 8;
 /// Steps of taking one change out of a write set.
 const STEPS_AN_OP: usize = 2;
 
-/// What others do while a commit looks for its pages.
+/// Whether other commits may run while a commit looks for its pages.
 enum Others<'a> {
     /// They may publish at any moment. A commit that waits for them gives up its room in the data file.
     MayCommit(&'a mut Option<Room>),
@@ -45,15 +46,15 @@ enum Others<'a> {
 enum Gathered {
     /// All had been there before.
     WasThere,
-    /// What was missing is there now, or was a moment ago.
+    /// Some pages were missing; they have been loaded, though some may have been evicted again.
     Loaded,
-    /// A long value cannot be listed, and while others commit nobody can say whether it is damaged or was replaced.
+    /// A long value cannot be listed. While other commits run, it is not known whether it is damaged or was replaced.
     Unclear,
     /// They are more than can be pinned at once, and others keep evicting them.
     TooMany,
 }
 
-/// A commit that was refused because of what others committed.
+/// A commit that was refused because of other commits.
 #[derive(Debug)]
 pub(crate) enum CommitError {
     /// Another transaction changed data that this one read. Retrying makes sense once the log is durable up to this
@@ -188,7 +189,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let Some(make_room) = self.make_room.get() else {
             return ready_sent(mode, &mut self.log.room(len_bytes)).await;
         };
-        // Not left to the log: who waits there is woken by a checkpoint, and there may be nobody else to make the next one.
+        // Not with a ticket of the log: only a checkpoint wakes its waiters, and without threads no other caller may be
+        // there to make one.
         while !make_room(len_bytes)? {
             self.commits.check_poison()?;
             std::thread::sleep(OTHERS_PUBLISH_WITHIN);
@@ -266,7 +268,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             waits.clear();
             let mut long = self.commits.gather(ops, known, most, &mut waits);
             if let (true, Others::MayCommit(room)) = (long.is_err(), &mut others) {
-                // Perhaps somebody was just publishing, and of the pages met some were new and some were not.
+                // Another commit may have been publishing, so that some of the pages were new and some old.
                 waits.clear();
                 let Some(again) = self.commits.gather_undisturbed(ops, known, most, &mut waits) else {
                     // The commit that has the turn may need the permits.
@@ -288,7 +290,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 match listed {
                     Ok(listed) => drop(known.replaced.insert(value.root, listed)),
                     Err(error) if matches!(others, Others::Wait) || is_quiet() => return Err(error),
-                    // Perhaps replaced by somebody else since it was found: then its pages may be anything by now.
+                    // Another commit may have replaced the value since it was found: its pages may then hold anything.
                     Err(_) if failures + 1 < ATTEMPTS_BEFORE_EXCLUSIVE => {
                         (failures, failed_at) = (failures + 1, Some(self.commits.last().seq));
                     }
@@ -329,8 +331,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let run = move || {
             let committed = crate::gate::block_on(core.commit_exclusively(section, commit, precedence));
             if let (Ok(committed), Durability::Sync) = (&committed, durability) {
-                // The task may have gone, and then nobody comes to have it written: whoever gives up a ticket leaves that to
-                // the log.
+                // The future may have been dropped, so that no caller waits for the record to be written: dropping the
+                // ticket leaves the write to the log.
                 drop(core.log.durable(committed.position));
             }
             // The owner last: this may be all that is left of the database, and then it gives the lock back.
@@ -376,7 +378,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         }
         for op in &ops {
             if let Op::DropTable { tree, name } = op {
-                // Before it is visible, so that nobody takes what its pages turn into for damage.
+                // Before the commit is visible, so that no reader reports the reused pages of the table as damage.
                 self.tables.dropped(*tree, name, section.seq());
             }
         }
@@ -391,7 +393,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         Ok(section.finish(&ops, durability, position))
     }
 
-    /// What could still be the caller's mistake is found before the record is in the log.
+    /// Finds the errors that are the caller's before the record is in the log.
     async fn refuse_wrong_tables(&self, ops: &[Op]) -> Result<()> {
         for op in ops {
             let (Op::CreateTable { name } | Op::DropTable { name, .. }) = op else {
@@ -422,8 +424,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         Ok(())
     }
 
-    /// Looks at every page that `ops` will touch: what cannot be read is found before the record is in the log, which then could
-    /// be applied neither now nor by recovery.
+    /// Looks at every page that `ops` will touch, to find unreadable pages before the record is in the log: afterwards
+    /// neither this process nor a recovery could apply the record.
     async fn look_through(&self, ops: &[Op], known: &mut Known) -> Result<()> {
         let mut rest = ops;
         let portion_max = (self.store.edit_frames_max() / 8).max(1);
@@ -450,8 +452,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut portion = portion_max;
         // Where the long value of the next op was written: once, however often its turn comes.
         let mut at = None;
-        // Where everything is in memory, looking for what is not costs as much as the changes themselves. Nobody else may change
-        // anything, so a portion that meets a miss has only to be begun again.
+        // Where all pages are in memory, a search for missing ones costs as much as the changes themselves. No other
+        // commit can change anything now, so a portion that misses a page is just begun again.
         let mut look_first = false;
         while !rest.is_empty() {
             if at.is_none() && self.is_long(&rest[0]) {
@@ -487,8 +489,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         Ok(())
     }
 
-    /// Loads what a change met behind the pages that were looked for. One that cannot be read is told the next time: it may be a
-    /// neighbour, which the change can do without.
+    /// Loads a page that a change needs beyond those that were looked for. An unreadable page is noted first and an
+    /// error only the second time: it may be a neighbouring node, which the change does not need.
     async fn load_met(&self, mode: Mode, wait: Wait, known: &mut Known, held: &mut PinBudget<S::Ticket>) -> Result<()> {
         let loaded = load(&*self.store, &self.admission, mode, held, &[wait]).await;
         let failed = loaded.as_ref().err().and_then(Error::page);
@@ -499,7 +501,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         Ok(())
     }
 
-    /// What an error in one of the tables of `ops` means.
+    /// Returns the error that the caller gets for `error`: damage in a table of `ops` that was dropped is no damage.
     fn explain(&self, ops: &[Op], error: Error) -> Error {
         ops.iter().fold(error, |error, op| self.tables.explain(op.target().0, NEWEST, error))
     }
@@ -513,8 +515,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         self.write_long(section, *tree, &mut Writer::new(value)).await
     }
 
-    /// Writes a long value in as many portions as it takes. Answers where it is. Those that were published before an error are what
-    /// `writer` knows of.
+    /// Writes a long value in as many portions as it needs. Returns its reference. After an error, `writer` knows the
+    /// pages of the portions already published.
     pub(super) async fn write_long(
         &self,
         section: &mut Exclusive<S, L>,
@@ -533,11 +535,11 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         }
     }
 
-    /// Applies what a commit in the log, or several that end with `seq`, did: in lists of ops, one after the other. Nobody else uses
-    /// the database yet. Blocks.
+    /// Applies the changes of one commit of the log, or of several that end with `seq`: lists of ops, one after the
+    /// other. The database has no other users yet. Blocks.
     ///
     /// # Errors
-    /// What `portions` or reading pages failed with.
+    /// The errors of `portions` and of reading pages.
     pub(crate) fn replay(
         self: &Arc<Self>,
         seq: CommitSeq,

@@ -10,9 +10,9 @@ use super::Db;
 use super::open::Owner;
 use crate::pager::ReadCompletions;
 
-/// Completions of reads, for a runtime to take. While one lives, no thread of the database takes them: whoever holds it calls
-/// [`Completions::take`] each time the descriptor becomes readable, and reads of tasks do not end before. Blocking calls
-/// take their own as ever.
+/// Completions of reads, for a runtime to take. While one lives, no thread of the database takes them: its owner must
+/// call [`Completions::take`] each time the descriptor becomes readable, and reads of tasks do not complete before.
+/// Blocking calls take their own completions in any case.
 ///
 /// With tokio, on the thread of a current-thread runtime:
 ///
@@ -39,7 +39,8 @@ pub struct Completions {
 }
 
 impl Completions {
-    /// Takes what has completed, wakes the tasks that wait for it, and sends what is queued. Never waits for the device.
+    /// Takes all completed reads, wakes the tasks that wait for them, and submits queued reads. Never waits for the
+    /// device.
     pub fn take(&self) {
         self.reads.take();
     }

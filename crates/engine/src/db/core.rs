@@ -61,7 +61,8 @@ pub(super) fn is_younger(tree: Tree, snapshot: &impl Snapshot) -> bool {
     tree.table.0 > snapshot.seq().0
 }
 
-/// Whether a read in a snapshot of its own takes another one: that was given up, and whoever asked holds none that could be too old.
+/// Whether a read that took its own snapshot should take another: its snapshot was invalidated, and the caller holds
+/// none that could be too old.
 pub(super) fn takes_another(error: &Error, taken: &mut usize) -> bool {
     *taken += 1;
     error.kind() == ErrorKind::SnapshotTooOld && *taken < SNAPSHOTS_MAX
@@ -106,7 +107,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         self.owner.get().and_then(|keep| keep())
     }
 
-    /// From now on whoever finds the log full calls this.
+    /// Sets the function that a commit calls when it finds the log full.
     pub(super) fn make_checkpoints(&self, make_room: MakeRoom) {
         let set = self.make_room.set(make_room);
         debug_assert!(set.is_ok(), "said once, when the database is opened");
@@ -121,7 +122,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// The table of this name.
     ///
     /// # Errors
-    /// `NotFound`; what reading the catalog failed with.
+    /// `NotFound`; the errors of reading the catalog.
     pub(crate) async fn table(&self, mode: Mode, name: &[u8]) -> Result<Tree> {
         if let Some(tree) = self.tables.known(name) {
             return Ok(tree);
@@ -190,8 +191,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         })
     }
 
-    /// Shows the newest visible value of a key to `look`, after a first try. Not what `get` is made of: a long value is read into
-    /// memory of its own either way, and `get` gives that away without another copy.
+    /// Shows the newest visible value of a key to `look`, after a first try. `get` does not use this: it reads a long
+    /// value into memory of its own in either case, and returns that memory without another copy.
     pub(crate) async fn show_after<R>(
         &self,
         mode: Mode,
@@ -270,7 +271,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         }
     }
 
-    /// What a leaf held, with long values read in.
+    /// The bytes of a value found in a leaf; long values are read.
     pub(crate) async fn value(&self, mode: Mode, snapshot: &S::Snapshot, found: Found) -> Result<Vec<u8>> {
         match found {
             Found::Inline(value) => Ok(value),
@@ -374,7 +375,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         }
     }
 
-    /// Queues reads of what a scan will come to.
+    /// Queues reads of pages that a scan will need.
     pub(super) fn prefetch(&self, pages: &[PageId], at: CommitSeq) {
         let missing: Vec<_> = pages.iter().map(|page| Missing { page: *page, at }).collect();
         self.store.prefetch(&missing);

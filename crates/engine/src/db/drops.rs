@@ -1,19 +1,22 @@
 //! Frees the pages of dropped tables, a few at a time, after the commit that dropped them.
 //!
-//! That commit takes the name out of the catalog and notes there what is to be freed, under a key that is no name
-//! (`format::catalog`). The root moves to another page at the same time, so handles of the table find a page that is gone. Then
-//! leaves are freed from the end of the tree on, each step a commit of its own: what is left is a smaller tree, and at last an
-//! empty root, which goes together with the note.
+//! The commit takes the name out of the catalog and adds a note there that leads to the tree, under a key that is no
+//! name (`format::catalog`). The root moves to another page at the same time, so handles of the table find a freed
+//! page. Then leaves are freed from the end of the tree on. Each step is a commit of its own and leaves a smaller tree,
+//! in the end an empty root, which is freed together with the note.
 //!
 //! Kept true by:
-//! 1. Nobody but whoever frees it, one at a time, changes a tree that is to be freed: what was looked up outside of the section
-//!    holds inside.
-//! 2. The records of the steps are empty. A power cut takes back steps that no checkpoint has seen, each of them whole, and the
-//!    note still leads to what is left: it is done again.
-//! 3. A page of values is freed when the last leaf that refers to it goes, whichever that is: it counts its values.
-//! 4. Damage does not stop it. A node that cannot be read goes, and what only it refers to stays in use for good, as nobody can say what that
-//!    is; so does a page of values that cannot be read, as later leaves may refer to it. Each is counted for `Stats`.
-//! 5. Nor does it reach others: of a page that a damaged node names, and that is whole but no part of the table, the reference alone goes.
+//! 1. Only the thread that frees a tree changes it, and only one thread does so at a time: pages looked up outside of
+//! the section are still right inside.
+//! 2. The records of the steps are empty. A power cut takes back steps that no checkpoint has seen, each of them whole,
+//! and the note still leads to the rest of the tree: the steps are done again.
+//! 3. A page of values counts its values, and is freed with the last leaf that refers to it, in any order of the
+//! leaves.
+//! 4. Damage does not stop the work. A node that cannot be read is freed, and the pages that only it refers to stay in
+//! use for good, as they are unknown; so does a page of values that cannot be read, as later leaves may refer to it.
+//! `Stats` counts each.
+//! 5. Damage does not spread to other tables: when a damaged node names a page that is whole but no part of the table,
+//! only the reference is removed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,13 +54,13 @@ const CATALOG_PAGES: usize = 8;
 /// How long the background thread waits after it failed.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-/// What one step frees.
+/// The pages that one step frees.
 #[derive(Debug)]
 struct Step {
     tree: Tree,
     /// Inner nodes, from the root to the parent of the leaves.
     path: Vec<PageId>,
-    /// The last leaves, whose references go; the root where that is one.
+    /// One of them that is no page of the table: it stays.
     leaves: Vec<PageId>,
     /// One of them that is no page of the table: it stays.
     stranger: Option<PageId>,
@@ -69,7 +72,7 @@ struct Step {
     damaged: u64,
 }
 
-/// What a leaf refers to.
+/// The pages of values that a leaf refers to.
 #[derive(Debug, Default)]
 struct Referred {
     long: Vec<OverflowRef>,
@@ -95,7 +98,7 @@ impl Referred {
     }
 }
 
-/// What a damaged page gives where another gives something. Other errors stay errors.
+/// Counts a damaged page and returns `None` for it. Other errors stay errors.
 fn unless_damaged<T>(result: Result<T>, damaged: &mut u64) -> Result<Option<T>> {
     match result {
         Ok(found) => Ok(Some(found)),
@@ -111,7 +114,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// Frees the next pages of a dropped table. False when there is none. Blocks. Only one at a time may do this.
     ///
     /// # Errors
-    /// `Corrupt` when the catalog is damaged; what reading or the log failed with.
+    /// `Corrupt` when the catalog is damaged; the errors of reading and of the log.
     pub(super) async fn free_some(self: &Arc<Self>) -> Result<bool> {
         let mode = Mode::Blocking;
         let Some(tree) = self.next_to_free(mode).await? else { return Ok(false) };
@@ -140,7 +143,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 Ok(position) => {
                     section.settle_unseen(Durability::Deferred, position);
                     drop(section);
-                    // Visible then, so the next step sees what this one has left.
+                    // Visible from then on, so the next step sees the tree that this one left.
                     self.wait_durable(mode, position).await?;
                     self.damaged_in_dropped.fetch_add(step.damaged, Ordering::Relaxed);
                     return Ok(true);
@@ -175,7 +178,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         Ok(Some(tree))
     }
 
-    /// Looks at the last leaves of a tree, and at what they refer to.
+    /// Looks at the last leaves of a tree, and at the pages that they refer to.
     async fn next_step(&self, mode: Mode, tree: Tree) -> Result<Step> {
         let mut damaged = 0;
         let look = || tree.last_leaves(&self.store.tip(), LEAVES_AT_ONCE.min(self.admission.window()));
@@ -187,7 +190,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 let way = attempt(&*self.store, &self.admission, mode, look).await?;
                 let Some(path) = way else { return Err(error) };
                 let stranger = self.is_stranger(mode, tree, page).await?.then_some(page);
-                // Goes as if it were a leaf, without what hangs below it.
+                // Freed as if it were a leaf, without the pages below it.
                 let (leaves, pages, shared) = (vec![page], Vec::new(), Vec::new());
                 return Ok(Step { tree, path, leaves, stranger, pages, shared, damaged: 1 });
             }
@@ -233,15 +236,15 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 Some(_) => pages.push(page),
             }
         }
-        // Values were packed in the order of keys, so more than these are shared only where something is damaged: what is said of
-        // the others does not matter then, as they stay.
+        // Values were packed in the order of keys, so more pages than these are shared only where something is damaged.
+        // The counts of the others do not matter then, as those pages stay.
         damaged += shared.len().saturating_sub(SHARED_MAX) as u64;
         shared.truncate(SHARED_MAX);
         Ok(Step { tree, path, leaves, stranger, pages, shared, damaged })
     }
 
-    /// Whether a page that is not what the tree wants there is whole, and something else than a node of the table. One that cannot be read
-    /// was what the tree says, as nothing says otherwise; but the root of the catalog is that whatever becomes of it.
+    /// Whether a page that the tree refers to is whole but no node of the table. A page that cannot be read counts as a
+    /// node of the table, as nothing contradicts the tree; the root of the catalog never does.
     async fn is_stranger(&self, mode: Mode, tree: Tree, page: PageId) -> Result<bool> {
         let read = || Ok(self.store.tip().page(page)?.to_vec());
         let body = unless_damaged(attempt(&*self.store, &self.admission, mode, read).await, &mut 0)?;
@@ -283,7 +286,7 @@ impl Step {
     }
 }
 
-/// A thread that frees what dropped tables have left; it ends when this is dropped.
+/// A thread that frees the pages of dropped tables; it ends when this is dropped.
 pub(super) struct Freer {
     bell: Arc<Bell>,
     stop: Arc<AtomicBool>,
@@ -291,7 +294,7 @@ pub(super) struct Freer {
 }
 
 impl Freer {
-    /// Starts it. It begins with what is left of tables dropped before.
+    /// Starts the thread. It begins with the pages of tables dropped before.
     ///
     /// # Errors
     /// `NoSpace` when the system has no threads or descriptors left.
@@ -304,7 +307,7 @@ impl Freer {
                 match block_on(core.free_some()) {
                     Ok(true) => {}
                     Ok(false) => _ = heard.wait(None, None),
-                    // What is in the way may go away, or the next drop or open finds it gone.
+                    // The cause of the error may go away, or the next drop or opening tries again.
                     Err(_) => _ = heard.wait(None, Some(TRY_AGAIN_AFTER)),
                 }
             }

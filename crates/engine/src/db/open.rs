@@ -101,8 +101,8 @@ impl Owner {
         self.checkpointer.checkpoint_at(commit)
     }
 
-    /// Sees to it that the pages of dropped tables are freed. What is in the way is met again by whoever drops the next one, or opens
-    /// the database: nothing but room depends on it.
+    /// Frees the pages of dropped tables: wakes the thread that does so, or without threads does it here. Errors are
+    /// not reported: the next drop or opening tries again, and only disk space depends on it.
     pub(super) fn free_dropped(&self, core: &Arc<Core<Pager, Log>>) {
         if let Some(threads) = &*self.threads.lock().unwrap_or_else(PoisonError::into_inner) {
             return threads.freer.wake();
@@ -157,8 +157,9 @@ impl Drop for Owner {
             let _ = end_threads(threads, &self.checkpointer);
             return;
         }
-        // This thread is one of those, or one that they may be waiting for: the waker was called in the middle of its work. So another
-        // one waits. Where none is to be had all stays as it is, above all the lock: nobody else may open what is still written to.
+        // This thread is one of the database's threads, or one that they may be waiting for, as the waker was called in
+        // the middle of its work. So another thread ends them. If none can be started, everything stays as it is, above
+        // all the lock: no other process may open files that are still written to.
         let stays_open = self.held.as_ref().map(|held| held.opening.stays_open());
         let left = ManuallyDrop::new((threads, self.held.take()));
         let checkpointer = Arc::clone(&self.checkpointer);

@@ -1,9 +1,9 @@
 //! Replays the log: the records of many commits together, so that a page that many of them changed is copied and sealed once.
 //!
-//! Nobody reads while this goes on, so the states in between are not missed: what counts is the state after the last record.
+//! There are no readers yet, so the states in between need not exist: only the state after the last record counts.
 //!
-//! Records are gathered as they lie in the log, without an allocation for each: what is sorted is where their changes are. All
-//! of it stays within memory that the database has for other things later, and that nobody uses yet.
+//! Records are gathered as they lie in the log, without an allocation for each; only the positions of their changes are
+//! sorted. All of it fits in memory that the database will use for other things later and that is still unused.
 //!
 //! A damaged page of the catalog hides tables. Records that change one of them stay in the log, and so do all later ones: no checkpoint
 //! is made any more, and nothing can be committed. The other tables are brought up to date and can be read.
@@ -45,7 +45,7 @@ pub(super) struct Replay<S: Store, L: CommitLog> {
     hidden: Option<Hidden>,
     bytes_max: usize,
     changes_max: usize,
-    /// What is gathered: records as they are in the log, where their changes lie, and the youngest commit.
+    /// The gathered records as they are in the log, the positions of their changes, and the youngest commit.
     bytes: Vec<u8>,
     changes: Vec<Gathered>,
     last: Option<CommitSeq>,
@@ -79,7 +79,8 @@ impl Hidden {
 #[derive(Debug, Clone, Copy)]
 struct Gathered {
     table: TableId,
-    /// How the key goes on behind what all gathered keys of the table share: enough for most comparisons. Set before sorting.
+    /// The first bytes of the key after the prefix that all gathered keys of the table share: enough for most
+    /// comparisons. Set before sorting.
     head: u64,
     /// Where the key begins; a value follows it. Younger changes lie behind older ones.
     start: usize,
@@ -116,7 +117,7 @@ fn head_of(key: &[u8]) -> u64 {
     u64::from_be_bytes(head)
 }
 
-/// Sets how keys go on behind what all of a table share.
+/// Sets the `head` of each change: the bytes of its key after the prefix that all keys of the table share.
 fn set_heads(changes: &mut [Gathered], bytes: &[u8]) {
     let mut shared: FxHashMap<TableId, &[u8]> = FxHashMap::default();
     for change in &*changes {
@@ -151,7 +152,8 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
         });
         let bytes_max = memory_bytes_max / 3 * 2;
         let changes_max = (memory_bytes_max / 3 / size_of::<Gathered>()).max(1);
-        // Reserved at once, so that growing never holds the old and the new; what is not needed is never touched.
+        // Reserved at once, so that growing never holds the old and the new memory together; unused memory is never
+        // touched.
         let (bytes, changes) = (Vec::with_capacity(bytes_max), Vec::with_capacity(changes_max));
         Self { core, tables, hidden, bytes_max, changes_max, bytes, changes, last: None }
     }
@@ -159,7 +161,7 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
     /// Replays all of `records`. Blocks.
     ///
     /// # Errors
-    /// `Corrupt` for a record that makes no sense, or what reading the log or pages fails with.
+    /// `Corrupt` for a malformed record; the errors of reading the log and pages.
     pub(super) fn run(mut self, mut records: RecordIter) -> Result<()> {
         loop {
             let start = self.bytes.len();
@@ -280,7 +282,7 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
         Ok(())
     }
 
-    /// Applies what is gathered, and forgets it.
+    /// Applies the gathered changes, and forgets them.
     fn apply(&mut self) -> Result<()> {
         // A commit without changes counts as well: the next one's number follows it.
         if let Some(last) = self.last.take() {

@@ -1,7 +1,8 @@
 //! Databases whose data file lies in stripes over several folders, one for each device.
 //!
-//! Which folders is written in a small text file beside the database, before anything is in them: opening needs only the one
-//! folder, and a device that moved needs only an editor. A page in the wrong place is found by its checksum, as always.
+//! A small text file beside the database lists the folders. It is written before the folders hold anything: opening
+//! needs only the one folder, and a device that moved needs only an edit of the list. A page in the wrong place is
+//! found by its checksum, as always.
 
 #[cfg(test)]
 mod tests;
@@ -51,11 +52,11 @@ impl Places for ThisMachine {
     }
 }
 
-/// The directory of a database that is to be created over these folders, which are made, and the list of them. Without folders, an
-/// ordinary one.
+/// Creates the directory of a new database over these folders, which are made, and the list of them. Without folders,
+/// an ordinary directory.
 ///
 /// # Errors
-/// `InvalidCall` for paths that cannot be written down, what the system says otherwise.
+/// `InvalidCall` for paths that the list cannot hold; otherwise the error of the system.
 pub(super) fn create(
     main: Arc<dyn Directory>,
     folders: &[PathBuf],

@@ -21,8 +21,8 @@ pub(crate) struct Tables {
     fixed: OnceLock<Fixed>,
 }
 
-/// The only tables that can be opened, where a damaged page of the catalog kept records of the log from being replayed. The catalog is
-/// not asked any more: read once more it might name tables whose content is older than what was acknowledged.
+/// The only tables that can be opened, after a damaged page of the catalog kept records of the log from being replayed.
+/// The catalog is not read any more: it might now name tables with content older than acknowledged commits.
 #[derive(Debug)]
 pub(super) struct Fixed {
     /// By name. All records that change them were replayed.
@@ -70,7 +70,7 @@ impl Tables {
         }
     }
 
-    /// The table is being dropped by this commit, and will be whatever happens.
+    /// Notes that this commit drops the table. The commit can no longer fail.
     pub(super) fn dropped(&self, tree: Tree, name: &[u8], commit: CommitSeq) {
         let mut known = self.write();
         known.dropped.insert(tree.table, commit);

@@ -283,7 +283,7 @@ proptest! {
         follows_the_model(Hardship { mode: Mode::Blocking, ..hardship }, steps, new_pager);
     }
 
-    /// Futures are dropped after any number of polls: what was committed is there completely or not at all.
+    /// Futures are dropped after any number of polls: each commit is there completely or not at all.
     #[test]
     fn a_dropped_future_leaves_a_whole_commit_or_none(
         seed in any::<u64>(), patience in prop::collection::vec(0usize..12, 1..40), long in any::<bool>(),
@@ -315,7 +315,7 @@ proptest! {
                 }
             }
         }
-        // A commit whose future went away is visible once the log is durable up to it.
+        // A commit with a dropped future is visible once the log is durable up to it.
         let probe = Op::Put { tree, key: b"probe".to_vec(), value: b"1".to_vec() };
         commit_ok(&core, probe);
         let slices: Vec<_> = keys.iter().map(Vec::as_slice).collect();

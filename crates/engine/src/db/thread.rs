@@ -1,4 +1,4 @@
-//! Work that must come to its end even when nobody waits for it any more: on a thread of its own.
+//! Runs work that must finish even when its future is dropped: on a thread of its own.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};

@@ -24,7 +24,7 @@ use crate::txn::{CATALOG, table_of};
 /// In place of the catalog's name, which has none.
 const CATALOG_NAME: &str = "the catalog";
 
-/// What a walk through the whole database found.
+/// The report of a verification of the whole database.
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();
@@ -70,7 +70,7 @@ impl Verification {
         self.problems.is_empty()
     }
 
-    /// Notes what is broken in a table. A snapshot that was given up says nothing of that: then there is nothing left to look at.
+    /// Notes damage in a table. The error of an invalidated snapshot is no damage: it ends the verification.
     fn note(&mut self, table: &str, error: Error) -> Result<()> {
         if error.kind() == ErrorKind::SnapshotTooOld {
             return Err(error);
@@ -99,7 +99,7 @@ impl Verification {
 pub struct Problem {
     /// The table it was met in; `None` when it is about a block by itself.
     pub table: Option<String>,
-    /// What is wrong, and with which page.
+    /// The damage, and the page that has it.
     pub error: Error,
 }
 
@@ -122,7 +122,7 @@ impl Met {
     }
 }
 
-/// A node still to be looked at, and what its parent says about it.
+/// A node still to be checked, with the level and the bounds that its parent gives it.
 pub(super) struct Expected {
     pub(super) page: PageId,
     level: Option<u8>,
@@ -152,7 +152,8 @@ impl Db {
 }
 
 impl<S: Store, L: CommitLog> Core<S, L> {
-    /// See [`crate::db::Db::verify`]. Walks what `snapshot` shows; `rooted` are the tables with a sound root on the disk.
+    /// See [`crate::db::Db::verify`]. Walks the tables in `snapshot`; `rooted` are the tables with a sound root on the
+    /// disk.
     pub(super) async fn verify(
         &self,
         mode: Mode,
@@ -165,7 +166,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         self.verify_tree(mode, snapshot, CATALOG_NAME, CATALOG, &mut met, &mut found, |name, value| {
             let tree = table_of(&name, &value);
             named.extend(tree.iter().map(|tree| tree.table));
-            // What is being freed is no tree of a whole table any more.
+            // A dropped table that is being freed is no longer the tree of a whole table.
             if is_name(&name) {
                 tables.push((String::from_utf8_lossy(&name).into_owned(), tree));
             }
@@ -303,7 +304,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 }
 
-/// What a leaf says of a value.
+/// A value as a leaf records it: the value itself, or a reference to its pages.
 pub(super) enum Value {
     Here(Vec<u8>),
     Elsewhere(OverflowRef),
@@ -327,7 +328,7 @@ impl ValuesPage {
     }
 }
 
-/// Checks a page of values against what the leaves say is in it.
+/// Checks a page of values against the references of the leaves.
 fn check_values(values: ValuesPage, body: &[u8]) -> Result<()> {
     let ValuesPage { page, mut parts, unread } = values;
     let live = usize::from(packed::live(page, body)?);

@@ -25,7 +25,7 @@ const READ_ALONE_MAX: usize = 8;
 /// Operations that may end without waiting before a task lets others run.
 const HITS_BEFORE_YIELD: u32 = 128;
 
-/// Who is waiting.
+/// How an operation waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// A task: waiting is `Pending`.
@@ -34,10 +34,10 @@ pub(crate) enum Mode {
     Blocking,
 }
 
-/// Repeats `attempt` until it neither misses nor lacks anything.
+/// Repeats `attempt` until all pages and resources that it needs are there.
 ///
 /// # Errors
-/// What `attempt` failed with, or what loading a page failed with.
+/// The errors of `attempt`, and of loading a page.
 pub(crate) async fn attempt<S: Store, R>(
     store: &S,
     admission: &Admission,
@@ -90,7 +90,7 @@ pub(crate) async fn attempt_within<S: Store, R>(
 /// round.
 ///
 /// # Errors
-/// What a wait failed with.
+/// The error of a wait.
 pub(crate) async fn load<S: Store>(
     store: &S,
     admission: &Admission,
@@ -115,7 +115,7 @@ pub(crate) async fn load<S: Store>(
 /// Waits for a ticket of the store.
 ///
 /// # Errors
-/// What it failed with.
+/// The error of the ticket.
 pub(crate) async fn ready<S: Store>(store: &S, mode: Mode, ticket: &mut S::Ticket) -> Result<()> {
     match mode {
         Mode::Blocking => ticket.wait(),
@@ -126,7 +126,7 @@ pub(crate) async fn ready<S: Store>(store: &S, mode: Mode, ticket: &mut S::Ticke
 /// Waits for a ticket that needs no submission: one of the log, or one whose reads have been sent.
 ///
 /// # Errors
-/// What it failed with.
+/// The error of the ticket.
 pub(crate) async fn ready_sent<T: Ticket>(mode: Mode, ticket: &mut T) -> Result<()> {
     match mode {
         Mode::Blocking => ticket.wait(),

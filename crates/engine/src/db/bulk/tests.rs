@@ -1,4 +1,4 @@
-//! Loads that do not come to their end, and what others see of them.
+//! Loads that are interrupted, and the states that other callers see.
 
 use nofault_io::disk::Directory;
 use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
@@ -82,7 +82,7 @@ fn a_long_value_that_cannot_be_written_to_its_end_leaves_no_pages_behind() {
         empty.world.inject(Fault::new(Call::Write, Effect::Errno(ENOSPC)).on("data").after(after));
         let error = empty.table.bulk_load_blocking([([1u8], &value)]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
-        // Checkpoints are of what is visible: from here on that is younger than the load.
+        // A checkpoint is of the visible state: from here on that is younger than the load.
         put(&empty.other, b"k", b"v").unwrap();
         let blocks = empty.blocks_after_checkpoints();
         assert!(blocks <= empty.blocks + 60, "write {after}: {blocks} blocks in use after {}", empty.blocks);
@@ -104,7 +104,7 @@ fn a_load_is_taken_back_without_reading() {
     });
     let error = empty.table.bulk_load_blocking(first.chain(rows).chain(wrong)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidCall, "{error}");
-    // The first to read meets what was in wait for the load.
+    // The first read meets the error that was waiting for the load.
     if let Err(error) = put(&empty.other, b"k", b"v") {
         assert_eq!(error.kind(), ErrorKind::Io, "{error}");
     }
@@ -161,7 +161,7 @@ fn a_load_is_seen_when_a_power_cut_can_no_longer_take_it_away() {
         for seed in 2..6 {
             assert_eq!(rows_after_cut(world, seed), 500);
         }
-        // Somebody else makes one, of what can be seen.
+        // Another caller makes a checkpoint, of the visible state.
         db.checkpoint_blocking().unwrap();
         assert_eq!(rows_after_cut(world, 6), 500, "a later checkpoint was of an earlier commit");
         assert_eq!(db.stats().visible_commit, before);

@@ -1,4 +1,4 @@
-//! That pages come to lie together, that nobody sees a difference, and that the file stays within its bound.
+//! Compaction moves pages next to each other, readers see no difference, and the file stays within its bound.
 
 use std::collections::BTreeMap;
 use std::task::{Context, Waker};
@@ -30,7 +30,7 @@ fn key_of(number: u32) -> Vec<u8> {
     format!("{number:08}").into_bytes()
 }
 
-/// A database on a simulated disk, and what is in it.
+/// A database on a simulated disk, and its expected content.
 struct Scattered {
     world: SimWorld,
     db: blocking::Db,
@@ -121,7 +121,7 @@ fn pages_that_random_writes_have_scattered_lie_in_long_rows_again() {
     assert_eq!(found.tables, 1);
     scattered.check();
     assert_eq!(scattered.compact().pages_moved, 0, "what lies together stays");
-    // What a power cut leaves right after it.
+    // The state that a power cut leaves right after the compaction.
     let later = scattered.world.restart(5);
     let directory: Arc<dyn Directory> = later.directory();
     scattered.db = blocking::Db::open_in(&directory, &settings(2 << 20)).unwrap();
@@ -186,7 +186,7 @@ fn snapshots_and_pages_that_change_meanwhile_are_left_in_peace() {
     let before = kept(&scattered);
     let (db, table) = (scattered.db.clone(), scattered.table.clone());
     let (mut random, mut rows) = (fastrand::Rng::with_seed(9), scattered.rows.clone());
-    // Between two moves, on the same thread: what was looked up is old by then.
+    // Between two moves, on the same thread: the pages looked up before are out of date by then.
     let found = db.compact(Pace::Full, |_| {
         let (key, value) = (key_of(random.u32(..KEYS)), vec![random.u8(..); 20]);
         table.put(&key, &value).unwrap();

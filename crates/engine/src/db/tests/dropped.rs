@@ -1,5 +1,5 @@
-//! Futures dropped at each of their waits, one after the other: over a store where every page that nobody holds is missing, each
-//! wait is a poll, so nothing is left to chance.
+//! Futures dropped at each of their waits, one after the other. In this store every page without a pin is missing, so
+//! each wait is a poll, and nothing is left to chance.
 
 use super::*;
 
@@ -34,11 +34,12 @@ fn polled<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
     })
 }
 
-/// Nothing is held any more, every page belongs to somebody, and the database goes on. Answers what is in it.
+/// Checks that nothing is pinned or locked, that every page belongs to a table, and that the database works. Returns
+/// its content.
 pub(super) fn intact(core: &TestCore<MemoryStore>, tree: Tree, what: &str) -> Model {
-    // A large commit whose future went away is finished by its thread.
+    // A large commit with a dropped future is finished by its thread.
     drop(block_on(core.commits.turn().acquire(1)));
-    // What was appended is visible once a later commit is durable.
+    // An appended commit is visible once a later commit is durable.
     put(core, tree, "z later", "commit");
     assert_eq!(core.store.pinned(), 0, "{what}: pages stay pinned");
     assert!(core.admission.is_idle(), "{what}: permits were lost");
@@ -52,8 +53,9 @@ pub(super) fn intact(core: &TestCore<MemoryStore>, tree: Tree, what: &str) -> Mo
     content
 }
 
-/// Does `work` on a new database for each number of polls after which its future is dropped, up to the one with which it ends. Each
-/// time the database holds what it held, or what `after` says where that happened. Answers how many waits there were.
+/// Does `work` on a new database for each number of polls after which its future is dropped, up to the one with which
+/// it ends. Each time the database must have its old content, or the content that `after` gives. Returns the number of
+/// waits.
 fn dropped_at_each_wait<R>(
     what: &str,
     stingy_log: bool,

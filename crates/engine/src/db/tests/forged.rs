@@ -1,4 +1,5 @@
-//! Pages that are whole, as far as anybody can tell, and name pages of others: what frees them by name frees only what may be theirs.
+//! Pages that are whole by every check and name pages of other tables: freeing by such names must free only pages that
+//! may be the table's own.
 
 use super::*;
 use crate::format::PageId;
@@ -37,7 +38,7 @@ fn long_value(core: &TestCore<MemoryStore>, tree: Tree, key: &str) -> OverflowRe
     }
 }
 
-/// Nothing has happened to the other table, and so many pages belong to nobody.
+/// Checks that the other table is unchanged, and that so many pages belong to no table.
 fn assert_spared(core: &TestCore<MemoryStore>, other: Tree, lost: u64, what: &str) {
     let content = |key: &str| block_on(core.get(Mode::Blocking, other, key.as_bytes())).unwrap();
     assert_eq!(content("a"), Some(vec![b'a'; 10]), "{what}");
@@ -89,7 +90,7 @@ fn a_commit_that_would_free_pages_of_others_is_refused() {
         }
         assert_eq!(long_value(&core, tree, "k"), value, "{what}");
         put(&core, tree, "others", "go on");
-        // Without the value the rest is what it was.
+        // Without the value, the pages are as before.
         forge(&core, |edits| tree.put(edits, b"k", Cell::Inline(b"")).map(drop));
         assert_spared(&core, other, 3, what);
     }
@@ -151,7 +152,7 @@ fn a_dropped_tables_node_that_names_pages_of_others_takes_none_of_them_along() {
             });
             commit(&core, Mode::Blocking, vec![Op::DropTable { tree, name: b"t".to_vec() }], Durability::Sync).unwrap();
             free_all(&core, &what);
-            // What hung where the stranger does now belongs to nobody.
+            // The pages below the node that the foreign page replaces belong to no table now.
             let found =
                 block_on(core.verify(Mode::Blocking, &core.store.snapshot(), &Default::default())).unwrap().pages;
             let lost = core.store.live_pages().len() as u64 - found;

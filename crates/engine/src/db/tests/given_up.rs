@@ -1,4 +1,5 @@
-//! Snapshots that are given up while somebody reads: whose they are decides who is told.
+//! Snapshots that are invalidated during a read: the error goes to the caller only when the snapshot is the caller's
+//! own.
 
 use super::*;
 

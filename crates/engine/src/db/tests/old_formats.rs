@@ -1,4 +1,4 @@
-//! Databases that earlier versions wrote are opened, and become what this version writes.
+//! Databases of earlier versions are opened, and converted to the current format.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,9 +29,9 @@ fn versions(world: &SimWorld) -> [u32; 2] {
     SUPERBLOCK_OFFSETS.map(|offset| version_of(&data[offset as usize..]))
 }
 
-/// A database of format 1 or 2: what this version writes differs by its number, in that the superblocks took turns, and from 1 by the
-/// notes of tables that wait to be freed, of which there are none here. Short, packed and long values, some of them in the log only, as
-/// are a drop and a new table.
+/// A database of format 1 or 2. The current format differs in its number, in that both superblocks are written (they
+/// took turns), and from format 1 also in the notes of dropped tables, of which there are none here. It has short,
+/// packed and long values, some of them in the log only, as are a drop and a new table.
 fn of_format(version: u32) -> (SimWorld, Content) {
     let world = SimWorld::new(4, SimOptions::calm());
     let directory: Arc<dyn Directory> = world.directory();
@@ -65,7 +65,7 @@ fn of_format(version: u32) -> (SimWorld, Content) {
     (world, before)
 }
 
-/// What a later version does to an old database, as far as the power allows.
+/// Uses an old database as a later version does, as far as the power allows.
 fn use_it(world: &SimWorld, before: &Content) -> Result<()> {
     let directory: Arc<dyn Directory> = world.directory();
     let db = Db::open_in(&directory, &settings())?;

@@ -54,7 +54,7 @@ fn replace_by_others(core: &TestCore<MemoryStore>, tree: Tree, len: usize) {
     assert_eq!((after.root, after.len_bytes), (before.root, len as u64), "the same page, now of another value");
 }
 
-/// What is in the table after `k` was set to `last`, as well as `filler` keys.
+/// The content of the table after `k` was set to `last`, as well as `filler` keys.
 fn content_after(len: usize) -> Model {
     let rest = if len == ONE_PAGE { ONE_PAGE } else { 1 };
     let lens = [("a", 1), ("b", ONE_PAGE), ("c", ONE_PAGE), ("x", rest), ("y", rest)];

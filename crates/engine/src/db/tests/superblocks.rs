@@ -58,7 +58,7 @@ fn slot_range(slot: usize) -> std::ops::Range<u64> {
 
 type Harm = Box<dyn Fn(&SimWorld)>;
 
-/// What may happen to a slot, with its bytes from before the load as the last.
+/// The kinds of damage to a slot; the last restores its bytes from before the load.
 fn harms(slot: usize, before: &[u8]) -> Vec<(&'static str, Harm)> {
     let start = slot_range(slot).start;
     let flip = |at: u64, bit: u32| -> Harm { Box::new(move |world| world.flip_bit("data", start + at, bit).unwrap()) };
