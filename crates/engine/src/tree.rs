@@ -24,17 +24,17 @@ use crate::pages::{Attempt, Pages, Wait};
 /// Bytes of a node that a search may look at before it knows the entry: header and slots, of most nodes.
 const SEARCHED_BYTES: usize = 1536;
 
-/// Which tree: where its root is, and the table whose nodes it is made of.
+/// The identity of a tree: the page of its root, and the table that its nodes belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tree {
     /// The page of the root.
     pub(crate) root: PageId,
-    /// What its nodes say they belong to.
+    /// The table id that its nodes carry.
     pub(crate) table: TableId,
 }
 
-/// How far a lookup has come: what it looks at next. Whoever missed that page goes on here once it is there, in any view of the same
-/// commit: in one commit no page changes.
+/// The resume position of a lookup: the next page to look at. A lookup that missed a page resumes here once the page
+/// is in memory, in any view of the same commit, because within one commit no page changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Position {
     /// At this node, of this level unless it is the root.
@@ -112,7 +112,7 @@ pub(crate) struct Portion {
 }
 
 impl Portion {
-    /// Whatever the leaf has.
+    /// All entries of the leaf.
     pub(crate) const ALL: Self = Self { entries: usize::MAX, bytes: usize::MAX };
 }
 
@@ -158,8 +158,8 @@ impl Chunk {
         (&self.bytes[entry.start..entry.key_end], held)
     }
 
-    /// After an entry could not be added: names the pages of values that the leaf refers to. Whether the scan should wait for
-    /// them, rather than give out what it has.
+    /// Names the pages of values that the leaf refers to, after an entry could not be added. Returns whether the scan
+    /// should wait for them rather than return the entries it has.
     fn lacks_values(&mut self, node: &Node<'_>, indexes: impl Iterator<Item = usize>) -> bool {
         name_values(node, indexes, &mut self.own);
         self.own.len() <= self.own_max

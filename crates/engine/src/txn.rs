@@ -1,23 +1,24 @@
 //! Commits transactions: each commit becomes one step in the history of the database.
 //!
-//! An ordinary commit is three steps, none of which waits. [`Commits::gather`] looks, outside of any lock, for pages
-//! that the commit will touch and that are not in memory. [`Commits::commit`] then enters the section, checks that
-//! nothing the transaction read was changed meanwhile, applies the changes to private copies, appends the record to the
-//! log, publishes, and leaves. If it meets a page that is missing after all, it drops the copies and leaves with
+//! An ordinary commit has three steps, none of which waits. [`Commits::gather`] looks, without any lock, for pages
+//! that the commit will touch and that are not in memory. [`Commits::commit`] then enters the commit section, checks
+//! that no later commit changed the transaction's reads, applies the changes to private page copies, appends the
+//! record to the log, publishes, and leaves. If a page is missing after all, it drops the copies and leaves with
 //! nothing changed. Then the caller waits until the log is durable; only [`visibility`] decides which commits readers
 //! see.
 //!
-//! A commit too large for that holds the section over its waits ([`Exclusive`]): it is checked, logged completely, and then applied in
-//! portions under one commit number, invisible until the last one. From the moment its record is complete it is committed, so
-//! whatever stops it half-way poisons the database; reopening finishes it from the log.
+//! A commit too large for that occupies the section across its waits ([`Exclusive`]): it is checked, logged
+//! completely, and then applied in portions under one commit number, invisible until the last one. From the moment
+//! its record is complete it is committed, so any failure before the last portion poisons the database; reopening
+//! finishes the commit from the log.
 //!
-//! Kept true by:
-//! 1. Commit numbers, positions in the log and publications follow one order: all three happen in the section.
-//! 2. Nothing is published that was not appended to the log first, except by replaying the log, and by a bulk load,
-//!    which a checkpoint of its own makes durable before it is visible.
+//! Invariants:
+//! 1. Commit numbers, positions in the log and publications follow one order: all three are assigned in the section.
+//! 2. A commit is appended to the log before it is published. The exceptions are log replay, and a bulk load, which
+//!    its own checkpoint makes durable before it is visible.
 //! 3. `recent` notes a commit in the section in which it is published, so no transaction misses it.
-//! 4. The section's lock is held for a bounded number of steps (`Budget`), whatever the size of a commit or of its read
-//!    set: larger ones occupy the section, and take the lock for a part of their keys at a time.
+//! 4. The section's lock is held for a bounded number of steps (`Budget`), for commits and read sets of any size:
+//!    larger ones occupy the section, and take the lock for a part of their keys at a time.
 
 mod exclusive;
 mod known;
@@ -144,10 +145,10 @@ impl Size {
 #[derive(Debug)]
 pub(crate) struct Commit {
     pub(crate) ops: Vec<Op>,
-    /// What the transaction saw and read; nothing to check without.
+    /// The snapshot and the read set to validate; `None` when nothing has to be checked.
     pub(crate) reads: Option<(CommitSeq, ReadSet)>,
     pub(crate) durability: Durability,
-    /// What its caller found out about the pages it will touch.
+    /// The pages that the commit will touch, as gathered by its caller.
     pub(crate) known: Known,
     /// The claim that its transaction has placed.
     pub(crate) claim: Option<ClaimId>,
@@ -208,7 +209,7 @@ pub(crate) struct Commits<S, L> {
     store: Arc<S>,
     log: Arc<L>,
     section: Mutex<Section>,
-    /// Who may hold the section over a wait.
+    /// The right to occupy the section across a wait: one holder at a time.
     turn: Arc<Gate>,
     precedence: Arc<Precedence>,
     visibility: Arc<Visibility<S>>,
@@ -248,7 +249,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         self.lock().recent.memory_bytes()
     }
 
-    /// What must become durable before `seq` is visible; `None` when it is.
+    /// Returns the log position that must become durable before `seq` is visible; `None` when `seq` is visible.
     pub(crate) fn held_up_by(&self, seq: CommitSeq) -> Option<LogPosition> {
         self.visibility.held_up_by(seq)
     }
@@ -285,8 +286,8 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         Ok((self.precedence.place(permit, claimed, since, limit), since))
     }
 
-    /// Looks for what `ops` will touch: appends to `waits` the pages that are missing, at most `pages_max`, and answers
-    /// a long value that will be replaced and whose pages are not known yet.
+    /// Looks for the pages that `ops` will touch: appends at most `pages_max` missing ones to `waits`. Returns a long
+    /// value that will be replaced and that has pages not yet known.
     pub(crate) fn gather(
         &self,
         ops: &[Op],
@@ -326,7 +327,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         Ok(None)
     }
 
-    /// The same while nobody publishes anything; `None` while a large commit holds the section.
+    /// As [`Self::gather`], with publishing blocked meanwhile; `None` while a large commit holds the section.
     pub(crate) fn gather_undisturbed(
         &self,
         ops: &[Op],
@@ -344,7 +345,8 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         section.last.seq == seq && !section.occupied
     }
 
-    /// Commits, or answers why not with nothing changed. `record` is what [`encode`] made of the ops.
+    /// Commits, or returns the reason for refusing, with nothing changed. `record` is the encoding of the ops by
+    /// [`encode`].
     pub(crate) fn commit(&self, commit: &Commit, record: &[u8]) -> std::result::Result<Committed, Refused> {
         let mut section = self.enter()?;
         if section.occupied {
@@ -416,7 +418,8 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         let message = format!("commits are refused since an earlier failure; reopen the database: {why}");
         // The first reason is the one to tell.
         let error = self.poisoned.get_or_init(|| Error::new(ErrorKind::Poisoned, message));
-        // No checkpoint can pass a commit that is never visible, so nobody else would tell those who wait for one.
+        // No checkpoint can pass a commit that is never visible, so this is the only report to the callers that wait
+        // for a checkpoint.
         self.log.refuse(error);
     }
 
@@ -430,7 +433,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
 
     fn enter(&self) -> std::result::Result<MutexGuard<'_, Section>, Refused> {
         let section = self.lock();
-        // Only now: what failed while this thread waited for the section has left half a commit in it.
+        // Checked after locking: a failure while this thread waited for the section has left half a commit in it.
         match self.poisoned.get() {
             Some(error) => Err(Refused::Wait(Wait::Failed(error.clone()))),
             None => Ok(section),
@@ -469,7 +472,8 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         Err(Refused::Conflict(section.last.position))
     }
 
-    /// After a commit became visible, outside of the section. Those that wait for the log leave it to whoever writes it.
+    /// Runs after a commit became visible, outside of the section. Commits that wait for the log leave this work to
+    /// the thread that writes it.
     fn clear_up_after(&self, durability: Durability) {
         if durability == Durability::Deferred {
             self.store.clear_up();
@@ -483,7 +487,8 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Section> {
-        // A panic inside the section is a broken belief; what it protects is only changed by whole steps.
+        // A panic inside the section is a bug; the protected state is only changed by whole steps, so it is still
+        // consistent.
         self.section.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -499,12 +504,12 @@ impl Section {
     }
 }
 
-/// What a record says that changes an unknown table.
+/// The error for a record that changes an unknown table.
 pub(crate) fn no_such_table(table: TableId) -> Error {
     Error::new(ErrorKind::Corrupt, format!("a record of the log changes table {table}, which does not exist"))
 }
 
-/// What becomes of pages that a damaged index names as those of a long value, although they are none.
+/// The treatment of pages that a damaged index wrongly lists as pages of a long value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Damage {
     /// The op is refused: nothing has changed yet.

@@ -1,6 +1,6 @@
 //! Memory that a device may read and write: aligned, pinned in place, owned by exactly one holder at a time.
 //!
-//! A [`Region`] is one allocation; an [`IoBuf`] is a piece of one that nobody else holds. Pieces can be split and joined,
+//! A [`Region`] is one allocation; an [`IoBuf`] is an exclusively owned piece of one. Pieces can be split and joined,
 //! so a buffer pool takes one large region in huge pages and cuts its frames out of it, and a striped disk cuts one
 //! request into several. Moving an `IoBuf` moves no bytes, which is how an operation in flight owns its memory.
 //!
@@ -23,7 +23,7 @@ pub const ALIGN_BYTES: usize = 4096;
 /// Size of a huge page on x86-64 and most arm64 kernels.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// What the memory of a region is made of.
+/// The kind of memory pages that a region consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PageKind {
     /// Ordinary pages.
@@ -51,8 +51,8 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `base` and `len_bytes` are what mmap returned, and no `IoBuf` is left: each holds an `Arc` of this.
-        // An munmap of a whole mapping that exists cannot fail.
+        // SAFETY: `base` and `len_bytes` came from mmap, and no `IoBuf` is left: each holds an `Arc` of this. An
+        // munmap of a whole existing mapping cannot fail.
         unsafe {
             let _ = rustix::mm::munmap(self.base.as_ptr().cast(), self.len_bytes);
         }
@@ -170,7 +170,8 @@ impl IoBuf {
         Ok(Self { start: self.start, len_bytes: self.len_bytes + next.len_bytes, region: self.region })
     }
 
-    /// Cuts it into pieces of `piece_bytes`; what does not fill a piece is dropped (it stays part of the region).
+    /// Cuts it into pieces of `piece_bytes`. A remainder shorter than a piece is dropped (it stays part of the
+    /// region).
     ///
     /// # Panics
     /// When `piece_bytes` is zero.
@@ -210,26 +211,26 @@ impl fmt::Debug for IoBuf {
     }
 }
 
-/// Bytes that stay where they are, unchanged, for as long as the value lives: what a write may be started from
-/// while others read them.
+/// Bytes that stay at the same address, unchanged, for as long as the value lives. A write may start from them while
+/// other threads read them.
 ///
 /// # Safety
-/// `bytes` must return the same address, length and content on every call until the value is dropped, whatever
-/// other threads do, and moving the value must not move the bytes.
+/// `bytes` must return the same address, length and content on every call until the value is dropped, regardless of
+/// other threads, and moving the value must not move the bytes.
 pub unsafe trait StableBytes: Send + Sync + 'static {
     /// The bytes.
     fn bytes(&self) -> &[u8];
 }
 
-// SAFETY: the bytes live in the region, so moving the `IoBuf` leaves them in place; behind a shared reference nobody
-// can change them.
+// SAFETY: the bytes live in the region, so moving the `IoBuf` leaves them in place; a shared reference gives no way
+// to change them.
 unsafe impl StableBytes for IoBuf {
     fn bytes(&self) -> &[u8] {
         self
     }
 }
 
-/// Maps `len_bytes` of anonymous memory whose start is a multiple of `align_bytes` (a power of two, at least a page).
+/// Maps `len_bytes` of anonymous memory, starting at a multiple of `align_bytes` (a power of two, at least a page).
 fn map_aligned(len_bytes: usize, align_bytes: usize) -> Result<NonNull<u8>> {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
     let span = len_bytes + align_bytes - ALIGN_BYTES;

@@ -1,7 +1,7 @@
-//! One operation on its way to a disk ([`Op`]), and what came back ([`Completion`]).
+//! One operation on its way to a disk ([`Op`]), and its result ([`Completion`]).
 //!
-//! The operation owns its memory until its completion is taken: dropping whatever waits for it never frees bytes that
-//! the kernel may still write.
+//! The operation owns its memory until its completion is taken: dropping the waiting side never frees bytes that the
+//! kernel may still write.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use std::sync::Arc;
 use crate::aligned::{IoBuf, StableBytes};
 use crate::error::Result;
 
-/// An operation: what to do, where, and the number by which its owner will know the completion.
+/// An operation: its kind, its position, and the number by which its owner recognises the completion.
 #[derive(Debug)]
 pub struct Op {
     /// Chosen by the caller, returned untouched.
     pub token: u64,
     /// Position in the disk, in bytes. Ignored by `Sync`.
     pub offset_bytes: u64,
-    /// What to do.
+    /// The kind of operation, with its memory.
     pub kind: OpKind,
 }
 
@@ -27,7 +27,7 @@ impl Op {
     }
 }
 
-/// What to do.
+/// The kind of an operation, with its memory.
 #[derive(Debug)]
 pub enum OpKind {
     /// Fill the buffer from the disk.

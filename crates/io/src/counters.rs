@@ -1,4 +1,5 @@
-//! What the kernel counts: CPU, faults, TLB shootdowns, reclaim, device traffic, pressure. No PMU; nearly no privilege.
+//! Counters of the kernel: CPU, faults, TLB shootdowns, reclaim, device traffic, pressure. No PMU; nearly no
+//! privilege.
 //!
 //! A [`Watch`] opens the files once; a [`Snapshot`] reads them again from position zero; the difference of two is a
 //! [`Delta`]. Nothing here interprets: a counter that this kernel does not have is `None`, never zero.
@@ -16,10 +17,10 @@
 //! Kept true by: the parsers ([`parse`]) are pure functions over text that accept anything, so a kernel with more, fewer
 //! or odd lines loses single counters and nothing else.
 //!
-//! What the counters do *not* show, as found by measuring: the TLB line undercounts on virtual machines with
-//! paravirtual flushes and counts one interrupt for a batch of pages; reclaim inside a memory cgroup raises only
-//! `pgscan_file` and `pgsteal_file`, not the `direct` counters; a minor fault may map 16 pages or a whole folio; a
-//! major fault is charged only to the thread that started the read; daemon CPU comes in clock ticks (mostly 10 ms).
+//! Limits of the counters, as found by measuring: the TLB line undercounts on virtual machines with paravirtual
+//! flushes and counts one interrupt for a batch of pages; reclaim inside a memory cgroup raises only `pgscan_file`
+//! and `pgsteal_file`, not the `direct` counters; a minor fault may map 16 pages or a whole folio; a major fault is
+//! charged only to the thread that started the read; daemon CPU comes in clock ticks (mostly 10 ms).
 
 mod cachestat;
 mod delta;
@@ -71,7 +72,8 @@ impl Watch {
     /// Watches this process and the whole machine; no device and no cgroup yet. Looks through `/proc` once for the
     /// reclaim daemons (a few milliseconds with thousands of processes).
     ///
-    /// Never fails: what cannot be opened (a container hides kernel threads, a kernel has no PSI) is not counted.
+    /// Never fails: a source that cannot be opened (a container hides kernel threads, a kernel has no PSI) is not
+    /// counted.
     pub fn new() -> Self {
         let open = |path: &str| File::open(path).ok();
         let (kswapd, kdamond) = reclaim_daemons();
@@ -91,14 +93,14 @@ impl Watch {
         }
     }
 
-    /// Watches also the block device under `path` (a file, a folder, or the device itself). Several devices add up; one
-    /// named twice counts once. On a stacked device (LVM, RAID, dm-crypt) it is the upper one that counts: what the file
-    /// system asked of it, without the copies below. Of a btrfs over several devices only the one in the mount table counts:
-    /// name the others too.
+    /// Watches also the block device under `path` (a file, a folder, or the device itself). Several devices add up;
+    /// one named twice counts once. On a stacked device (LVM, RAID, dm-crypt) the upper one counts: the requests of
+    /// the file system, without the copies below. Of a btrfs over several devices only the one in the mount table
+    /// counts: name the others too.
     ///
     /// # Errors
-    /// `NotFound` or `NoPermission` for the path; `Unsupported` where no block device lies under it (tmpfs, overlayfs,
-    /// network file systems), or where it has no counters.
+    /// `NotFound` or `NoPermission` for the path; `Unsupported` where no block device lies under it (tmpfs,
+    /// overlayfs, network file systems), or where it has no counters.
     pub fn device_of(mut self, path: &Path) -> Result<Self> {
         let found = BlockDevice::under(path)?;
         if !self.devices.iter().any(|(known, _)| *known == found) {
@@ -155,7 +157,7 @@ impl Default for Watch {
     }
 }
 
-/// What the counters showed at one moment. Only differences mean something: see [`Snapshot::since`].
+/// The values of the counters at one moment. Only differences have a meaning: see [`Snapshot::since`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Snapshot(Delta);
 
@@ -213,8 +215,8 @@ impl Snapshot {
         Self(totals)
     }
 
-    /// What happened from `earlier` to this. Both must come from one [`Watch`]. A counter that went backwards (a CPU
-    /// taken offline, a daemon restarted) shows as zero.
+    /// Returns the difference from `earlier` to this. Both must come from one [`Watch`]. A counter that went
+    /// backwards (a CPU taken offline, a daemon restarted) shows as zero.
     pub fn since(&self, earlier: &Self) -> Delta {
         self.0.minus(&earlier.0)
     }

@@ -1,13 +1,14 @@
-//! The contracts of storage: a [`Disk`] of bytes, the [`Queue`]s through which it is used, and a [`Directory`] of disks.
+//! The contracts of storage: a [`Disk`] of bytes, the [`Queue`]s through which it is used, and a [`Directory`] of
+//! disks.
 //!
-//! A disk is shared; a queue has one owner. Each consumer opens a queue of its own, because two kinds of consumer on one
+//! A disk is shared; a queue has one owner. Each consumer opens its own queue, because two kinds of consumer on one
 //! completion queue end up taking each other's completions. On a ring a queue *is* a ring.
 //!
-//! What every implementation must keep (one test body in `tests/disk_contract.rs` runs over all of them):
+//! Every implementation keeps these rules (one test body in `tests/disk_contract.rs` runs over all of them):
 //! 1. Each pushed operation comes back exactly once, whole, with its buffer; in any order.
-//! 2. `Ok(n)` means `n` is the full length. Short transfers, EINTR and pieces that a ring has cancelled, because their submitter has
-//!    ended, are repeated inside; a read past the end is `Short`. A sync that was interrupted or cancelled has failed: the writes that
-//!    it covered may be lost, and the next sync would not report it.
+//! 2. `Ok(n)` means `n` is the full length. Short transfers, EINTR and pieces that a ring has cancelled, because
+//!    their submitter has ended, are repeated inside; a read past the end is `Short`. A sync that was interrupted or
+//!    cancelled has failed: the writes that it covered may be lost, and the next sync would not report it.
 //! 3. An operation that cannot be accepted is given back at once ([`Refused`]) and was not started.
 //! 4. Dropping a queue with operations in flight is safe: their memory stays alive until the kernel is done with it.
 //! 5. A waiting `reap` parks the thread; nothing spins.
@@ -31,13 +32,13 @@ pub(crate) const REFUSALS_MAX: u32 = 1000;
 
 /// A file, a block device, a stripe set or a simulation of one: an array of bytes with durable writes.
 pub trait Disk: Send + Sync + fmt::Debug {
-    /// What it is and how it works, for statistics and reports.
+    /// The disk's description, for statistics and reports.
     fn info(&self) -> DiskInfo;
 
-    /// Its length in bytes now. One system call.
+    /// Returns the length in bytes now. One system call.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The system's error.
     fn len_bytes(&self) -> Result<u64>;
 
     /// A position at or behind the last byte that was ever written: as [`Disk::len_bytes`], unless the disk may have gaps
@@ -60,21 +61,22 @@ pub trait Disk: Send + Sync + fmt::Debug {
         Err(Error::new(ErrorKind::Unsupported, "truncate", "disks of this kind keep their length"))
     }
 
-    /// Opens a queue of its own for one consumer.
+    /// Opens a new queue for one consumer.
     ///
     /// # Errors
-    /// `Unsupported`, `NoPermission` or `NoSpace` when the kernel refuses a ring or its registrations; the message says
-    /// which and what to do.
+    /// `Unsupported`, `NoPermission` or `NoSpace` when the kernel refuses a ring or its registrations; the message
+    /// names the refused one and the remedy.
     fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>>;
 
-    /// Carries one operation out while the calling thread waits: for who has nothing else to do meanwhile and wants no other
-    /// thread or ring in between. On files and devices one system call; elsewhere a queue of its own for one operation.
+    /// Carries one operation out while the calling thread waits: for a caller that has nothing else to do meanwhile
+    /// and wants no other thread or ring in between. On files and devices one system call; elsewhere a new queue for
+    /// one operation.
     ///
-    /// What goes wrong with the operation is in its completion.
+    /// A failure of the operation itself is in its completion.
     ///
     /// # Errors
-    /// When a queue fails with the operation in flight: its memory then stays with the kernel for as long as that needs it, and
-    /// is freed.
+    /// When a queue fails with the operation in flight: its memory then stays with the kernel for as long as the
+    /// kernel needs it, and is freed afterwards.
     fn perform(&self, op: Op) -> Result<Completion> {
         perform_on_a_queue(self, op)
     }
@@ -181,7 +183,7 @@ impl Default for QueueOptions {
     }
 }
 
-/// What a disk is and how it works.
+/// The description of a disk: its kind, its path, its mode and its alignment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskInfo {
     /// `io_uring`, `psync`, `sim` or `striped`.
@@ -192,7 +194,7 @@ pub struct DiskInfo {
     pub direct: bool,
     /// Offsets, lengths and addresses must be multiples of this; 1 where nothing is asked.
     pub align_bytes: usize,
-    /// What is in use, and each thing that is not with its reason, in words for a person.
+    /// The features in use, and each unused feature with the reason, as text for people.
     pub notes: Vec<String>,
 }
 
@@ -224,7 +226,7 @@ pub enum DirectIo {
     Never,
 }
 
-/// A folder of disks: what creates, finds, renames and removes them, and makes those changes durable.
+/// A folder of disks: creates, finds, renames and removes them, and makes those changes durable.
 ///
 /// A new name, a rename or a removal is durable only after `sync`: until then a power cut may undo it.
 pub trait Directory: Send + Sync + fmt::Debug {
@@ -297,14 +299,15 @@ pub trait Directory: Send + Sync + fmt::Debug {
         Ok(done.into_buffer().map_or_else(Vec::new, |bytes| bytes.to_vec()))
     }
 
-    /// Locks the file `name`: until the lock is dropped, or this process ends, every other attempt to lock it fails, in this process and
-    /// in others, whatever happens to its name. `signed` is the file in which the holder has left its name, for the message.
+    /// Locks the file `name`. Until the lock is dropped, or this process ends, every other attempt to lock the file
+    /// fails, in this process and in others, even after the file was renamed or removed. `signed` is the file in
+    /// which the holder has left its name, for the message.
     ///
     /// A simulated directory has one user: there the lock excludes nothing.
     ///
     /// # Errors
-    /// `Busy` when another one holds it; `NotFound`, `NoPermission`; `InvalidCall` when it is not a regular file; `Unsupported` where the
-    /// file system has no locks.
+    /// `Busy` when another holder has it; `NotFound`, `NoPermission`; `InvalidCall` when it is not a regular file;
+    /// `Unsupported` where the file system has no locks.
     fn lock(&self, name: &str, signed: &str) -> Result<Box<dyn FileLock>> {
         let _ = (name, signed);
         Ok(Box::new(NothingToLock))
@@ -427,7 +430,7 @@ pub fn describe_truncate(len_bytes: u64) -> String {
     format!("truncate to {len_bytes} bytes")
 }
 
-/// Names an operation in an error message: what, how much, where.
+/// Names an operation in an error message: its kind, length and position.
 pub fn describe_op(op: &Op) -> String {
     format!("{} at {}", op_name(&op.kind), op.offset_bytes)
 }

@@ -69,9 +69,9 @@ fn open_disk_in(folder: &Folder, name: &str, options: &FileOptions) -> Result<Ar
     }
 }
 
-/// Makes a folder, unless it is there, and its name durable: until the folder above it is synced, a power cut takes it with
-/// everything in it, however durable that is. One that is there may have been made by somebody whom something kept from the
-/// second step, so its name is made durable as well, where the folder above it may be read.
+/// Creates a folder, unless it exists, and makes its name durable: until the folder above it is synced, a power cut
+/// can remove it with all its content, including durable content. An existing folder may come from a process that was
+/// interrupted before the sync, so its name is made durable as well, where the folder above it may be read.
 ///
 /// # Errors
 /// `NotFound` when there is no folder above it, `NoPermission`, `NoSpace`, the error of the sync.
@@ -375,7 +375,7 @@ mod tests {
         // Left by the failure: the name is still to be made durable.
         assert_eq!(make(Some(libc::EIO)), Err(ErrorKind::Device));
         assert_eq!(make(None), Ok(()));
-        // Somebody else's, in a folder that is none of our business.
+        // An existing folder of another user, below a folder that this process may not read.
         assert_eq!(make(Some(libc::EACCES)), Ok(()));
         make_folder(&path).unwrap();
         make_folder(&path.join("inner")).unwrap();

@@ -291,10 +291,10 @@ impl MappedFile {
         Ok(unsafe { std::slice::from_raw_parts(start, range.len()) })
     }
 
-    /// A part of a writable map, for changing it in place, within [`watched`](Self::watched).
+    /// Returns a part of a writable map, for changing it in place, within [`watched`](Self::watched).
     ///
     /// # Safety
-    /// While the slice lives nobody else reads or writes these bytes, through this map or beneath it.
+    /// While the slice lives, no other code reads or writes these bytes, through this map or beneath it.
     ///
     /// # Errors
     /// `InvalidCall` for a range outside the map, or on a read-only one.
@@ -304,7 +304,7 @@ impl MappedFile {
     )]
     pub unsafe fn slice_mut(&self, range: Range<usize>) -> Result<&mut [u8]> {
         let start = self.writable("write", &range)?;
-        // SAFETY: within the mapping and writable; that nobody else looks is the caller's promise.
+        // SAFETY: within the mapping and writable; the caller promises exclusive access.
         Ok(unsafe { std::slice::from_raw_parts_mut(start, range.len()) })
     }
 
@@ -345,7 +345,7 @@ impl MappedFile {
                 &range,
                 "this kernel does not know it, or not for this file",
             )),
-            // Populating meets here what an access would meet as SIGBUS.
+            // Populating fails with these errors where an access would raise SIGBUS.
             Err(rustix::io::Errno::FAULT | rustix::io::Errno::HWPOISON) => {
                 Err(self.fault_error(&what, &range, range.start))
             }
@@ -366,7 +366,7 @@ impl MappedFile {
             let why = format!("it takes whole pages of {} bytes", page_bytes());
             return Err(self.error(ErrorKind::InvalidCall, "discard", &range, &why));
         }
-        // SAFETY: whole pages of this map. Their bytes may change, which `&mut self` makes sure nobody looks at.
+        // SAFETY: whole pages of this map. Their bytes may change; `&mut self` ensures that no slice of them exists.
         unsafe { rustix::mm::madvise(start.cast(), len, rustix::mm::Advice::LinuxDontNeed) }
             .map_err(|errno| Error::from_rustix(self.action("discard", &range), errno).at(&self.path))
     }
@@ -436,7 +436,7 @@ impl MappedFile {
     fn under_guard<R>(&self, verb: &str, range: &Range<usize>, access: impl FnOnce() -> R) -> Result<R> {
         let pages = range.start / page_bytes()..range.end.div_ceil(page_bytes());
         let failed = |page: usize| self.fault_error(verb, range, (page * page_bytes()).max(range.start));
-        // Not even tried again: a stand-in may lie there, and the mark is what tells it from data.
+        // Not tried again: a page of zeroes may be mapped there, and only the mark distinguishes it from data.
         if let Some(page) = self.faults.first_within(&pages) {
             return Err(failed(page));
         }
@@ -524,8 +524,8 @@ impl MappedFile {
     }
 }
 
-/// Hints the CPU to bring `bytes` into its caches. Costs an instruction per cache line and never faults: for a page that
-/// is not in memory, or merely not mapped, it does nothing, which is what the lab shows. A no-op except on x86-64.
+/// Hints the CPU to bring `bytes` into its caches. Costs an instruction per cache line and never faults. For a page
+/// that is not in memory, or merely not mapped, it does nothing, as the lab demonstrates. A no-op except on x86-64.
 pub fn prefetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     {
@@ -533,7 +533,7 @@ pub fn prefetch(bytes: &[u8]) {
         let before = bytes.as_ptr() as usize % LINE_BYTES;
         let first = bytes.as_ptr().wrapping_sub(before);
         for line in (0..before + bytes.len()).step_by(LINE_BYTES) {
-            // SAFETY: a prefetch touches nothing the program can observe, whatever the address.
+            // SAFETY: a prefetch has no effect that the program can observe, at any address.
             unsafe {
                 std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(first.wrapping_add(line).cast());
             }

@@ -1,7 +1,7 @@
-//! Asking for memory before it is needed.
+//! Prefetching memory into the CPU caches.
 //!
-//! Whoever is about to look at many places that no cache has, asks for all of them first: the misses then overlap, where one after
-//! the other would each cost its full time.
+//! Code that is about to look at many places outside of all caches prefetches all of them first: the misses then
+//! overlap, where one after the other would each cost its full time.
 
 /// Bytes that come together.
 pub const LINE_BYTES: usize = 64;
@@ -11,7 +11,7 @@ pub const LINE_BYTES: usize = 64;
 #[inline]
 pub fn prefetch_read<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads no value and never faults, whatever the address. SSE is part of every x86-64.
+    // SAFETY: a prefetch reads no value and never faults, at any address. SSE is part of every x86-64.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(at.cast());

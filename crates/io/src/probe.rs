@@ -1,7 +1,7 @@
-//! What this kernel, file system and device allow, each with a reason a person can read when they do not.
+//! The features that this kernel, file system and device support, each with a readable reason where they do not.
 //!
 //! Everything is tried, not looked up by version: kernels are patched, containers forbid, file systems differ. A
-//! [`Probe`] never fails and leaves nothing behind; what could not be tried says why.
+//! [`Probe`] never fails and leaves nothing behind; a feature that could not be tried carries the reason.
 
 mod file;
 mod ring;
@@ -51,7 +51,7 @@ impl fmt::Display for Ability {
     }
 }
 
-/// What one place allows. See [`Probe::of`].
+/// The features available at one place. See [`Probe::of`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
     /// The path that was asked about.
@@ -106,12 +106,12 @@ pub struct Probe {
     pub huge_pages: Option<String>,
 }
 
-/// What the kernel says about a block device. `None` where it says nothing.
+/// The kernel's facts about a block device. `None` where it reports nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceFacts {
     /// As `nvme0n1p2`.
     pub name: String,
-    /// What it is stacked on, for LVM, RAID and the like.
+    /// The devices it is stacked on, for LVM, RAID and the like.
     pub lower: Vec<String>,
     /// The maker's name for it.
     pub model: Option<String>,
@@ -140,10 +140,10 @@ pub struct DeviceFacts {
 }
 
 impl Probe {
-    /// Tries what can be done at `path`: a folder, a file or a block device. Some milliseconds.
+    /// Tries the features at `path`: a folder, a file or a block device. Takes some milliseconds.
     ///
-    /// In a folder a nameless temporary file of about a megabyte is used. A file or device is only read from; for what
-    /// needs a write, a temporary file in its folder serves. Nothing remains.
+    /// In a folder it uses a nameless temporary file of about a megabyte. A file or device is only read from; tests
+    /// that need a write use a temporary file in its folder. Nothing remains.
     pub fn of(path: &Path) -> Self {
         let system = rustix::system::uname();
         let word = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
@@ -275,7 +275,7 @@ impl DeviceFacts {
     }
 }
 
-/// What a choice list like `always [madvise] never` has in its brackets; the whole text where there are none.
+/// Returns the bracketed choice of a list like `always [madvise] never`; the whole text where there are no brackets.
 fn chosen(text: &str) -> String {
     let inside = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     inside.map_or(text, |(chosen, _)| chosen).to_owned()

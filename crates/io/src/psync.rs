@@ -1,11 +1,13 @@
-//! A disk by plain system calls (pread, pwrite) on a pool of threads: for where a ring cannot be had, and to compare with.
+//! A disk by plain system calls (pread, pwrite) on a pool of threads: for systems without io_uring, and for
+//! comparison.
 //!
 //! The pool belongs to the disk. Its threads start when there is work for one more, park when there is none, and are
-//! joined when the disk and its queues are gone. Each queue has its own list of completions, so that nobody takes
+//! joined when the disk and its queues are gone. Each queue has its own list of completions, so that no queue takes
 //! another's.
 //!
-//! Kept true by: a worker owns the operation, memory included, until it hands it to the queue's list. A queue that is
-//! dropped takes back what no worker has begun; the rest ends in a list that nobody reads, and is freed with it.
+//! Invariant: a worker owns the operation, memory included, until it hands it to the queue's list. A queue that is
+//! dropped takes back the operations that no worker has begun; the others end in a list without readers, and are
+//! freed with it.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,12 +36,12 @@ pub struct PsyncDisk {
 }
 
 impl PsyncDisk {
-    /// Opens a file or block device; `threads` bounds how many operations are under way in the kernel at a time, over
-    /// all queues of the disk. Starts one thread; more start with the work.
+    /// Opens a file or block device; `threads` bounds how many operations are in the kernel at a time, over all
+    /// queues of the disk. Starts one thread; more start with the work.
     ///
     /// # Errors
-    /// `InvalidCall` for zero threads or what is neither file nor device, `Unsupported` when direct I/O is required and
-    /// refused, `NotFound`, `AlreadyExists`, `NoPermission`, `NoSpace` as the system says.
+    /// `InvalidCall` for zero threads or a path that is neither file nor device, `Unsupported` when direct I/O is
+    /// required and refused, `NotFound`, `AlreadyExists`, `NoPermission`, `NoSpace` as the system reports.
     pub fn open(path: &Path, options: &FileOptions, threads: usize) -> Result<Self> {
         if threads == 0 {
             return Err(Error::new(ErrorKind::InvalidCall, "open", "a pool of zero threads").at(path));
@@ -118,7 +120,7 @@ struct Pool {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What the threads see of the pool.
+/// The part of the pool that its threads share.
 #[derive(Debug)]
 struct PoolShared {
     file: DiskFile,
@@ -200,10 +202,10 @@ impl PoolShared {
         loop {
             if let Some(job) = work.jobs.pop_front() {
                 drop(work);
-                // `finish` calls the kernel, and drops the caller's memory when its queue is gone: a `Drop` of theirs
-                // that panics must not take the worker along, or whoever waits for the jobs behind it waits for ever.
+                // `finish` calls the kernel, and drops the caller's memory when its queue is gone. A panic in that
+                // `Drop` must not end the worker: the callers of the jobs behind it would wait for ever.
                 if let Err(payload) = std::panic::catch_unwind(AssertUnwindSafe(|| self.finish(job))) {
-                    // What was thrown may panic again when it is dropped.
+                    // The panic payload may panic again when it is dropped.
                     std::mem::forget(payload);
                 }
                 work = lock(&self.work);
@@ -235,7 +237,7 @@ struct Done {
     arrived: Condvar,
     /// Readable while `list` is not empty, from the moment `watched` is set.
     event: OwnedFd,
-    /// Somebody polls `event`. Until then nobody pays for it.
+    /// Set once a caller polls `event`. Until then no completion pays for the signal.
     watched: AtomicBool,
 }
 

@@ -1,5 +1,5 @@
 //! One disk over several, striped (RAID 0): consecutive stripes lie on consecutive disks, so that large requests and
-//! many small ones keep all of them busy. No redundancy: what one disk loses is lost.
+//! many small ones keep all of them busy. There is no redundancy: the data of a lost disk is lost.
 //!
 //! A request within one stripe is handed on as it is. A longer read becomes one read per stripe; a longer write becomes
 //! one gathered write per disk, because its stripes follow each other there. The whole fails when a part fails, with
@@ -50,11 +50,12 @@ pub struct StripedDisk {
 }
 
 impl StripedDisk {
-    /// Stripes `children`, in this order, in stripes of `stripe_bytes`. Order and stripe size are not stored anywhere:
-    /// opening the same disks otherwise gives other bytes.
+    /// Stripes `children`, in this order, in stripes of `stripe_bytes`. Order and stripe size are not stored
+    /// anywhere: opening the same disks otherwise gives other bytes.
     ///
     /// # Errors
-    /// `InvalidCall` without children, or when `stripe_bytes` is not a multiple of what each child asks of offsets.
+    /// `InvalidCall` without children, or when `stripe_bytes` is not a multiple of the offset alignment of each
+    /// child.
     pub fn new(children: Vec<Arc<dyn Disk>>, stripe_bytes: u64) -> Result<Self> {
         let invalid = |why: String| Error::new(ErrorKind::InvalidCall, "stripe disks", why);
         if children.is_empty() {
@@ -130,7 +131,7 @@ impl Disk for StripedDisk {
 
     /// Within one stripe as the disk under it does; over several, on a queue.
     fn perform(&self, op: Op) -> Result<Completion> {
-        // First: where its bytes lie can be said of what ends at a position only.
+        // Checked first: the layout is defined only for operations with an end that is a valid position.
         if let Err(error) = check_op(&op, self.align_bytes) {
             return Ok(Completion { op, result: Err(error) });
         }
@@ -178,7 +179,7 @@ impl Child {
     }
 }
 
-/// What the parts of an operation are put together from again.
+/// The memory and the kind of the whole operation, from which it is rebuilt once its parts are back.
 enum Whole {
     /// One part, which is the operation itself.
     Passed(Option<OpKind>),
@@ -215,7 +216,7 @@ impl Parent {
                     *place = Some(buffer);
                 }
             }
-            // Slices of what the parent holds itself.
+            // The parts were slices of memory that the parent holds.
             _ => {}
         }
     }
@@ -228,7 +229,7 @@ impl Parent {
             Whole::Owned { buffer, durable } => {
                 let data = match Arc::try_unwrap(buffer) {
                     Ok(buffer) => WriteData::Owned(buffer),
-                    // Somebody below still reads it: the bytes come back, shared.
+                    // A child still reads the buffer: the bytes come back, shared.
                     Err(shared) => WriteData::Gather(vec![shared]),
                 };
                 OpKind::Write { data, durable }
@@ -241,7 +242,7 @@ impl Parent {
     }
 }
 
-/// Joins what was cut. The pieces are neighbours of one region, because contract 1 of a disk gives each back whole.
+/// Joins the pieces of a read. They are neighbours of one region, because contract 1 of a disk gives each back whole.
 fn joined(buffers: Vec<Option<IoBuf>>) -> OpKind {
     let whole = buffers.into_iter().flatten().reduce(|whole, next| match whole.join(next) {
         Ok(longer) => longer,
@@ -278,7 +279,7 @@ struct StripedQueue {
 }
 
 impl StripedQueue {
-    /// Cuts an operation: what holds it together, and the parts with the number of their child.
+    /// Cuts an operation. Returns the state from which it is rebuilt, and the parts with the number of their child.
     fn cut(&self, offset: u64, kind: OpKind) -> Result<(Whole, Vec<(usize, Op)>)> {
         let layout = self.disk.layout;
         let len = kind.len_bytes();
@@ -318,7 +319,7 @@ impl StripedQueue {
         })
     }
 
-    /// For each child what it must have so that no byte below the end of the range is missing.
+    /// Returns for each child the allocation it needs so that no byte below the end of the range is missing.
     fn allocations(&self, offset: u64, len: u64) -> Result<Vec<(usize, Op)>> {
         let layout = self.disk.layout;
         let mut parts = Vec::new();
@@ -361,8 +362,8 @@ impl StripedQueue {
         }
     }
 
-    /// Takes what the children have finished, and gives them what waited for room. Looks at all of them, whatever
-    /// becomes of one, and answers the first error.
+    /// Collects the completions of the children, and refills their queues from the backlogs. Visits all children even
+    /// when one fails, and returns the first error.
     fn collect(&mut self) -> Result<()> {
         let (mut finished, mut outcome) = (Vec::new(), Ok(()));
         for index in 0..self.children.len() {
@@ -373,7 +374,7 @@ impl StripedQueue {
             }
             let reaped = child.queue.reap(0, &mut finished).map_err(|error| name_child(error, index, "reap"));
             let refilled = self.refill(index, &mut finished);
-            // Also when something went wrong: what has come back must not be lost.
+            // Done after errors as well: completions that came back must not be lost.
             for completion in finished.drain(..) {
                 self.finish_part(index, completion);
             }
@@ -382,7 +383,8 @@ impl StripedQueue {
         outcome
     }
 
-    /// Moves a child's backlog into its queue as far as there is room. What it refuses has failed.
+    /// Moves a child's backlog into its queue as far as there is space. Operations that the queue refuses have
+    /// failed.
     fn refill(&mut self, index: usize, failed: &mut Vec<Completion>) -> Result<()> {
         let child = &mut self.children[index];
         let mut moved = false;
@@ -481,7 +483,7 @@ impl Queue for StripedQueue {
 
     fn submit(&mut self) -> Result<()> {
         let mut outcome = Ok(());
-        // All of them, whatever becomes of one.
+        // Submits on all children, even when one fails.
         for (index, child) in self.children.iter_mut().enumerate() {
             outcome = outcome.and(submit(child, index));
         }

@@ -1,4 +1,5 @@
-//! One operation on its way through a real disk: which bytes are still to move, and what a system call's answer means.
+//! One operation on its way through a real disk: the bytes still to move, and the meaning of each system call's
+//! result.
 //!
 //! A ring asks it for the next piece, hands the piece to the kernel and gives it the answer; `carry_out` does the same with system
 //! calls. So short transfers, interruptions, errno's sign and the end of the file are understood in one place.
@@ -48,7 +49,7 @@ enum Memory {
 // and stay in place when the operation moves; nothing is dereferenced here.
 unsafe impl Send for Transfer {}
 
-/// What to ask of the kernel next.
+/// The next request to the kernel.
 pub(crate) enum Piece<'a> {
     /// Fill this memory.
     Read { start: *mut u8, len_bytes: u32 },
@@ -62,7 +63,7 @@ pub(crate) enum Piece<'a> {
     Allocate { len_bytes: u64 },
 }
 
-/// What an answer of the kernel means.
+/// The meaning of a result from the kernel.
 pub(crate) enum Step {
     /// Ask again, for the next piece.
     Again,
@@ -106,7 +107,7 @@ impl Transfer {
         self.op.offset_bytes + self.done_bytes as u64
     }
 
-    /// What to ask of the kernel next.
+    /// Returns the next request to the kernel.
     pub(crate) fn piece(&self) -> Piece<'_> {
         let durable = match &self.op.kind {
             OpKind::Sync => return Piece::Sync,
@@ -170,8 +171,8 @@ impl Transfer {
         if self.done_bytes + moved_bytes == total_bytes {
             return Step::Done(Ok(total_bytes));
         }
-        // The rest must start at a multiple of the alignment. What lies between is moved once more; when there is
-        // nothing but such a remainder, the file ends in it.
+        // The rest must start at a multiple of the alignment. The bytes after the last such multiple are moved once
+        // more; when nothing but such a remainder was moved, the file ends in it.
         let forward_bytes = moved_bytes - moved_bytes % file.info().align_bytes;
         if forward_bytes == 0 {
             let what = match self.op.kind {
@@ -239,7 +240,7 @@ impl Transfer {
         if !matches!(errno, libc::EOPNOTSUPP | libc::ENOSYS) {
             return -i64::from(errno);
         }
-        // Kernels before 4.7, and those who imitate one, know no flags here: the same in two calls.
+        // Kernels before 4.7, and systems that imitate one, know no flags here: the same in two calls.
         // SAFETY: as above.
         let moved = unsafe { libc::pwritev(fd, iovecs.as_ptr(), iovecs.len() as libc::c_int, offset) };
         if moved < 0 {
@@ -345,14 +346,14 @@ mod tests {
 
     struct Part(Vec<u8>);
 
-    // SAFETY: nobody changes or moves the bytes of a vector that is only read.
+    // SAFETY: the vector is only read, so its bytes neither change nor move.
     unsafe impl StableBytes for Part {
         fn bytes(&self) -> &[u8] {
             &self.0
         }
     }
 
-    /// A kernel that is interrupted half of the time, and moves any part of what it is asked to.
+    /// Simulates a kernel that is interrupted half of the time, and moves any part of the requested bytes.
     fn answer(transfer: &Transfer, disk: &mut [u8], rng: &mut Rng) -> i64 {
         match rng.u8(..4) {
             0 => return -i64::from(libc::EINTR),
@@ -363,7 +364,7 @@ mod tests {
         match transfer.piece() {
             Piece::Read { start, len_bytes } => {
                 let moved = rng.usize(1..=len_bytes as usize);
-                // SAFETY: the piece is memory of the operation, which nobody else looks at.
+                // SAFETY: the piece is memory of the operation, with no other reference to it.
                 unsafe { std::slice::from_raw_parts_mut(start, moved) }.copy_from_slice(&disk[at..at + moved]);
                 moved as i64
             }

@@ -1,9 +1,9 @@
-//! A disk through io_uring: one raw ring a queue, with file and memory registered where the kernel allows it.
+//! A disk through io_uring: one raw ring per queue, with file and memory registered where the kernel allows it.
 //!
-//! This file opens disks and decides how a ring is set up: `queue` is what runs on it. Every flag and registration
-//! that was wanted and could not be had is named, with the kernel's reason, in the notes of disk and queue.
+//! This file opens disks and decides how a ring is set up; `queue` runs operations on it. Every flag and registration
+//! that was requested and refused is named, with the kernel's reason, in the notes of disk and queue.
 //!
-//! Kept true by: nothing here makes a promise to the kernel about memory; the queue does.
+//! Invariant: no code here promises the kernel anything about memory; only the queue does.
 
 mod queue;
 
@@ -22,19 +22,19 @@ use crate::transfer;
 
 /// Submission entries a ring is given at most; a deeper queue sends in several steps.
 const SUBMISSION_ENTRIES_MAX: usize = 4096;
-/// Completion entries a ring is given at most (the kernel's limit is 65,536). What does not fit is kept by the kernel
-/// until there is room (IORING_FEAT_NODROP).
+/// Completion entries a ring is given at most (the kernel's limit is 65,536). The kernel keeps completions beyond
+/// that until there is space (IORING_FEAT_NODROP).
 const COMPLETION_ENTRIES_MAX: usize = 65_536;
 
 /// A file or block device, used through io_uring.
 #[derive(Debug)]
 pub struct UringDisk {
     file: Arc<DiskFile>,
-    /// What its queues could not have, each said once.
+    /// The features that its queues were refused, each noted once.
     queue_notes: Mutex<Vec<String>>,
 }
 
-/// How a ring is set up, for those who compare. The default is what measures best without knowing the load.
+/// The set-up of a ring, for comparisons. The default measures best when the load is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UringOptions {
     /// Let a kernel thread poll for submissions, and sleep after this many idle milliseconds (SQPOLL). Costs a core
@@ -51,8 +51,8 @@ pub struct UringOptions {
     pub register_file: bool,
     /// Register the memory in [`QueueOptions::registered`] with the ring.
     pub register_buffers: bool,
-    /// Entries of both rings, instead of what fits [`QueueOptions::depth_max`]. Any number is right; a small one costs
-    /// system calls.
+    /// Entries of both rings, instead of the number that fits [`QueueOptions::depth_max`]. Any number is correct; a
+    /// small one costs system calls.
     pub ring_entries: Option<u32>,
 }
 
@@ -79,12 +79,12 @@ pub enum FlagChoice {
 }
 
 impl UringDisk {
-    /// Opens a file or block device, and makes sure that this process can have rings at all.
+    /// Opens a file or block device, and checks that this process can have rings at all.
     ///
     /// # Errors
-    /// `Unsupported` or `NoPermission` when there is no io_uring for this process (the message says who forbids it), or
-    /// direct I/O is required and refused; `InvalidCall` for what is neither file nor device; `NotFound`,
-    /// `AlreadyExists`, `NoSpace` as the system says.
+    /// `Unsupported` or `NoPermission` when there is no io_uring for this process (the message names the cause), or
+    /// direct I/O is required and refused; `InvalidCall` for a path that is neither file nor device; `NotFound`,
+    /// `AlreadyExists`, `NoSpace` as the system reports.
     pub fn open(path: &Path, options: &FileOptions) -> Result<Self> {
         // First, so that nothing is created where it cannot be used.
         if let Some(refused) = Self::ring_refused() {
@@ -153,7 +153,7 @@ impl Disk for UringDisk {
         Ok(Box::new(self.queue_with(options, &UringOptions::default())?))
     }
 
-    /// By a system call: a ring would cost as much, and gives nothing to one operation that somebody waits for.
+    /// Makes a system call: for one operation with a waiting caller a ring costs as much and has no advantage.
     fn perform(&self, op: Op) -> Result<Completion> {
         Ok(transfer::perform(op, &self.file))
     }
@@ -207,7 +207,8 @@ fn build_ring(options: &QueueOptions, ring_options: &UringOptions, notes: &mut V
                 notes.push(format!("ring with {}", flags.name));
                 return checked(ring);
             }
-            // What the kernel does not know yet is EINVAL; anything else would come back without the flags as well.
+            // EINVAL means that this kernel does not know the flags; any other error would occur without the flags as
+            // well.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 notes.push(format!("ring without {}: this kernel does not have it", flags.name));
             }
@@ -239,7 +240,7 @@ fn checked(ring: IoUring) -> Result<IoUring> {
     Err(Error::new(ErrorKind::Unsupported, "set up a ring", hint))
 }
 
-/// Says who refuses a ring, and what can be done.
+/// Explains why a ring is refused, and the remedy.
 fn explain_setup(error: &std::io::Error) -> Error {
     let hint = match error.raw_os_error() {
         Some(libc::ENOSYS) => "this kernel has no io_uring, or a sandbox hides it: use the thread pool",

@@ -64,9 +64,10 @@
 //!
 //! # Time
 //!
-//! Simulated time passes when someone looks, in `submit` and `reap`. So `reap(0)` may find nothing, and `reap(n)` never
-//! parks. Once a queue has been asked for its `ready_fd`, one of the operations it has submitted is always ready, since
-//! nobody would look otherwise. Dropping a queue runs what it had submitted; what it had only pushed runs or not.
+//! Simulated time advances only in `submit` and `reap`. So `reap(0)` may find nothing, and `reap(n)` never parks.
+//! Once a queue has been asked for its `ready_fd`, one of the operations it has submitted is always ready, since its
+//! owner would otherwise never call `reap`. Dropping a queue runs the submitted operations; those only pushed run or
+//! not.
 //!
 //! The world's lock is never held while memory of an operation is dropped, so buffers may belong to anything.
 
@@ -125,9 +126,9 @@ impl SimWorld {
         self.with(|state| state.is_stopped())
     }
 
-    /// The world after the power cut, or, while the power is still on, as a cut at this moment would leave it. This
-    /// world is not changed, so one history can be cut many times. Same options; faults not yet met are gone.
-    /// Costs what was not synced, and a reference per file and name.
+    /// Returns the world after the power cut, or, while the power is still on, as a cut at this moment would leave it. This
+    /// world is not changed, so one history can be cut many times. Same options; faults that have not struck yet are gone.
+    /// The cost grows with the unsynced data, plus a reference per file and name.
     pub fn restart(&self, seed: u64) -> Self {
         let options = self.with(|state| state.options);
         self.restart_with(seed, options)
@@ -165,7 +166,7 @@ impl SimWorld {
         self.with(|state| state.bytes_used())
     }
 
-    /// What it was asked to do so far.
+    /// Counts of the calls so far.
     pub fn stats(&self) -> SimStats {
         self.with(|state| state.stats)
     }

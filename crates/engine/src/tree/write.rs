@@ -1,7 +1,7 @@
 //! Changing a tree through private edits: put, delete, split and merge.
 //!
-//! An edit may end in a `Wait` after some pages were changed already. That is fine: the changes are private, and whoever gets
-//! the `Wait` drops them all (see `pages`). So the code reads as if nothing ever waited.
+//! An edit may end in a `Wait` after some pages were changed already. This is safe, because the changes are private
+//! and the caller that gets the `Wait` drops them all (see `pages`). So the code reads as if nothing ever waited.
 //!
 //! A split spreads the cells over as few nodes as hold them, two nearly always; three when a long cell lands between others. It
 //! always succeeds: a node has room for two fences and any one cell of the longest kind (two cells, for inner nodes).
@@ -19,7 +19,7 @@ use crate::pages::{Attempt, Edits};
 
 use super::packed;
 
-/// What a change replaced. A short value is not copied out: nobody wants it.
+/// The value that a change replaced. A short value is not copied out, because no caller needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Replaced {
     /// A value in its leaf or in a page of values.
@@ -52,14 +52,14 @@ impl Tree {
         Ok(Self { root, table })
     }
 
-    /// Makes the tree empty. What there was below its root is the caller's to free.
+    /// Makes the tree empty. The caller must free the pages below the root.
     pub(crate) fn empty<E: Edits>(&self, edits: &mut E) -> Attempt<()> {
         let spec = NodeSpec { level: 0, table: self.table, lower: &[], upper: None, first_child: None };
         edit::init(edits.edit(self.root)?, &spec);
         Ok(())
     }
 
-    /// Sets the value of `key`. Answers what it replaced.
+    /// Sets the value of `key`. Returns the replaced value.
     pub(crate) fn put<E: Edits>(&self, edits: &mut E, key: &[u8], value: Cell<'_>) -> Attempt<Option<Replaced>> {
         check_size(edits.page_bytes(), key, value)?;
         let (mut path, leaf, at) = self.find_leaf(edits, key)?;
@@ -94,12 +94,12 @@ impl Tree {
         Ok(old)
     }
 
-    /// Removes `key`. Answers what its value was.
+    /// Removes `key`. Returns the removed value.
     pub(crate) fn delete<E: Edits>(&self, edits: &mut E, key: &[u8]) -> Attempt<Option<Replaced>> {
         self.delete_beside(edits, key, &[])
     }
 
-    /// Removes `key`, and joins no node with one of `unreadable`. Answers what its value was.
+    /// Removes `key`, and joins no node with one of `unreadable`. Returns the removed value.
     pub(crate) fn delete_beside<E: Edits>(
         &self,
         edits: &mut E,
@@ -136,8 +136,8 @@ impl Tree {
         }
     }
 
-    /// Puts `cells` in place of what `page` holds, over several nodes, and tells the parent. `append` says that the
-    /// last cell is new: ascending keys then leave full nodes behind.
+    /// Replaces the content of `page` by `cells`, spread over several nodes, and updates the parent. `append` says
+    /// that the last cell is new: ascending keys then leave full nodes behind.
     fn split<E: Edits>(
         &self,
         edits: &mut E,
@@ -286,7 +286,7 @@ impl Tree {
     }
 }
 
-/// What a cell is that goes, and where if that is in a page of values.
+/// Describes a cell that is to be removed, with its reference if its value is in a page of values.
 fn old<E: Edits>(edits: &E, leaf: PageId, index: usize) -> Attempt<(Option<PackedRef>, Replaced)> {
     let page = edits.page(leaf)?;
     let cell = Node::open(leaf, &page)?.cell(index)?;
@@ -307,7 +307,7 @@ pub(crate) fn check_key(page_bytes: usize, key: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses what no node could hold.
+/// Refuses a key or a value that no node could hold.
 pub(super) fn check_size(page_bytes: usize, key: &[u8], value: Cell<'_>) -> Result<(), Error> {
     check_key(page_bytes, key)?;
     let value_max = inline_value_bytes_max(page_bytes);

@@ -1,17 +1,19 @@
 //! SIGBUS as an error: the one handler of the process, and the guards under which it acts.
 //!
-//! A fault in a map is raised on the very thread that touches the page, so the handler needs no registry: it looks at the
-//! guards of its own thread, a list through stack frames whose head is a thread-local. If the address lies in one of
-//! them, it (1) marks the page in the map's [`Faults`], (2) puts an anonymous page in its place, and returns; the access
-//! is repeated by the CPU and completes. Everything else goes to the handler that was there before.
+//! A fault in a map is raised on the very thread that touches the page, so the handler needs no registry: it looks at
+//! the guards of its own thread, a list through stack frames with a thread-local head. If the address lies in one of
+//! them, it (1) marks the page in the map's [`Faults`], (2) maps an anonymous page in its place (the *stand-in*), and
+//! returns; the access is repeated by the CPU and completes. Every other signal goes to the handler that was
+//! installed before.
 //!
 //! Why this is right:
-//! 1. Mark before stand-in: any thread that could read the stand-in's zeroes can see the mark afterwards. `first_within`
-//!    runs behind a fence after each guarded access, so whoever read zeroes finds the mark and throws its result away.
-//! 2. Marks are never taken back, so it does not matter who restores the file's page and when, nor how often a page
-//!    faults again on other threads.
-//! 3. The handler calls only `mmap` and `sigaction` (system calls without locks or allocation), touches only atomics and
-//!    a constant-initialised thread-local without destructor, and keeps `errno`.
+//! 1. Mark before stand-in: any thread that could read the stand-in's zeroes can see the mark afterwards.
+//!    `first_within` runs behind a fence after each guarded access, so a thread that read zeroes finds the mark and
+//!    discards its result.
+//! 2. Marks are never taken back, so the thread and the time at which the file's page is restored do not matter, nor
+//!    how often a page faults again on other threads.
+//! 3. The handler calls only `mmap` and `sigaction` (system calls without locks or allocation), touches only atomics
+//!    and a constant-initialised thread-local without destructor, and keeps `errno`.
 //! 4. The compiler keeps the guarded access between setting up and taking down the guard: signal fences stand on both
 //!    sides, and the guard's address has escaped through the thread-local.
 
@@ -35,7 +37,8 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// The first failed page among `pages`, in order of page number. Call after the access whose truth it decides.
+    /// Returns the first failed page among `pages`, in order of page number. Call it after the access that it
+    /// validates.
     pub(super) fn first_within(&self, pages: &Range<usize>) -> Option<usize> {
         // Between the access and the look at the marks (rule 1): loads of the access may not move behind it.
         fence(Ordering::SeqCst);
@@ -146,9 +149,9 @@ impl Guard {
         let one = unsafe { (*self.faults).mark(page) };
         // Page by page a truncated map would end at the limit of mappings per process; so from here on in one piece.
         let end = if one { page + 1 } else { self.pages.end };
-        // SAFETY: the pages are guarded pages of a map that outlives the guard. They are replaced by private zeroes, in
-        // place: addresses stay valid, and the faulting access, repeated, completes. Bytes change only where the file's
-        // own can no longer be had, and the mark set above tells everyone who looks.
+        // SAFETY: the pages are guarded pages of a map that outlives the guard. They are replaced by private zeroes,
+        // in place: addresses stay valid, and the faulting access, repeated, completes. Bytes change only where the
+        // file's own are no longer available, and the mark set above shows this to every reader.
         let stand_in = unsafe {
             libc::mmap(
                 ptr::with_exposed_provenance_mut(self.map_start + page * self.page_bytes),
@@ -175,7 +178,7 @@ impl Guard {
     }
 }
 
-/// What handled SIGBUS before us.
+/// The SIGBUS action that was installed before this one.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Installs the handler, once for the process. Another library that installs its own later and does not pass signals on
@@ -211,7 +214,7 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     // errno is the thread's own.
     let absorbed = unsafe {
         let errno = *libc::__errno_location();
-        // A page that could not be had, or one whose memory failed: never one sent by kill().
+        // A page that could not be read, or one with failed memory: never a signal sent by kill().
         let is_fault = matches!((*info).si_code, libc::BUS_ADRERR | libc::BUS_MCEERR_AR);
         let absorbed = is_fault && absorb_on_this_thread((*info).si_addr() as usize);
         *libc::__errno_location() = errno;
@@ -224,8 +227,8 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
 
 fn absorb_on_this_thread(address: usize) -> bool {
     let mut guard: *const Guard = INNERMOST.with(|innermost| innermost.load(Ordering::Relaxed));
-    // SAFETY: the list holds only guards whose `with_guard` is still on this thread's stack: each takes itself off before
-    // it returns, and the handler runs on that same thread.
+    // SAFETY: the list holds only guards with a `with_guard` call that is still on this thread's stack: each takes
+    // itself off before it returns, and the handler runs on that same thread.
     while let Some(active) = unsafe { guard.as_ref() } {
         if active.covers(address) {
             return active.absorb(address);
@@ -235,7 +238,7 @@ fn absorb_on_this_thread(address: usize) -> bool {
     false
 }
 
-/// Not ours: to whoever handled it before; by default, death. Async-signal-safe.
+/// Passes a foreign signal to the previous handler; the default action ends the process. Async-signal-safe.
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: `PREVIOUS` came from sigaction, so a handler in it has the form that its flags tell. `siginfo` is valid as the
     // kernel gave it. Setting the default action and returning repeats the access, which then ends the process; a signal

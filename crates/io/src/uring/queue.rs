@@ -4,12 +4,12 @@
 //! places: on the backlog (the kernel knows nothing of it), in the submission ring, or with the kernel; the latter two
 //! count as `held`. Each slot has at most one entry under way, so that a completion names its slot and nothing else.
 //!
-//! Kept true by:
-//! 1. `held` counts the entries put into the submission ring whose completions have not been taken.
-//! 2. A slot that is held is neither freed nor changed. What cannot be waited for is leaked, never freed: `slots` is
-//!    dropped by hand, and only once nothing is held.
-//! 3. An entry is made when there is room for it; a submission that fails leaves entries in the ring and slots on the
-//!    backlog, and the next one takes up there.
+//! Invariants:
+//! 1. `held` counts the entries put into the submission ring, minus those with completions that have been taken.
+//! 2. A slot that is held is neither freed nor changed. Slots that cannot be waited for are leaked, never freed:
+//!    `slots` is dropped by hand, and only once nothing is held.
+//! 3. An entry is made when there is space for it; a submission that fails leaves entries in the ring and slots on
+//!    the backlog, and the next one continues there.
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
@@ -33,7 +33,7 @@ use crate::transfer::{Piece, Step, Transfer, perform};
 const REGISTERED_BYTES_MAX: usize = 1 << 30;
 /// Most registered buffers of a ring (the kernel's limit).
 const REGISTERED_COUNT_MAX: usize = 1 << 14;
-/// `user_data` of what is not an operation.
+/// The `user_data` of entries that are not operations.
 const NO_SLOT: u64 = u64::MAX;
 /// IORING_ENTER_GETEVENTS.
 const ENTER_GETEVENTS: u32 = 1;
@@ -56,8 +56,8 @@ pub struct UringQueue {
     held: usize,
     in_flight: usize,
     depth_max: usize,
-    /// With DEFER_TASKRUN: what `ready_fd` gives out, once somebody asks. The ring's own descriptor is not enough there,
-    /// a poll that has begun to wait on it is not woken by deferred completions.
+    /// With DEFER_TASKRUN: the descriptor that `ready_fd` returns, created on first use. The ring's own descriptor
+    /// does not suffice there: a poll that has begun to wait on it is not woken by deferred completions.
     event: OnceLock<Option<OwnedFd>>,
     notes: Vec<String>,
 }
@@ -105,7 +105,7 @@ impl UringQueue {
         queue
     }
 
-    /// How its ring is set up, and what could not be had, with the reason.
+    /// The set-up of its ring, and the refused features with their reasons.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -214,13 +214,13 @@ impl UringQueue {
         !self.backlog.is_empty() || !polled && !self.ring.submission().is_empty()
     }
 
-    /// Whether there are entries that the kernel has and whose completions have not been taken.
+    /// Returns whether the kernel has entries with completions that have not been taken.
     fn kernel_has_some(&mut self) -> bool {
         self.held > self.ring.submission().len()
     }
 
-    /// Sends what there is room for, and waits for `wait_for` completion entries (with zero for none). May do less of
-    /// both, so that callers look and repeat.
+    /// Submits as many entries as there is space for, and waits for `wait_for` completion entries (with zero for
+    /// none). May do less of both, so callers check and repeat.
     fn enter(&mut self, wait_for: usize) -> Result<()> {
         self.fill();
         // Never wait for more than the kernel can answer. `fill` may stop early at a ring that only looks full: a
@@ -247,7 +247,8 @@ impl UringQueue {
         }
     }
 
-    /// Sends nothing: has the kernel bring out what only an enter brings out, and waits for so many completion entries.
+    /// Submits nothing: makes the kernel post the completions that only an enter posts, and waits for so many
+    /// completion entries.
     fn bring_out(&self, wait_for: u32) -> std::io::Result<usize> {
         // SAFETY: no argument is passed, nothing is submitted.
         unsafe { self.ring.submitter().enter::<libc::sigset_t>(0, wait_for, ENTER_GETEVENTS, None) }
@@ -294,8 +295,8 @@ impl UringQueue {
         Some(event)
     }
 
-    /// Before completions are taken: whatever comes after that makes the descriptor readable again. Says whether it had
-    /// rung.
+    /// Resets the notifier before completions are taken, so that any later completion makes the descriptor readable
+    /// again. Returns whether it was set.
     fn silence_event(&self) -> bool {
         // Fails only when the counter is zero, and then there is nothing to silence.
         let silence = |event| rustix::io::read(event, &mut [0_u8; 8]).is_ok();
@@ -372,8 +373,8 @@ impl Queue for UringQueue {
                 // Where the kernel takes no entries it has not brought out anything either.
                 let looked = self.bring_out(0).is_ok();
                 self.collect(into);
-                // What could not be sent is sent by the next call, and a completion leads to that one. Where none is
-                // to come the caller must know.
+                // Unsent entries are sent by the next call, which a completion leads to. Where no completion is to
+                // come the caller must know.
                 if looked && (self.kernel_has_some() || !self.unsent()) {
                     return Ok(());
                 }
@@ -409,8 +410,8 @@ impl Queue for UringQueue {
 }
 
 impl Drop for UringQueue {
-    /// Cancels what the kernel holds and waits for it, so that the memory can be freed. What a device has begun cannot
-    /// be cancelled: this takes as long as the device does.
+    /// Cancels the operations that the kernel holds and waits for them, so that the memory can be freed. Operations
+    /// that a device has begun cannot be cancelled: this takes as long as the device does.
     fn drop(&mut self) {
         self.backlog.clear();
         let cancel = opcode::AsyncCancel2::new(CancelBuilder::any().all()).build().user_data(NO_SLOT);
@@ -430,12 +431,12 @@ impl Drop for UringQueue {
                 Err(_) => return,
             }
             self.take_completions(drop);
-            // The rest of a short transfer: nobody wants it any more.
+            // The rest of a short transfer: its result is not needed any more.
             self.backlog.clear();
         }
-        // SAFETY: nothing is held, so the kernel has no address of a slot's memory, and `slots` is not used again. The
-        // other ways out (the return above, a panic in the caller's own `Drop` code) leak what the kernel may still
-        // write to.
+        // SAFETY: nothing is held, so the kernel has no address of a slot's memory, and `slots` is not used again.
+        // The other ways out (the return above, a panic in the caller's own `Drop` code) leak the memory that the
+        // kernel may still write to.
         unsafe { ManuallyDrop::drop(&mut self.slots) };
         // Closing a ring ends in the background. Without this its pinned memory would count against RLIMIT_MEMLOCK, and
         // its file keep a file system busy, for a while after.
@@ -467,7 +468,7 @@ fn unregistered_note(error: &std::io::Error, regions: &[Region]) -> String {
     format!("buffers not registered: {len_bytes} bytes: {why}")
 }
 
-/// Says why the kernel does not take entries, and what can be done.
+/// Explains why the kernel does not take entries, and the remedy.
 fn explain_enter(error: &std::io::Error) -> Error {
     let action = "submit to the ring";
     match error.raw_os_error() {
