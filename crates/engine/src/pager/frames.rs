@@ -1,14 +1,14 @@
-//! The pool: frames in huge pages, and who may touch which.
+//! The memory of the pool: frames in huge pages, and the rules of access to them.
 //!
 //! A frame is in one of three states, and its memory has one kind of holder in each:
 //! - **free**: its buffer rests in the frame, and its number is among the free ones and nowhere else;
-//! - **owned**: somebody has its [`OwnedFrame`] (a read in flight, a private copy) and may write to it;
-//! - **published**: its buffer rests in the frame, nobody writes to it, and anybody may read it who is protected: by an
+//! - **owned**: an in-flight read or a private copy has its [`OwnedFrame`], and may write to it;
+//! - **published**: its buffer rests in the frame and is never written to. Any reader that is protected may read it: by an
 //!   epoch guard that was pinned while the frame could be found, or by a pin.
 //!
-//! [`Frames::publish`] leads from owned to published; [`Frames::recycle`] leads from there to free, and is called only when no
-//! protected reader can be left (two ways: an epoch has passed since the frame was taken out of every place where it could
-//! be found, or it never was in any).
+//! [`Frames::publish`] makes an owned frame published. [`Frames::recycle`] makes a published frame free, and is called only
+//! when no protected reader can be left: either an epoch has passed since the frame was removed from every place where it
+//! could be found, or it never was in any.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -24,10 +24,10 @@ use crate::format::{CommitSeq, Location, PageId};
 /// Most rounds of the clock that a frame survives without being used again.
 const HEAT_MAX: u8 = 3;
 
-/// A frame and what is known of the page version in it. A hit does not touch it: the page's place in memory follows from the
-/// frame's number, its commit stands in its header, and how hot it is in an array of its own.
+/// A frame, and the metadata of the page version in it. A hit does not touch this struct: the page's address follows from the
+/// frame's number, its commit stands in its header, and its usage count is in a separate array.
 ///
-/// Everything is changed only while the frame is owned or under the lock of its page's shard.
+/// Every field is changed only while the frame is owned or under the lock of its page's shard.
 #[repr(align(64))]
 pub(crate) struct Frame {
     buffer: UnsafeCell<Option<IoBuf>>,
@@ -43,9 +43,9 @@ pub(crate) struct Frame {
     published: AtomicBool,
 }
 
-// SAFETY: `buffer` is the only field that is not `Sync` by itself. It is touched only by those who are the only ones to reach the
-// frame at that moment (module header): its owner in `Frames::publish` and `Frames::give_back`, and whoever has just taken its
-// number from among the free ones in `Frames::own`.
+// SAFETY: `buffer` is the only field that is not `Sync` by itself. It is touched only by code that alone can reach the frame
+// at that moment (module header): its owner in `Frames::publish` and `Frames::give_back`, and the caller of `Frames::own`,
+// which has just taken its number from among the free ones.
 unsafe impl Sync for Frame {}
 
 impl Frame {
@@ -100,7 +100,7 @@ impl Frame {
     }
 }
 
-/// What a page version is when it is published.
+/// The metadata of a page version when it is published.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FrameFacts {
     pub(crate) page: PageId,
@@ -137,7 +137,7 @@ impl OwnedRun {
         (self.first, self.buffer)
     }
 
-    /// Puts together again what [`OwnedRun::into_parts`] took apart.
+    /// Rebuilds a run from the parts that [`OwnedRun::into_parts`] returned.
     pub(crate) fn from_parts(first: u32, buffer: IoBuf) -> Self {
         Self { first, buffer }
     }
@@ -230,12 +230,12 @@ impl Frames {
     pub(crate) unsafe fn bytes<'a>(&self, index: u32) -> &'a [u8] {
         assert!((index as usize) < self.all.len(), "no frame has this number");
         // SAFETY: frame `i` has piece `i` of the region (`new` numbers them so, and an `OwnedFrame` keeps number and piece
-        // together), so this lies within it. Its memory outlives `'a` and nobody writes to it: it is returned to an owner only
+        // together), so this lies within it. Its memory outlives `'a` and is not written to: it is returned to an owner only
         // by `recycle`, which the caller's protection excludes.
         unsafe { std::slice::from_raw_parts(self.region.base().add(index as usize * self.page_bytes), self.page_bytes) }
     }
 
-    /// Asks for what is known of a frame that will be looked at soon.
+    /// Prefetches the metadata of a frame into the CPU caches.
     pub(crate) fn prefetch_facts(&self, index: u32) {
         prefetch_read(&raw const self.all[index as usize]);
     }
@@ -302,10 +302,10 @@ impl Frames {
         Some(OwnedRun { first, buffer })
     }
 
-    /// The memory of a frame whose number has just been taken from among the free ones.
+    /// Takes the memory of a frame whose number has just been taken from among the free ones.
     fn own(&self, index: u32) -> OwnedFrame {
-        // SAFETY: the number was among the free ones once, and is nowhere now: whoever took it is the only one to reach this cell.
-        // The lock of the free ones stands between this and whoever put it there.
+        // SAFETY: the number was among the free ones and is nowhere now, so only its taker, the caller, can reach this cell. The
+        // lock of the free ones orders this access after the one that put the buffer there.
         let buffer = unsafe { (*self.frame(index).buffer.get()).take() };
         OwnedFrame { index, buffer: buffer.unwrap_or_else(|| unreachable!("a free frame has its memory")) }
     }
@@ -353,7 +353,7 @@ impl Frames {
     /// Gives owned frames back.
     pub(crate) fn give_back(&self, frames: impl IntoIterator<Item = OwnedFrame>) {
         let put_down = |OwnedFrame { index, buffer }| {
-            // SAFETY: the caller owned the frame until now, so nobody else can reach this cell.
+            // SAFETY: the caller owned the frame until now, so no other thread can reach this cell.
             unsafe { *self.frame(index).buffer.get() = Some(buffer) };
             index
         };
@@ -388,17 +388,17 @@ impl Frames {
         frame.pins.store(facts.pins, Ordering::Relaxed);
         self.heat[owned.index as usize].store(u8::from(facts.hot), Ordering::Relaxed);
         frame.doomed.store(false, Ordering::Relaxed);
-        // SAFETY: the caller owned the frame until now, so nobody else can reach this cell.
+        // SAFETY: the caller owned the frame until now, so no other thread can reach this cell.
         unsafe { *frame.buffer.get() = Some(owned.buffer) };
         frame.published.store(true, Ordering::Relaxed);
         owned.index
     }
 
-    /// Takes frames back that nobody can find or read any more: they are free.
+    /// Makes published frames free that no reader can find or read any more.
     ///
     /// # Safety
     /// Each frame was published; its number is stored nowhere; every epoch guard that was pinned while it was, is gone; it
-    /// has no pins. And nobody else recycles it.
+    /// has no pins. And no other call recycles it.
     pub(crate) unsafe fn recycle(&self, frames: &[u32]) {
         for index in frames {
             let frame = self.frame(*index);

@@ -1,4 +1,4 @@
-//! Frames for private copies: who takes and gives back, and who waits while there are too few. First come, first served.
+//! The queue of waiters for frames for private copies: grants free frames first come, first served.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -9,12 +9,12 @@ use super::lane::LEAVE_AT_ONCE;
 use super::ticket::Waiter;
 use crate::bell::wake_all;
 
-/// Most frames that leave at once for one who waits to write.
+/// Most frames evicted at once for a writer that waits.
 const LEAVE_AT_ONCE_MAX: usize = 256;
-/// Times that it looks for some before it waits for the keeper.
+/// Attempts of a writer to evict frames before it waits for the keeper.
 const TRIES: usize = 3;
 
-/// Those who wait, and the frames set aside for the first of them.
+/// The waiters, and the frames set aside for the first of them.
 #[derive(Default)]
 pub(super) struct Full {
     pub(super) waiting: VecDeque<Arc<Waiter>>,
@@ -80,7 +80,7 @@ impl Core {
         self.settle_full();
     }
 
-    /// Sets free frames aside for those who wait for some, first come, first served.
+    /// Grants free frames to the waiters, first come, first served.
     pub(super) fn settle_full(self: &Arc<Self>) {
         let mut wake = Vec::new();
         let mut full = self.full();

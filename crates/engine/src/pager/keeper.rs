@@ -1,6 +1,6 @@
-//! The background threads of a pool, for those who want them: one writes dirty pages and keeps frames free where those who
-//! need some find too few that are clean, one takes completions of reads for executors and for long walks. Without them, blocking
-//! waiters do both themselves, which is what deterministic tests use.
+//! The optional background threads of a pool: one writes dirty pages and keeps frames free where a search for clean frames
+//! finds too few; the other takes completions of reads for executors and for long range scans. Without them blocking waiters
+//! do both themselves, as in deterministic tests.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -158,7 +158,7 @@ impl Pager {
     }
 }
 
-/// Completions that somebody's own poller takes. While one lives, the reaper thread stands back.
+/// The right of an executor's own poller to take completions. While one exists, the reaper thread stands back.
 pub(crate) struct ReadCompletions {
     core: Arc<Core>,
     ready_fd: OwnedFd,
@@ -175,7 +175,7 @@ impl Pager {
 }
 
 impl ReadCompletions {
-    /// Takes what has completed and sends what is queued, unless another thread is at it and will.
+    /// Takes completions and submits queued reads, unless another thread is doing so.
     pub(crate) fn take(&self) {
         self.core.take_reads();
     }
@@ -219,9 +219,9 @@ impl Core {
         }
     }
 
-    /// Writes those of the pages that are only in memory. What cannot be written stays so, for those who will need it.
+    /// Writes those of the pages that are only in memory. A page whose write fails stays dirty until it must be written.
     fn write_early(self: &Arc<Self>, mut pages: Vec<PageId>) {
-        // Each once: what is written together is looked at before any of it is.
+        // Each once: the frames of one call are all checked before the first of them is written.
         pages.sort_unstable();
         pages.dedup();
         let dirty_of = |page: &PageId| match self.checkpoint_place(*page, NEWEST) {
@@ -231,9 +231,9 @@ impl Core {
         let dirty: Vec<_> = pages.iter().filter_map(dirty_of).collect();
         if !dirty.is_empty() {
             let frames: Vec<_> = dirty.iter().map(|item| (item.frame, item.page)).collect();
-            // Not told to anybody: whoever needs the frames, or the pages on disk, tries again and says what is wrong.
+            // The error is dropped: an operation that needs the frames, or the pages on disk, tries again and reports its error.
             let _ = self.write_frames(dirty);
-            // Nobody has asked for them yet, so they leave before those that somebody has.
+            // No operation has requested them yet, so they are evicted before pages that were requested.
             self.nursery.came(frames.into_iter());
         }
     }
@@ -270,7 +270,7 @@ impl Core {
         let writers_wait = !self.full().waiting.is_empty();
         let must_write = (many_dirty || writers_wait) && !self.keeper.has_soon();
         if starving || must_write || self.frames.free_count() < low_water {
-            // Dirty pages go out many at a time, in a few large operations side by side; and whoever writes goes on writing.
+            // Dirty pages go out many at a time, in a few large operations side by side; and writers go on writing meanwhile.
             freed = self.make_room(if many_dirty || writers_wait {
                 batch.max(self.frames.count() / 16).min(WRITE_BATCH_MAX)
             } else {
@@ -319,7 +319,7 @@ fn reap_for_others(core: &Weak<Core>, stop: &AtomicBool) {
         // A disk without a descriptor: look now and then.
         let most = (listens && ready.is_none()).then_some(Duration::from_micros(200));
         core.bell.wait(ready, most);
-        // The bell may have rung for a walk that has just begun and what it asked for.
+        // The bell may have rung for a scan that has just begun and for its first reads.
         if (listens || is_wanted()) && !stop.load(Ordering::SeqCst) {
             // An error here is one of the queue as a whole: the next submit meets it, too.
             let _ = core.reap_reads(0);

@@ -1,16 +1,17 @@
-//! Puts pages together that lie scattered in the file. *Which* pages belong together is for the caller to know.
+//! Relocates pages that lie scattered in the file to adjacent blocks. The caller chooses *which* pages belong together.
 //!
-//! A page's checksum covers its content, its id and the file, not its place: so a version can lie elsewhere without being another
-//! one, and moving it is no commit. Nothing of it stands in the log, no snapshot sees or keeps anything. The bytes are read from
-//! their block, checked, and written to a new one; then the table names that. Until a checkpoint takes the new place over, what a
-//! power cut leaves names the old block, which stays as it is for as long.
+//! A page's checksum covers its content, its id and the file, but not its place. So a version can be moved to another block
+//! without becoming a new version, and a move is no commit: the log does not record it, and snapshots neither see it nor keep
+//! anything for it. The bytes are read from their block, checked, and written to a new block; then the table names the new
+//! block. Until a checkpoint records the new place, recovery after a power cut uses the old block, which stays unchanged until
+//! then.
 //!
-//! Kept true by:
+//! Invariants:
 //! 1. No checkpoint is under way (`Checkpointer::put_together` sees to it). So no block becomes free meanwhile, and a page that
-//!    still lies where it was read is still the same version; and no checkpoint has looked at a page's place and is yet to name it.
-//! 2. A place is replaced under the lock of the page's shard, and only the one that was read from. Whoever changed the page, or is
-//!    loading it, comes first: then the new block is given up.
-//! 3. In the same step the page is noted as changed, so that the next checkpoint takes its new place over and gives up the old.
+//!    still lies where it was read is still the same version; and no checkpoint has looked up a place that it will record later.
+//! 2. A place is replaced under the lock of the page's shard, and only if it is still the one that was read from. A writer that
+//!    has changed the page, or a read that is loading it, wins: then the new block is given up.
+//! 3. In the same step the page is noted as changed, so that the next checkpoint records its new place and frees the old one.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,9 +33,9 @@ use crate::space::{GROUP_BLOCKS, NoRoom, ROW_BLOCKS_MAX, ToEmpty, group_of};
 const BYTES_AT_ONCE: usize = 1 << 20;
 /// Pages that lie in pieces of so many bytes are read as fast as if they lay in one.
 const PIECE_BYTES_ENOUGH: usize = 64 << 10;
-/// The same in pages, at the most: what it takes to gain from moving small ones.
+/// The same in pages, at the most: so that moving small pages gains something.
 const PIECE_PAGES_ENOUGH: usize = 16;
-/// The file may be larger by this share of what is in use …
+/// The file may be larger by this share of the blocks in use …
 const GROWTH_SHARE: u64 = 8;
 /// … and by this many blocks.
 const GROWTH_BLOCKS: u64 = 4096;
@@ -44,10 +45,10 @@ const GROUPS_EMPTIED: usize = 256;
 const PENDING_PAGES: u64 = 4096;
 const PENDING_SHARE: u64 = 16;
 
-/// What is being done, for errors.
+/// Names the action in errors.
 const MOVE: &str = "write pages that are being moved";
 
-/// What became of pages that were to lie together.
+/// The outcome of relocating a set of pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Together {
     /// Pages looked at, but for those in memory alone or just being read.
@@ -81,10 +82,10 @@ pub(crate) struct ToEmptyOut {
 }
 
 impl Mover {
-    /// Reads beside the pool.
+    /// Opens a mover that reads beside the pool, with a queue of its own.
     ///
     /// # Errors
-    /// What the disk says to opening a queue.
+    /// The disk's error when it opens the queue.
     pub(crate) fn new(pager: &Pager, disk: &dyn Disk) -> Result<Self> {
         let (core, reader) = (Arc::clone(pager.core()), BlockReader::open(disk)?);
         Ok(Self { core, reader, after: None, tidy: FxHashSet::default(), pending: 0 })
@@ -110,11 +111,11 @@ impl Mover {
         self.pending = 0;
     }
 
-    /// Puts pages beside each other in this order, unless they lie in few pieces anyway. Pages that are new in memory alone are left to
-    /// whoever writes them. Blocks; memory: a megabyte and a few pages. No checkpoint may be under way.
+    /// Moves pages to adjacent blocks in this order, unless they already lie in few pieces. Skips pages that exist only in memory:
+    /// their first write places them. Blocks; memory: a megabyte and a few pages. No checkpoint may be under way.
     ///
     /// # Errors
-    /// `Corrupt` when a page is damaged where it lies, or what the disk says. What was moved before stays moved.
+    /// `Corrupt` when a page is damaged where it lies, or the disk's error. Pages that were moved before stay moved.
     pub(crate) fn put_together(&mut self, pages: &[PageId]) -> Result<Together> {
         let mut met = FxHashSet::default();
         let once = pages.iter().copied().filter(|page| met.insert(*page));
@@ -133,7 +134,7 @@ impl Mover {
             if left.is_empty() {
                 break Ok(());
             }
-            // A row is worth it where it is longer than what there was.
+            // A row must hold all remaining pages, or be at least as long as a piece that is read fast enough.
             let least = left.len().min(enough) as u64;
             let Some(row) = self.room_for(left.len() as u64, least) else {
                 outcome.without_room = left.len() as u64;
@@ -232,8 +233,8 @@ impl Mover {
         Some(row)
     }
 
-    /// Moves pages to the blocks of `row`, as many as there are pages. Their places are what they are afterwards. Answers how many
-    /// have moved. With an error none has.
+    /// Moves pages to the blocks of `row`, one block for each page, and updates the places in `pages`. Returns the number of pages
+    /// that were moved. After an error none was moved.
     fn move_to(&mut self, row: Range<u64>, pages: &mut [(PageId, Location)]) -> Result<u64> {
         let copied =
             self.copy(pages).and_then(|bytes| self.core.write_blocks(MOVE, [(BlockId(row.start), bytes)].into_iter()));

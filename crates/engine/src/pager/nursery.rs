@@ -1,9 +1,9 @@
-//! Pages that have just come from disk. Most are not asked for again, so they leave before anything that has been used twice; one
-//! that left and comes back soon after is not new any more. This is S3-FIFO's answer to scans (Yang and others, SOSP
-//! 2023) before a clock: `evict::policies` compares it with others.
+//! The probationary queue of pages that were just read from disk (S3-FIFO's small queue). Most are not requested again, so
+//! they are evicted before any page that was used twice; a page that is read again soon after its eviction skips the queue.
+//! This is S3-FIFO's answer to scans (Yang and others, SOSP 2023) before a clock: `evict::policies` compares it with others.
 //!
-//! Kept true by: nothing here owns or pins a frame. An entry says what a frame held when it was noted; whoever takes it looks
-//! whether that is still so.
+//! Invariant: nothing here owns or pins a frame. An entry records the page that a frame held when it was noted; the code that
+//! takes an entry checks whether the frame still holds that page.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ const GHOSTS_IN_TEN: usize = 8;
 /// Ghosts that share a cache line.
 const SET: usize = LINE_BYTES / size_of::<u32>();
 
-/// See the module. Its lock is a leaf.
+/// The queue and the set of its recent evictions. Its lock is a leaf.
 #[derive(Debug)]
 pub(super) struct Nursery {
     state: Mutex<State>,
@@ -79,7 +79,7 @@ impl Nursery {
         }
     }
 
-    /// What became of some that were taken out: these left, and those could not leave now.
+    /// Records the outcome for entries that were taken out: `left` was evicted, and `stay` could not be evicted now.
     pub(super) fn settle(&self, left: &[PageId], stay: &[(u32, PageId)]) {
         let mut state = self.lock();
         left.iter().for_each(|page| state.ghosts.add(*page));
@@ -105,7 +105,7 @@ pub(super) struct Ghosts {
     sets: Box<[Set]>,
 }
 
-/// Newest first; zero is nobody.
+/// One set of marks, newest first; zero marks an empty place.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 struct Set([u32; SET]);
@@ -141,7 +141,8 @@ impl Ghosts {
     }
 }
 
-/// A page in a set. Ids have 32 bits; the very last one looks like nobody, and so always like one that left: no harm.
+/// Returns a page's mark in a set. Ids have 32 bits; the very last id has the mark of an empty place, so it always counts as
+/// recently evicted, which does no harm.
 fn mark(page: PageId) -> u32 {
     (page.0 as u32).wrapping_add(1)
 }

@@ -1,4 +1,4 @@
-//! Waiting for pages and frames: what an operation holds while it cannot go on.
+//! Waits for pages and frames: the state that an operation holds while it cannot go on.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
@@ -12,7 +12,7 @@ use crate::format::PageId;
 use crate::gate::Permit;
 use crate::pages;
 
-/// What one ticket waits for. Shared with the reads under way and with the queue for frames.
+/// The reads and frames that one ticket waits for. Shared with the in-flight reads and with the queue for frames.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     state: Mutex<State>,
@@ -27,12 +27,12 @@ struct State {
     frames_wanted: usize,
     frames_granted: bool,
     error: Option<Error>,
-    /// What has arrived and is pinned. Nearly always it is one page, which then takes no memory of its own.
+    /// The page that has arrived and is pinned. Nearly always it is the only one, and then needs no allocation.
     pinned: Option<(PageId, u32)>,
     pinned_more: Vec<(PageId, u32)>,
     gone: bool,
     nudged: bool,
-    /// Its thread sleeps: who makes it ready has to make a system call.
+    /// Its thread sleeps: the thread that makes it ready has to make a system call.
     parked: bool,
     waker: Option<Waker>,
 }
@@ -49,7 +49,7 @@ impl State {
         }
     }
 
-    /// Notes a pin. False when nobody waits any more: not pinned.
+    /// Notes a pin. Returns false, and notes nothing, when the ticket has been dropped.
     fn pin(&mut self, page: PageId, frame: u32) -> bool {
         if self.gone {
             return false;
@@ -99,14 +99,14 @@ impl Waiter {
         if state.gone || state.frames_granted { 0 } else { state.frames_wanted }
     }
 
-    /// The page is in this frame and pinned on behalf of this waiter. False when nobody waits any more: not pinned.
-    /// The caller holds the lock of the page's shard.
+    /// Notes that the page is in this frame and pinned on behalf of this waiter. Returns false, and notes nothing, when the ticket
+    /// has been dropped. The caller holds the lock of the page's shard.
     pub(crate) fn pinned(&self, page: PageId, frame: u32) -> bool {
         self.lock().pin(page, frame)
     }
 
-    /// A read it waited for has brought the page into this frame: as [`Waiter::pinned`], and the waker, if it is time, is called by
-    /// the caller once no lock is held.
+    /// Notes that a read has brought the page into this frame: as [`Waiter::pinned`]. The caller calls the returned waker, if any,
+    /// once it holds no lock.
     #[must_use]
     pub(crate) fn arrived(&self, page: PageId, frame: u32) -> (bool, Option<Waker>) {
         let mut state = self.lock();
@@ -114,7 +114,7 @@ impl Waiter {
         (pinned, self.read_less(&mut state))
     }
 
-    /// A read it waited for is over, without a page. The waker as above.
+    /// Notes that a read has ended without a page. The waker as in [`Waiter::arrived`].
     #[must_use]
     pub(crate) fn read_over(&self, error: Option<Error>) -> Option<Waker> {
         let mut state = self.lock();
@@ -189,7 +189,7 @@ impl Waiter {
     }
 }
 
-/// What an operation waits for; keeps what has arrived in memory until it is dropped.
+/// A handle of a waiting operation; keeps the pages that have arrived in memory until it is dropped.
 pub(crate) struct Ticket {
     core: Arc<Core>,
     waiter: Arc<Waiter>,

@@ -1,8 +1,9 @@
-//! Long walks through many pages: their reads are sent, taken in and installed by the keeper's thread, beside the walk.
+//! Long range scans: the keeper's thread submits, completes and installs their reads beside the scan.
 //!
-//! Copying and checking what was read, and finding room for it, takes longer than looking at it. A thread that does all of this by
-//! itself reads no faster than one CPU allows, however far ahead it asks; and while it is busy with pages, nobody sends what it asked
-//! for. So as long as a walk is under way the keeper listens to the queue, as it does for executors, and threads that wait rely on it.
+//! Copying, checking and finding room for the pages that a read brings takes longer than scanning them. A thread that does all
+//! of this alone reads no faster than one CPU allows, however far ahead it requests pages; and while it is busy with pages, its
+//! requested reads are not submitted. So while a scan is under way the keeper listens to the queue, as it does for executors,
+//! and waiting threads rely on it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +13,7 @@ use super::flights::BUSY_WITH;
 use super::lane::Round;
 use super::ticket::Waiter;
 
-/// Who has the keeper's thread look after the queue.
+/// Counts the threads for which the keeper's thread handles the queue.
 #[derive(Debug, Default)]
 pub(super) struct Walks {
     /// Long walks.
@@ -22,14 +23,14 @@ pub(super) struct Walks {
 }
 
 impl Walks {
-    /// Whether the keeper's thread should take completions for threads. Those who came to rely on it while there was a walk count
-    /// also when the walk has ended: each says that it does before it looks whether there is one.
+    /// Whether the keeper's thread should take completions for threads. A thread that came to rely on it during a scan counts even
+    /// after the scan has ended: it increments `reliant` before it checks for a scan.
     pub(super) fn are_relied_on(&self) -> bool {
         self.under_way.load(Ordering::SeqCst) > 0 || self.reliant.load(Ordering::SeqCst) > 0
     }
 }
 
-/// A walk under way, until this is dropped.
+/// A range scan under way, until this is dropped.
 pub(crate) struct Walk(Arc<Core>);
 
 impl Walk {
@@ -55,7 +56,8 @@ impl Core {
         wanted && self.keeper.is_running() && !self.lane.is_reaped_outside()
     }
 
-    /// As `submit_reads`, for who does not wait for any of them: where the keeper's thread looks after the queue, it is left to that one.
+    /// As `submit_reads`, for a caller that does not wait for these reads: leaves them to the keeper's thread where that handles
+    /// the queue.
     pub(super) fn submit_reads_soon(self: &Arc<Self>) {
         if !self.is_reaped() {
             self.submit_reads();
@@ -64,7 +66,7 @@ impl Core {
         }
     }
 
-    /// Leaves a round to the keeper's thread. `None` when that has just stopped to listen.
+    /// Leaves a round to the keeper's thread. `None` when that has just stopped listening.
     pub(super) fn rely_on_keeper(self: &Arc<Self>, waiter: &Arc<Waiter>) -> Option<Round> {
         self.lane.walks.reliant.fetch_add(1, Ordering::SeqCst);
         let round = self.is_reaped().then(|| {
