@@ -1,4 +1,4 @@
-//! What is on disk, as types: ids, and the bytes each structure takes. No I/O, no memory management.
+//! The structures on disk, as types: ids, and the bytes of each structure. No I/O, no memory management.
 //!
 //! Every number on disk is little-endian. Decoding never trusts: each accessor checks bounds and answers with an error.
 //! `docs/format.md` shows the same bytes as pictures.

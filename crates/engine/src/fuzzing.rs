@@ -1,9 +1,10 @@
-//! What the fuzzer runs: each function takes any bytes at all, and panics or hangs only when nofault is wrong.
+//! The entry points of the fuzzer: each function takes arbitrary bytes, and panics or hangs only when nofault is wrong.
 //!
-//! Here and not in `fuzz/`, because most of it needs what the crate keeps to itself, and because the same bodies run for a moment
-//! in the ordinary tests, from a seed. Not part of the library: built for tests, and with the feature `fuzzing`.
+//! They are here and not in `fuzz/`, because most of them need private items of the crate, and because the ordinary
+//! tests run the same bodies for a moment, from a seed. They are not part of the library: built for tests, and with the
+//! feature `fuzzing`.
 //!
-//! | body | what it is given |
+//! | body | its input |
 //! |---|---|
 //! | [`page`] | a page, as read from disk, and as a node of a tree |
 //! | [`tree`] | a handful of pages that call themselves a tree, which is read and changed |
@@ -13,7 +14,7 @@
 //! | [`stripes`] | the list of folders of a striped database |
 //! | [`mapped`] (feature `mmap`) | the meta page and a record of a mapped store |
 //! | [`open`] | both files, arbitrary, as they were with changes here and there, or forged: with checksums that are right |
-//! | [`operations`] | what to do with a database, beside a map that does the same |
+//! | [`operations`] | operations on a database, checked against a map |
 
 mod database;
 mod tree;
@@ -57,7 +58,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A group of the log: as it is, and with header and checksum put right so that what is in it is looked at.
+/// A group of the log: as it is, and with a header and checksum that are made right, so that its pieces are decoded.
 pub fn log_group(bytes: &[u8]) {
     const SEGMENT: u64 = 1 << 20;
     if let Some(header) = decode_group(FILE_ID, SEGMENT, bytes) {

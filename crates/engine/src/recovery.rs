@@ -47,17 +47,17 @@ use self::superblocks::{InForce, Slot, Whole, choose};
 /// Nodes read at a time.
 const NODES_AT_A_TIME: usize = 64;
 
-/// What a database is made for.
+/// The purpose of a new database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// To be used: it is one as soon as it has been created.
     Use,
-    /// To be filled with what is in another, and to be one after [`finish_copy`].
+    /// To be filled with the content of another, and to be one after [`finish_copy`].
     Copy,
 }
 
 impl Purpose {
-    /// What the file with the pages is named.
+    /// The name of the data file.
     fn data_name(self) -> &'static str {
         match self {
             Self::Use => DATA,
@@ -194,7 +194,7 @@ pub(crate) fn finish_copy(directory: &dyn Directory) -> Result<()> {
     directory.sync().map_err(|error| Error::from_io("sync the folder of a copy", error))
 }
 
-/// Removes what there is of a copy that did not come to its end, as far as that is possible.
+/// Removes the files of an unfinished copy, as far as that is possible.
 pub(crate) fn remove_copy(directory: &dyn Directory) {
     if matches!(names::contents_of(directory), Ok(names::Contents::Database)) {
         // The copy has its final name already; without that name the other files are recognised as those of an
@@ -285,7 +285,7 @@ fn unusable(directory: &dyn Directory, name: &str, error: nofault_io::error::Err
     }
 }
 
-/// Largest data file: what a page table of the largest size can name with small pages.
+/// Largest data file: the pages that the largest page table can name at a small page size.
 const FILE_BYTES_MAX: u64 = 1 << 56;
 
 fn pager_options(settings: &Settings, superblock: &Superblock) -> PagerOptions {
@@ -314,7 +314,7 @@ fn segment_bytes_for(log_bytes: u64) -> u64 {
     (log_bytes / 16).next_power_of_two().clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
 }
 
-/// Reads what recovery starts from.
+/// Reads the blocks that recovery starts from: superblocks and page table.
 struct DataReader {
     disk: Arc<dyn Disk>,
     blocks: BlockReader,
@@ -381,12 +381,12 @@ impl DataReader {
         Ok(Slot { found, is_empty: is_empty.get() })
     }
 
-    /// Loads the page table a superblock names, and marks every block it uses. Memory: what a table of as many pages takes,
-    /// whatever its nodes say.
+    /// Loads the page table that a superblock names, and marks every block it uses. Memory is bounded by the number of
+    /// pages in the superblock, even if nodes are damaged.
     ///
     /// # Errors
-    /// `Corrupt` when a node is damaged, or names a page or a node that a table of this size does not have, a block outside the
-    /// file, or one that something else uses.
+    /// `Corrupt` when a node is damaged, or names a page or a node that a table of this size does not have, a block
+    /// outside the file, or a block that is in use already.
     fn page_table(&mut self, superblock: &Superblock, space: &mut Space) -> Result<Map> {
         let page_bytes = superblock.page_bytes as usize;
         let mut map = Map::new(page_bytes);

@@ -1,4 +1,4 @@
-//! Databases whose data file lies in stripes over several folders, one for each device.
+//! Databases with a data file in stripes over several folders, one for each device.
 //!
 //! A small text file beside the database lists the folders. It is written before the folders hold anything: opening
 //! needs only the one folder, and a device that moved needs only an edit of the list. A page in the wrong place is

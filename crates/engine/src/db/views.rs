@@ -126,7 +126,7 @@ impl Snapshot {
     }
 }
 
-/// A walk through keys in order. Leaves to come are read ahead; memory stays small whatever the length.
+/// A scan of keys in order. Later leaves are read ahead; memory stays small for a range of any length.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

@@ -123,7 +123,7 @@ pub(crate) async fn ready<S: Store>(store: &S, mode: Mode, ticket: &mut S::Ticke
     }
 }
 
-/// Waits for a ticket that needs no submission: one of the log, or one whose reads have been sent.
+/// Waits for a ticket that needs no submission: a ticket of the log, or a ticket with reads already submitted.
 ///
 /// # Errors
 /// The error of the ticket.

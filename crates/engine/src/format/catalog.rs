@@ -1,6 +1,7 @@
 //! An entry of the catalog, the table of tables: the key is the table's name, the value its id (8 bytes) and root (6 bytes).
 //!
-//! A table that was dropped, and whose pages are to be freed, has such an entry under the byte 0xFF, which begins no text, and its id.
+//! A dropped table with pages still to be freed has such an entry under the byte 0xFF, which begins no text, and its
+//! id.
 
 use super::node::{decode_child, encode_child};
 use super::{PageId, TableId};

@@ -1,7 +1,7 @@
 //! Checksums of everything on disk: CRC-64/NVME over the content and over *where the content belongs*.
 //!
-//! Page and file ids are part of what is summed, so a page that was written to, or read from, the wrong place does not
-//! verify although its bytes are whole. A stale page (a lost write: old bytes, old and valid checksum) is found by
+//! The checksum includes the page id and the file id, so a page that was written to, or read from, the wrong place does
+//! not verify although its bytes are whole. A stale page (a lost write: old bytes, old and valid checksum) is found by
 //! comparing with the [`Tag`] that the page table keeps.
 
 use crc_fast::{CrcAlgorithm, Digest};
@@ -41,7 +41,7 @@ impl Tag {
     }
 }
 
-/// What a page's bytes (without the checksum itself) sum to, in this file and under this id. 76 ns for 4 KiB.
+/// The checksum of a page's bytes (without the checksum field) in this file and under this id. 76 ns for 4 KiB.
 pub(crate) fn page_checksum(file_id: u64, page: PageId, content: &[u8]) -> u64 {
     placed_checksum(file_id, page.0, content)
 }

@@ -1,7 +1,7 @@
-//! Where the bytes of a page are, and how to know that they are the right ones: a block and a tag in eight bytes.
+//! The location of a page: its block, and a tag that verifies its bytes, in eight bytes.
 //!
-//! The same word is an entry of the durable page table and, in memory, of the page-table array (whose two top bits
-//! say more there).
+//! The same word is an entry of the durable page table and, in memory, of the page-table array, where the two top
+//! bits have further meanings.
 
 use super::BlockId;
 use super::checksum::{TAG_BITS, Tag};

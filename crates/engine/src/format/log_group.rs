@@ -43,7 +43,8 @@ pub(crate) struct GroupHeader {
     pub(crate) previous: u64,
     /// Segments that the log file had room for when this was written.
     pub(crate) slots: u64,
-    /// Which opening of the log wrote it: a number like no other one's. 0 in what versions wrote that had none.
+    /// The opening of the log that wrote the group: a number unlike that of any other opening. 0 in groups of versions
+    /// without it.
     pub(crate) opening: u64,
     /// Bytes of pieces after the header.
     pub(crate) payload_bytes: u32,
@@ -58,7 +59,7 @@ impl GroupHeader {
     }
 }
 
-/// The header of a part of a record: what does not fit the rest of a group goes on in the next.
+/// The header of a part of a record: a record that does not fit the rest of a group continues in the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PieceHeader {
     pub(crate) commit: CommitSeq,
@@ -103,8 +104,8 @@ pub(crate) fn encode_group(file_id: u64, header: &GroupHeader, block: &mut [u8])
     sum
 }
 
-/// The checksum of a header: never 0, which stands for none. Multiplied, because a CRC over bytes that are followed by their own CRC does not
-/// depend on them: the checksum of the group would be the same whatever its header says.
+/// The checksum of a header: never 0, which stands for none. It is multiplied because a CRC over bytes followed by
+/// their own CRC does not depend on those bytes: the checksum of the group would be the same for every header.
 fn header_checksum(file_id: u64, position: u64, block: &[u8]) -> u64 {
     placed_checksum(file_id, position, &block[8..SUMMED_HEADER_BYTES]).wrapping_mul(0x9E37_79B9_7F4A_7C15).max(1)
 }
@@ -125,8 +126,8 @@ pub(crate) fn has_header_checksum(block: &[u8]) -> bool {
     block.len() >= GROUP_HEADER_BYTES && Reader { bytes: block, at: SUMMED_HEADER_BYTES }.u64() != 0
 }
 
-/// What the first block of a group claims, unchecked but for the magic number and a sane length: enough to know how much to
-/// read.
+/// Decodes the header in the first block of a group, unverified but for the magic number and a plausible length: enough
+/// to know how much to read.
 pub(crate) fn peek_group(block: &[u8], segment_bytes: u64) -> Option<GroupHeader> {
     if block.len() < GROUP_HEADER_BYTES {
         return None;
@@ -159,7 +160,7 @@ pub(crate) fn decode_group(file_id: u64, segment_bytes: u64, block: &[u8]) -> Op
     (placed_checksum(file_id, header.position, content) == header.checksum).then_some(header)
 }
 
-/// What a group that [`decode_group`] accepted contains, as it lies in `block`: its pieces, one after another.
+/// The payload of a group that [`decode_group`] accepted, as it lies in `block`: its pieces, one after another.
 ///
 /// # Errors
 /// `Corrupt` when `block` is shorter than the group.
@@ -168,7 +169,7 @@ pub(crate) fn payload_of<'a>(header: &GroupHeader, block: &'a [u8]) -> Result<&'
     block.get(GROUP_HEADER_BYTES..end).ok_or_else(|| pieces_do_not_fit(header))
 }
 
-/// Takes the next piece off the front of what is left of a group's payload; `None` at its end.
+/// Takes the next piece off the front of `rest`, the remaining payload of a group; `None` at its end.
 ///
 /// # Errors
 /// `Corrupt` when pieces do not fill the group exactly, although its checksum is right.

@@ -16,19 +16,20 @@
 //! | 30 | 2 | zero |
 //! | 32 | 8 each | slots, in key order |
 //!
-//! The fences end the body: the lower one last, the upper one before it. All keys `k` of the node and of what hangs below
-//! satisfy `lower <= k < upper`; the prefix is the beginning that both fences share, stored once (as part of the fences) and
-//! cut from every key.
+//! The fences end the body: the lower one last, the upper one before it. All keys `k` of the node and of the subtree
+//! below it satisfy `lower <= k < upper`; the prefix is the beginning that both fences share, stored once (as part of
+//! the fences) and cut from every key.
 //!
-//! A slot is `head 4 bytes, offset u16, rest_len u16`: the first four bytes of the rest of the key, padded with zeroes, so that
-//! most steps of a binary search touch only the slots. At `offset` lies the cell: what follows of the key, then
+//! A slot is `head 4 bytes, offset u16, rest_len u16`: the first four bytes of the rest of the key, padded with zeroes,
+//! so that most steps of a binary search touch only the slots. At `offset` lies the cell: the bytes of the key after
+//! the head, then
 //!
 //! - leaf: `u16` length and the value, or `0x8000 | 14`, `u64` length, 6 bytes page id of a value kept in overflow pages, or
 //!   `0xC000 | 10`, 6 bytes page id, `u16` offset, `u16` length of a value in a page of values;
-//! - inner: 6 bytes page id of the child whose keys are not smaller than this key.
+//! - inner: 6 bytes page id of the child with the keys that are not smaller than this key.
 //!
-//! Nothing here trusts the bytes: `open` checks the header, each accessor what it touches, and all answer `Corrupt` naming
-//! the page. Loops are bounded by the slot count, which `open` bounds by the size of the body.
+//! The bytes are not trusted: `open` checks the header, each accessor the bytes that it touches, and all return
+//! `Corrupt` naming the page. Loops are bounded by the slot count, which `open` bounds by the size of the body.
 
 use std::cmp::Ordering;
 
@@ -64,8 +65,8 @@ const PACKED_REF_BYTES: usize = CHILD_BYTES + 4;
 /// No tree is higher: levels beyond are damage.
 pub(crate) const LEVEL_MAX: u8 = 40;
 
-/// Longest key at this page size: a quarter page less what fences and slots need, so that two inner cells of this length
-/// fit between two fences of this length.
+/// Longest key at this page size: a quarter page less the bytes of fences and slots, so that two inner cells of this
+/// length fit between two fences of this length.
 pub(crate) const fn key_bytes_max(page_bytes: usize) -> usize {
     page_bytes / 4 - 64
 }
@@ -220,13 +221,13 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// What all its keys begin with.
+    /// The prefix that all its keys share.
     #[inline]
     pub(crate) fn prefix(&self) -> &'a [u8] {
         &self.lower()[..self.prefix_len]
     }
 
-    /// The rest of key `index`, after the prefix, in two parts: what its slot holds, and what its cell holds.
+    /// The rest of key `index`, after the prefix, in two parts: the bytes in its slot, and the bytes in its cell.
     ///
     /// # Errors
     /// `Corrupt` when there is no such slot or it points outside the node.
@@ -248,7 +249,7 @@ impl<'a> Node<'a> {
         Ok([self.prefix(), head, tail].concat())
     }
 
-    /// How the rest of key `index` compares with `rest`, whose head is the same.
+    /// Compares the rest of key `index` with `rest`; their heads are equal.
     #[inline]
     fn compare_tail(&self, index: usize, rest: &[u8]) -> Result<Ordering> {
         let (offset, rest_len) = self.slot(index)?;
@@ -283,7 +284,7 @@ impl<'a> Node<'a> {
         Ok(Cell::Overflow(OverflowRef { len_bytes: u64::from_le_bytes(*len), root }))
     }
 
-    /// The bytes after the key of cell `index`: what moves with the key when nodes are split or merged.
+    /// The bytes after the key of cell `index`: they move with the key when nodes are split or merged.
     pub(super) fn payload(&self, index: usize) -> Result<&'a [u8]> {
         let after_key = self.after_key(index)?;
         let len = if self.level() > 0 {
@@ -343,8 +344,8 @@ impl<'a> Node<'a> {
         let head = head_of(rest);
         let slots = &self.body[NODE_HEADER_BYTES..NODE_HEADER_BYTES + self.count * SLOT_BYTES];
         let (slots, _) = slots.as_chunks::<SLOT_BYTES>();
-        // First among the heads alone, which lie side by side, without a branch that could be guessed wrong: the first slot
-        // whose head is not smaller. Nearly always it is the only one with this head.
+        // Searches the heads alone, which lie side by side, without a branch that could be mispredicted: for the first
+        // slot with a head that is not smaller. Nearly always it is the only one with this head.
         let head_at = |slot: &[u8; SLOT_BYTES]| u32::from_be_bytes([slot[0], slot[1], slot[2], slot[3]]);
         let (mut first, mut left) = (0, slots.len());
         while left > 0 {
@@ -385,10 +386,10 @@ impl<'a> Node<'a> {
         self.heap() - NODE_HEADER_BYTES - self.count * SLOT_BYTES
     }
 
-    /// Checks everything that can be checked of a node by itself: order of keys, heads, fences, cells.
+    /// Checks a node as far as that is possible without others: order of keys, heads, fences, cells.
     ///
     /// # Errors
-    /// `Corrupt`, saying what is wrong first.
+    /// `Corrupt`, naming the first fault.
     pub(crate) fn check(&self) -> Result<()> {
         let (lower, upper) = (self.lower(), self.upper());
         if upper.is_some_and(|upper| upper <= lower) {

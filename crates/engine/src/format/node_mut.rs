@@ -1,7 +1,8 @@
 //! Writing tree nodes: begin one, add and remove cells in place, and spread cells over new nodes when one overflows.
 //!
-//! A writer starts from a body that [`Node::open`] accepted. What `open` does not check (offsets of single cells, the count of
-//! unused bytes) is checked where it is used: a hostile node ends in `Corrupt`, never in a panic or a write outside.
+//! A writer starts from a body that [`Node::open`] accepted. The fields that `open` does not check (offsets of single
+//! cells, the count of unused bytes) are checked where they are used: a hostile node ends in `Corrupt`, never in a
+//! panic or a write outside.
 
 use super::node::{
     CHILD_BYTES, HEAD_BYTES, KIND_NODE, NODE_HEADER_BYTES, Node, SLOT_BYTES, encode_child, head_of, u16_at,
@@ -9,7 +10,7 @@ use super::node::{
 use super::{PageId, TableId};
 use crate::error::{Error, Result};
 
-/// What every node of a new one's level and table has in common.
+/// The header fields and fences of a new node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NodeSpec<'a> {
     /// Height above the leaves.
@@ -261,8 +262,8 @@ impl Cells {
         self.ends.partition_point(|(_, end)| *end < half)
     }
 
-    /// Whether cells `range` fit into one node of this kind in a body of `body_bytes`. Never those of a hostile node that has
-    /// keys shorter than what its fences share.
+    /// Whether cells `range` fit into one node of this kind in a body of `body_bytes`. False for a hostile node that
+    /// has keys shorter than the prefix of the fences.
     pub(crate) fn fit(&self, range: std::ops::Range<usize>, spec: &NodeSpec<'_>, body_bytes: usize) -> bool {
         let bytes = self.start(range.end) - self.start(range.start);
         let prefix_len = spec.prefix_len();
@@ -271,7 +272,7 @@ impl Cells {
         if self.key_bytes_min < prefix_len && range.clone().any(is_short) {
             return false;
         }
-        // What the slots hold of the keys' rests is not in the cells.
+        // The first bytes of each rest are in the slots and not in the cells.
         let in_slot = |key_bytes: usize| key_bytes.saturating_sub(prefix_len).min(HEAD_BYTES);
         let in_slots = if in_slot(self.key_bytes_min) == in_slot(self.key_bytes_max) {
             // Without a look at each: this is asked for every cell that a bulk load adds.
@@ -312,7 +313,8 @@ impl Cells {
             };
             let payload = self.payload(index);
             let tail = &rest[rest.len().min(HEAD_BYTES)..];
-            // Each key begins with the prefix, and so far they take what `fit` has counted: there is room.
+            // There is room: each key begins with the prefix, and the cells so far take the bytes that `fit` has
+            // counted.
             heap -= tail.len() + payload.len();
             body[heap..heap + tail.len()].copy_from_slice(tail);
             body[heap + tail.len()..heap + tail.len() + payload.len()].copy_from_slice(payload);
@@ -341,7 +343,7 @@ pub(crate) fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// The shortest key that is above `below` and not above `at`: what tells two neighbouring leaves apart.
+/// The shortest key that is above `below` and not above `at`: the separator of two neighbouring leaves.
 pub(crate) fn separator<'a>(below: &[u8], at: &'a [u8]) -> &'a [u8] {
     &at[..(common_prefix_len(below, at) + 1).min(at.len())]
 }

@@ -1,4 +1,4 @@
-//! The record of one commit in the log: what it did, in terms of tables and keys, never of pages.
+//! The record of one commit in the log: its changes, in terms of tables and keys, never of pages.
 //!
 //! A record is a run of changes. Numbers are in LEB128 (seven bits a byte, lowest first, the high bit says that more follow).
 //!

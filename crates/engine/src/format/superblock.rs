@@ -1,7 +1,7 @@
-//! The superblock: what a database is, and where its last checkpoint begins.
+//! The superblock: identifies a database, and leads to its last checkpoint.
 //!
-//! There are two, A and B, at fixed places whatever the page size. A checkpoint writes its superblock to one slot and then to the
-//! other, so each is the other's copy; `recovery::superblocks` decides which one is in force.
+//! There are two, A and B, at fixed places for every page size. A checkpoint writes its superblock to one slot and then
+//! to the other, so each is the other's copy; `recovery::superblocks` decides which one is in force.
 //!
 //! Every version of the format keeps magic, version and file id where they are, and ends the 4,096 bytes with their CRC-64: so this build
 //! tells a whole superblock of a later version, which it must refuse, from a damaged one, for which the other slot stands in.
@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Bytes a superblock takes on disk: the largest sector in use.
 pub(crate) const SUPERBLOCK_BYTES: usize = 4096;
-/// Where A and B are. Far apart, because what damages one neighbourhood should not reach the other.
+/// Offsets of A and B in the data file. They are far apart, so that local damage does not reach both.
 pub(crate) const SUPERBLOCK_OFFSETS: [u64; 2] = [0, 65_536];
 /// The first byte that pages may use.
 pub(crate) const PAGES_START_BYTES: u64 = 131_072;
@@ -28,8 +28,8 @@ pub(crate) const FORMAT_VERSION: u32 = 3;
 pub(crate) const VERSION_MIRRORED: u32 = 3;
 const FORMAT_VERSIONS_READ: std::ops::RangeInclusive<u32> = 1..=FORMAT_VERSION;
 
-/// Sequence numbers, commits and positions in the log are below this: no database gets there, and what counts on from them need not ask
-/// whether it can.
+/// Sequence numbers, commits and positions in the log are below this. No database reaches it, so code that increments
+/// them need not check for overflow.
 pub(crate) const COUNTED_MAX: u64 = 1 << 62;
 
 const MAGIC: [u8; 8] = *b"nofault\x01";
@@ -41,7 +41,7 @@ const FEATURES_INCOMPATIBLE: u64 = 0;
 /// Compatible features that this code keeps true: none yet. Its checkpoints clear all others, see [`Superblock::compatible_features`].
 pub(crate) const FEATURES_COMPATIBLE: u64 = 0;
 
-/// What a superblock says. The byte layout is in `docs/format.md`.
+/// The fields of a superblock. The byte layout is in `docs/format.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Superblock {
     /// Chosen at random when the database is created; part of every checksum.
@@ -52,7 +52,7 @@ pub(crate) struct Superblock {
     pub(crate) segment_bytes: u64,
     /// Counts superblocks: the valid one with the higher number holds.
     pub(crate) sequence: u64,
-    /// The commit whose state the page table shows.
+    /// The commit that the page table belongs to.
     pub(crate) commit: CommitSeq,
     /// Page ids below this have an entry in the page table.
     pub(crate) page_count: u64,
@@ -119,7 +119,7 @@ impl Superblock {
         let (version, algorithm) = (from.u32(), from.u32());
         let file_id = from.u64();
         let end = SUPERBLOCK_BYTES - 8;
-        // The checksum comes first, whatever the version: damaged bytes say nothing of a version.
+        // The checksum comes first, for every version: in damaged bytes the version means nothing.
         if u64_at(sector, end) != placed_checksum(file_id, slot as u64, &sector[..end]) {
             return Err(broken("checksum does not match"));
         }
@@ -181,7 +181,7 @@ impl Superblock {
         })
     }
 
-    /// What is wrong with slot `slot` of a file that ends before the slot does.
+    /// The error for slot `slot` of a file that ends before the slot does.
     pub(crate) fn cut_off(slot: usize) -> Error {
         Self::broken(slot, "the file ends before it does")
     }
@@ -230,7 +230,7 @@ impl Writer<'_> {
     }
 }
 
-/// Takes little-endian fields one after the other, from bytes whose length the caller has checked.
+/// Reads little-endian fields one after the other, from bytes of a length that the caller has checked.
 pub(crate) struct Reader<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) at: usize,

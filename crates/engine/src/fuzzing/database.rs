@@ -32,8 +32,8 @@ fn settings(page_bytes: usize) -> Settings {
     }
 }
 
-/// Both files of a database with whatever changes the bytes describe, with or without the checksums of before, or nothing but the
-/// bytes: it opens or says why not, and everything that can be asked of it is answered or refused.
+/// Opens both files of a database with changes that the bytes describe, with stale or recomputed checksums, or files
+/// that are the bytes alone. The database opens or returns an error, and each call on it returns a result or an error.
 pub fn open(bytes: &[u8]) {
     let mut input = Input(bytes);
     let world = match input.u8() {
@@ -154,7 +154,7 @@ fn forged(input: &mut Input<'_>) -> SimWorld {
     world
 }
 
-/// Puts right what tells a page table and its pages from damaged ones.
+/// Recomputes the tags and checksums of a page table and its pages, so that changed ones pass the checks.
 struct Forger {
     data: Vec<u8>,
     /// The blocks that it has sealed.
@@ -162,7 +162,7 @@ struct Forger {
 }
 
 impl Forger {
-    /// Seals what a superblock leads to, and makes it name that.
+    /// Seals the page table that a superblock leads to, and updates the superblock's checksum of it.
     fn seal(&mut self, superblock: &mut Superblock) {
         if let Some(level) = superblock.table_levels.checked_sub(1)
             && let Some(checksum) = self.node(NodeId { level, index: 0 }, superblock.table_root)
@@ -186,7 +186,7 @@ impl Forger {
         Some(encode_node(FILE_ID, node, words.into_iter(), &mut self.data[start..start + PAGE_BYTES]))
     }
 
-    /// The entry that names what an entry names, once that is sealed.
+    /// Seals the node or page that an entry names, and returns the entry with its new tag.
     fn entry(&mut self, level: u32, index: u64, word: u64) -> Option<u64> {
         let at = Location::from_word(word)?;
         let tag = match level.checked_sub(1) {
@@ -302,7 +302,7 @@ fn change(input: &mut Input<'_>, batch: &mut Batch, table: &Table, model: &mut M
     }
 }
 
-/// Two transactions at a time: the second conflicts when it read what the first wrote.
+/// Runs two transactions at a time: the second conflicts when it read a key that the first wrote.
 fn transaction(input: &mut Input<'_>, db: &Db, table: &Table, model: &mut Model) {
     let (mut first, mut second) = (db.begin(), db.begin());
     let (read, written) = (key(input), key(input));

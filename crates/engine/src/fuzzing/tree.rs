@@ -1,4 +1,4 @@
-//! Pages that call themselves a tree, whose checksums were right: read and changed without ever trusting them.
+//! Arbitrary pages with right checksums, taken for a tree: they are read and changed without being trusted.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ pub fn page(bytes: &[u8]) {
 pub fn tree(bytes: &[u8]) {
     let mut input = Input(bytes);
     let mut bag = Bag::of(&mut input, |body| {
-        // What nearly every page would be refused for otherwise; some hold values.
+        // Bytes for which nearly every page would be refused otherwise; some pages hold values.
         body[0] = if body[0] < 240 { 1 } else { 2 + body[0] % 3 };
         body[1] %= 3;
         body[16..24].copy_from_slice(&TABLE.0.to_le_bytes());
@@ -58,7 +58,7 @@ pub fn tree(bytes: &[u8]) {
     for direction in [Direction::Forward, Direction::Reverse] {
         let mut rest = Some(KeyRange { start: Vec::new(), end: None });
         let mut chunk = Chunk::default();
-        // Whatever the fences say, a walk goes on in one direction: with keys this short it must end.
+        // A scan goes on in one direction with any fences: with keys this short it must end.
         let mut steps = 0u32;
         while let Some(range) = rest.take() {
             rest = tree.scan(&bag, &range, direction, Portion { entries: 5, bytes: 200 }, 3, &mut chunk).ok().flatten();

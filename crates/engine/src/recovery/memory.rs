@@ -31,7 +31,7 @@ pub(super) fn log_buffer_bytes(cache_bytes: usize) -> usize {
     (cache_bytes / 16).clamp(64 << 10, 4 << 20)
 }
 
-/// Bytes of the cache that are not frames, whatever the size of the database.
+/// Bytes of the cache that are not frames, for a database of any size.
 pub(crate) fn spent_bytes(cache_bytes: usize) -> u64 {
     (log_buffer_bytes(cache_bytes) + recent_commits_bytes(cache_bytes) + GROUPS_IN_FLIGHT_BYTES) as u64
 }

@@ -150,7 +150,7 @@ fn apply(pager: &Pager, commit: CommitSeq, sets: &[(u64, u64)]) -> Result<()> {
     })
 }
 
-/// What a history has promised so far.
+/// The commits that a history has acknowledged, and the states after each.
 #[derive(Default)]
 struct Promises {
     created: bool,
@@ -464,7 +464,7 @@ fn every_call_may_fail_once_and_no_promise_is_broken() {
                 assert_ne!(error.kind(), ErrorKind::Bug, "{call:?} {k}: {error}");
                 assert_ne!(error.kind(), ErrorKind::Corrupt, "{call:?} {k}: {error}");
             }
-            // Another process opens what is there; and what a power cut would have left.
+            // Another process opens the files as they are, and as a power cut would have left them.
             let cut = world.restart(k);
             check_promises(&world.restart_with(k, SimOptions::calm()), &promises);
             check_promises(&cut, &promises);
@@ -581,7 +581,7 @@ fn on_a_full_disk_commits_fail_and_reads_go_on() {
                 }
             }
         }
-        // What the last commit set may be visible or not; the others must read as they were.
+        // The keys of the last commit may have new values or old ones; the others must read as they were.
         let wrong = (0..KEYS).filter(|key| numbers.value(*key).unwrap() != state[*key as usize]).count();
         assert!(wrong <= 3, "{wrong} values differ, refused: {refused}, {world}");
     }

@@ -3,8 +3,8 @@
 use super::*;
 use crate::format::{BlockId, encode_node};
 
-/// A database with the page table `path`: from the root down nodes whose only entry names the next one, and the last one's the
-/// first page. The superblock says what `change` makes of it.
+/// A database with the page table `path`: each node, from the root down, has one entry that names the next node, and
+/// the last one's names the first page. `change` edits the superblock.
 fn forged(path: &[NodeId], change: impl FnOnce(&mut Superblock)) -> SimWorld {
     let (world, _) = settled_world(14);
     let mut data = world.read_file("data").unwrap();
@@ -43,7 +43,7 @@ fn node(level: u32, index: u64) -> NodeId {
 
 #[test]
 fn a_page_table_as_high_as_its_pages_need_is_followed_and_no_other() {
-    // What the others are made with is right: this one opens.
+    // A control: without a fault a database made in this way opens.
     let sound = forged(&[node(0, 0)], |superblock| (superblock.table_levels, superblock.page_count) = (1, 1));
     let directory: Arc<dyn Directory> = sound.directory();
     assert_eq!(open(&directory, &settings(), Purpose::Use, None).unwrap().pager.core().books().map.page_count(), 1);

@@ -20,7 +20,8 @@ fn set_all(numbers: &mut Numbers, value: u64, promises: &mut Promises) {
     }
 }
 
-/// A database with one checkpoint, and a second one whose `k`-th write to the data file fails; whether it did.
+/// A database with one checkpoint, and a second one during which the `k`-th write to the data file fails; also whether
+/// it did.
 fn failed_at(k: u64, seed: u64) -> (SimWorld, Promises, bool) {
     let world = SimWorld::new(seed, SimOptions::calm());
     let directory: Arc<dyn Directory> = world.directory();
@@ -43,7 +44,8 @@ fn a_superblock_that_was_opened_from_outlives_a_power_cut_although_its_write_had
     for seed in 0..40 {
         let failed = (last.saturating_sub(2)..last + 3).rev().map(|k| failed_at(k, seed)).find(|(.., failed)| *failed);
         let (world, mut promises, _) = failed.unwrap();
-        // The next process: no power was cut, so it finds what reached the cache. That may be the whole superblock.
+        // The next process: no power was cut, so it reads the bytes that reached the page cache. They may be the whole
+        // superblock.
         let mut numbers = Numbers::open(&world).unwrap_or_else(|error| panic!("{error}: {world}"));
         trusted += usize::from(numbers.opened.base == CommitSeq(2 * KEYS / 10));
         // Many more pages than fit in memory: they go where those of the first checkpoint were.
@@ -108,8 +110,8 @@ fn put_sector(world: &SimWorld, slot: usize, sector: &[u8]) {
     world.overwrite("data", start_of(slot), sector).unwrap();
 }
 
-/// A database whose slot `slot` holds the superblock of the checkpoint before the last, as a power cut between the two writes of a
-/// checkpoint leaves it.
+/// A database with the superblock of the checkpoint before the last in slot `slot`, as a power cut between the two
+/// writes of a checkpoint leaves it.
 fn one_apart(slot: usize) -> (SimWorld, Vec<u64>) {
     let (world, _) = settled_world(21);
     let mut numbers = Numbers::open(&world).unwrap();
@@ -122,7 +124,8 @@ fn one_apart(slot: usize) -> (SimWorld, Vec<u64>) {
     (world, state)
 }
 
-/// The same, of an earlier version, after more commits than fit in memory: what only the older superblock names is overwritten.
+/// The same, of an earlier version, after more commits than fit in memory: blocks that only the older superblock names
+/// are overwritten.
 fn taking_turns(version: u32) -> (SimWorld, Vec<u64>) {
     let (world, _) = settled_world(22);
     let mut numbers = Numbers::open(&world).unwrap();
@@ -226,7 +229,7 @@ fn after_a_checkpoint_that_was_cut_between_its_two_writes_opening_leaves_no_olde
         let mut numbers = Numbers::open(&world).unwrap();
         let mut promises =
             Promises { created: true, states: vec![vec![0; KEYS as usize]; numbers.next as usize], acknowledged: 0 };
-        // What the older one names is overwritten, without another checkpoint.
+        // Overwrites blocks that only the older superblock names, without another checkpoint.
         let sequence = sequence_in(&world, slot);
         set_all(&mut numbers, 6, &mut promises);
         let state = numbers.state().unwrap();
