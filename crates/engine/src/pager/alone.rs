@@ -16,8 +16,8 @@ use crate::pages::Missing;
 const LOOK_BACK: usize = 64;
 
 impl Core {
-    /// Reads the one page that a blocking waiter wants on its own thread, if nobody has sent that read yet: one system call, no
-    /// queue to get hold of, and no other thread to wake this one.
+    /// Reads the one page that a blocking waiter needs on its own thread, if its read is still staged: one system call, without
+    /// taking the queue and without another thread that has to wake this one.
     pub(super) fn read_here(self: &Arc<Self>, waiter: &Arc<Waiter>) -> bool {
         let Some(page) = waiter.only_read() else { return false };
         let taken = {
@@ -34,19 +34,19 @@ impl Core {
             self.lane.staged().push_front(read);
             return false;
         };
-        // Whoever waits for the page is told of an error, this thread's waiter among them.
+        // All waiters for the page receive an error, this thread's waiter among them.
         let _ = self.carry_out(read, owned);
         true
     }
 
-    /// Reads a page for a thread that wants it and nothing else, if nobody reads it yet: as [`Core::read_here`], and without anything
-    /// to wait with, as there is nobody to wait for. False when it has to be asked for. Nothing is pinned: the page may be gone
-    /// again when it is looked for.
+    /// Reads one page for a thread that needs nothing else, if the page is not being read: as [`Core::read_here`], but without a
+    /// waiter. Returns false when the page has to be requested. The page is not pinned: it may be evicted before the caller looks
+    /// it up again.
     ///
     /// # Errors
-    /// What reading it failed with.
+    /// The error of the read.
     pub(super) fn read_alone(self: &Arc<Self>, missing: Missing) -> Result<bool> {
-        // All that it takes is there before the page is marked: others count on the read from then on.
+        // All resources are taken before the page is marked: other threads count on the read from then on.
         let Some(owned) = self.frame_for_read() else { return Ok(false) };
         if !self.lane.enter_device() {
             self.return_frames(vec![owned]);
@@ -62,14 +62,14 @@ impl Core {
         };
         self.count_misses(1);
         let failed = self.carry_out(Read::new(id), owned);
-        // Its frame can leave, and whoever waits for the queue finds it free: as at the end of a ticket.
+        // Its frame can be evicted, and a waiter for the queue finds it free: as at the end of a ticket.
         self.keeper.wake_if_starving();
         self.leave_lane();
         failed.map_or(Ok(true), Err)
     }
 
-    /// Reads a page by one system call on this thread, which has entered the device for it; by two, should the checksum be wrong.
-    /// Answers what went wrong.
+    /// Reads a page by one system call on this thread, which has entered the device for it; by two if the checksum is wrong.
+    /// Returns the error, if any.
     fn carry_out(self: &Arc<Self>, read: Read, owned: OwnedFrame) -> Option<Error> {
         self.lane.note_sent();
         let mut finished = Finished::default();
@@ -96,7 +96,7 @@ impl Core {
         self.lane.note_back(1);
         let failed = finished.failed.take();
         self.settle_reads(finished);
-        // Those who found the device full meanwhile left theirs.
+        // Threads that found the device full meanwhile left their reads staged.
         self.submit_reads();
         failed
     }

@@ -1,7 +1,7 @@
-//! Reads that are over: their pages are checked, installed and handed to who waits, or it is said why not.
+//! Completes reads: checks their pages, installs them and hands them to the waiters, or reports the error to these.
 //!
-//! Whoever took completions from the queue comes here, having given the queue up: installing is work for many threads at once, and
-//! takes the lock of one shard for one page at a time.
+//! The thread that took completions from the queue calls this module after it has released the queue: many threads can install
+//! pages at once, and each holds the lock of one shard for one page at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use crate::format::{PageId, check_page, page_commit};
 /// Times a page is read before its checksum counts as wrong.
 const READ_ATTEMPTS: u32 = 2;
 
-/// A read that is over: with the frame it had, and with what went wrong.
+/// A completed read, with its frame and its error, if any.
 pub(super) struct Over {
     pub(super) read: Read,
     pub(super) owned: Option<OwnedFrame>,
@@ -27,7 +27,7 @@ pub(super) struct Over {
 }
 
 impl Core {
-    /// Finishes reads that came together.
+    /// Completes reads that ended together.
     pub(super) fn finish_reads(self: &Arc<Self>, over: Vec<Over>) {
         if over.is_empty() {
             return;
@@ -40,8 +40,8 @@ impl Core {
         self.settle_reads(finished);
     }
 
-    /// What will be looked at for each of these reads and is in no cache is asked for together: a lot of misses takes hardly longer
-    /// than one.
+    /// Prefetches the metadata that completing these reads touches into the CPU caches, together: many cache misses at once take
+    /// hardly longer than one.
     pub(super) fn fetch_ahead(&self, over: &[Over]) {
         self.nursery.expect(over.iter().map(|over| over.read.page()));
         for Over { read, owned, .. } in over {
@@ -52,7 +52,7 @@ impl Core {
         }
     }
 
-    /// Installs a page that was read, or says why not.
+    /// Installs a page that was read, or hands its error to the waiters.
     pub(super) fn finish_read(self: &Arc<Self>, over: Over, finished: &mut Finished) {
         let Over { read, owned, mut error } = over;
         if read.alone && read.attempt == 0 {
@@ -108,7 +108,7 @@ impl Core {
                 self.frames.frame(index).pin(pins);
                 return;
             }
-            // The version died while it was read: whoever still waits asks again.
+            // The version died while it was read: its remaining waiters request the page again.
             Some(owned) => finished.frames.push(owned),
             None if newest => self.table.store(page, Entry::OnDisk(at).to_word()),
             None => {
@@ -142,7 +142,7 @@ impl Core {
         wake_all(wake);
     }
 
-    /// What is left to do after reads were finished: no lock is held.
+    /// Does the rest after reads were completed: no lock is held.
     pub(super) fn settle_reads(self: &Arc<Self>, finished: Finished) {
         let Finished { again, came, frames, wake, .. } = finished;
         if !came.is_empty() {
@@ -156,7 +156,7 @@ impl Core {
     }
 }
 
-/// What came of reads that are over.
+/// The outcome of completed reads.
 #[derive(Default)]
 pub(super) struct Finished {
     /// To be tried again.
@@ -167,6 +167,6 @@ pub(super) struct Finished {
     frames: Vec<OwnedFrame>,
     /// Have all they waited for.
     wake: Vec<Waker>,
-    /// What the last one that failed failed with.
+    /// The error of the last read that failed.
     pub(super) failed: Option<Error>,
 }

@@ -170,7 +170,7 @@ impl pages::Edits for Edits<'_> {
     }
 
     fn aside<R>(&mut self, work: impl FnOnce() -> R) -> R {
-        // What is held are frames of its own; of published ones nothing is kept from one call to the next.
+        // The edits hold only frames of their own; they keep no published frame from one call to the next.
         self.guard.repin_after(work)
     }
 }
@@ -199,7 +199,7 @@ impl Core {
         let mut shard = self.shard(page);
         let (place, from) = match Entry::from_word(self.table.load(page)) {
             Entry::Free => {
-                // What is freed may never have been: a damaged page can name any number, even one beyond the table, and the commit
+                // The freed page may never have existed: a damaged page can name any number, even one beyond the table, and the commit
                 // is in the log by now.
                 if new != Entry::Free {
                     self.table.store(page, new.to_word());
@@ -219,8 +219,8 @@ impl Core {
         Some(Superseded { page, from, until: seq })
     }
 
-    /// A commit as of which the newest version of a page, which is on disk, can be looked for: the one it is of, or one before that
-    /// nobody will ask about.
+    /// Returns a commit as of which the newest version of a page, which is on disk, can be looked for: the commit that wrote it, or
+    /// an earlier one that no view will request.
     fn began_at_most(&self, page: PageId, shard: &Shard) -> CommitSeq {
         shard.last_until(page).max(self.last_change(page))
     }

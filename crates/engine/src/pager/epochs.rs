@@ -1,7 +1,7 @@
-//! Epochs: what is looked at under a guard is not reclaimed before the guard is gone.
+//! Epochs: memory that a thread looks at under a guard is not reclaimed before the guard is gone.
 //!
-//! Each pool has a collector of its own. A guard of another pool, or of some other user of the library in this process, keeps none of
-//! this pool's frames from being used again; and a history of a pool repeats exactly, whatever else runs.
+//! Each pool has a collector of its own. So guards of another pool, or of another user of the library in this process, do not
+//! delay the reuse of this pool's frames; and a history of a pool repeats exactly, independent of the rest of the process.
 //!
 //! A thread must be registered with a collector before it can pin. Each thread keeps the handles of the collectors it used last.
 

@@ -25,21 +25,21 @@ const STEPS_AT_ONCE: usize = 16;
 /// Frames that are kept free for reads that go out many together: this share of all, and so many at the most.
 const STOCK_SHARE: usize = 64;
 const STOCK_MAX: usize = 256;
-/// A newcomer is used once by whoever it came for.
+/// A newcomer counts one use: by the operation that requested it.
 const USES_OF_NEWCOMERS: u8 = 1;
 
-/// What the hand found.
+/// A frame that the clock's hand found.
 enum Found {
-    /// Could be taken out of its place: unreachable now.
+    /// Evicted: its number was removed from its place and is unreachable now.
     Clean(u32),
     /// Must be written first; pinned.
     Dirty(ToWrite),
 }
 
 impl Core {
-    /// Frees about `want` frames, writing dirty pages if it must. Answers how many frames became free, will be soon, or became
-    /// clean. Waits for the device. When pages cannot be written, those who wait for frames to write in are told; readers go
-    /// on with what can leave without a write.
+    /// Frees about `want` frames, writing dirty pages if it must. Returns how many frames became free, will be soon, or became
+    /// clean. Waits for the device. When pages cannot be written, the waiters for frames to write in receive the error; readers
+    /// go on with frames that can be evicted without a write.
     pub(super) fn make_room(self: &Arc<Self>, want: usize) -> usize {
         self.help_epoch();
         let swept = self.sweep_all_ripe();
@@ -77,8 +77,8 @@ impl Core {
         freed.max(swept) + written
     }
 
-    /// Frees about `want` frames that need no write, by a bounded amount of work and without waiting for anything: for those
-    /// who need some now, an executor's thread too. Where this finds too few, the keeper must write.
+    /// Frees about `want` frames that need no write, with a bounded amount of work and without waiting: for threads that need
+    /// frames now, executors' threads included. Where this finds too few, the keeper must write.
     pub(super) fn make_clean_room(self: &Arc<Self>, want: usize) {
         if self.sweep_ripe() > 0 {
             return;
@@ -223,7 +223,7 @@ impl Core {
         }
         let page = frame.page();
         let mut shard = self.shard(page);
-        // Under the lock nobody pins it and nobody moves it; before, it may have become another page's.
+        // Under the lock it cannot be pinned or moved; before, it may have become another page's.
         if !frame.is_published() || frame.page() != page || frame.pins() > 0 || frame.is_doomed() {
             return None;
         }
@@ -243,7 +243,7 @@ impl Core {
         Some(Found::Clean(index))
     }
 
-    /// Lets deferred calls run that wait only for nobody in particular to look at the epoch.
+    /// Runs deferred calls that wait only for some thread to advance the epoch.
     pub(crate) fn help_epoch(&self) {
         for _ in 0..4 {
             self.epochs.pin().flush();
@@ -270,8 +270,8 @@ impl Core {
             Entry::Resident(index) if self.frames.frame(index).commit() <= at => {
                 place_of(index, self.frames.frame(index))
             }
-            // Changed since, and not among the versions: then it did not exist as of `at`, even if its id had a page before. Looked up
-            // here and now, because the id may have been used again since anybody looked.
+            // Changed since, and not among the versions: so it did not exist as of `at`, even if its id had a page before. Looked up
+            // under this lock, because the id may have been reused since an earlier look.
             Entry::OnDisk(_) | Entry::Loading(_) if self.last_change(page) > at => CheckpointPlace::Absent,
             Entry::OnDisk(at) | Entry::Loading(at) => CheckpointPlace::OnDisk(at),
             Entry::Free | Entry::Resident(_) => CheckpointPlace::Absent,
@@ -297,7 +297,7 @@ impl Core {
     }
 }
 
-/// What a checkpoint has to do about a page.
+/// The work that a checkpoint has to do for a page.
 #[derive(Debug)]
 pub(crate) enum CheckpointPlace {
     /// Write it: pinned.

@@ -24,14 +24,14 @@ use super::lane::{LEAVE_AT_ONCE, Read};
 use super::shard::ReadId;
 use crate::error::{Error, Result};
 
-/// Blocks that nobody asked for and that are read all the same, between two that somebody did.
+/// Most unrequested blocks between two requested ones that are read along in one run.
 const GAP_BLOCKS: u64 = 4;
 /// Longest run, in bytes. Longer reads gain nothing.
 const RUN_BYTES_MAX: usize = 256 << 10;
 /// Operations sent to the device together: it serves a tenth more reads in small groups than in large ones.
 const SUBMIT_EVERY: usize = 4;
-/// Operations at the device with which it is busy until somebody takes the next completion, and sends more: that one may have several
-/// runs to take apart first.
+/// Operations at the device that keep it busy until a thread takes the next completion and submits more: that thread may have
+/// several runs to take apart first.
 pub(super) const BUSY_WITH: usize = 12;
 /// Most runs in flight through scratch memory.
 const RUNS_MAX: usize = 32;
@@ -92,7 +92,7 @@ impl Scratch {
     }
 }
 
-/// The queue of reads, with what is in flight on it.
+/// The queue of reads and its in-flight reads.
 pub(super) struct ReadQueue {
     pub(super) queue: Box<dyn Queue>,
     /// Reads that wait for room at the device, each lot of them by block. They are given frames when their turn comes.
@@ -148,9 +148,9 @@ pub(super) struct Landed {
 
 /// Where a run was read to.
 enum Memory {
-    /// The frames, of pages that nobody asked for among them, and whether they were filled.
+    /// The frames, those of unrequested pages included, and whether they were filled.
     Frames { run: Option<OwnedRun>, is_read: bool },
-    /// What was read, unless that failed, and the part that was not used.
+    /// The bytes, unless the read failed, and the unused part of the buffer.
     Scratch { bytes: Option<IoBuf>, tail: Option<IoBuf> },
 }
 
@@ -203,7 +203,7 @@ fn alone(read: Read) -> Read {
     Read { alone: true, attempt: 0, ..read }
 }
 
-/// What became of the reads that were next.
+/// The outcome of submitting the next reads.
 enum Sent {
     /// At the device.
     Gone,
@@ -345,10 +345,10 @@ impl ReadQueue {
         if busy { Sent::Full } else { Sent::Alone }
     }
 
-    /// Takes what has completed, at least `wait_for` operations. Answers how many there were.
+    /// Takes completions, at least `wait_for`, and returns how many there were.
     ///
     /// # Errors
-    /// When the queue cannot be used any more. What has completed is in `over` and `landed` all the same.
+    /// When the queue cannot be used any more. The completions so far are in `over` and `landed` all the same.
     pub(super) fn reap(
         &mut self,
         wait_for: usize,
@@ -388,7 +388,7 @@ impl ReadQueue {
         self.line.drain(..).collect()
     }
 
-    /// What a completion means for the pages it was about.
+    /// Turns a completion into completed reads or a completed run.
     fn take_over(&mut self, done: Completion, over: &mut Vec<Over>, landed: &mut Vec<Landed>) {
         let error = done.result.as_ref().err().cloned();
         let (token, offset) = (done.op.token, done.op.offset_bytes);
@@ -452,8 +452,8 @@ impl Core {
                 started += 1;
                 self.lane.note_sent();
                 if started % SUBMIT_EVERY == 0 {
-                    // Should the kernel refuse, nothing is lost: what was pushed is still queued, and the reap that follows
-                    // submits again or says why not.
+                    // If the kernel refuses, nothing is lost: the pushed operations are still queued, and the reap that follows
+                    // submits them again or reports the error.
                     let _ = lane.queue.submit();
                 }
                 continue;
@@ -471,7 +471,7 @@ impl Core {
         started
     }
 
-    /// Sends what waits when the device will soon be idle, and takes nothing in.
+    /// Submits unsent reads when the device will soon be idle, and takes no completions.
     pub(super) fn keep_device_busy(self: &Arc<Self>) {
         if self.lane.at_device() >= BUSY_WITH || !self.lane.has_unsent() {
             return;
@@ -479,7 +479,7 @@ impl Core {
         let Some(mut queue) = self.lane.try_queue() else { return };
         let mut over = Vec::new();
         self.start_staged(&mut queue, &mut over);
-        // Should the kernel refuse, nothing is lost: whoever looks for unsent reads next submits again or says why not.
+        // If the kernel refuses, nothing is lost: the next thread that looks for unsent reads submits again or reports the error.
         self.lane.set_stuck(queue.queue.submit().is_err());
         drop(queue);
         self.finish_reads(over);

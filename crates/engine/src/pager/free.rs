@@ -1,11 +1,11 @@
-//! Which frames are free, known so that neighbours can be taken together: one read then fills many frames, and nothing is copied.
+//! Tracks which frames are free, so that neighbours can be taken together: one read then fills many frames without a copy.
 //!
-//! A bit for each frame, in groups of sixty-four. Who wants a single frame gets one of a group that is broken already, so the frames
-//! that are kept free in any case (the writers' reserve) come to be whole groups, and a long walk that takes them gives them back
-//! as it got them: its pages leave in the order in which they came.
+//! One bit for each frame, in groups of sixty-four. A request for a single frame is served from a group that is broken already,
+//! so the frames that are kept free in any case (the writers' reserve) come to be whole groups, and a long range scan that takes
+//! them returns whole groups: its pages are evicted in the order in which they came.
 //!
-//! Kept true by: a group with some frames free is listed in `broken`, one with all of them in `whole`. Lists may name groups that have
-//! changed since; whoever comes upon one takes it off. Nothing here takes time that grows with the pool.
+//! Invariant: a group with some frames free is listed in `broken`, one with all of them in `whole`. Lists may name groups that
+//! have changed since; a search that meets such a group removes it. Nothing here takes time that grows with the pool.
 
 /// Frames of a group.
 pub(super) const GROUP: usize = 64;
@@ -180,7 +180,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every frame is with exactly one holder, whatever is taken and given back, and a pool of any size gives out all it has.
+        /// Every frame has exactly one holder through all takes and returns, and a pool of any size gives out all it has.
         #[test]
         fn nothing_is_lost_and_nothing_is_given_out_twice(
             frames in 1_usize..300,

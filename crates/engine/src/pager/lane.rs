@@ -1,13 +1,13 @@
-//! Reads: from a miss to a resident page.
+//! The read path of the pool: from a miss to a resident page.
 //!
-//! A miss marks its page *loading* and stages a read; `submit_reads` gives staged reads a frame and sends them together.
-//! Whoever finds completions installs the pages and wakes the waiters. One thread at a time looks after the queue; the
-//! others leave their reads staged and go on, so an executor's thread never waits for it. A thread that may block and wants one
-//! page carries the read out itself: without a ticket (`read_alone`), or, where it has one, by taking the read back if nobody has
-//! sent it yet (`read_here`).
+//! A miss marks its page *loading* and stages a read; `submit_reads` gives staged reads a frame and submits them together. The
+//! thread that takes completions from the queue installs their pages and wakes the waiters. One thread at a time handles the
+//! queue; the others leave their reads staged and go on, so an executor's thread never waits for the queue. A thread that may
+//! block and needs one page carries the read out itself: without a ticket (`read_alone`), or, where it has one, by taking the
+//! read back if it has not been submitted yet (`read_here`).
 //!
-//! A long walk leaves all of this to the keeper's thread (`walks`); and when it must wait all the same, it helps to install what has
-//! come (`flights::Landed`).
+//! A long range scan leaves all of this to the keeper's thread (`walks`); and when it must wait all the same, it helps to
+//! install the completed runs (`flights::Landed`).
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -38,13 +38,12 @@ const PARKED_MS: usize = 100;
 /// The reads of a pool.
 pub(super) struct Lane {
     pub(super) disk: Arc<dyn Disk>,
-    /// Reads that nobody has looked at yet.
+    /// Reads that no thread has put in line yet.
     staged: Mutex<VecDeque<Read>>,
-    /// How often all of them were looked at and put into line. Counted under their lock.
+    /// How often the staged reads, all of them, were put in line. Counted under their lock.
     lined_up: AtomicUsize,
     queue: Mutex<ReadQueue>,
-    /// Runs that were taken from the queue and that nobody has come to yet. Whoever put them there sees them through, and whoever
-    /// waits helps.
+    /// Completed runs that are not taken apart yet. The thread that put them there takes them apart, and waiting threads help.
     landed: Mutex<VecDeque<Landed>>,
     pub(super) scratch: Arc<Scratch>,
     /// Reads that wait in the queue for room at the device, as its last user left them.
@@ -64,9 +63,9 @@ pub(super) struct Lane {
     /// How many outsiders have taken completions upon themselves.
     outside: AtomicUsize,
     pub(super) walks: Walks,
-    /// An outsider was told of completions and found the queue taken: who has it looks again when it has left it.
+    /// An outsider was notified of completions and found the queue taken: its holder looks again after it has released it.
     pub(super) missed: AtomicBool,
-    /// Reads are in the queue that could not be sent: no completion need lead to the next attempt.
+    /// Reads are in the queue that could not be submitted: the next attempt must not depend on a completion.
     stuck: AtomicBool,
 }
 
@@ -110,12 +109,12 @@ impl Round {
     }
 }
 
-/// What became of a page when a read of it was to begin.
+/// The state of a page after an attempt to begin a read of it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Begun {
-    /// Marked now: it lies there.
+    /// Marked by this call: the caller must read it.
     Here(ReadId),
-    /// Another one reads it from there.
+    /// Already being read from this place by another thread.
     Already(Location),
     /// It is in memory.
     Resident(u32),
@@ -278,9 +277,9 @@ impl Core {
         self.stage(read.into_iter());
     }
 
-    /// Asks for pages that nobody waits for yet.
+    /// Requests pages that no operation waits for yet.
     pub(super) fn ask_ahead(&self, pages: &[Missing]) {
-        // What is looked at for each lies in memory that no cache has, and for neighbours in the same lines.
+        // The table entries are in no CPU cache, and those of neighbours share lines: they are prefetched together.
         pages.iter().for_each(|missing| self.table.prefetch(missing.page));
         let reads: Vec<Read> = pages.iter().filter_map(|missing| self.ask_for(*missing, None)).collect();
         self.stage(reads.into_iter());
@@ -325,8 +324,8 @@ impl Core {
         read
     }
 
-    /// Marks a page as being read, in the version that a view at `missing.at` wants, unless it is in memory or marked already. For whom
-    /// it was marked puts it among the loads, and sees to it that it is read. Under the lock of the page's shard.
+    /// Marks a page as being read, in the version that a view at `missing.at` wants, unless it is in memory or marked already. The
+    /// caller that gets [`Begun::Here`] must carry the read out. Under the lock of the page's shard.
     pub(super) fn begin_read(&self, shard: &mut Shard, missing: Missing) -> Begun {
         let Missing { page, at } = missing;
         if let Some(version) = shard.version_at(page, at) {
@@ -360,7 +359,7 @@ impl Core {
         }
     }
 
-    /// Sends staged reads, as far as there are frames and no other thread has the queue, and takes what has completed.
+    /// Submits staged reads, as far as there are frames and no other thread has the queue, and takes completions.
     pub(super) fn submit_reads(self: &Arc<Self>) {
         let is_idle = self.send_reads();
         if !self.keeper.is_running() {
@@ -395,8 +394,8 @@ impl Core {
         is_batch
     }
 
-    /// One round for a blocking waiter: sends what is staged and waits for something to complete, or makes room, or lets
-    /// another thread do these. Says whether something happened.
+    /// Runs one round for a blocking waiter: submits the staged reads and waits for a completion, or evicts frames, or lets
+    /// another thread do these. Returns whether something happened.
     ///
     /// # Errors
     /// When the queue cannot be used any more.
@@ -416,7 +415,7 @@ impl Core {
         }
         let queue = self.lane.try_queue().or_else(|| {
             self.lane.followers().push(Arc::clone(waiter));
-            // Once more: who had the queue may have left it, looking for followers, just before this one was one.
+            // Tries once more: the holder may have released the queue, looking for followers, just before the push above.
             self.lane.try_queue()
         });
         let Some(queue) = queue else {
@@ -429,7 +428,7 @@ impl Core {
             self.submit_reads();
             return Ok(Round::Moved);
         }
-        // It is woken once for several of the pages it needs. Others who need this thread, or the queue, may not have to wait so long.
+        // This thread wakes once for several of its pages. Others that need this thread, or the queue, may not have to wait so long.
         let is_shared = self.async_seen.load(Ordering::Relaxed) || !self.lane.followers().is_empty();
         let wait_for = if is_shared { 1 } else { waiter.reads_left().clamp(1, COMPLETIONS_AT_ONCE) };
         let progress = self.work_reads(queue, wait_for)?;
@@ -475,7 +474,7 @@ impl Core {
         frames
     }
 
-    /// A blocking waiter has what it wanted: another one, if any, looks after the queue.
+    /// Ends the round of a blocking waiter whose request is fulfilled: wakes another waiter, if any, to handle the queue.
     pub(super) fn leave_lane(&self) {
         while let Some(next) = self.lane.followers().pop() {
             if next.nudge() {
@@ -493,11 +492,11 @@ impl Core {
         self.work_reads(queue, wait_for)
     }
 
-    /// Takes completions without waiting for the queue: who has it takes them, and looks again for what was staged.
+    /// Takes completions without waiting for the queue: if another thread holds it, that thread looks again afterwards.
     pub(super) fn take_reads(self: &Arc<Self>) {
         let queue = self.lane.try_queue().or_else(|| {
             self.lane.missed.store(true, Ordering::SeqCst);
-            // Once more: who had the queue may have left it, and looked, just before.
+            // Tries once more: the holder may have released the queue, and looked at `missed`, just before.
             self.lane.try_queue()
         });
         if let Some(queue) = queue {
@@ -514,11 +513,11 @@ impl Core {
         }
     }
 
-    /// Starts staged reads, reaps, and installs what has arrived. Answers the reads started and finished.
+    /// Submits staged reads, reaps, and installs the completed reads. Returns the number of reads started and finished.
     fn work_reads(self: &Arc<Self>, mut queue: MutexGuard<'_, ReadQueue>, wait_for: usize) -> Result<usize> {
         let (mut over, mut landed) = (Vec::new(), Vec::new());
         let started = self.start_staged(&mut queue, &mut over);
-        // One completion of a run may bring all the pages that somebody waits for.
+        // One completion of a run may bring all the pages of a waiter.
         let most = if queue.has_runs() { 1 } else { usize::MAX };
         let wait_for = if over.is_empty() && queue.queue.in_flight() > 0 { wait_for.min(most) } else { 0 };
         let (count, reaped) = queue.reap(wait_for, &mut over, &mut landed);
@@ -535,7 +534,7 @@ impl Core {
         }
         if runs > 0 {
             self.lane.landed().extend(landed);
-            // As many as it brought, so that all are seen through and nobody is kept for longer.
+            // As many as it put there, so that all are taken apart and this thread is not kept for longer.
             for _ in 0..runs {
                 if !self.unload_run() {
                     break;
@@ -549,7 +548,7 @@ impl Core {
     }
 }
 
-/// Frames that leave together when a read finds none free: what an epoch costs is then little for each.
+/// Frames evicted together when a read finds none free: so many share the cost of one epoch.
 pub(super) const LEAVE_AT_ONCE: usize = 64;
 
 /// Frames to free at a time.

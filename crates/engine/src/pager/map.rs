@@ -109,7 +109,7 @@ impl Map {
     }
 
     /// Returns the pages from `from` on with their places, in order. Takes time for the parts of the table that exist,
-    /// whatever the page count is.
+    /// independent of the page count.
     pub(crate) fn pages_from(&self, from: PageId) -> impl Iterator<Item = (PageId, Location)> + '_ {
         let stored = self.words.stored(from, self.page_count);
         stored.filter_map(|(page, word)| Some((page, Location::from_word(word)?)))

@@ -16,7 +16,7 @@ pub(super) struct PageIds {
 }
 
 impl PageIds {
-    /// Returns the ids that a page table leaves free. Memory: the size of its nodes, whatever page count the table has.
+    /// Returns the ids that a page table leaves free. Memory: the size of its nodes, independent of the table's page count.
     pub(super) fn of(map: &Map) -> Self {
         let mut free: Vec<PageId> = map.unused_in_leaves().collect();
         let mut gaps = map.gaps();

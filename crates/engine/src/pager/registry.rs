@@ -32,7 +32,7 @@ pub(crate) struct Superseded {
     pub(crate) until: CommitSeq,
 }
 
-/// One snapshot, for those who ask who holds memory.
+/// One snapshot, as `readers` reports it: shows which readers keep old versions, and so memory and disk blocks, in use.
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();
@@ -146,7 +146,7 @@ impl Registry {
         (self.visible, Arc::clone(&group.too_old))
     }
 
-    /// Ends one registration. Answers what is unneeded now.
+    /// Ends one registration. Returns the versions that became unneeded.
     pub(crate) fn unregister(&mut self, commit: CommitSeq, flag: &Arc<AtomicBool>, essential: bool) -> Vec<Superseded> {
         let Some(group) = self.snapshots.get_mut(&commit).filter(|group| Arc::ptr_eq(&group.too_old, flag)) else {
             return Vec::new();
@@ -166,8 +166,8 @@ impl Registry {
         self.settle()
     }
 
-    /// Gives up the oldest snapshots, as many as a budget allows, until no more than `kept_max` versions are kept, besides what is kept for those that are never given
-    /// up: giving up others would not make that less. Their holders meet `SnapshotTooOld`.
+    /// Evicts the oldest snapshots, as many as a budget allows, until at most `kept_max` versions are kept. Versions kept for
+    /// non-evictable snapshots do not count: evicting others would not free them. Holders of an evicted snapshot get `SnapshotTooOld`.
     pub(crate) fn limit(&mut self, kept_max: usize) -> Vec<Superseded> {
         let (mut unneeded, mut budget) = (Vec::new(), Budget::new());
         while self.kept_count - self.kept_essential > kept_max {
@@ -193,7 +193,7 @@ impl Registry {
     }
 
     fn keep_or_drop(&mut self, version: Superseded, unneeded: &mut Vec<Superseded>) {
-        // A forged page may name a later commit than the one that has just replaced it: then nobody can have seen it.
+        // A forged page may name a later commit than the one that has just replaced it: then no reader can have seen it.
         let until = version.until.max(version.from);
         match self.snapshots.range_mut(version.from..until).next_back() {
             Some((commit, group)) => {

@@ -1,12 +1,12 @@
-//! What is known of a page beside its word in the table: older versions, and reads under way. Sharded by page id.
+//! Keeps the metadata of pages beside their word in the table: older versions and in-flight reads. Sharded by page id.
 //!
-//! Kept true, under the shard's lock:
+//! Invariants, under the shard's lock:
 //! 1. The ranges `from..until` of a page's versions do not overlap, and all lie before the newest version's commit.
-//! 2. A version that any view can ask for is here until no view can (`registry` decides, an epoch delays).
-//! 3. Each read has a number that no other read of the shard has. The one that brings a page from a block is in `loads` with its number,
-//!    from the moment at which the page's word, or one of its versions, says *loading*, until the read ends or is given up. A
-//!    completion of a read that is not in `loads` under its number changes nothing: its page was dropped, and another page has the
-//!    same id and block by now, or the read was given up and its page is perhaps being read again.
+//! 2. A version that any view can request is here until no view can (`registry` decides, an epoch delays).
+//! 3. Each read has a number that no other read of the shard has. The read that brings a page from a block is in `loads` with
+//!    its number, from the moment at which the page's word, or one of its versions, says *loading*, until the read ends or is
+//!    given up. The completion of a read that is not in `loads` under its number changes nothing: its page was dropped, and
+//!    another page has the same id and block by now, or the read was given up and its page is perhaps being read again.
 //! 4. A page's versions stand in the order in which they were superseded.
 
 use std::sync::Arc;
@@ -116,9 +116,9 @@ impl Shard {
         self.versions.entry(page).or_default().push(version);
     }
 
-    /// Takes out the version that began at `from` and ended at `until`: the one superseded first, where a commit published several.
-    /// That is the right one in whatever order they are dropped: when so many may go, the first so many may, each of them having
-    /// been superseded no later than one whose epoch is over.
+    /// Removes the version that began at `from` and ended at `until`: the first superseded, where a commit published several.
+    /// The order of the drops does not matter: when n of them are due, the first n may go, because each of these was superseded
+    /// no later than some version whose epoch is over.
     pub(crate) fn remove_version(&mut self, page: PageId, from: CommitSeq, until: CommitSeq) -> Option<Version> {
         let versions = self.versions.get_mut(&page)?;
         let at = versions.iter().position(|version| version.from == from && version.until == until)?;

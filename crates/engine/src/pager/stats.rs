@@ -1,4 +1,4 @@
-//! What the pool counts, and what it answers when asked. Counts are relaxed: they are read by people, never decided by.
+//! The pool's counters and its statistics. Counters are relaxed: they are for people, and no decision depends on them.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -73,7 +73,7 @@ impl Drop for HitTally<'_> {
     }
 }
 
-/// What a pool did and holds.
+/// Counters and memory use of a buffer pool.
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();
@@ -92,8 +92,9 @@ pub struct PoolStats {
     pub frames: u64,
     /// Frames that hold nothing.
     pub frames_free: u64,
-    /// Pages looked up and found in memory, inner nodes of trees included: a get of a tree of three levels that is all there counts
-    /// three. What is repeated after a miss counts those above it again, unless it is a get in the same commit: that goes on there.
+    /// Pages looked up and found in memory, inner nodes of trees included: a get in a tree of three levels, all in memory, counts
+    /// three. An operation that is repeated after a miss counts the pages above it again, except a get in the same commit, which
+    /// resumes at the miss.
     pub hits: u64,
     /// Reads started because a page was not in memory.
     pub misses: u64,
@@ -134,16 +135,16 @@ pub struct PoolStats {
     /// Of these, how many ordinary commits leave free: deletes, dropped tables, checkpoints and compaction go on with them when the disk
     /// is full.
     pub blocks_reserve: u64,
-    /// Memory of the pool, all of it, in bytes: what follows, and the books of blocks and changed pages.
+    /// All memory of the pool, in bytes: the fields below, and the metadata of blocks and changed pages.
     pub memory_bytes: u64,
-    /// Memory of the frames, with what is known of each and room for what reads go over, in bytes.
+    /// Memory of the frames, with their metadata and the scratch buffers of reads, in bytes.
     pub memory_frames_bytes: u64,
     /// Memory of the page table, as it is used and as it was last written, in bytes.
     pub memory_table_bytes: u64,
 }
 
 impl Pager {
-    /// What it did and holds.
+    /// Returns the pool's statistics.
     pub(crate) fn stats(&self) -> PoolStats {
         let core = &self.0;
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);

@@ -14,7 +14,7 @@ use crate::format::{Location, PageId};
 /// Page ids are below this: the largest table takes 32 GiB of memory, for 16 TiB of pages of 4 KiB.
 pub(crate) const PAGES_MAX: u64 = 1 << 32;
 
-/// What the table says of a page's newest version.
+/// The state of a page's newest version, as the table stores it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// There is no such page.
@@ -94,7 +94,7 @@ impl WordArray {
 
     /// The word of a page; zero where none was ever stored.
     pub(crate) fn load(&self, page: PageId) -> u64 {
-        // Acquire: whoever sees a frame number sees the frame's content and description.
+        // Acquire: a thread that sees a frame number also sees the frame's content and metadata.
         self.chunk(page.0).map_or(0, |words| words[page.0 as usize % CHUNK_WORDS].load(Ordering::Acquire))
     }
 
@@ -126,7 +126,7 @@ impl WordArray {
         std::iter::from_fn(move || {
             while next < end.min(PAGES_MAX) {
                 let page = next;
-                // Whatever is missing is passed over whole.
+                // Missing parts are skipped whole.
                 let step = match self.top[(page >> 25) as usize].get() {
                     None => 1 << 25,
                     Some(_) if self.low(page).is_none() => 1 << 18,

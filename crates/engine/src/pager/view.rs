@@ -1,4 +1,4 @@
-//! What one attempt of one read sees. The hit path: one load of the table, one of the frames' heat, and the page.
+//! The pages that one attempt of one read sees. A hit costs one load of the table, one of the usage count, and the page.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};

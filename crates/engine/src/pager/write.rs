@@ -1,7 +1,7 @@
-//! Writes of pages: out of place, near where they were, many in one operation where blocks follow each other.
+//! Writes pages: out of place, near their old blocks, many in one operation where blocks follow each other.
 //!
-//! A page is written at most once per version: everybody who writes holds the write lane, and skips frames that have a
-//! place on disk by then.
+//! A page is written at most once per version: every writing thread holds the write lane, and skips frames that have a place
+//! on disk by then.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -51,7 +51,7 @@ impl WriteLane {
         let mut waiting: VecDeque<Op> =
             ops.into_iter().enumerate().map(|(index, (offset, kind))| Op::new(index as u64, offset, kind)).collect();
         let mut done = Vec::new();
-        // After a failed wait some may be left: what they write must not come after what is written in the same place now, and
+        // After a failed wait some operations may be left: their writes must not come after new writes in the same place, and
         // their tokens are those of other operations.
         while self.queue.in_flight() > 0 {
             self.queue.reap(1, &mut done).map_err(|error| Error::from_io("wait for earlier writes", error))?;
@@ -117,7 +117,7 @@ impl Core {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes frames that have no place on disk yet; those that got one meanwhile are skipped, and what is named twice is written
+    /// Writes frames that have no place on disk yet; skips those that got one meanwhile, and writes a frame that is named twice
     /// once. Takes over one pin of each. Waits for the device, so never called by a reader while a keeper runs.
     ///
     /// # Errors
@@ -181,7 +181,7 @@ impl Core {
                     failure.get_or_insert(error);
                 }
             }
-            // Not only when all of them are written: who waits to write more goes on beside the rest.
+            // Done after each run, so that a waiting writer goes on while the rest is written.
             self.settle_full();
         };
         let broken = lane.run_each(ops, ended).err();
@@ -198,7 +198,7 @@ impl Core {
         let at = Location { block, tag: Tag::of_page(part.bytes()) };
         let _shard = self.shard(part.page);
         if frame.is_doomed() {
-            // The version died while it was written: nobody will ever name the block.
+            // The version died while it was written: no table or version will ever name the block.
             self.books().space.release(block);
         } else {
             self.frames.set_clean(part.index, at);
@@ -260,7 +260,7 @@ impl Core {
     /// Makes every completed write durable.
     ///
     /// # Errors
-    /// When the sync fails: then nothing is known of what was written since the last one.
+    /// When the sync fails: then the writes since the last sync may or may not be on the disk.
     pub(crate) fn sync_data(&self) -> Result<()> {
         self.single(0, OpKind::Sync, "sync the data file")
     }

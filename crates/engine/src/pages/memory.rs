@@ -18,9 +18,9 @@ use crate::gate::Permit;
 pub(crate) enum Residency {
     /// All, always.
     Everything,
-    /// Only what a live ticket holds.
+    /// Only the pages that a live ticket holds.
     Requested,
-    /// What a live ticket holds, and each other page with an even chance, drawn from this seed at every access.
+    /// The pages that a live ticket holds, and each other page with an even chance, drawn from this seed at every access.
     Chance(u64),
 }
 
@@ -56,7 +56,7 @@ struct State {
     queued: usize,
     /// Pages of each submission.
     submissions: Vec<usize>,
-    /// Of those who wait for the next one.
+    /// The wakers of tickets that wait for the next submission.
     wakers: Vec<Waker>,
 }
 
@@ -472,7 +472,7 @@ impl Store for MemoryStore {
     }
 }
 
-/// A log in memory. Nothing becomes durable until somebody waits for it: each wait makes one more record durable.
+/// A log in memory. Nothing becomes durable until a ticket is awaited: each wait makes one more record durable.
 pub(crate) struct MemoryLog(Arc<LogInner>);
 
 type Hook = Box<dyn Fn(CommitSeq) + Send + Sync>;

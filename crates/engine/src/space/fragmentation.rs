@@ -1,5 +1,5 @@
-//! Measures what near-place allocation does to scans: rewrites a tenth of all pages at random, in checkpoints, and asks how
-//! a scan in key order would have to read afterwards.
+//! Measures the effect of near-place allocation on scans: rewrites a tenth of all pages at random, in checkpoints, and
+//! computes how a scan in key order would have to read afterwards.
 //!
 //! In the ordinary tests it runs tiny; for the table of figures:
 //! `cargo test --release -p nofault space::fragmentation -- --ignored --nocapture`.
@@ -12,7 +12,7 @@ struct Pages {
     place: Vec<BlockId>,
 }
 
-/// What a scan meets.
+/// The cost of a scan.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Scan {
     /// Pages in a row whose blocks follow each other, on average.

@@ -1,6 +1,6 @@
-//! Compares ways to choose which frames leave: hit rates over a few traces, of the pool's clock and of what others use.
+//! Compares eviction policies: hit rates over a few traces, of the pool's clock and of policies that other systems use.
 //!
-//! In the ordinary tests it runs small and checks only what must not change: that a scan does not empty the pool. For the table:
+//! In the ordinary tests it runs small and checks only one property: that a scan does not empty the pool. For the table:
 //! `cargo test --release -p nofault pager::evict::policies -- --ignored --nocapture`.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -10,7 +10,7 @@ use fastrand::Rng;
 use crate::format::PageId;
 use crate::pager::nursery::Ghosts;
 
-/// What a request is: a page that somebody waits for, or one that a scan asked for early and now walks over.
+/// A kind of request: of a page that an operation waits for, or of one that a scan requested early and now reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Request {
     Get(u32),
@@ -73,7 +73,7 @@ impl Policy for Clock {
     }
 }
 
-/// What the pool does: newcomers in a queue of their own (`nursery`), everything else on the clock.
+/// The pool's policy: newcomers in a queue of their own (`nursery`), everything else on the clock.
 struct Pool {
     clock: Clock,
     young: VecDeque<u32>,
@@ -280,7 +280,7 @@ fn traces(pages: u32, length: usize) -> Vec<(&'static str, Vec<Request>)> {
         if at.is_multiple_of(2) { points(rng) } else { Request::Scan((at / 2) as u32 % pages) }
     };
     let scans = (0..length).map(|at| beside(&mut rng, at)).collect();
-    // What is hot moves on every tenth of the way.
+    // The hot set moves on every tenth of the way.
     let moved = |rng: &mut Rng, at: usize| {
         let shift = (at * 10 / length) as u32 * (pages / 10);
         Request::Get((zipf.next(rng) + shift) % pages)

@@ -1,4 +1,4 @@
-//! Reads of the pool: which go together, how many at a time, and who carries them out.
+//! Tests of the pool's reads: which go together, how many at a time, and which thread carries them out.
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn neighbours_are_read_together_and_a_bad_block_among_them_costs_only_its_own_pa
     }
 }
 
-/// A disk that notes how many reads were under way at the most, and whose operations end only for those who wait.
+/// A disk that notes the most reads under way at a time, and whose operations end only when a thread waits for them.
 #[derive(Debug)]
 struct Watched {
     disk: Arc<dyn Disk>,
@@ -174,7 +174,7 @@ fn a_thread_reads_the_page_it_misses_by_itself_and_nobody_reads_it_twice() {
     assert_eq!(pool.core().frames.frame(frame).pins(), 0);
     assert!(pool.read_alone(missing(0)).unwrap(), "it is there");
     assert_eq!(pool.stats().misses, 1);
-    // What another one reads has to be waited for.
+    // A page that another thread reads has to be waited for.
     let free = pool.stats().frames_free;
     let mut ticket = pool.request(&[Wait::Miss(missing(1))], Permit::any());
     assert!(!pool.read_alone(missing(1)).unwrap());

@@ -149,7 +149,7 @@ fn full_of_nothing(op: &Op) -> IoError {
     IoError::new(IoKind::Busy, format!("take operation {}", op.token), "the queue is full of nothing")
 }
 
-/// A disk whose queues take no operation while they refuse, though they have none.
+/// A disk whose queues refuse every operation for a while, even when they are empty.
 #[derive(Debug)]
 struct Refusing {
     disk: Arc<dyn Disk>,

@@ -1,4 +1,4 @@
-//! No hold of a lock that an executor takes grows with the pool, with what lies about in it, or with what has changed.
+//! Tests that no hold of a lock that an executor takes grows with the pool, with dead versions, or with the changed pages.
 
 use super::*;
 use crate::budget::{self, STEPS_MAX};

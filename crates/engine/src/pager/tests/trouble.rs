@@ -1,4 +1,4 @@
-//! What a damaged page or a disk in trouble can do to the pool.
+//! Tests of the pool with damaged pages and failing disks.
 
 use std::task::Waker;
 use std::time::Duration;
@@ -78,7 +78,7 @@ fn a_failing_disk_takes_a_bounded_number_of_blocks_and_gives_them_back() {
     all_are_there(&pool, &pages, &values);
 }
 
-/// A disk whose queues cannot wait now and then: what was pushed stays in flight.
+/// A disk whose queues cannot wait now and then: the pushed operations stay in flight.
 #[derive(Debug)]
 pub(crate) struct Deaf {
     pub(crate) disk: Arc<dyn Disk>,
