@@ -1,31 +1,33 @@
-//! The engine's B+tree over a memory-mapped file, made safe in the ways that databases do it: contenders for the lab.
+//! The engine's B+tree over a memory-mapped file, made safe in the ways that databases do it: methods to compare in the
+//! lab.
 //!
-//! Node format, comparator, split policy and log are the engine's; what differs is who decides which pages are in memory (the
-//! kernel) and how a half-done change is kept out of the file:
+//! Node format, comparator, split policy and log are the engine's. The differences: the kernel decides which pages are
+//! in memory, and each protocol has its own way to keep a half-done change out of the file:
 //!
 //! | protocol | how | after |
 //! |---|---|---|
 //! | [`Protocol::OsCow`] | two maps of one file; writers change the private one, a commit is a record in the log, a background thread applies it to the shared one; the private map is dropped now and then while commits wait | MongoDB MMAPv1 |
 //! | [`Protocol::UserCow`] | changed pages are copies in user memory; a commit is a record in the log; then they are copied back into the map, or written by `pwrite`; checkpoints sync | SQLite, MonetDB, RavenDB |
-//! | [`Protocol::MappedLog`] | as `UserCow`, but pages reach the file in new places, never in their old ones: the engine's own design but for the pool | nobody: it isolates who decides what is in memory |
+//! | [`Protocol::MappedLog`] | as `UserCow`, but pages reach the file in new places, never in their old ones: the engine's own design but for the pool | no database: it isolates the effect of residency by the kernel |
 //! | [`Protocol::Shadow`] | copies up to the root go to unused pages; synced; then one of two meta pages is switched | LMDB, without and with `MDB_WRITEMAP` |
 //!
-//! `UserCow` written back by calls is the plain case that today's systems have come to: a map for reading only, and a log.
-//! `MappedLog` is that without overwriting: what differs from the engine is residency by the kernel, and one writer at a time.
+//! `UserCow` written back by calls is the plain case that today's systems have come to: a map for reading only, and a
+//! log. `MappedLog` is that without overwriting: it differs from the engine in residency by the kernel, and in having
+//! one writer at a time.
 //!
 //! One table, one writer at a time, any number of readers; every write is durable when it returns.
 //!
-//! **What can be promised, and what cannot.** A process that is killed at any moment, and a power cut that loses any sectors that
-//! were not synced, leave every commit that was acknowledged and nothing of others; tests show it. Not promised, because with a
-//! map nobody can:
-//! - *A page that is damaged on disk is an error.* Nobody sees when the kernel reads a page, so only a check at every access
-//!   finds it ([`Settings::checksums`]), and never a lost write, whose page is old and whole.
-//! - *A failed read is an error of that read.* It is a SIGBUS. Within these calls it becomes an error, but which page failed
-//!   reaches every later call: the store must be opened again.
+//! **Guarantees, and their limits.** A process that is killed at any moment, and a power cut that loses any sectors
+//! that were not synced, leave every acknowledged commit and nothing of others; tests show it. The following is not
+//! promised, because with a map no store can promise it:
+//! - *A page that is damaged on disk is an error.* The store does not see the kernel's reads, so only a check at every
+//!   access finds damage ([`Settings::checksums`]), and never a lost write, which leaves an old page that is whole.
+//! - *A failed read is an error of that read.* It is a SIGBUS. Within these calls it becomes an error, but every later
+//!   call fails as well: the store must be opened again.
 //! - *A failed write-back is noticed.* The kernel reports it at the next sync, once, if at all.
-//! - *A read does not wait.* It stalls its thread for as long as the disk takes, wherever it is called from.
-//! - *Memory stays below a limit.* The kernel decides. There is no test of it, nor of cuts in the middle of what the kernel writes
-//!   at its own time: tests choose at random among sectors instead.
+//! - *A read does not wait.* It stalls its thread for as long as the disk takes, at any point of the code.
+//! - *Memory stays below a limit.* The kernel decides. There is no test of it, nor of cuts in the middle of the
+//!   kernel's own write-back: tests choose at random among sectors instead.
 
 mod file;
 mod free;
@@ -109,8 +111,8 @@ pub struct Settings {
     pub protocol: Protocol,
     /// Bytes of a page, a power of two from 512 to 65,536. At creation only.
     pub page_bytes: usize,
-    /// Bytes of the file and of its map, fixed at creation; what is not used takes no space. With `MappedLog` bytes of pages: file and
-    /// map are three times as long, and a little.
+    /// Bytes of the file and of its map, fixed at creation; the unused part takes no space. With `MappedLog` bytes of
+    /// pages: file and map are three times as long, and a little.
     pub map_bytes: u64,
     /// How much log may pile up before a checkpoint; not for `Shadow`, which has none.
     pub log_bytes: u64,
@@ -172,7 +174,7 @@ impl Batch {
     }
 }
 
-/// What a store did and holds.
+/// Counters and sizes of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
     /// Bytes handed to the data file, meta pages included.
@@ -197,7 +199,7 @@ pub struct Stats {
     pub file_bytes: u64,
 }
 
-/// What [`Store::verify`] found.
+/// The report of [`Store::verify`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verified {
     /// Entries of the table.
@@ -215,7 +217,7 @@ pub struct Verified {
 ///
 /// # let folder = tempfile::tempdir().unwrap();
 /// let settings = Settings { map_bytes: 16 << 20, ..Settings::new(Protocol::Shadow(WriteBack::Call)) };
-/// // SAFETY: the folder is this program's own, and nobody else touches what is in it.
+/// // SAFETY: the folder is this program's own, and no other program touches the files in it.
 /// let store = unsafe { Store::create(folder.path().join("shop"), &settings) }?;
 /// let mut batch = Batch::new();
 /// batch.put("apples", "12").put("pears", "3").delete("plums");
@@ -229,7 +231,7 @@ pub struct Verified {
 /// # Ok::<(), nofault::error::Error>(())
 /// ```
 pub struct Store {
-    // Ends before what it works on.
+    // Ends before the fields that it works on.
     _background: Option<Background>,
     kept: Kept,
     _lock: FolderLock,
@@ -244,11 +246,11 @@ impl Store {
     /// Creates a store in the folder `path`, which is made if need be, and opens it. Blocks.
     ///
     /// # Safety
-    /// While it is open nobody truncates or writes the files in the folder by other means: bytes under a shared slice must not
-    /// change. Truncation is contained as far as the guard goes (see the module); changed bytes are not.
+    /// While it is open, the files in the folder must not be truncated or written by other means: bytes under a shared
+    /// slice must not change. Truncation is contained as far as the guard goes (see the module); changed bytes are not.
     ///
     /// # Errors
-    /// `AlreadyExists` when there is one; `InvalidCall` for impossible settings; what the system says.
+    /// `AlreadyExists` when there is one; `InvalidCall` for impossible settings; otherwise the error of the system.
     pub unsafe fn create(path: impl AsRef<Path>, settings: &Settings) -> Result<Self> {
         let path = path.as_ref();
         open::check(settings)?;
@@ -259,15 +261,15 @@ impl Store {
         unsafe { Self::open_locked(&folder, path, held, settings) }
     }
 
-    /// Opens the store in the folder `path`, whatever happened to it: replays its log. Blocks. Of the settings, what counts at
-    /// creation only is taken from the file.
+    /// Opens the store in the folder `path`, after a crash as well: replays its log. Blocks. Settings that count at
+    /// creation only are taken from the file.
     ///
     /// # Safety
     /// As for [`Store::create`].
     ///
     /// # Errors
     /// `NotFound` when there is none; `InvalidCall` when it was made for another protocol; `Corrupt` when meta pages or log are
-    /// damaged; `Busy` when somebody has it open.
+    /// damaged; `Busy` when another process or handle has it open.
     pub unsafe fn open(path: impl AsRef<Path>, settings: &Settings) -> Result<Self> {
         let path = path.as_ref();
         if !path.join(open::DATA).is_file() {
@@ -295,12 +297,13 @@ impl Store {
             checksums: meta.checksums,
         };
         let len_bytes = open::file_bytes(meta.kind, meta.page_bytes, meta.map_bytes);
-        // SAFETY: the caller of `create` or `open` promises that nobody else touches the file; what we do ourselves, the
-        // protocols order.
+        // SAFETY: the caller of `create` or `open` promises that nothing else writes the file; the protocols order the
+        // writes of this store.
         let map = |protection| unsafe { data.map(protection, len_bytes, settings.random) };
         let shared = map(if protocol.through_map() { Protection::Shared } else { Protection::ReadOnly })?;
-        // It may be in the page cache only: its write failed, or its process was killed in it. Then the one before is the durable one,
-        // and what that one needs counts as unused from here on. In its place, and not by a sync: see `recovery`.
+        // The meta page may be in the page cache only, if its write failed or its process was killed in it. Then the
+        // one before is the durable one, and the pages that it needs count as unused from here on. So it is written
+        // again, to the same place, and not just synced: see `recovery`.
         data.write_meta(&meta)?;
         if meta.kind == Kind::Shadow {
             let shadow = Shadow::open(shape, data, shared, meta, protocol.through_map())?;
@@ -351,8 +354,8 @@ impl Store {
     ///
     /// # Errors
     /// `InvalidCall` for a key that is too long; `NoSpace` when the map, the log or the disk is full. Nothing has changed then.
-    /// `Poisoned` after a failed write or sync: open the store again, and see whether the batch is there. What fails once it is durable
-    /// fails the next call instead.
+    /// `Poisoned` after a failed write or sync: open the store again, and see whether the batch is there. A failure
+    /// after the batch is durable fails the next call instead.
     pub fn write(&self, batch: &Batch) -> Result<()> {
         if batch.changes.is_empty() {
             return Ok(());
@@ -363,9 +366,9 @@ impl Store {
         }
     }
 
-    /// What is durable now, and stays readable for as long as the answer lives; with `OsCow` there is no such thing, and each
-    /// call sees the newest. What it keeps from being used again is given back when it ends: with `Shadow` the file grows
-    /// meanwhile, with `UserCow` and `MappedLog` the log does.
+    /// A snapshot of the newest durable commit, readable for as long as it lives. With `OsCow` there are no snapshots:
+    /// each call reads the newest state. A snapshot keeps pages from being reused until it ends: with `Shadow` the file
+    /// grows meanwhile, with `UserCow` and `MappedLog` the log does.
     pub fn snapshot(&self) -> Snapshot<'_> {
         let (commit, root) = match &self.kept {
             Kept::Shadow(store) => {
@@ -377,7 +380,7 @@ impl Store {
         Snapshot { store: self, commit, tree: Tree { root, table: TABLE } }
     }
 
-    /// Brings what is in the log to the file and syncs it. Nothing to do with `Shadow`.
+    /// Applies the log to the file and syncs the file. Does nothing with `Shadow`.
     ///
     /// # Errors
     /// `Poisoned` after a failed write or sync.
@@ -399,7 +402,7 @@ impl Store {
         }
     }
 
-    /// What it did and holds.
+    /// The counters and sizes of the store.
     pub fn stats(&self) -> Stats {
         let data = match &self.kept {
             Kept::Shadow(store) => &store.data,
@@ -522,7 +525,7 @@ impl Iterator for Range<'_> {
     }
 }
 
-/// Does what a batch says.
+/// Applies the changes of a batch.
 fn apply_batch(work: &mut Workspace<'_>, batch: &Batch) -> Attempt<()> {
     for (key, value) in &batch.changes {
         let tree = Tree { root: work.state.table, table: TABLE };
@@ -549,7 +552,7 @@ fn apply_batch(work: &mut Workspace<'_>, batch: &Batch) -> Attempt<()> {
     Ok(())
 }
 
-/// What was found, with a long value read in.
+/// The bytes of a value found in the tree; a long value is read.
 fn value<P: Pages>(pages: &P, found: Found) -> Attempt<Vec<u8>> {
     match found {
         Found::Inline(value) => Ok(value),
@@ -570,9 +573,9 @@ fn read_long<P: Pages>(pages: &P, mut reader: Reader) -> Attempt<Reader> {
     Err(Error::new(ErrorKind::Bug, format!("a map answered {missing:?}")).into())
 }
 
-/// Runs `access` under the guard of `map`, and turns what cannot be had into an error.
+/// Runs `access` under the guard of `map`, and turns a fault or a wait into an error.
 fn guarded<R>(map: &MappedFile, access: impl FnOnce() -> Attempt<R>) -> Result<R> {
-    // The fault first: what `access` says of zeroes that stood in for a page means nothing.
+    // The fault first: after one, `access` has read zeroes in place of a page, and its result means nothing.
     match map.watched(access).map_err(|error| Error::from_io("use the mapped file", error))? {
         Ok(result) => Ok(result),
         Err(Wait::Failed(error)) => Err(error),
@@ -582,17 +585,18 @@ fn guarded<R>(map: &MappedFile, access: impl FnOnce() -> Attempt<R>) -> Result<R
 
 const READS_GO_ON: &str = "reads go on, open the store again to write";
 
-/// What readers of `map` have to expect when no more is committed. See [`MappedFile::watched`].
+/// Tells, for an error message, whether readers of `map` still work after commits have stopped. See
+/// [`MappedFile::watched`].
 fn reads_after_failure(map: &MappedFile) -> &'static str {
     if map.watched(|| ()).is_ok() { READS_GO_ON } else { "reads fail from now on as well: open the store again" }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What a lock here protects is only changed by whole steps.
+    // The data behind these locks only changes in whole steps, so poisoning is ignored.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the fuzzer asks of this module: bytes as the beginning of a file, and as a record.
+/// The fuzzer's entry point to this module: decodes bytes as the beginning of a file, and as a record.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn decode_anything(bytes: &[u8]) {
     meta::decode_anything(bytes);

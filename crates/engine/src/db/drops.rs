@@ -7,16 +7,16 @@
 //!
 //! Kept true by:
 //! 1. Only the thread that frees a tree changes it, and only one thread does so at a time: pages looked up outside of
-//! the section are still right inside.
+//!    the section are still right inside.
 //! 2. The records of the steps are empty. A power cut takes back steps that no checkpoint has seen, each of them whole,
-//! and the note still leads to the rest of the tree: the steps are done again.
+//!    and the note still leads to the rest of the tree: the steps are done again.
 //! 3. A page of values counts its values, and is freed with the last leaf that refers to it, in any order of the
-//! leaves.
+//!    leaves.
 //! 4. Damage does not stop the work. A node that cannot be read is freed, and the pages that only it refers to stay in
-//! use for good, as they are unknown; so does a page of values that cannot be read, as later leaves may refer to it.
-//! `Stats` counts each.
+//!    use for good, as they are unknown; so does a page of values that cannot be read, as later leaves may refer to it.
+//!    `Stats` counts each.
 //! 5. Damage does not spread to other tables: when a damaged node names a page that is whole but no part of the table,
-//! only the reference is removed.
+//!    only the reference is removed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

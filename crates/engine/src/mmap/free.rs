@@ -1,9 +1,9 @@
 //! Free pages: a second tree in the same file, whose records are lists of page numbers.
 //!
-//! A record's key is the commit that freed its pages and a number, both big-endian, so that the records that may be used come
-//! first: those freed by commits that no reader needs the state before of. A commit takes whole records, and writes what it freed
-//! and what it did not use as new ones. Doing so changes the tree, which frees and takes pages itself: [`save`] repeats until
-//! nothing changes any more, as LMDB does.
+//! A record's key is the commit that freed its pages and a number, both big-endian, so that the records that may be
+//! used come first: those freed by commits older than every reader. A commit takes whole records, and writes the pages
+//! that it freed or did not use as new ones. Doing so changes the tree, which frees and takes pages itself: [`save`]
+//! repeats until nothing changes any more, as LMDB does.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ pub(super) struct FreePages<'a> {
     closed: bool,
 }
 
-/// What a commit changes about [`Records`].
+/// The changes of a commit to [`Records`].
 #[derive(Debug, Default)]
 pub(super) struct RecordChanges {
     taken: Vec<Key>,
@@ -58,7 +58,7 @@ impl<'a> FreePages<'a> {
         Self { records, usable, taken: Vec::new(), spare: Vec::new(), freed: Vec::new(), closed: false }
     }
 
-    /// A page that nobody uses, if there is one.
+    /// Takes an unused page, if there is one.
     pub(super) fn take(&mut self) -> Option<PageId> {
         if self.spare.is_empty() && !self.closed {
             let next = match self.taken.last() {
@@ -73,7 +73,7 @@ impl<'a> FreePages<'a> {
         self.spare.pop()
     }
 
-    /// A page that the state before this commit used: free once nobody needs that state.
+    /// Frees a page that the state before this commit used: it can be reused once no reader needs that state.
     pub(super) fn give(&mut self, id: PageId) {
         self.freed.push(id);
     }
@@ -102,7 +102,8 @@ fn tree(state: State) -> Tree {
     Tree { root: state.free, table: FREE }
 }
 
-/// Writes what commit `commit` did to the free pages. `settle` runs after each round of changes: it may move pages.
+/// Writes the changes of commit `commit` to the free pages. `settle` runs after each round of changes: it may move
+/// pages.
 pub(super) fn save(
     work: &mut Workspace<'_>,
     commit: CommitSeq,

@@ -3,22 +3,23 @@
 //! | | `user_cow` | `os_cow` |
 //! |---|---|---|
 //! | a writer changes | copies in user memory | a private map: the system copies each page at the first store |
-//! | readers see | the newest durable commit: versions beside the map, else the map | the private map, under a lock: also what is not durable yet, as in MMAPv1 |
+//! | readers see | the newest durable commit: versions beside the map, else the map | the private map, under a lock: also commits that are not durable yet, as in MMAPv1 |
 //! | a durable commit reaches the file by | stores into the shared map, or `pwrite` | stores into a second, shared map |
-//! | what piles up | versions, until no reader needs what the map has | private pages, until the map drops them all |
+//! | memory that accumulates | versions, until no reader needs the older pages in the map | private pages, until the map drops them all |
 //!
-//! `mapped_log` is `user_cow` written back by calls, but for one thing: pages reach the file in places that nobody uses (`placed`),
-//! never in their old ones, and a checkpoint switches to the table that leads there.
+//! `mapped_log` is `user_cow` written back by calls, but for one thing: pages reach the file in unused places
+//! (`placed`), never in their old ones, and a checkpoint switches to the table that leads there.
 //!
 //! Kept true by:
-//! 1. A version goes into the file only when its commit is durable in the log, and every reader finds it or a newer one beside
-//!    the map: until it is there completely it stays among the versions.
-//! 2. A checkpoint at commit C: everything up to C is in the file and synced, then the meta page names the place in the log.
-//!    Records are replayed from there as byte runs, which makes torn pages whole (`record`); where pages move they are whole anyway.
-//! 3. The private map drops its copies only while commits wait, and after every committed page was applied: what it shows
-//!    afterwards is what the file has.
-//! 4. A commit's versions and state are there before the log has all of its record: whoever waits for the log writes whatever is
-//!    in it, and from then on the commit is visible, and a checkpoint may be at it.
+//! 1. A version goes into the file only when its commit is durable in the log, and every reader finds it or a newer one
+//!    beside the map: until it is there completely it stays among the versions.
+//! 2. A checkpoint at commit C: everything up to C is in the file and synced, then the meta page names the place in the
+//!    log. Records are replayed from there as byte runs, which makes torn pages whole (`record`); where pages move they
+//!    are whole anyway.
+//! 3. The private map drops its copies only while commits wait, and after every committed page was applied: afterwards
+//!    it shows the pages of the file.
+//! 4. A commit's versions and state are there before the log has all of its record: any thread that waits for the log
+//!    writes all records in it, and from then on the commit is visible, and a checkpoint may be at it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -87,7 +88,7 @@ pub(super) struct Logged {
     pub(super) counts: Counts,
 }
 
-/// What the background thread is told.
+/// A request to the background thread.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Signal {
     /// Something was committed: apply it before long.
@@ -120,14 +121,14 @@ struct Prepared {
     changes: RecordChanges,
 }
 
-/// A commit whose record is in the log.
+/// A commit with its record in the log.
 struct Published {
     position: LogPosition,
     state: State,
     changes: RecordChanges,
 }
 
-/// What a logged store is made of.
+/// The parts that a logged store is made of.
 pub(super) struct Parts {
     pub(super) shape: Shape,
     pub(super) data: DataFile,
@@ -179,10 +180,10 @@ impl Logged {
         Ok(store)
     }
 
-    /// Registers a reader of what is durable now. To be ended with [`Logged::end`].
+    /// Registers a reader of the newest durable commit. To be ended with [`Logged::end`].
     pub(super) fn begin(&self) -> CommitSeq {
         let mut readers = lock(&self.readers);
-        // Read under the lock: whoever decides what may go into the map holds it too.
+        // Read under the lock, which is also held to decide which versions may go into the map.
         let now = CommitSeq(self.visible.load(Ordering::SeqCst));
         if self.private.is_none() {
             *readers.entry(now).or_default() += 1;
@@ -230,12 +231,12 @@ impl Logged {
 
     /// Makes a batch durable.
     pub(super) fn commit(&self, batch: &Batch) -> Result<()> {
-        // First: what a map that has failed says of this batch is no help.
+        // First, because with a failed map the errors of this batch would be misleading.
         self.log.check()?;
         for _ in 0..ATTEMPTS {
             if let Some(position) = self.try_commit(batch)? {
                 self.log.durable(position).wait()?;
-                // It is committed, whatever becomes of its pages from here on: the next commit is told.
+                // The batch is committed even if its pages cannot be applied: the next commit reports that error.
                 self.tidy_up().unwrap_or_else(|error| self.poison(&error));
                 return Ok(());
             }
@@ -273,7 +274,8 @@ impl Logged {
         Ok(Some(position))
     }
 
-    /// Does the work of a commit, up to its record. `stored` tells what was changed in the private map, on every way out.
+    /// Does the work of a commit, up to its record. `stored` gets the pages changed in the private map, on every way
+    /// out.
     fn prepare(
         &self,
         batch: &Batch,
@@ -311,7 +313,7 @@ impl Logged {
         Ok(Prepared { record, pages, state: work.state, changes })
     }
 
-    /// Puts back what the last commit left, in pages of the private map that an abandoned one changed.
+    /// Restores the pages of the private map that an abandoned commit changed to the state of the last commit.
     fn restore(&self, map: &MappedFile, stored: &BTreeSet<PageId>) -> Result<()> {
         let before = View { shape: Shape { checksums: false, ..self.shape }, ..self.view(NEWEST) };
         guarded(map, || {
@@ -335,7 +337,7 @@ impl Logged {
         lock(&self.states).push_back((commit, state));
         let appended = self.append(commit, &record);
         if !matches!(appended, Ok(Some(_))) {
-            // Without all of its record it cannot become visible, so nobody looked at these.
+            // Without its whole record the commit cannot become visible, so no reader has used these.
             lock(&self.states).pop_back();
             self.versions.take_back(commit, &ids);
         }
@@ -358,7 +360,7 @@ impl Logged {
                         grown = true;
                     }
                     Err(Wait::LogFull { .. }) if !begun => return Ok(None),
-                    // What was begun finds room as soon as memory is: see `wal`.
+                    // A record that was begun finds room as soon as memory is free: see `wal`.
                     Err(Wait::LogFull { len_bytes }) => self.log.room(len_bytes).wait()?,
                     Err(Wait::Failed(error)) => return Err(error),
                     Err(other) => return Err(Error::new(ErrorKind::Bug, format!("the log met {other:?}"))),
@@ -387,7 +389,7 @@ impl Logged {
         }
     }
 
-    /// After a commit: what no background thread does, or does too late.
+    /// Does the upkeep after a commit that no background thread does, or does too late.
     fn tidy_up(&self) -> Result<()> {
         let waiting = self.versions.pages();
         if self.in_background.load(Ordering::Relaxed) {
@@ -417,7 +419,7 @@ impl Logged {
         if self.wants_shrinking() { self.shrink() } else { Ok(()) }
     }
 
-    /// Nothing is committed any more: what was committed could not be brought to the file.
+    /// Stops all further commits: committed pages could not be applied to the file.
     fn poison(&self, error: &Error) {
         // The readers of a private map do not look at the one that pages are stored into.
         let reads = if self.private.is_some() { READS_GO_ON } else { reads_after_failure(&self.shared) };
@@ -457,7 +459,8 @@ impl Logged {
         Ok(limit)
     }
 
-    /// Makes what is durable in the log, and needed by no reader to be otherwise, durable in the file.
+    /// Applies all commits that are durable in the log, up to the limit that readers set, and makes them durable in the
+    /// file.
     pub(super) fn checkpoint(&self) -> Result<()> {
         let mut meta = lock(&self.meta);
         self.log.check()?;
@@ -468,7 +471,7 @@ impl Logged {
             if commit < meta.commit || commit == meta.commit && self.log.anchor_after(commit) == meta.anchor {
                 return Ok(());
             }
-            // Before anybody places a page of a later commit.
+            // Before any page of a later commit is placed.
             let snapshot = self.placed.as_ref().map(|placed| placed.snapshot(&self.data)).transpose();
             (commit, snapshot.inspect_err(|error| self.poison(error))?)
         };
@@ -502,7 +505,7 @@ impl Logged {
         Ok(())
     }
 
-    /// Accounts for every block of a file whose pages move.
+    /// Accounts for every block of a file with pages that move.
     pub(super) fn check_places(&self) -> Result<()> {
         let _no_checkpoint = lock(&self.meta);
         let _nothing_applied = lock(&self.applying);
@@ -560,7 +563,7 @@ impl Background {
                 if !told {
                     continue;
                 }
-                // Whoever commits next is told.
+                // The next commit reports the error.
                 store.apply().and_then(|_| store.maintain()).unwrap_or_else(|error| store.poison(&error));
             }
         };

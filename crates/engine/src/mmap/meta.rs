@@ -1,4 +1,4 @@
-//! The two pages that say what a file is and where its trees begin. Written in turn: a torn one leaves the other.
+//! The two meta pages, which identify a file and lead to its trees. Written in turn: a torn one leaves the other.
 //!
 //! | offset in the body | field |
 //! |---|---|
@@ -22,7 +22,7 @@ pub(super) const META_PAGES: u64 = 2;
 const MAGIC: u64 = u64::from_le_bytes(*b"nofltmap");
 const WORDS: usize = 16;
 
-/// What changes with each commit besides pages.
+/// The fields of the meta page that change with each commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct State {
     /// Root of the table.

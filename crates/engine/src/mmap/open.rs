@@ -50,7 +50,7 @@ pub(super) fn lock_folder(path: &Path) -> Result<(Folder, FolderLock)> {
     Ok((folder, held))
 }
 
-/// Makes the files of an empty store. The rename at the end is what makes it one.
+/// Creates the files of an empty store. The rename at the end makes them a store.
 pub(super) fn create_files(folder: &Folder, path: &Path, settings: &Settings) -> Result<()> {
     let failed = |action: &'static str| move |error| Error::from_io(action, error);
     let names = folder.list().map_err(failed("list the folder"))?;
@@ -120,7 +120,8 @@ fn log_options(settings: &Settings, file_id: u64, segment_bytes: u64) -> LogOpti
     LogOptions { file_id, segment_bytes, log_bytes, buffer_bytes: LOG_BUFFER_BYTES, seed: None }
 }
 
-/// Brings the records since the last checkpoint to the file. Answers the log, ready to go on, and what the last record left.
+/// Applies the records since the last checkpoint to the file. Returns the log, ready to go on, and the state after the
+/// last record.
 pub(super) fn replay(
     folder: &Folder,
     data: &DataFile,
@@ -162,7 +163,7 @@ mod tests {
     use super::*;
     use crate::pages::CommitLog as _;
 
-    /// What a process leaves that is killed in the middle of a large commit.
+    /// Leaves the files as a process does that is killed in the middle of a large commit.
     fn begin_a_record_larger_than_the_log(path: &Path, settings: &Settings) {
         let (folder, _held) = lock_folder(path).unwrap();
         let meta = DataFile::open(&path.join(DATA)).unwrap().meta().unwrap();
@@ -184,7 +185,7 @@ mod tests {
             let scratch = tempfile::tempdir().unwrap();
             let path = scratch.path();
             let settings = Settings::small(protocol);
-            // SAFETY: nobody else knows the folder.
+            // SAFETY: no other code knows the folder.
             drop(unsafe { Store::create(path, &settings) }.unwrap());
             begin_a_record_larger_than_the_log(path, &settings);
             for key in ["a", "b"] {

@@ -1,14 +1,17 @@
-//! Where the pages of a file lie that is never overwritten (`MappedLog`): a table from page to block, and the free blocks.
+//! The places of pages in a file that is never overwritten (`MappedLog`): a table from page to block, and the free
+//! blocks.
 //!
 //! The table is the engine's: the same words, the same nodes on disk. In memory all of it is one array, which readers load from
 //! without a lock. A checkpoint writes the nodes that changed and answers the root, which the meta page names.
 //!
 //! Kept true by:
-//! 1. A block is written only while no durable checkpoint and no reader can reach it. What the checkpoint before needs is *retired*
-//!    when it is replaced, and free once the next checkpoint is durable. No reader has it then: a version is placed only when every
-//!    reader finds it, or a newer one, beside the map, until the table leads to it (`logged`).
-//! 2. Blocks never run out before pages do: a page has at most one block in the durable checkpoint, one in the checkpoint that is
-//!    being made and a newer one; the file is as long as that takes, and what is not used takes no space.
+//! 1. A block is written only while no durable checkpoint and no reader can reach it. A block of the checkpoint before
+//!    is *retired* when its page is written elsewhere, and free once the next checkpoint is durable. No reader has it
+//!    then: a version is placed only when every reader finds it, or a newer one, beside the map, until the table leads
+//!    to it (`logged`).
+//! 2. Blocks never run out before pages do: a page has at most one block in the durable checkpoint, one in the
+//!    checkpoint that is being made and a newer one; the file is long enough for that, and the unused part takes no
+//!    space.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,10 +38,10 @@ pub(super) struct Placed {
     books: Mutex<Books>,
 }
 
-/// Which blocks are used for what.
+/// Block accounting: the free, fresh and retired blocks, and the nodes of the table.
 #[derive(Debug, Default)]
 struct Books {
-    /// Blocks below `end` that nobody needs.
+    /// Unused blocks below `end`.
     free: BTreeSet<u64>,
     /// From here on no block was ever used.
     end: u64,
@@ -58,14 +61,14 @@ struct Books {
 #[derive(Debug)]
 #[must_use = "to be given to `Placed::made_durable` when its meta page is"]
 pub(super) struct Snapshot {
-    /// What the meta page says of it.
+    /// The word of the table's root, for the meta page.
     pub(super) root: u64,
     /// Blocks that only the checkpoint before needs.
     retired: Vec<u64>,
 }
 
 impl Books {
-    /// The lowest blocks that nobody uses, in order.
+    /// Takes the lowest unused blocks, in order.
     fn take(&mut self, count: usize) -> Result<Vec<u64>> {
         let mut taken = Vec::with_capacity(count);
         while taken.len() < count {
@@ -106,7 +109,7 @@ impl Placed {
         Self { shape, words: (0..shape.pages_max).map(|_| AtomicU64::new(0)).collect(), books: Mutex::new(books) }
     }
 
-    /// Of a file whose meta page names `root`.
+    /// Opens the table of a file with the root `root` in its meta page.
     ///
     /// # Errors
     /// `Corrupt` when the table is damaged, or leads twice to one block.
@@ -171,8 +174,8 @@ impl Placed {
         if self.shape.checksums { Tag::of_page(image) } else { Tag::from_bits(0) }
     }
 
-    /// Writes page versions, which are of pages of this file and sorted, to blocks that nobody uses; readers find them there when it
-    /// returns. One caller at a time.
+    /// Writes page versions, which are of pages of this file and sorted, to unused blocks; readers find them there when
+    /// it returns. One caller at a time.
     pub(super) fn write(&self, data: &DataFile, pages: &[(PageId, CommitSeq, Arc<[u8]>)]) -> Result<()> {
         let page_bytes = self.shape.page_bytes;
         for part in pages.chunks(RUN_PAGES_MAX) {
@@ -197,7 +200,8 @@ impl Placed {
         Ok(())
     }
 
-    /// While the log is replayed: a block for the page that no checkpoint leads to, with what the page holds; the same again and again.
+    /// During replay: returns a block for the page that no checkpoint leads to, with the page's content. Later calls
+    /// for the page return the same block.
     pub(super) fn own(&self, data: &DataFile, id: PageId) -> Result<u64> {
         let (mut books, old) = (lock(&self.books), self.find(id));
         if let Some(at) = old.filter(|at| books.fresh.contains(&at.block.0)) {
@@ -261,7 +265,8 @@ impl Placed {
         self.words[at as usize].load(Ordering::Acquire)
     }
 
-    /// The meta page that names the snapshot is durable: nobody goes back to the one before.
+    /// Frees the retired blocks of a snapshot: the meta page that names it is durable, so the checkpoint before is not
+    /// needed any more.
     pub(super) fn made_durable(&self, snapshot: Snapshot) {
         lock(&self.books).free.extend(snapshot.retired);
     }

@@ -1,14 +1,15 @@
-//! The log record of a commit to a mapped file: which bytes of which pages are other than before.
+//! The log record of a commit to a mapped file: the bytes of pages that it changed.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 24 | the state after the commit (`meta`) |
 //! | 6 + 2 | a page, and the number of runs that follow |
 //! | 2 + 2 + n | a run: offset, length, bytes; then the next run or page |
 //!
-//! **Why byte runs make torn pages whole.** The file was durable as of the checkpoint before the first record. Each byte of a page
-//! in it is then from the checkpoint or from some later commit, wherever a power cut tore the page; all bytes that any commit
-//! changed since are in the log. Replaying all records in order leaves in each byte what the last one wrote there.
+//! **Why byte runs make torn pages whole.** The file was durable as of the checkpoint before the first record. Each
+//! byte of a page in it is then from the checkpoint or from some later commit, wherever a power cut tore the page; all
+//! bytes that any commit changed since are in the log. After a replay of all records in order each byte is that of the
+//! last commit that changed it.
 
 use super::meta::State;
 use crate::error::{Error, ErrorKind, Result};
@@ -25,7 +26,7 @@ pub(super) fn begin(state: State) -> Vec<u8> {
     state.to_bytes().to_vec()
 }
 
-/// Appends what `new` has other than `old`; nothing when they are equal.
+/// Appends the bytes of `new` that differ from `old`; nothing when they are equal.
 pub(super) fn push_page(record: &mut Vec<u8>, id: PageId, old: &[u8], new: &[u8]) {
     let runs = runs(old, new);
     if runs.is_empty() {
@@ -55,10 +56,10 @@ fn runs(old: &[u8], new: &[u8]) -> Vec<(usize, usize)> {
     runs
 }
 
-/// Calls `write` for each run of a record, in order. Answers the state.
+/// Calls `write` for each run of a record, in order. Returns the state after the commit.
 ///
 /// # Errors
-/// `Corrupt` when the bytes are no record; what `write` says.
+/// `Corrupt` when the bytes are no record; the errors of `write`.
 pub(super) fn replay(record: &[u8], mut write: impl FnMut(PageId, usize, &[u8]) -> Result<()>) -> Result<State> {
     let damaged = || Error::new(ErrorKind::Corrupt, "a record of the log is damaged: it is shorter than it says");
     let mut rest = record.get(State::BYTES..).ok_or_else(damaged)?;

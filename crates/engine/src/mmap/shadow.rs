@@ -1,9 +1,9 @@
-//! Shadow paging, as LMDB does it: a commit writes copies of the pages it changed, and of all above them up to the root, to pages
-//! that nobody uses, makes them durable, and then switches one of two meta pages.
+//! Shadow paging, as LMDB does it: a commit writes copies of the pages it changed, and of all above them up to the
+//! root, to unused pages, makes them durable, and then switches one of two meta pages.
 //!
 //! Kept true by:
-//! 1. A page is written only while no durable meta page and no reader can reach it: what a commit frees is used again by later
-//!    commits only, and only when no reader sees a state before it.
+//! 1. A page is written only while no durable meta page and no reader can reach it: pages that a commit frees are
+//!    reused by later commits only, and only when no reader sees a state before it.
 //! 2. The pages are durable before the meta page that leads to them is written; that is durable before the commit is visible.
 //! 3. The meta page is written over the older of the two: torn, it leaves the state before.
 //! 4. The meta page that opening goes on from is durable before anything is written: found in the page cache it need not be, and
@@ -63,7 +63,7 @@ impl Shadow {
         Ok(Self { shape, data, map, through_map, writer, readers })
     }
 
-    /// Registers a reader of what is committed now. To be ended with [`Shadow::end`].
+    /// Registers a reader of the newest commit. To be ended with [`Shadow::end`].
     pub(super) fn begin(&self) -> (CommitSeq, State) {
         let mut readers = lock(&self.readers);
         let now = readers.now;
@@ -197,7 +197,7 @@ fn move_up(work: &mut Workspace<'_>) -> Attempt<()> {
     Ok(())
 }
 
-/// The node that names `child`, whose lower fence is `lower`, and the number of the child in it.
+/// Finds the parent of `child`, which has the lower fence `lower`, and the number of the child in it.
 fn parent_of(work: &Workspace<'_>, root: PageId, child: PageId, lower: &[u8]) -> Attempt<(PageId, usize)> {
     let mut at = root;
     for _ in 0..=LEVEL_MAX {

@@ -9,7 +9,7 @@ use crate::format::node::{Cell, Node};
 use crate::format::{PageId, TableId};
 use crate::pages::{Attempt, Pages};
 
-/// A node still to be looked at, and what its parent says about it.
+/// A node still to be checked, with the level and the bounds that its parent gives it.
 struct Expected {
     page: PageId,
     level: Option<u8>,

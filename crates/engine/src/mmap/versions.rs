@@ -23,7 +23,8 @@ pub(super) struct Versions {
 impl Versions {
     /// The newest version not younger than `at`.
     pub(super) fn find(&self, id: PageId, at: CommitSeq) -> Option<Arc<[u8]>> {
-        // Empty means that the map has everything up to now; what is put here afterwards is younger than any `at` of now.
+        // Empty means that the map has everything up to now; versions added afterwards are younger than any `at` of
+        // now.
         if self.pages() == 0 {
             return None;
         }
@@ -45,7 +46,7 @@ impl Versions {
         self.pages.store(all.len(), Ordering::SeqCst);
     }
 
-    /// Takes back the pages of the youngest commit: it has failed, and nobody saw them.
+    /// Removes the pages of the youngest commit, which has failed before any reader saw them.
     pub(super) fn take_back(&self, commit: CommitSeq, pages: &[PageId]) {
         let mut all = self.write();
         for id in pages {
@@ -72,7 +73,7 @@ impl Versions {
         found
     }
 
-    /// The map has these: they and what is older go.
+    /// Removes versions that are in the map now, and all older ones of the same pages.
     pub(super) fn applied(&self, pages: &[(PageId, CommitSeq, Arc<[u8]>)]) {
         let mut all = self.write();
         for (id, commit, _) in pages {

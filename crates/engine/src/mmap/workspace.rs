@@ -1,7 +1,8 @@
-//! What readers see and where a writer works: pages in the map, newer versions beside it, private copies on top.
+//! The views of readers and the workspace of a writer: pages in the map, newer versions beside it, private copies on
+//! top.
 //!
-//! Everything here runs under the map's guard: a page that cannot be had reads as zeroes, and the whole operation is then
-//! thrown away. So nothing here may write outside of what its owner can drop.
+//! Everything here runs under the map's guard: a page that cannot be read is all zeroes, and the whole operation is
+//! then thrown away. So code here may write only to memory that its owner can drop.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, Range};
@@ -18,7 +19,7 @@ use crate::format::node::Node;
 use crate::format::{BlockId, CommitSeq, HEADER_BYTES, Location, PageId, Tag, check_page};
 use crate::pages::{Attempt, Edits, Pages, Wait};
 
-/// What all pages of a file have in common.
+/// The properties that all pages of a file share.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
     pub(super) page_bytes: usize,
@@ -45,7 +46,7 @@ impl Shape {
 
 /// A whole page, header included; dereferences to its body.
 pub(super) enum PageRef<'a> {
-    /// In the map, or in somebody's private copy.
+    /// In the map, or in the private copy of a writer.
     Borrowed(&'a [u8]),
     /// A version kept beside the map.
     Shared(Arc<[u8]>),
@@ -95,9 +96,9 @@ impl<'a> View<'a> {
             // Never written: it reads as the hole does that it is in the other files.
             Some(None) => return Ok(PageRef::Shared(vec![0; self.shape.page_bytes].into())),
         };
-        // SAFETY: the protocols see to it that a page in the map does not change while somebody may look at it: `shadow` writes
-        // only to pages that no reader and no meta page can reach; where pages lie in their places, a version is copied into the map only when
-        // every reader finds it, or a newer one, beside the map (see `logged`).
+        // SAFETY: the protocols ensure that a page in the map does not change while a reader may use it: `shadow`
+        // writes only to pages that no reader and no meta page can reach; where pages stay in their places, a version
+        // is copied into the map only when every reader finds it, or a newer one, beside the map (see `logged`).
         let bytes =
             unsafe { self.map.slice(range) }.map_err(|error| Error::from_io(format_args!("page {id}"), error))?;
         if self.shape.checksums {
@@ -150,10 +151,11 @@ impl<'a> Workspace<'a> {
         Self::new(Target::Heap { base, copies: BTreeMap::new() }, state, free)
     }
 
-    /// Works in a private map. What an abandoned commit stored there is the caller's to restore: [`Workspace::into_stored_to`].
+    /// Works in a private map. The caller must restore the pages that an abandoned commit stored to:
+    /// [`Workspace::into_stored_to`].
     ///
     /// # Safety
-    /// Nobody else looks at the map while the workspace lives.
+    /// No other code may use the map while the workspace lives.
     pub(super) unsafe fn in_private(shape: Shape, map: &'a MappedFile, state: State, free: FreePages<'a>) -> Self {
         Self::new(Target::Private { shape, map }, state, free)
     }
@@ -197,7 +199,8 @@ impl<'a> Workspace<'a> {
             },
             Target::Private { map, .. } => {
                 self.stored_to.insert(id);
-                // SAFETY: nobody else looks, by the promise of `in_private`; `&mut self` excludes the slices given out before.
+                // SAFETY: no other code uses the map, by the promise of `in_private`; `&mut self` excludes the slices
+                // given out before.
                 let image = unsafe { map.slice_mut(range) };
                 Ok(image.map_err(|error| Error::from_io(format_args!("page {id}"), error))?)
             }

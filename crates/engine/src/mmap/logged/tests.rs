@@ -1,4 +1,5 @@
-//! What is seen from inside only: in which order a commit becomes known, and what a refused one leaves.
+//! Tests that need the inside of the store: the order in which a commit becomes visible, and the state after a refused
+//! one.
 
 use super::super::{Kept, Protocol, Settings, Store, WriteBack};
 use super::*;
@@ -7,7 +8,7 @@ const LOGGED: [Protocol; 4] =
     [Protocol::OsCow, Protocol::UserCow(WriteBack::Map), Protocol::UserCow(WriteBack::Call), Protocol::MappedLog];
 
 fn create(folder: &tempfile::TempDir, protocol: Protocol) -> Store {
-    // SAFETY: nobody else knows the folder.
+    // SAFETY: no other code knows the folder.
     unsafe { Store::create(folder.path(), &Settings::small(protocol)) }.unwrap()
 }
 
@@ -34,7 +35,7 @@ fn no_commit_is_visible_before_its_pages_and_its_state_are_known() {
             while logged.versions.pages() == 0 && !committer.is_finished() {
                 std::thread::yield_now();
             }
-            // Another one, whose commit is before it in the log, writes all that is there.
+            // Another writer, with a commit before it in the log, writes all records that are there.
             logged.log.flush().unwrap();
             let seen = visible();
             drop(states);
@@ -58,7 +59,7 @@ fn a_commit_that_finds_no_room_in_the_log_leaves_nothing_behind() {
             batch
         };
         let mut number = 0;
-        // Nobody makes a checkpoint.
+        // There is no checkpoint.
         while let Some(position) = logged.try_commit(&batch(number)).unwrap() {
             logged.log.durable(position).wait().unwrap();
             number += 1;
