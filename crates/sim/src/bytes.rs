@@ -22,7 +22,7 @@ enum Slot {
     Data(Arc<Page>),
 }
 
-/// An array of bytes; what was never written reads as zero. It has no length of its own.
+/// An array of bytes; bytes never written read as zero. It has no length of its own.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bytes {
     slots: Arc<Vec<Slot>>,
@@ -75,14 +75,14 @@ impl Bytes {
         *self.slot_mut(page) = Slot::Data(data);
     }
 
-    /// Takes the space of a range; what has none yet reads as zero, as before.
+    /// Allocates the space of a range; parts that had no space read as zero, as before.
     pub(super) fn allocate(&mut self, range: Range<u64>) {
         for page in pages_of(range) {
             self.slot_mut(page);
         }
     }
 
-    /// Gives back what lies beyond `len` and forgets the bytes there.
+    /// Frees the space beyond `len` and forgets the bytes there.
     pub(super) fn truncate(&mut self, len: u64) {
         let keep = len.div_ceil(PAGE_BYTES as u64) as usize;
         if self.slots.len() > keep {

@@ -1,4 +1,4 @@
-//! Damage at rest: what rots, or is done to the files behind the database's back. Seen at once and durable.
+//! Damage at rest: bit rot, or changes made to the files without the database. Seen at once and durable.
 
 use std::ops::Range;
 

@@ -19,7 +19,8 @@ use nofault_io::error::{Error, ErrorKind, Result};
 pub(super) struct SimDirectory(pub(super) SimWorld);
 
 impl SimDirectory {
-    /// Counts the call and finds what is to happen to it; an error that comes before anything is changed is returned.
+    /// Counts the call and finds the fault that applies to it. Returns an error that comes before anything is
+    /// changed.
     fn begin(&self, call: Call, name: &str, action: &str) -> Result<Option<Effect>> {
         self.0.with(|state| {
             state.check_running(|| action.to_owned())?;

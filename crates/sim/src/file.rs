@@ -1,13 +1,16 @@
-//! One simulated file: what reads see, what is durable, and every version in between that a power cut may choose.
+//! One simulated file: the content that reads see, the durable content, and every version in between that a power cut
+//! may choose.
 //!
-//! Kept true by:
-//! 1. `cache` is what reads see. `stable` and `stable_len` are what no cut can take away.
-//! 2. A sector whose two contents may differ has versions in `pending`, oldest first. A version is the whole page as it
-//!    was just after a write (shared with the cache, so it costs nothing), and the sectors of it that the write touched.
+//! Invariants:
+//! 1. `cache` is the content that reads see. `stable` and `stable_len` are the content and length that no cut can
+//!    take away.
+//! 2. A sector with two contents that may differ has versions in `pending`, oldest first. A version is the whole page
+//!    as it was just after a write (shared with the cache, so it costs nothing), and the sectors of it that the write
+//!    touched.
 //! 3. A sync moves the newest covered version of each sector to `stable` and forgets that version and older ones.
-//! 4. A failed sync marks the versions it covered as abandoned: reads still see them, a cut may still keep them, but no
-//!    later sync moves them (Linux marks the pages clean). Lengths are metadata and stay pending. A failed durable write
-//!    abandons its own versions.
+//! 4. A failed sync marks the versions it covered as abandoned: reads still see them, a cut may still keep them, but
+//!    no later sync moves them (Linux marks the pages clean). Lengths are metadata and stay pending. A failed durable
+//!    write abandons its own versions.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -139,7 +142,7 @@ impl File {
         }
     }
 
-    /// Everything completed up to and including `covered` becomes durable, but for what a failed sync has abandoned.
+    /// Makes everything completed up to and including `covered` durable, except versions abandoned by a failed sync.
     pub(super) fn sync(&mut self, covered: WriteSeq) {
         if self.shortened.is_some_and(|(seq, _)| seq <= covered) {
             self.settle_cut();
@@ -174,7 +177,7 @@ impl File {
         self.growth.retain(|growth| growth.allocated || growth.range.end > range.end);
     }
 
-    /// A sync failed: what it covered will not be written again.
+    /// Marks the versions covered by a failed sync: no later sync writes them.
     pub(super) fn abandon(&mut self, covered: WriteSeq) {
         for version in self.pending.values_mut().flatten().filter(|version| version.seq <= covered) {
             version.abandoned = true;
@@ -349,7 +352,8 @@ impl File {
         }
     }
 
-    /// Fills whole sectors between the durable length and `len` with what was in that place of the device before.
+    /// Fills whole sectors between the durable length and `len` with garbage, as if left by earlier content of the
+    /// device.
     fn fill_growth_with_garbage(&self, bytes: &mut Bytes, len: u64, rng: &mut fastrand::Rng) {
         let mut at = self.stable_len.next_multiple_of(self.sector as u64);
         let mut garbage = vec![0; self.sector];
@@ -371,7 +375,7 @@ impl File {
     }
 }
 
-/// The byte ranges in a page of the sectors whose bits are set.
+/// The byte ranges in a page of the sectors with set bits.
 fn sectors(mut bits: u64, sector: usize) -> impl Iterator<Item = Range<usize>> {
     std::iter::from_fn(move || {
         (bits != 0).then(|| {

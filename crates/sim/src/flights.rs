@@ -1,4 +1,4 @@
-//! Operations in flight in a world: in what order they finish, and what each does to its file when it does.
+//! Operations in flight in a world: the order in which they finish, and their effect on the file when they do.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -23,7 +23,7 @@ pub(super) struct Flight {
     pub(super) op: Op,
     pub(super) queue: QueueId,
     pub(super) file: FileId,
-    /// What the file was opened as.
+    /// The name under which the file was opened.
     pub(super) name: String,
     /// Sent by `submit`; before that it waits, though a cut may find it begun.
     submitted: bool,
@@ -35,7 +35,7 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// What a power cut finds of it.
+    /// The part of it that a power cut may leave in the file.
     pub(super) fn begun(&self) -> Option<Begun> {
         let offset = self.op.offset_bytes;
         match &self.op.kind {
@@ -54,9 +54,9 @@ impl State {
         self.last_queue
     }
 
-    /// The owner has gone: runs what it had submitted, and of the rest what had happened to start. Returns the
-    /// completions, to drop outside the lock, because their memory may belong to someone whose destructor uses this
-    /// world.
+    /// Removes a queue after its owner has gone: runs the operations it had submitted, and of the others those that
+    /// happened to start. Returns the completions, to drop outside the lock, because their memory may have a
+    /// destructor that uses this world.
     pub(super) fn remove_queue(&mut self, queue: QueueId) -> Option<VecDeque<Completion>> {
         for index in (0..self.in_flight.len()).rev() {
             let flight = &mut self.in_flight[index];
@@ -185,7 +185,7 @@ impl State {
             .then(|| self.rng.usize(1..sectors) * self.options.sector_bytes)
     }
 
-    /// Does what the operation asks, up to byte `until` of it.
+    /// Carries the operation out, up to byte `until` of it.
     fn run(&mut self, flight: &mut Flight, until: usize) -> Result<()> {
         let action = describe_op(&flight.op);
         let job = Job {
@@ -286,7 +286,7 @@ impl State {
             return Err(error);
         }
         if let Err(error) = room {
-            // As the kernel does: what still fits is written before the error.
+            // As in the kernel, the part that still fits is written before the error.
             let fits = |len: &usize| self.check_space(job, job.offset..job.offset + *len as u64).is_ok();
             let prefix = (0..data.len()).step_by(sector).rev().find(fits).unwrap_or(0);
             file_of(&mut self.files, job)?.write(seq, job.offset, &data[..prefix]);
@@ -363,7 +363,7 @@ impl State {
     }
 }
 
-/// What the run of one operation needs to know of it.
+/// The parameters for running one operation.
 struct Job<'a> {
     action: &'a str,
     file: FileId,

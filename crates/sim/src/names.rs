@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-/// Number of a file, whatever its name.
+/// The number of a file, which stays when its name changes.
 pub(super) type FileId = u64;
 
 #[derive(Clone, Debug)]
@@ -103,7 +103,7 @@ impl Names {
         self.pending = left;
     }
 
-    /// A sync failed: what it covered stays in doubt.
+    /// Marks the changes covered by a failed sync: they stay in doubt.
     pub(super) fn abandon(&mut self) {
         for pending in &mut self.pending {
             pending.abandoned = true;

@@ -1,4 +1,4 @@
-//! What a simulated world does to its user: the dials, and the single faults a test places by hand.
+//! The options of a simulated world: how it treats its user, and the single faults that a test places by hand.
 
 use nofault_io::disk::DiskInfo;
 
@@ -27,7 +27,7 @@ pub enum Caching {
     Buffered,
 }
 
-/// Chances, from 0 to 1 per operation, of trouble that nobody announced. All zero by default.
+/// Probabilities, from 0 to 1 per operation, of random faults. All zero by default.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Rates {
     /// A read fails with EIO.
@@ -61,9 +61,9 @@ pub struct SimOptions {
     pub defer: Defer,
     /// Whether files have a page cache.
     pub caching: Caching,
-    /// What is written at once or not at all, in bytes: a power of two from 64 to 4096.
+    /// The unit that is written at once or not at all, in bytes: a power of two from 64 to 4096.
     pub sector_bytes: usize,
-    /// What offsets, lengths and addresses must be multiples of; 1 for no rule.
+    /// The required alignment of offsets, lengths and addresses; 1 for no rule.
     pub align_bytes: usize,
     /// A power cut may also leave the first bytes of one version of a sector and the rest of another.
     pub torn_sectors: bool,
@@ -154,7 +154,7 @@ pub enum Call {
     Truncate,
 }
 
-/// What happens to the call.
+/// The effect of a fault on the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// It fails with this errno: EIO, ENOSPC, or ETIMEDOUT for something transient of kind `Other`. Names stay as they

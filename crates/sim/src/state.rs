@@ -1,8 +1,8 @@
 //! The inside of a world: files, names, operations in flight, and the counter of events at which the power is cut.
 //!
 //! An event is: an operation pushed; an operation completed; a change or sync of names begun; the same finished. The
-//! cut comes right after its event. What completed before it was acknowledged and is still delivered; everything else
-//! in flight comes back as `Stopped`, and each of its sectors may or may not have been written.
+//! cut comes right after its event. Operations that completed before it were acknowledged and are still delivered;
+//! all others in flight come back as `Stopped`, and each of their sectors may or may not have been written.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -16,7 +16,7 @@ use nofault_io::completion::Completion;
 use nofault_io::disk::{check_truncate, describe_op, describe_truncate};
 use nofault_io::error::{Error, ErrorKind, Result};
 
-/// What the power cut found under way.
+/// The operations and the change of names that the power cut interrupted.
 #[derive(Clone, Default)]
 struct Wreck {
     files: Vec<(FileId, Begun)>,
@@ -114,14 +114,14 @@ impl State {
         Wreck { files, change: change.cloned() }
     }
 
-    /// What a cut leaves: of the moment it came, or of this moment if it has not come.
+    /// Returns the state that a cut leaves: at the moment it came, or now if it has not come.
     pub(super) fn survive(&self, seed: u64, options: SimOptions) -> Self {
         let wreck = self.wreck.clone().unwrap_or_else(|| self.wreck_now(None));
         let mut after = Self::new(seed, options, format!("{}.restart({seed})", self.story()));
         let names = self.names.survive(wreck.change.as_ref(), &mut after.rng);
         for file in names.values() {
             let begun: Vec<&Begun> = wreck.files.iter().filter(|(id, _)| id == file).map(|(_, begun)| begun).collect();
-            // A file whose creation was under way has no bytes yet.
+            // A file with a creation under way has no bytes yet.
             let survivor = match self.files.get(file) {
                 Some(before) => before.survive(&begun, &self.options, &mut after.rng),
                 None => File::empty(self.options.sector_bytes),
@@ -139,7 +139,7 @@ impl State {
         self.faults.push(fault);
     }
 
-    /// What happens to this call; of two faults that hit the same call the older decides.
+    /// Returns the fault's effect on this call; of two faults that hit the same call the older decides.
     pub(super) fn effect_on(&mut self, call: Call, name: &str) -> Option<Effect> {
         let mut effect = None;
         for fault in &mut self.faults {

@@ -1,4 +1,4 @@
-//! What a world has been asked to do, in numbers and as one hash.
+//! Counts of a world's operations, and a hash of them.
 
 use nofault_io::completion::{Op, OpKind};
 
@@ -51,7 +51,7 @@ impl SimStats {
 impl std::ops::Sub for SimStats {
     type Output = Self;
 
-    /// What happened between `earlier` and this reading.
+    /// The difference between `earlier` and this reading.
     fn sub(self, earlier: Self) -> Self {
         Self {
             read_count: self.read_count - earlier.read_count,

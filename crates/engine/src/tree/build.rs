@@ -14,13 +14,13 @@ use crate::pages::{Attempt, Edits};
 
 /// Builds the content of an empty tree. Keys must come in ascending order.
 ///
-/// Kept true for the node being filled at each level: cut before its last cell, what is left fits. So when one more cell
+/// Invariant of the node being filled at each level: without its last cell, its content fits. So when one more cell
 /// turns out not to fit together with the fence it needs, the node ends before its last cell.
 #[derive(Debug)]
 pub(crate) struct Builder {
     tree: Tree,
     body_bytes: usize,
-    /// What each level holds that is not written yet, leaves first.
+    /// The cells of each level that are not written yet, leaves first.
     levels: Vec<Open>,
     /// Pages allocated so far, in few bytes: those of a load are mostly numbered one after the other.
     pages: PageRuns,
@@ -85,7 +85,8 @@ impl Builder {
         self.for_leaves.drain(..).for_each(|page| edits.free(page));
     }
 
-    /// Whether this entry fills the page of values on: a portion should not end before it, as what is left of the page would be lost.
+    /// Returns whether this entry goes into the current page of values. A portion should not end before it, since the
+    /// rest of the page would be lost.
     pub(crate) fn goes_on_with(&self, key: &[u8], value: &[u8]) -> bool {
         let page_bytes = self.body_bytes + HEADER_BYTES;
         self.values.is_some_and(|(_, used)| used + value.len() <= packed::capacity(page_bytes))
@@ -139,7 +140,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Writes what is left, and the root: from then on the tree has the content. After any `Wait` nothing has changed.
+    /// Writes the remaining cells, and the root: from then on the tree has the content. After any `Wait` nothing has
+    /// changed.
     pub(crate) fn finish<E: Edits>(&mut self, edits: &mut E) -> Attempt<()> {
         edits.reserve(self.frames_max())?;
         // The one page that may be missing: asked for before the first change.
@@ -225,7 +227,8 @@ impl Builder {
         upper: Option<&[u8]>,
         into: Option<PageId>,
     ) -> Attempt<PageId> {
-        // A page of values that was begun, and not by another portion: then what is in this leaf lies in such pages, or nearly all.
+        // True when a page of values was begun in this portion: then all or nearly all values of this leaf lie in
+        // such pages.
         let is_beside = level == 0 && self.values.is_some();
         self.leaves_beside += usize::from(is_beside);
         let reserved = if is_beside && into.is_none() { self.for_leaves.pop() } else { None };

@@ -1,4 +1,4 @@
-//! Which leaves a tree has, for those who look after their places rather than their content.
+//! Lists the leaves of a tree, for relocation, which needs their places rather than their content.
 
 use super::Tree;
 use crate::format::PageId;

@@ -1,7 +1,8 @@
-//! Looking up several keys side by side.
+//! Looks up several keys side by side.
 //!
-//! A lookup is a chain of places in memory, each known only from the one before, and out of core hardly any of them is in a cache.
-//! So all keys go down together, a level at a time: what each will look at next is asked for before the first of them looks.
+//! A lookup is a chain of places in memory, each known only from the one before, and out of core hardly any of them
+//! is in a cache. So all keys descend together, one level at a time: the next place of each is prefetched before the
+//! first of them is looked at.
 
 use std::ops::{ControlFlow, Range};
 
@@ -10,13 +11,13 @@ use crate::format::PageId;
 use crate::format::node::Cell;
 use crate::pages::{Attempt, Pages};
 
-/// Keys that should go side by side: what is asked for them fits the first cache.
+/// Number of keys that should go side by side: their prefetched lines fit the first-level cache.
 pub(crate) const SIDE_BY_SIDE: usize = 16;
 
 /// A key under way.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lookup<'k> {
-    /// What its owner knows it by.
+    /// The owner's number for it.
     pub(crate) number: usize,
     pub(crate) key: &'k [u8],
     /// Where it is: see [`Position`].

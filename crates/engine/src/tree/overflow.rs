@@ -8,8 +8,8 @@
 //! | 4 | 4 | zero | zero |
 //! | 8 | .. | bytes of the value | 6 bytes page id each |
 //!
-//! All data pages but the last are full, and all index pages but the last of each level: the length of the value says how
-//! many pages of each level there are. Whoever reads checks it, so that a damaged index cannot send anyone in circles.
+//! All data pages but the last are full, and all index pages but the last of each level: the length of the value says
+//! how many pages of each level there are. Readers check this, so a damaged index cannot lead them in circles.
 //!
 //! The pages of a value never change. They are reachable only through its cell, so they can be written under any number of
 //! `Edits` before the one that puts the cell.
@@ -42,9 +42,9 @@ pub(crate) const fn is_one_page(page_bytes: usize, value: OverflowRef) -> bool {
     value.len_bytes <= data_bytes(page_bytes) as u64
 }
 
-/// Of the pages that are said to be those of a value the ones that may be its own, each once. The others are the catalog's root, and what
-/// is in memory and no part of a long value: only a damaged index, or a damaged leaf, names them. What is not in memory is not read for
-/// this.
+/// Filters `listed`, the claimed pages of a long value, to the pages that may be its own, each once. Drops the
+/// catalog's root, and pages in memory that are no part of a long value: only a damaged index, or a damaged leaf,
+/// names them. Pages that are not in memory are kept without reading them.
 pub(crate) fn own_pages<P: Pages>(pages: &P, listed: &[PageId]) -> Vec<PageId> {
     let holds_something_else = |page: PageId| {
         let is_part = |body: &[u8]| matches!(body.first(), Some(&(KIND_OVERFLOW_DATA | KIND_OVERFLOW_INDEX)));
@@ -89,7 +89,7 @@ impl<'v> Writer<'v> {
         Self { value, pages: Vec::new(), at: Progress { level: 0, rest: value.len(), start: 0 } }
     }
 
-    /// Every page written so far: what there is to free when the value is not wanted after all.
+    /// The pages written so far, to be freed when the value is abandoned.
     pub(crate) fn pages(&self) -> &[PageId] {
         &self.pages
     }
@@ -159,7 +159,7 @@ impl<'v> Writer<'v> {
     }
 }
 
-/// Reads one value, or lists its pages, at its own pace: it keeps what it has between attempts, so that a value may be longer
+/// Reads one value, or lists its pages, in steps: it keeps its progress between attempts, so a value may be longer
 /// than the pool. All attempts must look at the same commit.
 #[derive(Debug)]
 pub(crate) struct Reader {

@@ -1,4 +1,5 @@
-//! Values side by side in pages of their own, with a reference in the leaf: what a bulk load does where it gains space.
+//! Values side by side in pages of their own, with a reference in the leaf. A bulk load packs values where that saves
+//! space.
 //!
 //! Values are never cut in two, so of a page of 4 KiB three values of 1,000 bytes fill three quarters once header, keys and
 //! slots are there as well. Four of them fill a page that holds nothing else, and the keys take little room in leaves
@@ -13,9 +14,9 @@
 //! | 4 | 4 | zero |
 //! | 8 | … | values, one after the other |
 //!
-//! Kept true by: each value has exactly one reference, whichever leaf that is in; who takes a reference away counts the
-//! value out, and the last one frees the page. A value is overwritten in place (in a private copy) by one of the same
-//! length, so rewriting does not undo the packing; any other takes its place in the leaf.
+//! Invariant: each value has exactly one reference, in some leaf. Removing a reference decrements the count of its
+//! page, and the last removal frees the page. A value is overwritten in place (in a private copy) by one of the same
+//! length, so rewriting does not undo the packing; a value of any other length takes its place in the leaf.
 
 use crate::error::Error;
 use crate::format::node::{KIND_PACKED, PackedRef};
@@ -85,7 +86,7 @@ pub(super) fn replace<E: Edits>(edits: &mut E, at: PackedRef, with: &[u8]) -> At
     Ok(())
 }
 
-/// Counts out a value whose reference goes.
+/// Decrements the count of live values when a reference goes; frees the page with the last one.
 pub(super) fn release<E: Edits>(edits: &mut E, at: PackedRef) -> Attempt<()> {
     let live = live(at.page, &edits.page(at.page)?)?;
     if live > 1 {

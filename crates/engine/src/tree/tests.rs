@@ -18,7 +18,7 @@ use crate::pages::{Store, Ticket};
 
 mod hostile;
 
-/// Tries until nothing is missing, keeping what was loaded: as the drivers do.
+/// Repeats an attempt until no page is missing, keeping the loaded pages, as the callers of the tree do.
 fn drive<R>(store: &MemoryStore, mut attempt: impl FnMut() -> Attempt<R>) -> Result<R> {
     let mut tickets = Vec::new();
     for _ in 0..10_000 {
@@ -257,8 +257,8 @@ proptest! {
         prop_assert_eq!(check_tree(&store, tree), store.live_pages());
     }
 
-    /// Whatever a page holds, every function answers: it may be wrong (a checksum guards against that), but never panics,
-    /// hangs or leaves the page.
+    /// Every function returns on any content of a page: the result may be wrong (a checksum guards against that), but
+    /// the function never panics, hangs or leaves the page.
     #[test]
     fn arbitrary_bytes_in_a_page_are_survived(
         header in prop::collection::vec(any::<u8>(), 32), fill in any::<u64>(), kind in 0u8..5, level in 0u8..3, count in 0u16..60,
@@ -347,7 +347,7 @@ fn ascending_keys_leave_full_leaves() {
     for number in 0..5000u64 {
         commit(&store, &mut seq, |edits| tree.put(edits, &number.to_be_bytes(), Cell::Inline(&[1; 100]))).unwrap();
     }
-    // 8 bytes of key, less what the prefix takes, 2 + 100 of value, 8 of slot.
+    // 8 bytes of key, less the shared prefix, 2 + 100 of value, 8 of slot.
     let full = 5000 * (8 + 2 + 100 + 8) / (4096 - HEADER_BYTES) + 4;
     let pages = store.live_pages().len();
     assert!(pages <= full, "{pages} pages; {full} hold it all");
@@ -484,7 +484,7 @@ fn the_leaves_of_a_portion_lie_together_before_their_values() {
 
 #[test]
 fn a_lookup_goes_on_where_it_missed_a_page_and_looks_at_each_only_once() {
-    // What was asked for stays, and nothing else is ever there.
+    // Requested pages stay in memory, and no other page is ever there.
     let (store, mut seq, tree) = new_tree(512, Residency::Requested);
     let mut builder = Builder::new(tree, 512);
     for number in 0..500u32 {

@@ -1,8 +1,9 @@
-//! What a commit finds out about the pages it will touch, before it enters the section: outside of it, so others go on meanwhile.
+//! The facts that a commit gathers about the pages it will touch, outside of the section, so other commits proceed
+//! meanwhile.
 //!
-//! Kept true by: what was found out is only used where it still holds. A commit may wait long and come back often, and holds no snapshot
-//! that would keep pages from being freed: the pages of the value it will replace may be parts of other values when it comes back,
-//! and the root even that of the next value of the same key.
+//! Invariant: a gathered fact is only used where it still holds. A commit may wait long and come back often, and
+//! holds no snapshot that would keep pages from being freed: the pages of the value it will replace may be parts of
+//! other values when it comes back, and the root may even be that of the next value of the same key.
 
 use std::collections::HashMap;
 

@@ -54,7 +54,8 @@ impl Recent {
         self.keys.memory_bytes() + self.order.memory_bytes()
     }
 
-    /// Whether any transaction that saw `seen` conflicts, whatever it read.
+    /// Returns whether every transaction that saw `seen` conflicts, regardless of its reads, because some
+    /// commits after `seen` are forgotten.
     pub(crate) fn is_forgotten(&self, seen: CommitSeq) -> bool {
         seen < self.floor
     }

@@ -1,4 +1,4 @@
-//! What the log holds of a commit: its changes, one after the other.
+//! The log record of a commit: its changes, one after the other.
 
 use super::{Op, no_such_table};
 use crate::error::Result;

@@ -1,4 +1,4 @@
-//! What a failure inside the section means to those who wait: for the section, and for room in the log.
+//! The effect of a failure inside the section on the waiters: for the section, and for free log space.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -14,7 +14,7 @@ use crate::pages::Ticket as _;
 use crate::pages::memory::{MemoryLog, MemoryStore, Residency};
 use crate::wal::{Log, LogOptions, create_log};
 
-/// Long enough for a thread to go to sleep where it has to wait. One that is slower meets what it is told later.
+/// Long enough for a thread to go to sleep where it has to wait. A slower thread gets the same report later.
 const TO_SLEEP: Duration = Duration::from_millis(50);
 
 fn new_commits<L: CommitLog>(log: impl FnOnce(Arc<Visibility<MemoryStore>>) -> L) -> Arc<Commits<MemoryStore, L>> {

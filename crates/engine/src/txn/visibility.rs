@@ -1,5 +1,5 @@
-//! When commits become visible: in order, a `Sync` commit once it is durable, a `Deferred` one as soon as all before it are
-//! visible. So no reader sees what a power cut takes away, unless its writer chose so.
+//! Decides when commits become visible: in order, a `Sync` commit once it is durable, a `Deferred` one as soon as all
+//! before it are visible. So no reader sees a commit that a power cut could take away, unless its writer chose so.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -61,7 +61,7 @@ impl<S: Store> Visibility<S> {
         self.advance(&mut state);
     }
 
-    /// What must become durable before `seq` is visible; `None` when it is.
+    /// Returns the log position that must become durable before `seq` is visible; `None` when `seq` is visible.
     pub(crate) fn held_up_by(&self, seq: CommitSeq) -> Option<LogPosition> {
         let state = self.lock();
         let behind = state.waiting.partition_point(|waiting| waiting.seq <= seq);

@@ -94,7 +94,8 @@ impl Log {
 }
 
 impl LogCore {
-    /// Where the log ends when `pending` bytes of pieces and their headers are written from `position` on, in whatever groups.
+    /// Returns the end of the log when `pending` bytes of fragments and their headers are written from `position` on,
+    /// in groups of any size.
     pub(super) fn end_of(&self, mut position: u64, pending: u64) -> u64 {
         let segment_bytes = self.options.segment_bytes;
         let group_bytes = segment_bytes.min(GROUP_BYTES_MAX as u64);

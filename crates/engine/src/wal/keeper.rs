@@ -60,8 +60,8 @@ fn keep(core: &Weak<LogCore>, stop: &AtomicBool) {
     loop {
         let Some(core) = core.upgrade() else { return };
         if stop.load(Ordering::SeqCst) {
-            // The last deferred commits. Who must know that this worked calls `sync` before: the log is closed now, whatever
-            // becomes of it.
+            // Writes the last deferred commits. A caller that must know whether this worked calls `sync` before: the
+            // log is closed now, even if this fails.
             let _ = Log(core).settle();
             return;
         }

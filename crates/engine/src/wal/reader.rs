@@ -8,16 +8,16 @@
 //!
 //! One bad read must not end the log: a group, or the anchor, counts as missing only after it was read three times.
 //!
-//! Of the file these parts are read: the first block of each slot, the groups from the anchor on (and once more while
-//! they are replayed, if they do not fit the window), and behind the end as much as it takes to tell the end from
-//! damage.
+//! It reads these parts of the file: the first block of each slot, the groups from the anchor on (and once more while
+//! they are replayed, if they do not fit the window), and behind the end as much as is needed to distinguish the end
+//! from damage.
 //!
-//! Of the log only a window is in memory ([`WINDOW_BYTES`]), whatever the size of a segment. It takes no more than the
-//! groups in flight do later, when there are any, so reading the log needs no memory of its own.
+//! Only a window of the log is in memory ([`WINDOW_BYTES`]), for any size of segment. It takes no more memory than
+//! the groups in flight do later, when there are any, so reading the log needs no memory of its own.
 //!
-//! Kept true by: bytes that are read may be in a cache only, because their write failed, or a sync did. So groups are
-//! written once more, and synced, before anything follows them, unless a later group says that they were durable. A
-//! sync alone would not do: after a failed sync, the next one does not cover the same writes.
+//! Invariant: bytes that are read may exist in a cache only, because their write or a sync failed. So groups are
+//! written once more, and synced, before any group follows them, unless a later group says that they were durable. A
+//! sync alone would not suffice: after a failed sync, the next one does not cover the same writes.
 
 mod beyond;
 mod file;
@@ -46,7 +46,7 @@ const WINDOW_BYTES: usize = GROUPS_IN_FLIGHT_BYTES;
 /// Times that a log is read from its anchor on, before groups that were there and are gone count as an error.
 const ATTEMPTS: usize = 3;
 
-/// What was found, for going on with the log.
+/// The result of recovery, from which the log continues.
 #[derive(Debug)]
 pub(crate) struct Recovered {
     /// Which segment each slot of the file holds, if it is still needed.
@@ -59,7 +59,7 @@ pub(crate) struct Recovered {
     pub(super) position: u64,
     pub(super) anchor: Anchor,
     pub(super) marks: Vec<Mark>,
-    /// The last commit whose record is complete, or that of the checkpoint.
+    /// The last commit with a complete record, or that of the checkpoint.
     pub(crate) commit: CommitSeq,
     /// A hash of the groups that were read, those behind the end of the log included.
     pub(super) groups: u64,
@@ -290,7 +290,7 @@ impl Chain {
 /// Creates the log of a new database in an empty file: two segments, and a first group to be the anchor.
 ///
 /// # Errors
-/// What the disk says.
+/// The disk's error.
 pub(crate) fn create_log(disk: &dyn Disk, options: &LogOptions) -> Result<(Anchor, Recovered)> {
     let failed = |error| Error::from_io("create the log", error);
     let mut queue = disk.queue(&QueueOptions { depth_max: 8, ..QueueOptions::default() }).map_err(failed)?;

@@ -181,7 +181,7 @@ fn figures_and_checkpoints_wait_for_nobody_who_writes() {
     asks.join().unwrap();
     assert!(after.live_bytes < before.live_bytes && before.file_bytes > 3 * OPTIONS.segment_bytes, "{before:?}");
     drop(writing);
-    // What it made free is used before the file grows.
+    // The freed segments are used before the file grows.
     for commit in 30..36 {
         let position = append(&log, commit, &[commit as u8; 3000]).unwrap();
         log.durable(position).wait().unwrap();
@@ -234,7 +234,7 @@ fn a_power_cut_at_any_event_keeps_acknowledged_commits_and_nothing_but_whole_one
                 assert_eq!(commit.0, at as u64 + 1, "{after}");
                 assert!(bytes == &records[at], "commit {commit} has other bytes: {after}");
             }
-            // And again: what recovery has shown stays, and new commits follow it.
+            // And again: recovered commits stay, and new commits follow them.
             let next = seen.len() as u64 + 1;
             let position = append(&log, next, b"after").unwrap();
             log.durable(position).wait().unwrap();
@@ -360,7 +360,8 @@ fn nobody_goes_on_before_its_commit_is_visible() {
     let log = Arc::new(log);
     let to_look_at = Arc::new(Mutex::new(None));
     let seen = Arc::new(Mutex::new(Vec::new()));
-    // What another committer of the same group would be told while the group's commits are being made visible.
+    // Records the answer that another committer of the same group would get while the group's commits are being made
+    // visible.
     log.set_hook(Box::new({
         let (log, to_look_at, seen) = (Arc::downgrade(&log), Arc::clone(&to_look_at), Arc::clone(&seen));
         move |_| {
@@ -377,8 +378,9 @@ fn nobody_goes_on_before_its_commit_is_visible() {
     assert_eq!(*seen.lock().unwrap(), [true; 3]);
 }
 
-/// Makes commit 1 durable on this thread. While it is becoming visible, the hook calls `meanwhile`, which may append commit 2.
-/// Answers whether the keeper is rung for when this thread stops driving, and what `meanwhile` left.
+/// Makes commit 1 durable on this thread. While it is becoming visible, the hook calls `meanwhile`, which may append
+/// commit 2. Returns whether the WAL writer is notified when this thread stops leading, and the result of
+/// `meanwhile`.
 fn rung_after<T: Send + 'static>(meanwhile: impl Fn(&Log) -> T + Send + Sync + 'static) -> (bool, Log, T) {
     let world = SimWorld::new(6, SimOptions::calm());
     let log = Arc::new(create(&world).unwrap().0);
@@ -392,7 +394,7 @@ fn rung_after<T: Send + 'static>(meanwhile: impl Fn(&Log) -> T + Send + Sync + '
             if commit == CommitSeq(1) {
                 let log = log.upgrade().unwrap();
                 *left.lock().unwrap() = Some(meanwhile(&log));
-                // The keeper comes, finds somebody driving, and goes.
+                // The WAL writer wakes, finds a leader, and goes back to sleep.
                 log.0.bell.wait(None, Some(std::time::Duration::ZERO));
                 log.0.lock().keeper.looks();
             }
@@ -554,7 +556,7 @@ fn threads_and_tasks_that_commit_side_by_side_are_all_served() {
                 });
             }
         });
-        // Also what was given up comes to be durable, without anybody's help.
+        // Dropped tickets' commits become durable too, without another caller.
         for _ in 0..10_000 {
             if log.durable_commit() == CommitSeq(1200) {
                 break;

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// What of a range is in the page cache. Whole pages: a range that begins or ends inside a page counts that page.
+/// The page-cache state of a range. Whole pages: a range that begins or ends inside a page counts that page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheStat {
     /// In the cache.
@@ -36,10 +36,10 @@ struct Pages {
     recently_evicted: u64,
 }
 
-/// Asks what of `range` (bytes) of a file or block device is in the page cache. About 0.2 µs, plus 50 ns a MiB.
+/// Returns the page-cache state of `range` (bytes) of a file or block device. About 0.2 µs, plus 50 ns a MiB.
 ///
-/// `None` where the kernel does not tell: the file is neither ours nor writable by us (the answer would be a side
-/// channel, and `mincore` would claim that all is resident), or it has no page cache.
+/// `None` where the kernel does not report it: the file is neither owned nor writable by this process (the answer
+/// would be a side channel, and `mincore` would claim that all is resident), or it has no page cache.
 pub fn cachestat(fd: impl AsFd, range: Range<u64>) -> Option<CacheStat> {
     let fd = fd.as_fd();
     // To the kernel a length of zero means "to the end".
@@ -111,7 +111,8 @@ pub(super) fn by_mincore(fd: BorrowedFd<'_>, range: &Range<u64>) -> Option<Cache
     Some(CacheStat { cached_bytes: resident_pages * page, ..CacheStat::default() })
 }
 
-/// Since 5.2 `mincore` answers "all resident" to those who neither own the file nor may write it.
+/// Returns whether this process gets honest answers: since 5.2 `mincore` answers "all resident" to a process that
+/// neither owns the file nor may write it.
 fn may_ask(fd: BorrowedFd<'_>) -> bool {
     let owner = rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_uid == rustix::process::geteuid().as_raw());
     let by_name = format!("/proc/self/fd/{}", fd.as_raw_fd());

@@ -4,8 +4,8 @@
 /// levels, of which the later one is kept.
 macro_rules! counters {
     ($($(#[$doc:meta])* $rule:ident $field:ident: $kind:ty,)*) => {
-        /// What happened between two snapshots. `Option`s are `None` where this kernel, container or watch has no such
-        /// counter. Units are in the names; counts named as in `/proc/vmstat` are in pages or events, as there.
+        /// The difference between two snapshots. `Option`s are `None` where this kernel, container or watch has no
+        /// such counter. Units are in the names; counts named as in `/proc/vmstat` are in pages or events, as there.
         #[derive(Debug, Clone, Copy, PartialEq, Default)]
         pub struct Delta {
             $($(#[$doc])* pub $field: $kind,)*

@@ -1,4 +1,4 @@
-//! Which block device lies under a path, and what the kernel says about it in `/sys/dev/block`.
+//! Finds the block device under a path, and reads the kernel's facts about it in `/sys/dev/block`.
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

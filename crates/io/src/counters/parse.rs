@@ -1,4 +1,4 @@
-//! Parsers of what the kernel prints. Pure functions over text; whatever they are given, they return, and sums saturate.
+//! Parsers of the kernel's text files. Pure functions that return on any text; sums saturate.
 
 /// Interrupts between CPUs, each summed over all CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -107,7 +107,7 @@ pub fn cpu_ticks(text: &str) -> Option<CpuTicks> {
     Some(CpuTicks { busy, iowait, steal: next() })
 }
 
-/// `/sys/block/…/stat`: eleven numbers at least, sizes in sectors of 512 bytes whatever the device's own.
+/// Parses `/sys/block/…/stat`: eleven numbers at least, sizes in sectors of 512 bytes on every device.
 pub fn device(text: &str) -> Option<Device> {
     let mut numbers = text.split_ascii_whitespace().map_while(|word| word.parse::<u64>().ok());
     let mut next = || numbers.next();

@@ -100,7 +100,7 @@ fn a_mount_is_found_by_its_id_whatever_its_optional_fields() {
 }
 
 proptest! {
-    /// Whatever a strange kernel prints, the parsers return.
+    /// The parsers return on any text of a strange kernel.
     #[test]
     fn nonsense_never_panics(text in "(\\PC|[0-9:() \n]|cpu |TLB:|total=|some |18446744073709551615){0,200}") {
         let _ = parse::interrupts(&text);

@@ -25,7 +25,8 @@ impl MappedFile {
     ) -> Result<Self> {
         let len_bytes = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
         let hint = free_place(len_bytes, align_bytes);
-        // SAFETY: the caller promises what this asks; the place is only a hint, nothing mapped is replaced.
+        // SAFETY: the caller keeps the promises of `map_near`; the place is only a hint, so no existing mapping is
+        // replaced.
         unsafe { Self::map_near(hint, file, protection, range) }
     }
 
@@ -54,7 +55,7 @@ fn free_place(len_bytes: usize, align_bytes: usize) -> *mut std::ffi::c_void {
     let Some(room) = len_bytes.checked_add(align_bytes).filter(|room| *room <= isize::MAX as usize) else {
         return std::ptr::null_mut();
     };
-    // SAFETY: a new range of address space that nobody may touch, given back at once: nothing refers to it.
+    // SAFETY: a new, inaccessible range of address space, given back at once: nothing refers to it.
     let place = unsafe {
         let reserved = rustix::mm::mmap_anonymous(
             std::ptr::null_mut(),

@@ -9,7 +9,7 @@ fn page() -> usize {
     page_bytes()
 }
 
-/// A file whose page `n` is full of the byte `n + 1`: zeroes are never data.
+/// Creates a file with page `n` full of the byte `n + 1`: zeroes are never data.
 fn file_of_pages(count: usize) -> File {
     let mut file = tempfile::tempfile().unwrap();
     for number in 0..count {
@@ -73,7 +73,7 @@ fn writes_reach_the_file_from_a_shared_map_and_never_from_a_private_one() {
     let file = file_of_pages(2);
     let mut shared = map(&file, Protection::Shared);
     shared.guarded_mut(0..4, |bytes| bytes.copy_from_slice(b"abcd")).unwrap();
-    // SAFETY: nobody else looks at these bytes.
+    // SAFETY: these bytes have no other user.
     unsafe { shared.write_at(4, b"ef") }.unwrap();
     shared.sync(0..page(), SyncMode::Wait).unwrap();
     shared.sync(0..page(), SyncMode::NoWait).unwrap();
@@ -130,7 +130,7 @@ fn truncation_under_the_map_is_an_error_and_not_a_death() {
     assert_eq!(error.kind(), ErrorKind::Short, "{error}");
     assert!(error.to_string().contains(&format!("only {} bytes", 4 * page())), "{error}");
     assert_eq!(map.read_at(6 * page(), &mut [0; 8]).unwrap_err().kind(), ErrorKind::Short);
-    // What is still there can still be read.
+    // The remaining pages can still be read.
     assert_eq!(map.guarded(0..4 * page(), sum).unwrap(), 10 * page() as u64);
     let error = map.populate(0..8 * page()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Short, "{error}");
@@ -149,7 +149,7 @@ fn a_page_that_failed_never_yields_zeroes_as_data_later() {
         let error = old_map.guarded(2 * page()..2 * page() + 1, <[u8]>::to_vec).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Device, "{error}");
     }
-    // The stand-in is gone: whoever looks without a guard sees the file.
+    // The stand-in is gone: a read without a guard sees the file.
     assert_eq!(old_map.bytes()[2 * page()], 9);
     let new_map = map(&file, Protection::ReadOnly);
     assert_eq!(new_map.guarded(2 * page()..3 * page(), sum).unwrap(), 9 * page() as u64);
@@ -342,7 +342,7 @@ fn a_sigbus_that_is_not_ours_still_kills() {
                 // itself off on the first such signal, so that the second kills.
                 let _ = map.guarded(0..page(), |_| {
                     for _ in 0..2 {
-                        // SAFETY: raises a signal; what it does is the point of the test.
+                        // SAFETY: raises a signal; its effect is the point of the test.
                         unsafe { libc::raise(libc::SIGBUS) };
                     }
                 });
@@ -358,7 +358,7 @@ fn a_sigbus_that_is_not_ours_still_kills() {
         assert_eq!(status.signal(), Some(libc::SIGBUS), "{role}: {status}");
     }
     assert!(status_of_child(name, "guarded").success());
-    // A handler that was there before us gets what is not ours, and only that.
+    // A handler that was installed earlier gets exactly the signals that are not the guard's.
     assert_eq!(status_of_child(name, "earlier handler").code(), Some(42));
     assert!(status_of_child(name, "earlier handler, guarded").success());
 }

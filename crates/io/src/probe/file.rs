@@ -1,4 +1,4 @@
-//! Tries what a file can do: direct I/O and the flags of single reads and writes.
+//! Tries the features of a file: direct I/O and the flags of single reads and writes.
 
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
@@ -100,7 +100,7 @@ pub(super) fn try_cachestat() -> Ability {
 pub(super) fn try_populate_read() -> Ability {
     let attempt = || -> Result<(), String> {
         let file = page_in_memory()?;
-        // SAFETY: the file in memory is known to nobody else, so it keeps its length and bytes.
+        // SAFETY: no other code knows the file in memory, so it keeps its length and bytes.
         let map =
             unsafe { MappedFile::map(&file, Protection::ReadOnly, 0..4096) }.map_err(|error| error.to_string())?;
         map.advise(Advice::PopulateRead, 0..4096).map_err(|error| match error.kind() {

@@ -1,4 +1,4 @@
-//! Tries io_uring: a ring, its set-up flags, registered buffers; and reads out of an errno who forbids it.
+//! Tries io_uring: a ring, its set-up flags, registered buffers; and derives the cause of a refusal from the errno.
 
 use io_uring::{IoUring, opcode};
 
@@ -87,9 +87,9 @@ fn errno_of(error: &std::io::Error) -> i32 {
     error.raw_os_error().unwrap_or(0)
 }
 
-/// What may stand in the way of a ring.
+/// The settings of the system that may forbid a ring.
 pub(super) struct Limits {
-    /// `kernel.io_uring_disabled`: 0 allowed, 1 for a group and privileged only, 2 for nobody.
+    /// `kernel.io_uring_disabled`: 0 allows every process, 1 a group and privileged processes, 2 none.
     pub(super) disabled: Option<String>,
     /// Whether a seccomp filter is on this thread.
     pub(super) seccomp: bool,
@@ -116,7 +116,7 @@ impl Limits {
     }
 }
 
-/// Says who forbids io_uring, and what to change.
+/// Explains the cause of a refusal of io_uring, and the remedy.
 pub(super) fn refusal(errno: i32, limits: &Limits) -> String {
     const SECCOMP: &str = "a seccomp filter forbids it, as the default profiles of Docker and containerd do; \
         run with a profile that allows io_uring_setup, io_uring_enter and io_uring_register";

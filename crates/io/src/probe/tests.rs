@@ -165,7 +165,7 @@ fn a_folder_without_the_right_to_write_says_so() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o555)).unwrap();
     if rustix::process::geteuid().is_root() {
-        // Root may write everywhere, so a child process that is nobody asks.
+        // Root may write everywhere, so a child process under the user `nobody` asks.
         let output = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "probe::tests::a_folder_without_the_right_to_write_says_so", "--test-threads=1"])
             .env("NOFAULT_TEST_FOLDER", folder.path())

@@ -1,7 +1,8 @@
 //! A directory in which some files lie in stripes over several directories.
 //!
-//! Kept true by: a striped file's name is its first part's name, in the main directory; the other parts keep the name they were
-//! created with. So a rename stays one step, whatever the number of parts, and parts without a first one are nobody's.
+//! Invariant: a striped file's name is its first part's name, in the main directory; the other parts keep the name
+//! they were created with. So a rename stays one step, for any number of parts, and parts without a first one belong
+//! to no file.
 
 use std::sync::Arc;
 
@@ -63,7 +64,7 @@ impl Directory for StripedDirectory {
             return Ok(first);
         }
         self.whole(first, |other, part| {
-            // What a creation that was cut short left.
+            // A part left behind by an interrupted creation.
             remove_if_there(other, part)?;
             other.create(part)
         })

@@ -26,7 +26,7 @@ impl Layout {
         ((stripe % self.count) as usize, stripe / self.count * self.stripe + offset % self.stripe)
     }
 
-    /// What lies in one stripe each, of a request that [`check_op`](crate::disk::check_op) lets pass.
+    /// Cuts a request that [`check_op`](crate::disk::check_op) accepts into pieces that lie in one stripe each.
     pub(super) fn pieces(self, offset: u64, len: usize) -> impl Iterator<Item = Piece> {
         let mut done = 0;
         std::iter::from_fn(move || {

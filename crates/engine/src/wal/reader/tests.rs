@@ -1,4 +1,4 @@
-//! Logs whose segments are larger than the window through which they are read.
+//! Logs with segments larger than the window through which they are read.
 
 use nofault_sim::{SimOptions, SimWorld};
 

@@ -1,4 +1,4 @@
-//! Damage to what was acknowledged is noticed, wherever it is: something behind it says that it was durable.
+//! Damage to acknowledged commits is noticed at every place: a later group says that they were durable.
 
 use super::*;
 use crate::format::{GROUP_HEADER_BYTES, GroupHeader, decode_group};
@@ -52,7 +52,7 @@ fn damage_to_any_group_is_noticed_once_the_log_has_been_settled() {
         let stats = log.stats();
         assert_eq!(stats.closing_groups_written, 1, "{stats:?}");
         let errors = flip_bits_everywhere(&world, options, anchor, &whole);
-        // All but the closing group, whose loss loses nothing.
+        // All but the closing group: without it no commit is lost.
         assert_eq!(errors as u64, (stats.groups_written + 1) * 8);
         // Settled is settled.
         log.settle().unwrap();
@@ -134,7 +134,7 @@ fn an_idle_log_is_closed_once_and_then_left_alone() {
     drop(keeper);
     assert!(log.0.lock().is_stated());
     drop(log);
-    // What an earlier process left without a word is closed by the next.
+    // A log left without a closing group gets one from the next opening.
     let bytes = groups(&world, &OPTIONS).last().unwrap().0;
     world.zero_range("log", bytes..bytes + LOG_BLOCK_BYTES as u64).unwrap();
     let (log, seen) = reopen(&world, anchor, 0).unwrap();
@@ -208,7 +208,7 @@ fn threads_and_tasks_may_settle_while_others_commit() {
                             loop {
                                 match log.append(CommitSeq(*next), &[b"a small record"], Some(Durability::Deferred)) {
                                     Ok(position) => break position,
-                                    // A closing group may take what was prepared.
+                                    // A closing group may take the prepared segment.
                                     Err(Wait::LogFull { len_bytes }) => prepare_segments(log, len_bytes),
                                     Err(other) => panic!("{other:?}"),
                                 }

@@ -1,4 +1,4 @@
-//! Where a log ends: what one bad read, a failed sync or a forged file may change about it.
+//! The end of a log: the effect that one bad read, a failed sync or a forged file may have on it.
 
 use std::os::fd::BorrowedFd;
 

@@ -69,7 +69,7 @@ fn a_commit_that_needs_a_segment_on_a_full_disk_is_refused_and_those_before_it_b
     }
 }
 
-/// With a thread of the log and somebody who makes checkpoints: a task is refused after a checkpoint that frees nothing.
+/// With a WAL writer and a thread that makes checkpoints: a task is refused after a checkpoint that frees nothing.
 #[test]
 fn a_task_that_finds_no_segment_waits_for_a_checkpoint_and_is_told() {
     let (world, log, _) = nearly_full(0);
@@ -101,7 +101,7 @@ fn a_task_that_finds_no_segment_waits_for_a_checkpoint_and_is_told() {
         std::thread::yield_now();
     }
     let begun = log.checkpoint_begins();
-    // Whoever comes now is not told of the one under way.
+    // A caller that begins to wait now does not get the outcome of the checkpoint under way.
     let mut late = log.room(len_bytes);
     assert!(late.poll(Waker::noop()).is_pending());
     log.checkpoint_made(begun);

@@ -1,4 +1,4 @@
-//! Logs that were left in the middle of something, and what the next opening makes of it.
+//! Logs that were interrupted in the middle of a step, and their next opening.
 
 use super::*;
 use crate::format::{GROUP_HEADER_BYTES, GroupHeader, PIECE_HEADER_BYTES, decode_group, payload_of, take_piece};
@@ -14,7 +14,7 @@ fn append_without_an_end(log: &Log, commit: u64) {
     }
 }
 
-/// No checkpoint passed its beginning, so nobody ever found room in the log again.
+/// No checkpoint passed the beginning of the record, so no later commit found free log space.
 #[test]
 fn a_record_that_was_given_up_keeps_no_room_in_the_log() {
     for reopened in [false, true] {
@@ -29,15 +29,15 @@ fn a_record_that_was_given_up_keeps_no_room_in_the_log() {
             let seen;
             (log, seen) = reopen(&world, anchor, 0).unwrap();
             assert_eq!(seen, [(CommitSeq(1), b"whole".to_vec())]);
-            // Nobody knows that this number was taken.
+            // The new opening does not know that this number was taken.
             next = CommitSeq(2);
         }
         let attempt = || log.append(next, &[b"next"], Some(Durability::Sync));
         assert!(matches!(attempt(), Err(Wait::LogFull { .. })), "{reopened}");
-        // Only what is durable can be what recovery begins with.
+        // Only a durable group can be the anchor of a recovery.
         let early = log.anchor_after(CommitSeq(1));
         assert!(reopen(&world.restart(1), early, 1).unwrap().1.is_empty(), "{reopened}");
-        // What a checkpoint does.
+        // The steps of a checkpoint.
         log.flush().unwrap();
         let anchor = log.anchor_after(CommitSeq(1));
         log.recycle(anchor);
@@ -49,7 +49,8 @@ fn a_record_that_was_given_up_keeps_no_room_in_the_log() {
     }
 }
 
-/// A log whose file has free segments, so that it does not grow with the next groups, and its anchor. Commit 1 is in it.
+/// Creates a log with free segments in its file, so that the file does not grow with the next groups; returns it with
+/// its anchor. Commit 1 is in it.
 fn with_free_segments(world: &SimWorld) -> Result<(Log, Anchor)> {
     let (log, _) = create(world)?;
     let position = append(&log, 1, &[1; 100_000])?;
@@ -67,7 +68,7 @@ fn append_whole(log: &Log, commit: u64, len_bytes: usize) -> Result<LogPosition>
     }
 }
 
-/// Appends commit 2, which fills a segment to its end: what comes next begins a group of its own.
+/// Appends commit 2, which fills a segment to its end: the next commit begins a group of its own.
 fn append_a_group(log: &Log) -> Result<LogPosition> {
     let left = OPTIONS.segment_bytes - log.0.lock().position % OPTIONS.segment_bytes;
     append_whole(log, 2, left as usize - GROUP_HEADER_BYTES - PIECE_HEADER_BYTES)
