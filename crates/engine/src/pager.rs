@@ -13,7 +13,7 @@
 //! | `lane`, `flights`, `ticket` | reads: shared, submitted together, awaited |
 //! | `alone` | reads that a thread carries out itself |
 //! | `arrivals` | completed reads: checked, installed, handed to their waiters |
-//! | `walks` | long range scans, whose reads a background thread handles |
+//! | `walks` | long range scans: a background thread handles their reads |
 //! | `nursery` | the probationary queue: new pages, which are evicted first |
 //! | `full` | the queue of waiters for frames: first come, first served |
 //! | `standstill` | ends waits for frames when no frame can become free |
@@ -162,8 +162,8 @@ pub(crate) struct Core {
 pub(crate) struct Books {
     pub(crate) space: Space,
     pub(crate) map: Map,
-    /// Pages changed since the last checkpoint took them over, with their last change. A new page, or one whose id is
-    /// reused, is noted before the table shows it: otherwise it could be on disk before it is known that no checkpoint
+    /// Pages changed since the last checkpoint took them over, with their last change. A new page, or one with a reused
+    /// id, is noted before the table shows it: otherwise it could be on disk before it is known that no checkpoint
     /// under way may name it. Any other page is noted afterwards: until then a lookup finds the commit before.
     /// Ordered, so that a checkpoint can take one part at a time.
     pub(crate) changed: ChangedPages,
@@ -275,7 +275,7 @@ impl Pager {
         self.0.ripe()
     }
 
-    /// Registers the visible commit for a checkpoint or backup: like a snapshot, but never given up.
+    /// Registers the visible commit for a checkpoint or backup: a non-evictable snapshot.
     pub(crate) fn essential_snapshot(&self) -> Snapshot {
         Snapshot::new(&self.0, true)
     }
@@ -463,8 +463,8 @@ impl Core {
         }
     }
 
-    /// Drops versions that no view made from now on asks for, once the views made before are gone: those were made under a
-    /// guard that was pinned before they looked at the visible commit.
+    /// Drops versions that no later view requests, once the earlier views are gone: each of these was made under a guard that
+    /// was pinned before it read the visible commit.
     fn drop_later(self: &Arc<Self>, versions: Vec<Superseded>) {
         if versions.is_empty() {
             return;
@@ -505,7 +505,7 @@ impl Core {
         });
     }
 
-    /// Forgets a version that no view can ask for. Answers its frame if that is to be recycled.
+    /// Forgets a version that no view can request. Returns its frame if that is to be recycled.
     fn drop_version(&self, old: Superseded) -> Option<u32> {
         let mut shard = self.shard(old.page);
         let version = shard.remove_version(old.page, old.from, old.until)?;
@@ -527,8 +527,8 @@ impl Core {
         frame_free
     }
 
-    /// Gives up the block of a dead version, unless the page table in the making names it: then replacing that entry will.
-    /// Under the lock of the page's shard.
+    /// Releases the block of a dead version, unless the page table of the next checkpoint names it: then the replacement of that
+    /// entry releases it. Under the lock of the page's shard.
     fn release_unless_mapped(&self, page: PageId, at: Location) {
         let mut books = self.books();
         if books.map.get(page).is_none_or(|mapped| mapped.block != at.block) {

@@ -1,4 +1,4 @@
-//! Which blocks of the data file are in use, and where the next page goes.
+//! The block allocator: tracks the used blocks of the data file, and chooses the block of the next page.
 //!
 //! No page is ever overwritten, so each write of a page needs a new block. Scans are fast only while pages that are
 //! neighbours in key order stay near each other on disk; therefore a page goes *near its old place*: into the same group
@@ -35,7 +35,7 @@ const NEAR_GROUPS: u64 = 4;
 const ROOMY_BLOCKS: u32 = 128;
 /// Most blocks of a row: a group's, less its spare room.
 pub(crate) const ROW_BLOCKS_MAX: u64 = GROUP_BLOCKS - SPARE_BLOCKS as u64;
-/// Groups that are looked through for a row of free blocks, the roomiest first.
+/// Most groups searched for a row of free blocks, those with the most free blocks first.
 const GROUPS_LOOKED_AT: usize = 64;
 /// Most blocks that are set aside at a time: 4 MiB with pages of 4 KiB.
 const SET_ASIDE_MAX: usize = 1024;
@@ -78,7 +78,7 @@ pub(crate) struct Space {
     placed: Placement,
 }
 
-/// How often pages found room where it was wanted. Counts since the database was opened.
+/// Counts of page placements, by distance from the wanted place, since the database was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Placement {
     /// Pages that went into the group they came from.
@@ -99,7 +99,7 @@ pub(crate) struct ToEmpty {
 }
 
 impl ToEmpty {
-    /// Whether there is nothing to be gained.
+    /// Whether no group is to be emptied.
     pub(crate) fn is_empty(&self) -> bool {
         self.from.is_empty()
     }
@@ -130,7 +130,7 @@ impl Group {
         Self { used: [0; GROUP_WORDS], free: GROUP_BLOCKS as u32 }
     }
 
-    /// The free block nearest to `wanted`, as an index in the group.
+    /// Returns the free block nearest to `wanted`, as an index in the group.
     fn nearest_free(&self, wanted: u64) -> Option<u64> {
         if self.free == 0 {
             return None;
@@ -165,7 +165,7 @@ impl Group {
 }
 
 impl Space {
-    /// Creates an empty file whose first `first_block` blocks are never allocated, and which may grow to `blocks_max` blocks.
+    /// Creates an empty file that may grow to `blocks_max` blocks. The first `first_block` of them are never allocated.
     pub(crate) fn new(first_block: u64, blocks_max: u64) -> Self {
         let mut space = Self {
             groups: FxHashMap::default(),
@@ -210,13 +210,13 @@ impl Space {
         true
     }
 
-    /// Whether a block is given out or not yet free again.
+    /// Whether a block is allocated or not yet free again.
     pub(crate) fn is_used(&self, block: BlockId) -> bool {
         let (word, bit) = place_in_group(block);
         self.groups.get(&(group_of(block) as u32)).is_some_and(|group| group.used[word] >> bit & 1 == 1)
     }
 
-    /// A block for a page that was at `near`, or belongs beside the page there.
+    /// Allocates a block for a page that was at `near`, or belongs beside the page there.
     ///
     /// # Errors
     /// `NoRoom` when every block is used and the file is at its largest.
@@ -244,7 +244,7 @@ impl Space {
         self.allocate_anywhere(0)
     }
 
-    /// A block for a page without an old place. Blocks asked for one after another are neighbours as long as there is room.
+    /// Allocates a block for a page without an old place. Consecutive calls return neighbouring blocks as long as there is room.
     ///
     /// # Errors
     /// `NoRoom` when every block is used and the file is at its largest.
@@ -403,7 +403,7 @@ impl Space {
         freed + set_aside.len()
     }
 
-    /// Keeps a block as it is until as many [`Space::let_go`].
+    /// Keeps a block from being freed until there were as many calls of [`Space::let_go`].
     pub(crate) fn hold(&mut self, block: BlockId) {
         *self.held.entry(block).or_insert(0) += 1;
     }
@@ -423,7 +423,7 @@ impl Space {
         }
     }
 
-    /// The file has the blocks before this one and no others, as far as whole groups go. Without this call it has all that it may.
+    /// Notes that the file has only the blocks before `end`, rounded to whole groups. Without this call it has all it may have.
     pub(crate) fn set_backed(&mut self, end: u64) {
         self.backed_end = end.min(self.blocks_max);
     }
@@ -466,7 +466,7 @@ impl Space {
         (self.released.len() + self.expiring.len() + self.set_aside.len() + self.waiting.len()) as u64
     }
 
-    /// Where pages went.
+    /// Returns the counts of page placements.
     pub(crate) fn placement(&self) -> Placement {
         self.placed
     }

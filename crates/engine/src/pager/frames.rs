@@ -38,7 +38,7 @@ pub(crate) struct Frame {
     /// The block near which a dirty page should go, plus one; zero for anywhere.
     near: AtomicU64,
     pins: AtomicU32,
-    /// Taken out of every place, waiting for its last pin.
+    /// Removed from the table and the versions; retired when its last pin ends.
     doomed: AtomicBool,
     published: AtomicBool,
 }
@@ -83,7 +83,7 @@ impl Frame {
         self.pins.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Takes a pin away, under the lock of the page's shard. True when the frame was only waiting for this.
+    /// Removes a pin, under the lock of the page's shard. Returns true when the frame is doomed and this was its last pin.
     pub(crate) fn unpin(&self) -> bool {
         let before = self.pins.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(before > 0, "unpinned a frame that nobody pinned");
@@ -222,7 +222,7 @@ impl Frames {
         &self.all[index as usize]
     }
 
-    /// The bytes of a published frame.
+    /// Returns the bytes of a published frame.
     ///
     /// # Safety
     /// The frame is published and stays so for `'a`: the caller found it under an epoch guard, or holds a pin, that lasts
@@ -302,7 +302,7 @@ impl Frames {
         Some(OwnedRun { first, buffer })
     }
 
-    /// Takes the memory of a frame whose number has just been taken from among the free ones.
+    /// Takes the memory of a frame. The caller has just taken the frame's number from among the free ones.
     fn own(&self, index: u32) -> OwnedFrame {
         // SAFETY: the number was among the free ones and is nowhere now, so only its taker, the caller, can reach this cell. The
         // lock of the free ones orders this access after the one that put the buffer there.
@@ -310,8 +310,8 @@ impl Frames {
         OwnedFrame { index, buffer: buffer.unwrap_or_else(|| unreachable!("a free frame has its memory")) }
     }
 
-    /// A frame for a private copy. `None` also while too many frames are dirty: readers always find some that can leave
-    /// without a write, even when the disk is full.
+    /// Takes a frame for a private copy. Returns `None` also while too many frames are dirty: so readers always find frames that
+    /// can be evicted without a write, even when the disk is full.
     pub(crate) fn take_for_write(&self) -> Option<OwnedFrame> {
         if self.dirty_count() + self.private.load(Ordering::Relaxed) >= self.dirty_max() {
             return None;
@@ -367,7 +367,7 @@ impl Frames {
         frames.into_iter().for_each(|index| free.put(index));
     }
 
-    /// Lets a frame be found: from now on its bytes do not change. The caller then stores its number where readers look.
+    /// Publishes a frame: from now on its bytes do not change. The caller then stores its number where readers look.
     pub(crate) fn publish(&self, owned: OwnedFrame, facts: FrameFacts) -> u32 {
         let frame = self.frame(owned.index);
         debug_assert!(!frame.is_published(), "published twice");

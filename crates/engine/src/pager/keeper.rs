@@ -33,7 +33,7 @@ pub(super) struct Signal {
     work: Mutex<bool>,
     changed: Condvar,
     running: AtomicBool,
-    /// Reads wait for frames, and the thread has been woken for it since it found some.
+    /// True while reads wait for frames and the thread has been woken for them already.
     starving: AtomicBool,
     /// Rounds in a row that freed nothing.
     rounds_in_vain: AtomicU32,
@@ -59,7 +59,7 @@ impl Signal {
         }
     }
 
-    /// Reads wait for frames. Wakes the thread unless it has been told since it found some.
+    /// Notes that reads wait for frames. Wakes the thread unless it has been woken for this already.
     pub(super) fn starve(&self) {
         if !self.starving.swap(true, Ordering::SeqCst) {
             self.wake();
@@ -70,7 +70,7 @@ impl Signal {
         self.starving.load(Ordering::SeqCst)
     }
 
-    /// A frame can leave: time for another round if reads wait for one.
+    /// Wakes the thread if reads wait for frames: a frame has become evictable.
     pub(super) fn wake_if_starving(&self) {
         if self.is_starving() {
             self.wake();
@@ -114,13 +114,13 @@ impl Signal {
         *self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a test call the rounds of the thread, which does not run.
+    /// Marks the thread as running without starting it, so that a test can call its rounds.
     #[cfg(test)]
     pub(super) fn run_by_test(&self) {
         self.running.store(true, Ordering::Relaxed);
     }
 
-    /// Sleeps until it is woken, or for so long. A call of [`Signal::wake`] before counts, since the last sleep.
+    /// Sleeps until it is woken, at most for the given time. A call of [`Signal::wake`] since the last sleep counts.
     pub(super) fn wait(&self, most: Duration) {
         let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         let idle = |work: &mut bool| !*work;
@@ -211,7 +211,7 @@ impl Drop for Keeper {
 }
 
 impl Core {
-    /// A ticket is polled: from now on completions must be taken by a thread that does nothing else.
+    /// Notes that a ticket is polled: from now on a dedicated thread must take completions.
     pub(super) fn expect_async(&self) {
         if !self.async_seen.load(Ordering::Relaxed) {
             self.async_seen.store(true, Ordering::SeqCst);
@@ -219,7 +219,7 @@ impl Core {
         }
     }
 
-    /// Writes those of the pages that are only in memory. A page whose write fails stays dirty until it must be written.
+    /// Writes those of the pages that are only in memory. A page stays dirty if its write fails, until it must be written.
     fn write_early(self: &Arc<Self>, mut pages: Vec<PageId>) {
         // Each once: the frames of one call are all checked before the first of them is written.
         pages.sort_unstable();
@@ -250,8 +250,8 @@ fn keep_frames_free(core: &Weak<Core>, stop: &AtomicBool) {
 }
 
 impl Core {
-    /// One round of the thread that keeps frames free. Returns the time that it sleeps then, unless it is woken: no round wakes the
-    /// thread itself.
+    /// Runs one round of the thread that keeps frames free. Returns the time to sleep afterwards, unless the thread is woken: no
+    /// round wakes the thread itself.
     pub(super) fn keep_round(self: &Arc<Self>, now: Instant) -> Duration {
         self.sweep_all_ripe();
         let batch = evict_batch(self.frames.count());
@@ -277,8 +277,8 @@ impl Core {
                 batch
             });
         }
-        // At every round: a thread that finds no frame for its reads tells of it and goes, perhaps after frames were freed, and perhaps
-        // while it still has the queue. Reads that find none now wake nothing, as this round has looked for frames.
+        // Done at every round: a thread that finds no frame for its reads sets the flag and leaves, perhaps after frames were
+        // freed, and perhaps while it still has the queue. Reads that find none now wake nothing, as this round looked for frames.
         self.keeper.starving.store(true, Ordering::SeqCst);
         self.send_reads();
         if !self.lane.is_short_of_frames() {
@@ -308,8 +308,8 @@ impl Core {
 fn reap_for_others(core: &Weak<Core>, stop: &AtomicBool) {
     while !stop.load(Ordering::SeqCst) {
         let Some(core) = core.upgrade() else { return };
-        // Until a ticket is polled or a long walk begins, blocking waiters take their completions themselves; waking up for each of
-        // theirs would only be in their way.
+        // Until a ticket is polled or a long range scan begins, blocking waiters take their completions themselves; a wake-up of
+        // this thread for each of these would only slow them down.
         let is_wanted = || {
             let wanted = core.async_seen.load(Ordering::Relaxed) || core.lane.walks.are_relied_on();
             wanted && !core.lane.is_reaped_outside()

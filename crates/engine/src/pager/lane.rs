@@ -32,7 +32,7 @@ use crate::pages::Missing;
 const BATCH: usize = 8;
 /// Completions that a blocking waiter waits for at a time, if it needs that many.
 const COMPLETIONS_AT_ONCE: usize = 4;
-/// Most milliseconds that a blocking waiter leaves to others before it looks around.
+/// Most milliseconds that a blocking waiter sleeps, relying on other threads, before it checks the queue itself.
 const PARKED_MS: usize = 100;
 
 /// The reads of a pool.
@@ -60,10 +60,10 @@ pub(super) struct Lane {
     /// Blocking waiters that found the queue taken.
     followers: Mutex<Vec<Arc<Waiter>>>,
     pub(super) ready_fd: Option<OwnedFd>,
-    /// How many outsiders have taken completions upon themselves.
+    /// Number of executors' pollers that take completions themselves.
     outside: AtomicUsize,
     pub(super) walks: Walks,
-    /// An outsider was notified of completions and found the queue taken: its holder looks again after it has released it.
+    /// An outside poller found the queue taken: the queue's holder looks for completions again after it has released the queue.
     pub(super) missed: AtomicBool,
     /// Reads are in the queue that could not be submitted: the next attempt must not depend on a completion.
     stuck: AtomicBool,
@@ -99,7 +99,7 @@ impl Read {
 pub(super) enum Round {
     /// Something happened.
     Moved,
-    /// Nothing did, for as long as so many short rounds take.
+    /// Nothing happened, for as long as `weight` short rounds take.
     Idle { weight: usize },
 }
 
@@ -170,7 +170,7 @@ impl Lane {
         self.landed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One read less that is staged or at the device.
+    /// Counts one completed read.
     pub(super) fn one_is_over(&self) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
         self.finished.fetch_add(1, Ordering::Relaxed);
@@ -191,12 +191,12 @@ impl Lane {
         self.at_device.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// An operation has gone to the device.
+    /// Counts an operation that was sent to the device.
     pub(super) fn note_sent(&self) {
         self.under_way.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many have come back from there.
+    /// Counts operations that came back from the device.
     pub(super) fn note_back(&self, count: usize) {
         self.under_way.fetch_sub(count, Ordering::Relaxed);
         self.leave_device(count);
@@ -271,7 +271,7 @@ impl Lane {
 }
 
 impl Core {
-    /// Asks for a page in the version that a view at `missing.at` wants: it is pinned for the waiter as soon as it is in memory.
+    /// Requests a page in the version that a view at `missing.at` wants, and has it pinned for the waiter once it is in memory.
     pub(super) fn ask(&self, missing: Missing, waiter: &Arc<Waiter>) {
         let read = self.ask_for(missing, Some(waiter));
         self.stage(read.into_iter());
@@ -299,7 +299,7 @@ impl Core {
         self.lane.in_flight.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Answers the read that brings a page, unless it is in memory or being read already.
+    /// Returns the read that brings a page, unless the page is in memory or being read already.
     fn ask_for(&self, missing: Missing, waiter: Option<&Arc<Waiter>>) -> Option<Read> {
         let page = missing.page;
         let mut guard = self.shard(page);
@@ -369,9 +369,9 @@ impl Core {
         }
     }
 
-    /// As [`Core::submit_reads`], without waking a thread. Returns whether reads are left while the device has none: then no completion
-    /// leads to the next attempt. A device that has as many reads as it may is another case, as the thread that takes the next completion
-    /// sends more.
+    /// As [`Core::submit_reads`], without waking a thread. Returns whether reads are left while the device has none: then no
+    /// completion leads to the next attempt. Returns false while the device is busy, because the thread that takes the next
+    /// completion submits more.
     pub(super) fn send_reads(self: &Arc<Self>) -> bool {
         // Again when reads were staged after the last look and their submitter found the queue taken.
         while self.lane.has_unsent() {
@@ -385,7 +385,7 @@ impl Core {
         false
     }
 
-    /// Sends staged reads if they are a batch, and says whether they were.
+    /// Submits staged reads if they are a batch, and returns whether they were.
     pub(super) fn submit_batch(self: &Arc<Self>) -> bool {
         let is_batch = self.lane.staged().len() >= BATCH;
         if is_batch {
@@ -428,7 +428,7 @@ impl Core {
             self.submit_reads();
             return Ok(Round::Moved);
         }
-        // This thread wakes once for several of its pages. Others that need this thread, or the queue, may not have to wait so long.
+        // A waiter alone waits for several of its pages at once. With executors or followers it takes each completion at once.
         let is_shared = self.async_seen.load(Ordering::Relaxed) || !self.lane.followers().is_empty();
         let wait_for = if is_shared { 1 } else { waiter.reads_left().clamp(1, COMPLETIONS_AT_ONCE) };
         let progress = self.work_reads(queue, wait_for)?;
@@ -454,7 +454,7 @@ impl Core {
         if moved { Round::Moved } else { Round::Idle { weight: PARKED_MS } }
     }
 
-    /// A frame for a read; when none is free, one of a few that leave for it now.
+    /// Takes a frame for a read; when none is free, evicts a few and takes one of those.
     pub(super) fn frame_for_read(self: &Arc<Self>) -> Option<OwnedFrame> {
         self.frames.take_for_read().or_else(|| {
             self.make_clean_room(LEAVE_AT_ONCE);
@@ -462,7 +462,7 @@ impl Core {
         })
     }
 
-    /// Frames for reads that go out together: so many, or as many as can be had.
+    /// Takes `count` frames for reads that are submitted together, or as many as there are.
     pub(super) fn frames_for_reads(self: &Arc<Self>, count: usize) -> Vec<OwnedFrame> {
         let mut frames = Vec::with_capacity(count);
         self.frames.take_some_for_read(count, &mut frames);
@@ -474,7 +474,7 @@ impl Core {
         frames
     }
 
-    /// Ends the round of a blocking waiter whose request is fulfilled: wakes another waiter, if any, to handle the queue.
+    /// Wakes another waiter, if any, to handle the queue, because the caller's own request is fulfilled.
     pub(super) fn leave_lane(&self) {
         while let Some(next) = self.lane.followers().pop() {
             if next.nudge() {
@@ -506,7 +506,7 @@ impl Core {
         self.submit_reads();
     }
 
-    /// Takes completions for an outsider that found the queue taken, if there is one.
+    /// Takes completions for an outside poller that found the queue taken, if there is one.
     fn look_again(self: &Arc<Self>) {
         if self.lane.missed.load(Ordering::SeqCst) && self.lane.missed.swap(false, Ordering::SeqCst) {
             self.take_reads();

@@ -117,8 +117,8 @@ impl Shard {
     }
 
     /// Removes the version that began at `from` and ended at `until`: the first superseded, where a commit published several.
-    /// The order of the drops does not matter: when n of them are due, the first n may go, because each of these was superseded
-    /// no later than some version whose epoch is over.
+    /// The order of the drops does not matter: when n of them are due, the first n may go, because for each of these the epoch
+    /// of a version that was superseded no earlier is over.
     pub(crate) fn remove_version(&mut self, page: PageId, from: CommitSeq, until: CommitSeq) -> Option<Version> {
         let versions = self.versions.get_mut(&page)?;
         let at = versions.iter().position(|version| version.from == from && version.until == until)?;

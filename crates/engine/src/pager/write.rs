@@ -32,17 +32,17 @@ impl WriteLane {
         Ok(Self { queue, file_bytes, may_preallocate: true })
     }
 
-    /// Runs operations to their end. The answers come in the order of the operations.
+    /// Runs operations to their end. Returns their results in the order of the operations.
     pub(super) fn run(&mut self, ops: Vec<(u64, OpKind)>) -> Result<Vec<nofault_io::error::Result<()>>> {
         let mut results: Vec<_> = ops.iter().map(|_| Ok(())).collect();
         self.run_each(ops, |index, result| results[index] = result)?;
         Ok(results)
     }
 
-    /// Runs operations to their end, and says of each how it ended as soon as it has: the device goes on with the others.
+    /// Runs operations to their end, and reports each result at once, while the device goes on with the others.
     ///
     /// # Errors
-    /// When the queue fails: of those that nothing was said of nothing is known.
+    /// When the queue fails: the outcome of every operation that was not reported is unknown.
     fn run_each(
         &mut self,
         ops: Vec<(u64, OpKind)>,
@@ -121,7 +121,7 @@ impl Core {
     /// once. Takes over one pin of each. Waits for the device, so never called by a reader while a keeper runs.
     ///
     /// # Errors
-    /// The first failure; frames whose write failed stay dirty, the others are clean.
+    /// The first failure; frames that could not be written stay dirty, the others are clean.
     pub(crate) fn write_frames(self: &Arc<Self>, mut frames: Vec<ToWrite>) -> Result<()> {
         frames.sort_unstable_by_key(|item| item.frame);
         let mut lane = self.writer();
@@ -205,7 +205,7 @@ impl Core {
         }
     }
 
-    /// Writes pieces of one or more pages, each to blocks from the one named with it on, which are the caller's.
+    /// Writes pieces of one or more pages, each to consecutive blocks from the given block on, which the caller has allocated.
     ///
     /// # Errors
     /// The first failure: then the blocks may hold anything.
@@ -217,8 +217,8 @@ impl Core {
         failed.map_or(Ok(()), |error| Err(Error::from_io(action, error)))
     }
 
-    /// Blocks that were taken for something and do not hold it, because of `error`. Nothing ever named them, so they do not wait for
-    /// a checkpoint, which could not write either: else each try would cost blocks, and there are many while a disk is full.
+    /// Takes back blocks that were allocated for a write that failed with `error`. No table ever named them, so they need no
+    /// checkpoint to become free. On a full disk no checkpoint succeeds, and otherwise each retry would use up more blocks.
     pub(super) fn take_back(&self, blocks: impl Iterator<Item = BlockId>, error: &Error) {
         let mut books = self.books();
         for block in blocks {
@@ -234,7 +234,7 @@ impl Core {
         Error::new(ErrorKind::NoSpace, what)
     }
 
-    /// Writes nodes of the page table to new blocks. Answers where each went; the checksums are the caller's.
+    /// Writes nodes of the page table to new blocks. Returns the block of each; the caller computes the checksums.
     ///
     /// # Errors
     /// The first failure; then no node counts as written.

@@ -15,7 +15,7 @@ struct Pages {
 /// The cost of a scan.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Scan {
-    /// Pages in a row whose blocks follow each other, on average.
+    /// Average number of pages in key order that lie in consecutive blocks.
     run_pages: f64,
     /// Reads per thousand pages, of a scan that asks for `WINDOW` pages at a time, sorts them by block, and reads over gaps
     /// of up to `GAP_BLOCKS`.
@@ -58,8 +58,9 @@ impl Pages {
         }
     }
 
-    /// Puts all pages together in the order of keys, as `pager::moves` does: a checkpoint after every sixteenth that moved, the file
-    /// no longer than nine eighths of what is in use and a few groups. Answers how many moved, how many did so to make room, and how many found none.
+    /// Relocates all pages in the order of keys, as `pager::moves` does: a checkpoint after every sixteenth of the pages, the
+    /// file no longer than nine eighths of the blocks in use and a few groups. Returns how many pages moved into rows, how many
+    /// moved to make room, and how many found no room.
     fn compact(&mut self) -> (usize, usize, usize) {
         let (mut moved, mut stayed, mut aside) = (0, 0, 0);
         let (mut after, mut left_behind, mut tidy) = (None, Vec::new(), FxHashSet::default());

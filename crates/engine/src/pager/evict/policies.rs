@@ -30,7 +30,7 @@ trait Policy {
     fn request(&mut self, request: Request) -> bool;
 }
 
-/// A clock whose frames have a counter up to `heat_max`, raised by each use, lowered by the hand.
+/// A clock. Each frame has a counter up to `heat_max`, raised by each use, lowered by the hand.
 struct Clock {
     frames: Vec<(u32, u8)>,
     at: HashMap<u32, usize>,

@@ -31,7 +31,7 @@ fn neighbours_are_read_together_and_a_bad_block_among_them_costs_only_its_own_pa
     }
 }
 
-/// A disk that notes the most reads under way at a time, and whose operations end only when a thread waits for them.
+/// A disk that notes the most reads under way at a time. Its operations end only when a thread waits for them.
 #[derive(Debug)]
 struct Watched {
     disk: Arc<dyn Disk>,

@@ -1,4 +1,4 @@
-//! Reads whose completions come late, and reads that the queue refuses.
+//! Tests of reads that complete late, and of reads that the queue refuses.
 
 use std::sync::Mutex;
 use std::task::Waker;
@@ -149,7 +149,7 @@ fn full_of_nothing(op: &Op) -> IoError {
     IoError::new(IoKind::Busy, format!("take operation {}", op.token), "the queue is full of nothing")
 }
 
-/// A disk whose queues refuse every operation for a while, even when they are empty.
+/// A disk with queues that refuse every operation while a flag is set, even when they are empty.
 #[derive(Debug)]
 struct Refusing {
     disk: Arc<dyn Disk>,
@@ -203,7 +203,7 @@ impl Queue for RefusingQueue {
 
 type Refuse = fn(Arc<dyn Disk>, Arc<AtomicBool>) -> Arc<dyn Disk>;
 
-/// A disk whose queue cannot send, or wait for, the operations that it takes, and one whose queue takes none.
+/// A disk with a queue that cannot send, or wait for, the operations that it takes, and one with a queue that takes none.
 const REFUSALS: [(Refuse, &str); 2] = [
     (|disk, deaf| Arc::new(Deaf { disk, deaf }), "nothing is heard"),
     (|disk, refuses| Arc::new(Refusing { disk, refuses }), "full of nothing"),

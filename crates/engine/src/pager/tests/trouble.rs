@@ -78,7 +78,7 @@ fn a_failing_disk_takes_a_bounded_number_of_blocks_and_gives_them_back() {
     all_are_there(&pool, &pages, &values);
 }
 
-/// A disk whose queues cannot wait now and then: the pushed operations stay in flight.
+/// A disk with queues that cannot wait while a flag is set: the pushed operations stay in flight.
 #[derive(Debug)]
 pub(crate) struct Deaf {
     pub(crate) disk: Arc<dyn Disk>,
