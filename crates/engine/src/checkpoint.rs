@@ -126,8 +126,8 @@ impl Checkpointer {
         let next = write_table(&self.pager, next)?;
         self.switch(&next)?;
         *current = next;
-        // Only now: after a failure the next checkpoint, which may be of the commit before, looks at all of them again, or it would
-        // name pages that are not there as of then.
+        // Forgets them only now: after a failure the next checkpoint, which may be of an earlier commit, must look at all of them
+        // again, or it would name pages that do not exist as of that commit.
         self.pager.core().forget_changed(commit);
         drop(registered);
         self.pager.core().help_epoch();
@@ -139,7 +139,7 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// Puts pages together while no checkpoint is under way; see [`Mover::put_together`].
+    /// Moves pages to adjacent blocks while no checkpoint is under way; see [`Mover::put_together`].
     ///
     /// # Errors
     /// As there.
@@ -148,7 +148,7 @@ impl Checkpointer {
         mover.put_together(pages)
     }
 
-    /// Takes pages out of the way while no checkpoint is under way; see [`Mover::empty_out`].
+    /// Moves pages out of groups to be emptied while no checkpoint is under way; see [`Mover::empty_out`].
     ///
     /// # Errors
     /// As there.
@@ -186,7 +186,7 @@ impl Checkpointer {
         self.made.load(Ordering::Relaxed)
     }
 
-    /// Whether it is time: half the log is used, many blocks wait to be free, or the list of changed pages is long.
+    /// Whether a checkpoint is due: half the log is used, many blocks wait to be free, or the list of changed pages is long.
     pub(crate) fn is_due(&self) -> bool {
         if self.pager.core().has_many_changed() {
             return true;
@@ -198,8 +198,8 @@ impl Checkpointer {
         self.log.wants_checkpoint() || (blocks.0 > 4096 && blocks.0 > blocks.1 / 4)
     }
 
-    /// Brings the page table in the making to commit `commit`, writing the pages that are only in memory. Takes a part of the changed pages
-    /// at a time, the first ones first: commits note theirs meanwhile, which does no harm on either side of where this has come to.
+    /// Brings the page table of the checkpoint to commit `commit`, and writes the pages that are only in memory. Takes a part of
+    /// the changed pages at a time, in order: pages that commits add meanwhile do no harm, before or after the current position.
     fn write_pages(&self, commit: CommitSeq) -> Result<()> {
         let core = self.pager.core();
         // Pages with later numbers are new since then.
@@ -250,7 +250,7 @@ impl Checkpointer {
         core.sync_data().map_err(poison)?;
         core.books().space.checkpoint_begins();
         let first = (next.sequence % 2) as usize;
-        // Never both at a time: while one is written the other is whole.
+        // One slot at a time: while one is written the other is intact.
         [first, 1 - first].into_iter().try_for_each(|slot| write_superblock(&self.pager, next, slot)).map_err(poison)
     }
 }
@@ -267,7 +267,7 @@ pub(crate) fn write_superblock(pager: &Pager, superblock: &Superblock, slot: usi
     pager.core().write_superblock(offset, sector)
 }
 
-/// Writes the changed nodes of the page table, from the leaves up. Answers the superblock with the new root in it.
+/// Writes the changed nodes of the page table, from the leaves up. Returns the superblock with the new root in it.
 fn write_table(pager: &Pager, mut superblock: Superblock) -> Result<Superblock> {
     let leaves = pager.core().books().map.take_dirty_leaves();
     let mut level = 0;
@@ -307,7 +307,7 @@ fn write_table(pager: &Pager, mut superblock: Superblock) -> Result<Superblock> 
     }
 }
 
-/// Writes nodes of one level. Answers where the last of them is, and its checksum: on the top level that is the root.
+/// Writes nodes of one level. Returns the place and checksum of the last of them: on the top level that is the root.
 fn write_nodes(pager: &Pager, level: u32, indexes: &[u64]) -> Result<Option<(Location, u64)>> {
     let core = pager.core();
     let mut nodes = Vec::with_capacity(indexes.len());
@@ -344,7 +344,7 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// Starts it.
+    /// Starts the thread.
     ///
     /// # Errors
     /// `NoSpace` when the system has no threads left.

@@ -1,4 +1,4 @@
-//! A first-come, first-served gate with a number of permits: for tasks and for threads alike.
+//! A first-come, first-served semaphore for tasks and for threads.
 //!
 //! Kept true by: permits are handed to the longest waiter first, also when a later one asks for fewer, so no waiter
 //! starves. A waiter that is dropped gives back the permits that it was granted meanwhile. No waker is cloned, woken or
@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use crate::bell::{poll_guarded, wake_all};
 
-/// See the module.
+/// The semaphore.
 #[derive(Debug)]
 pub(crate) struct Gate {
     state: Mutex<State>,
@@ -35,7 +35,7 @@ struct Waiter {
     granted: bool,
 }
 
-/// Permits held. Dropping it hands them on.
+/// Permits held. Dropping it returns them, and grants them to the next waiters.
 #[derive(Debug)]
 pub(crate) struct Permit {
     gate: Arc<Gate>,
@@ -95,7 +95,7 @@ impl State {
         free
     }
 
-    /// Puts a waiter at the end of the line. Answers its ticket.
+    /// Puts a waiter at the end of the line. Returns its ticket number.
     fn list(&mut self, want: usize) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
@@ -103,7 +103,7 @@ impl State {
         ticket
     }
 
-    /// Takes a waiter off the list, if it has been granted its permits. It has no waker any more.
+    /// Removes a waiter from the list if its permits have been granted. Its waker has been taken by then.
     fn take_granted(&mut self, ticket: u64) -> bool {
         let at = self.waiting.iter().position(|waiter| waiter.ticket == ticket && waiter.granted);
         at.is_some_and(|at| self.waiting.remove(at).is_some())
@@ -266,7 +266,7 @@ mod tests {
         let (mut gone, mut next) = (gate.acquire(1), gate.acquire(1));
         assert!(poll(&mut gone).is_none() && poll(&mut next).is_none());
         drop(first);
-        // Granted by now, and never fetched.
+        // Granted by now, and never taken by the waiter.
         drop(gone);
         assert!(poll(&mut next).is_some());
     }

@@ -1,4 +1,4 @@
-//! Ids are types, so that a page cannot be taken for a block.
+//! The id types: each kind of number has its own type, so that a page id cannot be used as a block id.
 
 use std::fmt;
 

@@ -51,8 +51,8 @@ const GROUP_WORDS: usize = (GROUP_BLOCKS / 64) as usize;
 pub(crate) struct Space {
     /// The groups in which a block was used since the file was opened.
     groups: FxHashMap<u32, Group>,
-    /// Groups of the file in which none was: first group of a row, and the group after its last. A file with its pages far apart takes
-    /// memory for those, not for its length.
+    /// Ranges of groups in which no block was used yet: the first group of each range, and the group after its last. So a sparse
+    /// file takes memory for its used groups, not for its length.
     untouched: BTreeMap<u32, u32>,
     /// Groups that the file has.
     group_count: u64,
@@ -60,11 +60,11 @@ pub(crate) struct Space {
     by_room: BTreeSet<(u32, u32)>,
     /// Where pages without an old place go, until it is full.
     open_group: Option<u32>,
-    /// Blocks given up since the checkpoint in progress, or before it when none is.
+    /// Blocks released since the last checkpoint began: the next one no longer names them.
     released: Vec<BlockId>,
     /// Blocks that the last durable checkpoint still names; free when the one in progress is durable.
     expiring: Vec<BlockId>,
-    /// Blocks that a write failed in, oldest first: not given out for a while.
+    /// Blocks in which a write failed, oldest first: not allocated for a while.
     set_aside: VecDeque<BlockId>,
     /// Blocks that snapshots and backups read, with the number of holders.
     held: HashMap<BlockId, u32>,
@@ -73,7 +73,7 @@ pub(crate) struct Space {
     first_block: u64,
     used_blocks: u64,
     blocks_max: u64,
-    /// The file has the blocks before this one: it must grow before others are given out.
+    /// The file has the blocks before this one: it must grow before others are allocated.
     backed_end: u64,
     placed: Placement,
 }
@@ -385,8 +385,8 @@ impl Space {
         }
     }
 
-    /// The checkpoint that began last is durable: the blocks only its predecessor named are free, and those set aside. Frees some of them,
-    /// and returns how many: to be called until there are none.
+    /// Notes that the last begun checkpoint is durable: frees some of the blocks that only its predecessor named, and of those set
+    /// aside, and returns how many. To be called until it returns zero.
     pub(crate) fn checkpoint_durable(&mut self) -> usize {
         let mut budget = Budget::new();
         let mut freed = 0;
@@ -461,7 +461,7 @@ impl Space {
         self.used_blocks
     }
 
-    /// Blocks given up and not yet free.
+    /// Returns the number of blocks that were released and are not free yet.
     pub(crate) fn deferred_blocks(&self) -> u64 {
         (self.released.len() + self.expiring.len() + self.set_aside.len() + self.waiting.len()) as u64
     }
@@ -512,7 +512,7 @@ impl Space {
         self.make(group);
     }
 
-    /// Touches the last of the untouched groups; there is one.
+    /// Takes the last of the never used groups into use. There must be one.
     fn touch_last(&mut self) -> u32 {
         let last = self.untouched.values().next_back().map_or(0, |end| end - 1);
         self.touch(last);

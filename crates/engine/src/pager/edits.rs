@@ -112,7 +112,7 @@ impl pages::Versions for Edits<'_> {
 impl pages::Edits for Edits<'_> {
     fn reserve(&mut self, frames: usize) -> Attempt<()> {
         let total = self.copies.len() + frames;
-        // More than may ever be held: said the same way, the caller compares with `edit_frames_max` and publishes in portions.
+        // More than may ever be held gets the same answer: the caller compares with `edit_frames_max` and publishes in portions.
         if total > self.core.edit_frames_max() {
             return Err(Wait::Full { frames: total });
         }
@@ -194,7 +194,7 @@ impl Drop for Edits<'_> {
 }
 
 impl Core {
-    /// Puts a new version (or none) of a page in place of the newest. Answers the version that it supersedes.
+    /// Replaces the newest version of a page by a new one (or none). Returns the version that was superseded.
     fn replace(&self, page: PageId, new: Entry, base: Option<CommitSeq>, seq: CommitSeq) -> Option<Superseded> {
         let mut shard = self.shard(page);
         let (place, from) = match Entry::from_word(self.table.load(page)) {

@@ -1,6 +1,6 @@
-//! Which frames leave: first those that came lately and were used no more than once (`nursery`), then by a clock with small
-//! counters (GCLOCK). A use raises a frame's counter, the hand lowers it, cold frames go. Clean ones go at once; dirty ones are
-//! written first, many together, and go if they are still cold.
+//! Evicts frames: first new pages that were used no more than once (`nursery`), then by a clock with small counters
+//! (GCLOCK). A use raises a frame's counter, the hand lowers it, and frames with a zero counter are evicted: clean ones at
+//! once, dirty ones after they were written, many together, if they are still cold.
 
 #[cfg(test)]
 mod policies;
@@ -90,8 +90,8 @@ impl Core {
         self.sweep_ripe();
     }
 
-    /// Has `want` frames leave for reads to come, when few are free: beside threads that look at pages all the time it takes a moment
-    /// until those that have left are. Otherwise as [`Core::make_clean_room`].
+    /// Evicts `want` frames for reads to come when few are free: an evicted frame is free only after an epoch, which takes a moment
+    /// while other threads read pages. Otherwise as [`Core::make_clean_room`].
     pub(super) fn restock(self: &Arc<Self>, want: usize) {
         self.sweep_ripe();
         let stock = (self.frames.count() / STOCK_SHARE).min(STOCK_MAX);
@@ -144,7 +144,7 @@ impl Core {
             }
             newcomers_left -= newcomers.len();
             budget.spend(newcomers.len());
-            // Two places each that no cache has: asked for together.
+            // Each newcomer takes two cache misses: prefetched together.
             for (index, page) in &newcomers {
                 self.frames.prefetch_facts(*index);
                 self.table.prefetch(*page);
@@ -152,7 +152,7 @@ impl Core {
             for (index, page) in newcomers.drain(..) {
                 let frame = self.frames.frame(index);
                 if !frame.is_published() || frame.page() != page || self.frames.heat(index) > USES_OF_NEWCOMERS {
-                    // Gone already, or used again: from now on one among the others.
+                    // Evicted already, or used again: from now on the clock decides.
                     continue;
                 }
                 match self.try_evict(index, false) {
@@ -190,7 +190,7 @@ impl Core {
         (clean, dirty)
     }
 
-    /// Finds dirty frames, hot or not, to be written and kept: too many of them are in the way of writers.
+    /// Pins dirty frames, hot or not, to be written and kept: too many dirty frames block writers.
     fn pin_dirty(&self, want: usize, into: &mut Vec<ToWrite>) {
         let first = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         let most = into.len() + want;
@@ -215,7 +215,7 @@ impl Core {
         wake_all(wake);
     }
 
-    /// Takes a frame out of its place if it is cold, clean and unpinned; says so if it only has to be written first.
+    /// Evicts a frame if it is cold, clean and unpinned. Returns it pinned, as dirty, if it only has to be written first.
     fn try_evict(&self, index: u32, cool: bool) -> Option<Found> {
         let frame = self.frames.frame(index);
         if !frame.is_published() || frame.pins() > 0 || (cool && !self.frames.cool(index)) {
@@ -278,8 +278,8 @@ impl Core {
         }
     }
 
-    /// The page table in the making names `at` for this page from now on. The block it named before is given up, unless
-    /// some version that can still be read lies there.
+    /// Enters `at` for this page into the page table of the next checkpoint. Releases the block that the table named before,
+    /// unless a version that can still be read lies there.
     pub(crate) fn take_over(&self, page: PageId, at: Option<Location>) {
         let shard = self.shard(page);
         let mut books = self.books();

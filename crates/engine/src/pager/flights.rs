@@ -1,4 +1,4 @@
-//! Reads on their way: which go out alone, and which together.
+//! In-flight reads: groups reads into runs, and submits each run as one operation.
 //!
 //! Pages that lie near each other are read in one operation, with small gaps between them: a scan over pages that were rewritten now
 //! and then stays close to the speed of one over a fresh file (`space::fragmentation`). Where there are frames that lie
@@ -37,7 +37,7 @@ pub(super) const BUSY_WITH: usize = 12;
 const RUNS_MAX: usize = 32;
 /// A run that is longer than this is cut for frames that lie together, if there are at least so many of them.
 const CUT_AT_LEAST: usize = 32;
-/// Of so many frames of a run one may be read for a gap, and is given back: with more of them too many pages leave for nothing.
+/// One frame in so many of a run may be filled by a gap, and is given back: with more gaps too many pages would be evicted.
 const GAPS_ONE_IN: usize = 4;
 /// Refusals of the queue in a row after which the waiters are told …
 const REFUSALS_MAX: u32 = 100;
@@ -139,7 +139,7 @@ enum Flight {
     Run { reads: Vec<Read>, first_block: u64, tail: Option<IoBuf> },
 }
 
-/// A run that has come back, and is to be taken apart.
+/// A completed run whose pages are not installed yet.
 pub(super) struct Landed {
     reads: Vec<Read>,
     first_block: u64,
@@ -198,7 +198,7 @@ fn copy_out(reads: Vec<Read>, first_block: u64, bytes: Option<&[u8]>) -> Vec<Ove
     reads.into_iter().map(copy).collect()
 }
 
-/// To be read again, by itself.
+/// Makes a read that is repeated by itself.
 fn alone(read: Read) -> Read {
     Read { alone: true, attempt: 0, ..read }
 }
@@ -363,8 +363,8 @@ impl ReadQueue {
         (count, reaped)
     }
 
-    /// Counts a round in which the queue could send nothing, or took no read although it has none. Answers the queue's error when there
-    /// were too many such rounds in a row: nothing is left that could end by itself.
+    /// Counts a round in which the queue could submit nothing, or refused a read although it is empty. Returns the queue's error
+    /// after too many such rounds in a row: then no operation is left that could complete.
     pub(super) fn count_refusal(&mut self, reaped: &nofault_io::error::Result<()>) -> Option<IoError> {
         let refused = self.refused.take().filter(|_| self.queue.in_flight() == 0);
         let Some(error) = reaped.as_ref().err().cloned().or(refused) else {
@@ -374,7 +374,8 @@ impl ReadQueue {
         self.refusals.add().then_some(error)
     }
 
-    /// Takes the reads out that are in line, and names those that the queue has: they keep their memory until the queue gives it back.
+    /// Removes the reads in line, and returns the ids of those that the queue has: these keep their memory until the queue
+    /// returns it.
     pub(super) fn give_up(&mut self) -> (Vec<Read>, Vec<ReadId>) {
         let ids = |flight: &Flight| match flight {
             Flight::One { read, .. } => vec![read.id],
@@ -441,7 +442,7 @@ impl Core {
                 let count = self.give_frames(&mut lane.line, run);
                 if count == 0 {
                     self.lane.leave_device(1);
-                    // First the number: the background thread looks at it when it has been told once already.
+                    // Sets the number first: a background thread that was woken already looks only at the number.
                     self.lane.set_in_line(lane.line.len());
                     self.keeper.starve();
                     break;
@@ -494,7 +495,7 @@ impl Core {
         true
     }
 
-    /// Frames that lie together for the first `run` reads in line, or for most of them, if it is worth it and there are some.
+    /// Takes adjacent frames for the first `run` reads in line, or for most of them, if there are enough to make it worthwhile.
     fn frames_together(self: &Arc<Self>, line: &VecDeque<Read>, run: usize) -> Option<OwnedRun> {
         let (first, last) = (line.front()?, line.get(run.checked_sub(1)?)?);
         let blocks = (last.block() - first.block() + 1) as usize;

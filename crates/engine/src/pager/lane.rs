@@ -404,7 +404,7 @@ impl Core {
             return Ok(Round::Moved);
         }
         if self.unload_run() {
-            // Its memory is for the next one.
+            // The run's memory is free for the next run.
             self.submit_reads();
             return Ok(Round::Moved);
         }

@@ -10,13 +10,13 @@ use std::ops::Range;
 use super::table::WordArray;
 use crate::format::{Location, NodeId, PageId, entries_per_node, levels_for};
 
-/// The durable page table in the making.
+/// The page table of the next checkpoint.
 #[derive(Debug)]
 pub(crate) struct Map {
     words: WordArray,
     page_count: u64,
     page_bytes: usize,
-    /// Where each node is that was ever written.
+    /// The block of each node that was ever written.
     nodes: BTreeMap<NodeId, Location>,
     dirty_leaves: BTreeSet<u64>,
 }

@@ -75,7 +75,7 @@ pub(crate) struct Mover {
     pending: u64,
 }
 
-/// Room that is to be made by moving pages that lie anywhere to single free blocks elsewhere.
+/// Groups that are emptied to make room for rows: their pages are moved to single free blocks elsewhere.
 pub(crate) struct ToEmptyOut {
     pages: Vec<PageId>,
     groups: ToEmpty,
@@ -153,8 +153,8 @@ impl Mover {
         moved.map(|()| outcome)
     }
 
-    /// How room for rows can be made; `None` when it cannot. To be asked after a checkpoint. Memory: eight bytes for each page in the
-    /// groups that are to be emptied.
+    /// Plans which groups to empty to make room for rows; `None` when that is impossible. To be called after a checkpoint. Memory:
+    /// eight bytes for each page in these groups.
     pub(crate) fn room_to_make(&self) -> Option<ToEmptyOut> {
         let (groups, page_count) = {
             let books = self.core.books();
@@ -169,8 +169,8 @@ impl Mover {
         (!groups.is_empty()).then_some(ToEmptyOut { pages, groups })
     }
 
-    /// Takes the next pages out of groups that are to be emptied. Answers how many moved; `None` when all is done. No checkpoint may be
-    /// under way; the blocks are free after the next one.
+    /// Moves the next pages out of the groups to be emptied. Returns how many moved; `None` when all are done. No checkpoint may
+    /// be under way; the old blocks are free after the next one.
     ///
     /// # Errors
     /// As [`Mover::put_together`].
@@ -246,7 +246,7 @@ impl Mover {
         Ok(self.replace_places(row.map(BlockId), pages))
     }
 
-    /// Pages lie in these blocks from now on. Answers how many; the others have changed meanwhile.
+    /// Replaces the pages' places by these blocks. Returns how many were replaced; the other pages have changed meanwhile.
     fn replace_places(&self, to: impl Iterator<Item = BlockId>, pages: &mut [(PageId, Location)]) -> u64 {
         let mut moved = 0;
         for (block, (page, at)) in to.zip(pages) {

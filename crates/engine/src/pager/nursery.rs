@@ -14,8 +14,8 @@ use crate::format::PageId;
 
 /// The part of the frames that newcomers have to themselves.
 const SHARE: usize = 10;
-/// Ghosts, for ten frames. Sets do not forget quite in order: with as many as frames, some would remember pages for longer than a
-/// loop over a little more than the cache takes, and then none of its pages is new (`evict::policies`).
+/// Ghosts for every ten frames. Sets do not forget quite in order: with as many ghosts as frames, a loop over a little more
+/// than the cache would find all its pages remembered, and none would count as new (`evict::policies`).
 const GHOSTS_IN_TEN: usize = 8;
 /// Ghosts that share a cache line.
 const SET: usize = LINE_BYTES / size_of::<u32>();
@@ -42,7 +42,7 @@ impl Nursery {
         Self { state: Mutex::new(state), young_max: (frames / SHARE).max(2), entries_max: frames }
     }
 
-    /// These pages will come soon.
+    /// Prefetches the cache lines for pages that will come soon.
     pub(super) fn expect(&self, pages: impl Iterator<Item = PageId>) {
         let state = self.lock();
         pages.for_each(|page| state.ghosts.prefetch(page));
@@ -97,9 +97,9 @@ impl Nursery {
     }
 }
 
-/// Pages that left young, somewhat fewer than there are frames. They lie in sets, and which set is a page's follows from its number:
-/// each look is one cache line, which can be asked for ahead. A set forgets its oldest page for a new one, so all together
-/// forget nearly in order.
+/// Ghosts: the ids of pages recently evicted from the queue, somewhat fewer than there are frames. They lie in sets, and a
+/// page's id determines its set: each lookup touches one cache line, which can be prefetched. A set forgets its oldest page
+/// for a new one, so the pages are forgotten nearly in order.
 #[derive(Debug)]
 pub(super) struct Ghosts {
     sets: Box<[Set]>,
@@ -116,7 +116,7 @@ impl Ghosts {
         Self { sets: vec![Set([0; SET]); (frames * GHOSTS_IN_TEN / 10 / SET).max(1)].into() }
     }
 
-    /// Whether the page left lately.
+    /// Whether the page was evicted recently.
     pub(super) fn contains(&self, page: PageId) -> bool {
         self.sets[self.set_of(page)].0.contains(&mark(page))
     }

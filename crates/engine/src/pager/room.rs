@@ -1,4 +1,4 @@
-//! Keeps room for pages in the data file: counts how much of it is promised, and lets the file grow.
+//! Guarantees free blocks for pages in the data file: counts the promised ones, and grows the file.
 //!
 //! Pages are written only to allocated blocks that exist in the file (`Space` gives out no others). A commit is
 //! admitted only while the free ones are at least as many as
@@ -58,7 +58,7 @@ impl Core {
         without_gaps.min(books.map.node_count() + added)
     }
 
-    /// Sets blocks aside for this many pages, if there are so many. Takes no device.
+    /// Reserves blocks for this many pages, if there are so many. Does no I/O.
     pub(crate) fn claim_blocks(self: &Arc<Self>, pages: u64, claim: Claim) -> Option<Room> {
         let mut books = self.books();
         let kept = if claim == Claim::Ordinary { RESERVE_BLOCKS } else { MARGIN_BLOCKS };
@@ -85,7 +85,7 @@ impl Core {
         RESERVE_BLOCKS + 2 * self.nodes(books, 0)
     }
 
-    /// Lets the file grow by a step. False when the disk is full, or the file is at its largest. Blocks.
+    /// Grows the file by a step. Returns false when the disk is full, or the file is at its largest. Blocks.
     ///
     /// # Errors
     /// The error of the disk, but for being full.
@@ -131,8 +131,8 @@ impl Core {
         Ok(false)
     }
 
-    /// Blocks near these, each for a page or node without a place. Lets the file grow where pages would else go into small gaps. `None`
-    /// in the place of a block where there is none left.
+    /// Allocates a block near each of these, for pages or nodes without a place. Grows the file where pages would otherwise go
+    /// into small gaps. Returns `None` in place of a block where none is left.
     pub(super) fn place(
         &self,
         lane: &mut WriteLane,

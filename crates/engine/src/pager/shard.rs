@@ -32,7 +32,7 @@ impl Version {
     }
 }
 
-/// Where an old version is.
+/// The place of an old version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     Frame(u32),
@@ -91,7 +91,7 @@ impl Shard {
         self.loads.get_mut(&(page, block))
     }
 
-    /// Takes a read out that ends or is given up. `None` when it was given up before, or another one has taken its place.
+    /// Removes a read that ends or is given up. `None` when it was given up before, or another read has taken its place.
     pub(crate) fn end_load(&mut self, read: ReadId) -> Option<Load> {
         let key = (read.page, read.at.block);
         if self.loads.get(&key)?.number == read.number { self.loads.remove(&key) } else { None }

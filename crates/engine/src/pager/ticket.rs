@@ -22,7 +22,7 @@ pub(crate) struct Waiter {
 #[derive(Debug, Default)]
 struct State {
     reads_left: usize,
-    /// The page of the last read it came to wait for.
+    /// The page of the last read that was added.
     last_read: PageId,
     frames_wanted: usize,
     frames_granted: bool,
@@ -143,7 +143,7 @@ impl Waiter {
         self.tell(&mut state)
     }
 
-    /// After a change: wakes its thread, or gives the waker, when there is nothing left to wait for.
+    /// Wakes the parked thread and returns the task's waker, if nothing is left to wait for.
     fn tell(&self, state: &mut State) -> Option<Waker> {
         if !state.is_ready() {
             return None;
@@ -175,7 +175,7 @@ impl Waiter {
         state.nudged = false;
     }
 
-    /// Makes a parked waiter look around. False when it has no need to.
+    /// Makes a parked waiter check the queue. Returns false when the waiter is ready or dropped.
     pub(crate) fn nudge(&self) -> bool {
         let mut state = self.lock();
         if state.is_ready() || state.gone {

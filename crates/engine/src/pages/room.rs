@@ -12,18 +12,18 @@ pub(crate) enum Claim {
     Reserve,
 }
 
-/// Keeps count of the room that is set aside.
+/// Counts the reserved blocks.
 pub(crate) trait RoomLedger: Send + Sync {
-    /// Ends the claim to so many blocks.
+    /// Ends a claim to `blocks` blocks.
     fn end_claim(&self, blocks: u64);
 }
 
-/// Blocks set aside, until this is dropped. By then the pages they are for are published, and count by themselves, or there are none.
+/// Blocks reserved until this is dropped. By then the commit has published its pages, which count by themselves, or failed.
 #[derive(Default)]
 pub(crate) struct Room(Option<(Arc<dyn RoomLedger>, u64)>);
 
 impl Room {
-    /// So many blocks, which `ledger` has counted.
+    /// Creates a claim to `blocks` blocks that `ledger` has counted.
     pub(crate) fn of(ledger: Arc<dyn RoomLedger>, blocks: u64) -> Self {
         Self(Some((ledger, blocks)))
     }
