@@ -25,7 +25,7 @@ impl Core {
         self.books().changed.get(page).unwrap_or_default()
     }
 
-    /// Before a publication: which pages there are only from now on.
+    /// Notes, before a publication, the pages that are new with it.
     pub(super) fn note_new(&self, seq: CommitSeq, pages: impl Iterator<Item = PageId>) {
         let pages: Vec<PageId> = pages.collect();
         self.note_changed(seq, &pages);
@@ -40,12 +40,13 @@ impl Core {
         }
     }
 
-    /// A page number above all that are in use.
+    /// Returns a page number above all that are in use.
     pub(crate) fn pages_end(&self) -> PageId {
         PageId(self.books().ids.end())
     }
 
-    /// Some pages that were changed since a checkpoint took them over, from page `from` on and below `end`, and where to go on.
+    /// Returns some of the pages changed since a checkpoint took them over, from page `from` on and below `end`, and the page to go
+    /// on from.
     pub(crate) fn changed_between(&self, from: PageId, end: PageId) -> (Vec<PageId>, Option<PageId>) {
         let mut budget = Budget::new();
         let books = self.books();
@@ -55,13 +56,13 @@ impl Core {
         (pages, next)
     }
 
-    /// A checkpoint has taken over all changes up to `commit`.
+    /// Forgets all changes up to `commit`, which a checkpoint has taken over.
     pub(crate) fn forget_changed(&self, commit: CommitSeq) {
         let mut next = Some(PageId(0));
         while let Some(from) = next {
             let mut budget = Budget::new();
             let looked_at;
-            // Those that have changed once more meanwhile are changed for the next one.
+            // Pages that have changed again meanwhile stay noted for the next checkpoint.
             (looked_at, next) = self.books().changed.forget(from, commit, CHANGED_AT_ONCE);
             budget.spend(STEPS_A_RANGE * looked_at);
         }
@@ -78,7 +79,7 @@ impl Core {
     pub(super) fn note_published(self: &Arc<Self>, seq: CommitSeq, changed: &[PageId], superseded: Vec<Superseded>) {
         self.note_changed(seq, changed);
         if self.frames.dirty_count() > self.frames.dirty_max() * 3 / 4 {
-            // Ahead of need, so that the next commits find frames.
+            // Evicts ahead of need, so that the next commits find frames.
             self.keeper.wake();
         }
         // A version of the same commit was never visible under any number.

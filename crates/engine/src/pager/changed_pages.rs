@@ -33,7 +33,7 @@ impl ChangedPages {
         self.range_of(page.0).map(|(_, range)| range.commit)
     }
 
-    /// Commit `commit` changed this page last. Takes a few steps in the tree.
+    /// Notes that commit `commit` changed this page last. Takes a few steps in the tree.
     pub(crate) fn insert(&mut self, page: PageId, commit: CommitSeq) {
         let (mut first, mut end) = (page.0, page.0 + 1);
         match self.range_of(page.0) {
@@ -90,7 +90,7 @@ impl ChangedPages {
         (self.ranges.len() * RANGE_BYTES) as u64
     }
 
-    /// A checkpoint has forgotten all that it could.
+    /// Notes that a checkpoint has removed all the ranges that it could.
     pub(crate) fn checkpoint_made(&mut self) {
         self.left = self.ranges.len();
     }

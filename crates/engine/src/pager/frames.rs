@@ -21,7 +21,7 @@ use super::free::FreeFrames;
 use crate::error::{Error, Result};
 use crate::format::{CommitSeq, Location, PageId};
 
-/// Most rounds of the clock that a frame survives without being used again.
+/// Highest usage count: the rounds of the clock that a frame survives without being used again.
 const HEAT_MAX: u8 = 3;
 
 /// A frame, and the metadata of the page version in it. A hit does not touch this struct: the page's address follows from the
@@ -94,7 +94,7 @@ impl Frame {
         self.doomed.load(Ordering::Relaxed)
     }
 
-    /// Marks it to be retired at its last unpin.
+    /// Marks the frame to be retired at its last unpin.
     pub(crate) fn doom(&self) {
         self.doomed.store(true, Ordering::Relaxed);
     }
@@ -146,7 +146,7 @@ impl OwnedRun {
 /// All frames of a pool.
 pub(crate) struct Frames {
     all: Box<[Frame]>,
-    /// How often each was used of late: sixty-four to a cache line, as every hit looks here.
+    /// The usage count of each frame: sixty-four to a cache line, because every hit reads one.
     heat: Box<[AtomicU8]>,
     free: Mutex<FreeFrames>,
     region: Region,
@@ -254,7 +254,7 @@ impl Frames {
         }
     }
 
-    /// The clock's hand passes: cools the frame and says whether it was cold already.
+    /// Lowers the usage count by one, as the clock's hand passes, and returns whether it was zero already.
     pub(crate) fn cool(&self, index: u32) -> bool {
         let of_frame = &self.heat[index as usize];
         let heat = of_frame.load(Ordering::Relaxed);
@@ -332,13 +332,13 @@ impl Frames {
         self.dirty.load(Ordering::Relaxed)
     }
 
-    /// A dirty frame is on disk now. Under the lock of its page's shard.
+    /// Marks a dirty frame as written to `at`. Under the lock of its page's shard.
     pub(crate) fn set_clean(&self, index: u32, at: Location) {
         self.frame(index).set_disk(at);
         self.dirty.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A clean frame's page lies elsewhere now. Under the lock of its page's shard.
+    /// Changes the place of a clean frame's page. Under the lock of its page's shard.
     pub(crate) fn set_moved(&self, index: u32, at: Location) {
         debug_assert!(self.frame(index).disk().is_some(), "a dirty page was moved");
         self.frame(index).set_disk(at);
@@ -361,7 +361,7 @@ impl Frames {
         self.set_free(indices);
     }
 
-    /// These are free: their buffers rest in them, and their numbers are nowhere else.
+    /// Adds frames to the free ones: their buffers rest in them, and their numbers are nowhere else.
     fn set_free(&self, frames: impl IntoIterator<Item = u32>) {
         let mut free = self.free();
         frames.into_iter().for_each(|index| free.put(index));

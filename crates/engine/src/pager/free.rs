@@ -12,7 +12,7 @@ pub(super) const GROUP: usize = 64;
 /// Broken groups that are looked at for neighbours.
 const LOOKS: usize = 4;
 
-/// See the module.
+/// The set of free frames.
 pub(super) struct FreeFrames {
     /// By group, a bit for each frame that is free.
     groups: Box<[u64]>,
@@ -22,7 +22,7 @@ pub(super) struct FreeFrames {
 }
 
 impl FreeFrames {
-    /// None yet, of a pool of so many.
+    /// Creates the set for a pool of so many frames, none of them free yet.
     pub(super) fn none(frames: usize) -> Self {
         let groups = frames.div_ceil(GROUP);
         Self { groups: vec![0; groups].into(), count: 0, whole: Listed::new(groups), broken: Listed::new(groups) }
@@ -77,7 +77,7 @@ impl FreeFrames {
         (group * GROUP) as u32 + at
     }
 
-    /// Lists a group where it belongs.
+    /// Adds a group to the list in which it belongs.
     fn list(&mut self, group: usize) {
         match self.groups[group] {
             0 => {}
@@ -98,7 +98,7 @@ impl FreeFrames {
     }
 }
 
-/// Groups, each at most once.
+/// A list of groups, each at most once.
 struct Listed {
     stack: Vec<u32>,
     is_in: Box<[bool]>,

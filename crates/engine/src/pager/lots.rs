@@ -1,12 +1,12 @@
-//! A queue in pieces: it grows without moving its elements, takes whole lists over at once, and gives out one element
-//! at a time. So no operation on it that is done under a lock takes longer when the queue is longer.
+//! A queue in chunks: it grows without moving its elements, accepts whole lists at once, and returns one element at a
+//! time. So no operation on it under a lock takes longer when the queue is longer.
 
 use std::collections::VecDeque;
 
 /// Elements of a piece that grows one by one.
 const PIECE: usize = 1024;
 
-/// See the module.
+/// The queue.
 #[derive(Debug)]
 pub(super) struct Lots<T> {
     /// None of them empty.

@@ -1,4 +1,4 @@
-//! Which page ids are free. Ids stay dense, so that the page table stays an array without holes.
+//! Allocates page ids. Ids stay dense, so that the page table stays an array without holes.
 
 use std::ops::Range;
 
@@ -6,11 +6,11 @@ use super::map::Map;
 use super::table::PAGES_MAX;
 use crate::ids::PageId;
 
-/// Page ids to give out: those freed first, then those that were never stored, then new ones.
+/// The free page ids. Freed ids are allocated first, then ids that were never stored, then new ones.
 #[derive(Debug, Default)]
 pub(super) struct PageIds {
     free: Vec<PageId>,
-    /// Ids in a row that were given out once and never stored, as far as the page table says. The lowest come last.
+    /// Ranges of ids that were allocated once and never stored, according to the page table. The lowest come last.
     gaps: Vec<Range<u64>>,
     next: u64,
 }
@@ -42,7 +42,7 @@ impl PageIds {
         })
     }
 
-    /// The first id that was never given out.
+    /// The first id that was never allocated.
     pub(super) fn end(&self) -> u64 {
         self.next
     }

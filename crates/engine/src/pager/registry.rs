@@ -19,9 +19,9 @@ use super::lots::Lots;
 use crate::budget::Budget;
 use crate::format::{CommitSeq, PageId};
 
-/// Snapshots that are described at a time.
+/// Most snapshots described under one hold of the lock.
 const READERS_AT_ONCE: usize = 256;
-/// Steps of giving a snapshot up.
+/// Budget steps of evicting a snapshot.
 const STEPS_A_SNAPSHOT: usize = 4;
 
 /// A version that has been superseded.
@@ -64,7 +64,7 @@ struct Group {
     since: Instant,
     too_old: Arc<AtomicBool>,
     kept: Lots<Superseded>,
-    /// Checkpoints, backups and verifications: never given up.
+    /// Number of checkpoints, backups and verifications among the holders: these are never evicted.
     essential: usize,
 }
 
@@ -72,14 +72,14 @@ struct Group {
 pub(crate) struct Registry {
     visible: CommitSeq,
     snapshots: BTreeMap<CommitSeq, Group>,
-    /// Those that keep versions and may be given up.
+    /// Snapshots that keep versions and may be evicted.
     limitable: BTreeSet<CommitSeq>,
-    /// In order of `until`, the same for all of a list: superseded, and perhaps still visible.
+    /// Superseded versions that may still be visible, in order of `until`, which is the same for all of a list.
     fresh: VecDeque<(CommitSeq, Vec<Superseded>)>,
-    /// To be looked at: no longer visible, and perhaps needed by a snapshot.
+    /// Versions to be checked: no longer visible, and perhaps needed by a snapshot.
     unsettled: Lots<Superseded>,
     kept_count: usize,
-    /// How many of these are kept for groups that are never given up: at most one of each page there was, a group.
+    /// How many of these are kept for groups that are never evicted: per group at most one version of each page of that commit.
     kept_essential: usize,
 }
 
@@ -92,7 +92,7 @@ impl Registry {
         self.visible
     }
 
-    /// Versions were superseded by commit `until` (the same for all).
+    /// Adds versions that were superseded by commit `until` (the same for all).
     pub(crate) fn supersede(&mut self, versions: impl IntoIterator<Item = Superseded>) {
         let versions: Vec<_> = versions.into_iter().collect();
         if let Some(first) = versions.first() {
@@ -213,7 +213,7 @@ impl Registry {
         self.kept_count
     }
 
-    /// Those of some commits after `after`, oldest first.
+    /// Returns the snapshots of some commits after `after`, oldest first.
     pub(crate) fn readers_after(&self, after: Option<CommitSeq>, page_bytes: usize) -> Vec<ReaderInfo> {
         let info = |(commit, group): (&CommitSeq, &Group)| ReaderInfo {
             commit: *commit,

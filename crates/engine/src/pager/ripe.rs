@@ -1,5 +1,4 @@
-//! Reuses frames and blocks that have outlived their last reader, a bounded number of versions at a time where an
-//! executor may wait for it.
+//! Recycles frames and blocks without readers, a bounded number of versions at a time where an executor may wait for it.
 
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ const STEPS_A_FRAME: usize = 2;
 /// Frames that are recycled together: commits take some meanwhile.
 const RECYCLED_AT_ONCE: usize = 64;
 
-/// Frames and versions that have outlived their last reader.
+/// Retired frames and versions: no reader can reach them any more.
 #[derive(Default)]
 pub(super) struct Ripe {
     pub(super) frames: Lots<u32>,
@@ -22,8 +21,8 @@ pub(super) struct Ripe {
 }
 
 impl Core {
-    /// Reuses all frames and blocks that have become unreachable. Returns how many frames that freed. Takes as long as
-    /// there are some: for threads that no executor waits for.
+    /// Recycles all frames and blocks that have become unreachable. Returns how many frames that freed. Unbounded: for threads
+    /// that no executor waits for.
     pub(crate) fn sweep_all_ripe(self: &Arc<Self>) -> usize {
         let mut freed = self.sweep_ripe();
         loop {
@@ -38,7 +37,7 @@ impl Core {
         }
     }
 
-    /// Reuses some of the frames and blocks that have become unreachable. Returns how many frames that freed.
+    /// Recycles some of the frames and blocks that have become unreachable, within a budget. Returns how many frames that freed.
     pub(crate) fn sweep_ripe(self: &Arc<Self>) -> usize {
         let unneeded = self.registry().settle();
         self.drop_later(unneeded);

@@ -18,14 +18,14 @@ pub(super) struct Counts {
     pub(super) hits: Hits,
 }
 
-/// Places to count hits in: threads that count in different ones do not take a cache line from each other.
+/// Number of hit counters: threads that use different ones do not share a cache line.
 const HIT_PLACES: usize = 16;
 
 /// Pages that were found in memory, counted by threads side by side.
 #[derive(Debug, Default)]
 pub(super) struct Hits([HitPlace; HIT_PLACES]);
 
-/// Two lines, as neighbouring ones are fetched in pairs.
+/// Aligned to two cache lines, because neighbouring lines are fetched in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct HitPlace(AtomicU64);
@@ -45,7 +45,7 @@ impl Hits {
         thread_local! {
             static PLACE: usize = THREADS.fetch_add(1, Ordering::Relaxed) % HIT_PLACES;
         }
-        // A thread that is ending may have lost its own.
+        // A thread that is ending may have no thread-local value any more.
         let place = PLACE.try_with(|place| *place).unwrap_or(0);
         self.0[place].0.fetch_add(count, Ordering::Relaxed);
     }
@@ -90,7 +90,7 @@ impl Drop for HitTally<'_> {
 pub struct PoolStats {
     /// Frames in all.
     pub frames: u64,
-    /// Frames that hold nothing.
+    /// Frames without a page.
     pub frames_free: u64,
     /// Pages looked up and found in memory, inner nodes of trees included: a get in a tree of three levels, all in memory, counts
     /// three. An operation that is repeated after a miss counts the pages above it again, except a get in the same commit, which
@@ -100,7 +100,7 @@ pub struct PoolStats {
     pub misses: u64,
     /// Requests that joined a read under way.
     pub misses_joined: u64,
-    /// Pages dropped from memory, written before or not.
+    /// Pages evicted from memory, whether they had to be written first or not.
     pub evicted: u64,
     /// Pages in memory that are newer than the disk.
     pub pages_dirty: u64,
@@ -124,7 +124,7 @@ pub struct PoolStats {
     pub pages_placed_near: u64,
     /// See `pages_placed_same`.
     pub pages_placed_far: u64,
-    /// Blocks that the data file has room for, over all its stripes.
+    /// Blocks in the data file, over all its stripes.
     pub blocks_file: u64,
     /// Blocks of the data file in use, those that wait to be free included.
     pub blocks_used: u64,
@@ -132,8 +132,8 @@ pub struct PoolStats {
     pub blocks_deferred: u64,
     /// Blocks that can be used before the file must grow.
     pub blocks_free: u64,
-    /// Of these, how many ordinary commits leave free: deletes, dropped tables, checkpoints and compaction go on with them when the disk
-    /// is full.
+    /// The part of `blocks_free` that ordinary commits leave free, so that deletes, dropped tables, checkpoints and compaction
+    /// go on when the disk is full.
     pub blocks_reserve: u64,
     /// All memory of the pool, in bytes: the fields below, and the metadata of blocks and changed pages.
     pub memory_bytes: u64,

@@ -92,13 +92,13 @@ impl WordArray {
         self.low(page)?[(page >> 10) as usize % LOW].get().map(|chunk| &**chunk)
     }
 
-    /// The word of a page; zero where none was ever stored.
+    /// Returns the word of a page; zero where none was ever stored.
     pub(crate) fn load(&self, page: PageId) -> u64 {
         // Acquire: a thread that sees a frame number also sees the frame's content and metadata.
         self.chunk(page.0).map_or(0, |words| words[page.0 as usize % CHUNK_WORDS].load(Ordering::Acquire))
     }
 
-    /// Asks for the word of a page that will be looked at soon.
+    /// Prefetches the word of a page into the CPU caches.
     pub(crate) fn prefetch(&self, page: PageId) {
         if let Some(words) = self.chunk(page.0) {
             prefetch_read(&raw const words[page.0 as usize % CHUNK_WORDS]);
@@ -120,7 +120,7 @@ impl WordArray {
         })
     }
 
-    /// The words from a page on, up to `end`, that are not zero. Takes time for the chunks that exist, not for those that do not.
+    /// Iterates over the nonzero words from a page on, up to `end`. Takes time for the chunks that exist, not for missing ones.
     pub(crate) fn stored(&self, from: PageId, end: u64) -> impl Iterator<Item = (PageId, u64)> + '_ {
         let mut next = from.0;
         std::iter::from_fn(move || {

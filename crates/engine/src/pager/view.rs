@@ -92,7 +92,7 @@ impl<'a> View<'a> {
     }
 
     fn absent(&self, id: PageId) -> Attempt<&[u8]> {
-        // Given up between the first check and the lock: then the version was dropped, which is no damage.
+        // The snapshot was evicted between the first check and the lock: then the version was dropped, which is no damage.
         if self.too_old.is_some_and(|flag| flag.load(Ordering::Acquire)) {
             let what = format!("the snapshot of commit {} kept too many old pages and was given up", self.at);
             return Err(Wait::Failed(Error::new(ErrorKind::SnapshotTooOld, what)));
