@@ -26,7 +26,7 @@ cargo xtask <command>
           transactions of threads and tasks beside each other, also while the process is killed, optimised, with fresh
           seeds, checked for strict serializability: --minutes N (default 1). A failure says where the history was left
   mutants plants one fault of xtask/mutants.toml at a time in a copy of the engine and reports which tests notice it: an hour or
-          more. NAMEs choose, --list shows them, --all-tests goes on after the first failing test program
+          more. --only NAME chooses, --list shows them, --resume goes on after an interruption, --help says the rest
 ";
 
 fn main() -> ExitCode {
@@ -37,6 +37,10 @@ fn main() -> ExitCode {
         "models" => models(),
         "sim" => sim(),
         "histories" => histories(),
+        "mutants" if std::env::args().skip(2).any(|argument| argument == "--help") => {
+            print!("{}", mutants::HELP);
+            Ok(())
+        }
         "mutants" => mutants::run(&root(), &std::env::args().skip(2).collect::<Vec<_>>()),
         "" | "help" | "-h" | "--help" => {
             print!("{HELP}");

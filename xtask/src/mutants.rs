@@ -1,278 +1,328 @@
-//! A check of the checks: builds the engine with one planted fault at a time and reports which tests notice it.
+//! A check of the checks: builds the engine with planted faults and reports, for each, which tests notice it.
 //!
-//! The faults stand in `xtask/mutants.toml`, each as a text to find in one source file and the text to put in its place. They are
-//! applied to a copy of the repository in `target/mutants/tree`, never to the files being worked on, and built in a target
-//! folder of their own. A text to find that the file does not have exactly once is an error, and an ordinary test of this crate
-//! ([`Mutant::apply`] over all of them) fails then: a change of the engine that moves the text has to update its faults.
+//! The faults stand in `xtask/mutants.toml` ([`list`]), each as texts to find in source files and the texts to put in their places.
+//! All of them are planted at once, each behind a switch that an environment variable throws, in a copy of the repository in
+//! `target/mutants` ([`bench`]): one build serves them all, and the files being worked on are never touched. A fault whose text is
+//! not found exactly once is an error, and an ordinary test of this crate fails then: a change of the engine that moves the text
+//! also moves its faults.
 //!
-//! A test run that fails or hangs kills the mutant. One that passes lets it survive; the list says why that is accepted, or the
-//! command fails.
+//! A fault names the tests that notice it. They run first, and nearly always that is all. Where they pass, all tests run. A failed
+//! test kills the mutant, and so does a test program that is still running at its time limit. A mutant that passes everything
+//! survives; the list says why that is accepted, or the command fails.
+//!
+//! Verdicts are kept in `target/mutants/verdicts.toml` with a digest of the sources and of the fault, so `--resume` repeats none
+//! that still holds.
 
-use std::collections::BTreeSet;
+mod bench;
+mod list;
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-const LIST: &str = "xtask/mutants.toml";
-/// Time for the tests of one mutant, build included. The unchanged engine takes a fifth of it on two cores.
-const RUN_MAX: Duration = Duration::from_secs(15 * 60);
+use self::bench::{Bench, Outcome, Programs, Tests};
+use self::list::{LIST, Mutant, read_list};
+
+/// Where the table of all faults stands.
+const DOCS: &str = "docs/mutants.md";
+const VERDICTS: &str = "target/mutants/verdicts.toml";
 /// Share of mutants that must be killed, in percent.
 const KILLED_PERCENT_MIN: usize = 95;
+/// Minutes for one test program, unless `--limit` says otherwise. Without a fault the longest takes a tenth of it on two cores.
+const LIMIT_MINUTES: u64 = 10;
 
 pub(crate) const HELP: &str = "\
-cargo xtask mutants [NAME...] [--list] [--all-tests] [--skip-baseline]
+cargo xtask mutants [--only NAME]... [--list] [--write-docs] [--jobs N] [--limit MINUTES] [--resume] [--all-tests] [--skip-baseline]
 
-  NAME             only these planted faults; without one, all of xtask/mutants.toml
+  --only NAME      try only this planted fault (may be repeated); without it, all of xtask/mutants.toml
   --list           print them and stop
-  --all-tests      go on after the first test program that fails, to see every test that notices the fault
-  --skip-baseline  do not run the tests on the unchanged engine first
+  --write-docs     write the table of docs/mutants.md anew and stop
+  --jobs N         try so many faults at a time (default 1)
+  --limit MINUTES  time for one test program (default 10): one that is still running then has hung, which kills the mutant
+  --resume         skip faults with a verdict on the sources as they are, from a run that was interrupted or came to its end
+  --all-tests      run all tests for each fault, not only those that are known to notice it
+  --skip-baseline  do not run the tests without any fault first
+
+A run may be interrupted at any time: it works in a copy, and --resume goes on.
 ";
 
-/// One planted fault.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Mutant {
-    name: String,
-    /// The fault, in a sentence.
-    fault: String,
-    /// Path from the root of the repository.
-    file: String,
-    find: String,
-    replace: String,
-    /// Why no test can notice it, or why that is accepted.
-    survives_because: Option<String>,
+/// Arguments of the command.
+#[derive(Debug, PartialEq, Eq)]
+struct Options {
+    only: Vec<String>,
+    list: bool,
+    write_docs: bool,
+    jobs: usize,
+    limit_minutes: u64,
+    resume: bool,
+    all_tests: bool,
+    skip_baseline: bool,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct List {
-    mutant: Vec<Mutant>,
-}
-
-/// The result of the tests of a mutant.
-enum Outcome {
-    Killed { by: Vec<String>, seconds: u64 },
-    Hung { seconds: u64 },
-    Survived { seconds: u64 },
-}
-
-impl Mutant {
-    /// The text of its file with the fault in it.
-    fn apply(&self, text: &str) -> Result<String> {
-        match text.matches(&self.find).count() {
-            1 => Ok(text.replacen(&self.find, &self.replace, 1)),
-            count => bail!("mutant {}: its text stands {count} times in {}, not once", self.name, self.file),
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            only: Vec::new(),
+            list: false,
+            write_docs: false,
+            jobs: 1,
+            limit_minutes: LIMIT_MINUTES,
+            resume: false,
+            all_tests: false,
+            skip_baseline: false,
         }
     }
 }
 
-/// Reads the list, and checks that names are unique and every fault applies to the repository at `root`.
-fn read_list(root: &Path) -> Result<Vec<Mutant>> {
-    let text = fs::read_to_string(root.join(LIST)).context(LIST)?;
-    let List { mutant: mutants } = toml::from_str(&text).context(LIST)?;
-    let mut names = BTreeSet::new();
-    let mut wrong = Vec::new();
-    for mutant in &mutants {
-        if !names.insert(&mutant.name) {
-            wrong.push(format!("mutant {} stands twice", mutant.name));
+impl Options {
+    fn parse(arguments: &[String]) -> Result<Self> {
+        let mut options = Self::default();
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            let mut value = || rest.next().with_context(|| format!("{argument} takes a value\n\n{HELP}"));
+            let count = |text: &String| {
+                let count = text.parse::<u64>().ok().filter(|count| *count > 0);
+                count.with_context(|| format!("{argument} takes a number from 1 on\n\n{HELP}"))
+            };
+            match argument.as_str() {
+                "--only" => options.only.push(value()?.clone()),
+                "--jobs" => options.jobs = count(value()?)? as usize,
+                "--limit" => options.limit_minutes = count(value()?)?,
+                "--list" => options.list = true,
+                "--write-docs" => options.write_docs = true,
+                "--resume" => options.resume = true,
+                "--all-tests" => options.all_tests = true,
+                "--skip-baseline" => options.skip_baseline = true,
+                unknown => bail!("unknown argument '{unknown}'\n\n{HELP}"),
+            }
         }
-        let applied = fs::read_to_string(root.join(&mutant.file))
-            .with_context(|| format!("mutant {}: {}", mutant.name, mutant.file))
-            .and_then(|text| mutant.apply(&text));
-        wrong.extend(applied.err().map(|error| format!("{error:#}")));
+        Ok(options)
     }
-    if wrong.is_empty() { Ok(mutants) } else { bail!("{LIST}:\n  {}", wrong.join("\n  ")) }
+}
+
+/// The result for one mutant, as it is kept.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Verdict {
+    /// Of the sources and the fault.
+    digest: String,
+    is_killed: bool,
+    text: String,
+}
+
+/// Verdicts by name, written to their file with each new one.
+struct Verdicts {
+    path: PathBuf,
+    of: Mutex<BTreeMap<String, Verdict>>,
+}
+
+impl Verdicts {
+    fn read(root: &Path) -> Self {
+        let path = root.join(VERDICTS);
+        let known = fs::read_to_string(&path).ok().and_then(|text| toml::from_str(&text).ok());
+        Self { path, of: Mutex::new(known.unwrap_or_default()) }
+    }
+
+    /// The verdict on a fault, if it was reached with this digest.
+    fn get(&self, name: &str, digest: &str) -> Option<Verdict> {
+        let of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
+        of.get(name).filter(|verdict| verdict.digest == digest).cloned()
+    }
+
+    fn put(&self, name: &str, verdict: Verdict) -> Result<()> {
+        let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
+        of.insert(name.to_owned(), verdict);
+        let text = toml::to_string(&*of).context("write verdicts down")?;
+        fs::write(&self.path, text).with_context(|| self.path.display().to_string())
+    }
 }
 
 /// Runs the command with its arguments.
 ///
 /// # Errors
-/// A wrong argument, a fault that does not apply or does not compile, tests that fail without any fault, or fewer mutants
-/// killed than [`KILLED_PERCENT_MIN`].
+/// A wrong argument, a fault that does not apply or does not compile, tests that fail without any fault, fewer mutants killed than
+/// [`KILLED_PERCENT_MIN`], or a survivor without an explanation.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
-    let flag = |name: &str| arguments.iter().any(|argument| argument == name);
-    let known = ["--list", "--all-tests", "--skip-baseline"];
-    let (flags, names): (Vec<&String>, Vec<&String>) = arguments.iter().partition(|text| text.starts_with('-'));
-    if let Some(unknown) = flags.iter().find(|flag| !known.contains(&flag.as_str())) {
-        bail!("unknown flag '{unknown}'\n\n{HELP}");
-    }
+    let options = Options::parse(arguments)?;
     let all = read_list(root)?;
-    if let Some(name) = names.iter().find(|name| !all.iter().any(|mutant| mutant.name == ***name)) {
+    if let Some(name) = options.only.iter().find(|name| !all.iter().any(|mutant| mutant.name == **name)) {
         bail!("there is no mutant '{name}' in {LIST}: cargo xtask mutants --list shows them");
     }
-    let chosen: Vec<&Mutant> = all.iter().filter(|mutant| names.is_empty() || names.contains(&&mutant.name)).collect();
-    if flag("--list") {
-        chosen.iter().for_each(|mutant| println!("{:44} {}", mutant.name, mutant.fault));
+    let is_chosen = |mutant: &Mutant| options.only.is_empty() || options.only.contains(&mutant.name);
+    // Their switches are numbered from 1 on.
+    let chosen: Vec<(usize, &Mutant)> = (1..).zip(&all).filter(|(_, mutant)| is_chosen(mutant)).collect();
+    if options.list {
+        chosen.iter().for_each(|(_, mutant)| println!("{:48} {}", mutant.name, mutant.fault));
         return Ok(());
     }
-    let bench = Bench::new(root, flag("--all-tests"))?;
-    if !flag("--skip-baseline") {
-        println!("xtask: the tests without any fault");
-        match bench.test("baseline")? {
-            Outcome::Survived { seconds } => println!("xtask: all passed, {seconds} s"),
-            Outcome::Killed { by, .. } => bail!("tests fail without any fault: {}", by.join(", ")),
-            Outcome::Hung { seconds } => bail!("the tests hang without any fault ({seconds} s)"),
+    if options.write_docs {
+        let path = root.join(DOCS);
+        let text = fs::read_to_string(&path).context(DOCS)?;
+        return fs::write(&path, with_table(&text, &all)?).context(DOCS);
+    }
+    let bench = Bench::new(root, &all, Duration::from_secs(60 * options.limit_minutes))?;
+    let verdicts = Verdicts::read(root);
+    let digest = |mutant: &Mutant| mutant.digest(bench.digest);
+    let mut open = chosen.clone();
+    open.retain(|(_, mutant)| !options.resume || verdicts.get(&mutant.name, &digest(mutant)).is_none());
+    println!("xtask: {} faults, {} of them to be tried", chosen.len(), open.len());
+
+    let mut wrong = Vec::new();
+    let (named, mut left): (Vec<_>, Vec<_>) =
+        open.into_iter().partition(|(_, mutant)| !mutant.killed_by.is_empty() && !options.all_tests);
+    if !named.is_empty() {
+        let tests = Tests::Named(named.iter().flat_map(|(_, mutant)| &mutant.killed_by).cloned().collect());
+        let programs = prepared(&bench, &tests, &options)?;
+        let tried = in_parallel(options.jobs, &named, |number, mutant| {
+            let tests = Tests::Named(mutant.killed_by.clone());
+            let outcome = bench.run(&programs, &mutant.name, Some(number), &tests)?;
+            let passed = matches!(outcome, Outcome::Passed { .. });
+            if passed {
+                println!("xtask: {}: the tests that should notice it pass; all others come at the end", mutant.name);
+            } else {
+                verdicts.put(&mutant.name, announced(mutant, &outcome, digest(mutant)))?;
+            }
+            Ok(passed)
+        });
+        for (mutant, passed) in tried {
+            match passed {
+                Ok(true) => left.push(mutant),
+                Ok(false) => {}
+                Err(error) => wrong.push(format!("{}: {error:#}", mutant.1.name)),
+            }
         }
     }
-    let (mut table, mut killed, mut unexplained) = (String::new(), 0, Vec::new());
-    for (number, mutant) in chosen.iter().enumerate() {
-        let outcome = bench.with(mutant, || bench.test(&mutant.name))?;
-        let verdict = match &outcome {
-            Outcome::Killed { by, seconds } => format!("killed in {seconds} s by {}", by.join(", ")),
-            Outcome::Hung { seconds } => format!("killed: the tests hang ({seconds} s)"),
-            Outcome::Survived { seconds } => {
-                let why = mutant.survives_because.as_deref();
-                if why.is_none() {
-                    unexplained.push(mutant.name.as_str());
-                }
-                format!("SURVIVED {seconds} s: {}", why.unwrap_or("not explained"))
-            }
-        };
-        killed += usize::from(!matches!(outcome, Outcome::Survived { .. }));
-        println!("xtask: {}/{} {}: {verdict}", number + 1, chosen.len(), mutant.name);
-        let _ = writeln!(table, "| {} | {} | {verdict} |", mutant.name, mutant.fault);
+    if !left.is_empty() {
+        let programs = prepared(&bench, &Tests::All, &options)?;
+        let tried = in_parallel(options.jobs, &left, |number, mutant| {
+            let outcome = bench.run(&programs, &mutant.name, Some(number), &Tests::All)?;
+            verdicts.put(&mutant.name, announced(mutant, &outcome, digest(mutant)))
+        });
+        wrong.extend(
+            tried.into_iter().filter_map(|(mutant, done)| Some(format!("{}: {:#}", mutant.1.name, done.err()?))),
+        );
+    }
+
+    let (mut table, mut killed) = (String::new(), 0);
+    for (_, mutant) in &chosen {
+        let Some(verdict) = verdicts.get(&mutant.name, &digest(mutant)) else { continue };
+        killed += usize::from(verdict.is_killed);
+        let _ = writeln!(table, "| {} | {} | {} |", mutant.name, mutant.fault, verdict.text);
+        if !verdict.is_killed && mutant.survives_because.is_none() {
+            wrong.push(format!("{} survives, and {LIST} does not say why", mutant.name));
+        }
     }
     println!("\n| mutant | fault | outcome |\n|---|---|---|\n{table}\n{killed} of {} killed", chosen.len());
-    if killed * 100 < chosen.len() * KILLED_PERCENT_MIN || !unexplained.is_empty() {
-        bail!("at least {KILLED_PERCENT_MIN} % must be killed, and survivors explained: {}", unexplained.join(", "));
+    if options.only.is_empty() && killed * 100 < chosen.len() * KILLED_PERCENT_MIN {
+        wrong.push(format!("fewer than {KILLED_PERCENT_MIN} % were killed"));
     }
-    Ok(())
+    if wrong.is_empty() { Ok(()) } else { bail!("\n  {}", wrong.join("\n  ")) }
 }
 
-/// A copy of the repository in which faults are planted.
-struct Bench {
-    root: PathBuf,
-    tree: PathBuf,
-    all_tests: bool,
+/// Builds the programs of these tests, and runs the tests without any fault.
+fn prepared(bench: &Bench, tests: &Tests, options: &Options) -> Result<Programs> {
+    println!("xtask: build");
+    let programs = bench.build(tests)?;
+    if !options.skip_baseline {
+        println!("xtask: the tests without any fault");
+        match bench.run(&programs, "baseline", None, tests)? {
+            Outcome::Passed { seconds } => println!("xtask: all passed, {seconds} s"),
+            Outcome::Failed { by, .. } => bail!("tests fail without any fault: {}", by.join(", ")),
+            Outcome::Hung { by, seconds } => bail!("{by} hangs without any fault ({seconds} s)"),
+        }
+    }
+    Ok(programs)
 }
 
-impl Bench {
-    /// Copies every file that git tracks or would track. An unchanged file keeps its time, so that it is not built again.
-    fn new(root: &Path, all_tests: bool) -> Result<Self> {
-        let tree = root.join("target/mutants/tree");
-        let listed = Command::new("git")
-            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
-            .current_dir(root)
-            .output()
-            .context("git ls-files")?;
-        let listed = String::from_utf8(listed.stdout).context("names of files that are not Unicode")?;
-        for name in listed.split('\0').filter(|name| !name.is_empty()) {
-            let (from, to) = (root.join(name), tree.join(name));
-            // Deleted and not yet committed.
-            let Ok(content) = fs::read(&from) else { continue };
-            if fs::read(&to).is_ok_and(|there| there == content) {
-                continue;
+/// Tries every mutant, `jobs` at a time.
+fn in_parallel<'m, T: Send>(
+    jobs: usize,
+    mutants: &[(usize, &'m Mutant)],
+    work: impl Fn(usize, &Mutant) -> Result<T> + Sync,
+) -> Vec<((usize, &'m Mutant), Result<T>)> {
+    let queue: Mutex<VecDeque<(usize, &Mutant)>> = Mutex::new(mutants.iter().copied().collect());
+    let done = Mutex::new(Vec::new());
+    let take_turns = || {
+        loop {
+            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            let Some((number, mutant)) = next else { return };
+            let tried = work(number, mutant);
+            if let Err(error) = &tried {
+                println!("xtask: {}: {error:#}", mutant.name);
             }
-            if let Some(folder) = to.parent() {
-                fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
-            }
-            fs::write(&to, content).with_context(|| format!("write {}", to.display()))?;
+            done.lock().unwrap_or_else(PoisonError::into_inner).push(((number, mutant), tried));
         }
-        Ok(Self { root: root.to_path_buf(), tree, all_tests })
-    }
-
-    /// Runs `work` while the fault is in the copy.
-    fn with(&self, mutant: &Mutant, work: impl FnOnce() -> Result<Outcome>) -> Result<Outcome> {
-        let path = self.tree.join(&mutant.file);
-        let text = fs::read_to_string(&path).with_context(|| mutant.file.clone())?;
-        fs::write(&path, mutant.apply(&text)?).with_context(|| mutant.file.clone())?;
-        let outcome = work();
-        fs::write(&path, text).with_context(|| mutant.file.clone())?;
-        outcome
-    }
-
-    fn cargo(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.args(arguments).current_dir(&self.tree).stdin(Stdio::null());
-        command.env("CARGO_TARGET_DIR", self.root.join("target/mutants/build")).env("CARGO_TERM_COLOR", "never");
-        // A fault often leaves code unused.
-        command.env("RUSTFLAGS", "-A warnings");
-        command
-    }
-
-    /// Builds and runs the tests of the engine and of the layer below it.
-    fn test(&self, name: &str) -> Result<Outcome> {
-        let started = Instant::now();
-        let mut arguments = vec!["test", "--quiet", "-p", "nofault-io", "-p", "nofault", "--lib", "--tests"];
-        let built = self.cargo(&[&arguments[..], &["--no-run"]].concat()).output().context("start cargo")?;
-        if !built.status.success() {
-            bail!("mutant {name} does not compile:\n{}", String::from_utf8_lossy(&built.stderr));
-        }
-        arguments.remove(1);
-        if self.all_tests {
-            arguments.push("--no-fail-fast");
-        }
-        let log = self.root.join(format!("target/mutants/{name}.log"));
-        let output = fs::File::create(&log).with_context(|| log.display().to_string())?;
-        let errors = output.try_clone().context("share the log of a test run")?;
-        let child = self.cargo(&arguments).stdout(output).stderr(errors).spawn().context("start cargo")?;
-        let status = super::wait(child, Some(RUN_MAX));
-        let seconds = started.elapsed().as_secs();
-        let text = String::from_utf8_lossy(&fs::read(&log).context("read the log of a test run")?).into_owned();
-        let by = failed_tests(&text);
-        Ok(match status {
-            Err(_) => Outcome::Hung { seconds },
-            Ok(status) if status.success() => Outcome::Survived { seconds },
-            Ok(_) if by.is_empty() => {
-                bail!("the test run of {name} failed without a failed test: see {}", log.display())
-            }
-            Ok(_) => Outcome::Killed { by, seconds },
-        })
-    }
+    };
+    std::thread::scope(|scope| {
+        (0..jobs).for_each(|_| drop(scope.spawn(take_turns)));
+    });
+    done.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Finds the names of failed tests in the output of `cargo test`, and of test programs that were ended by a signal.
-fn failed_tests(output: &str) -> Vec<String> {
-    let mut failed = Vec::new();
-    let mut program = "";
-    for line in output.lines() {
-        if let Some(rest) = line.trim_start().strip_prefix("Running ") {
-            program = rest.split(" (").next().unwrap_or(rest);
-        } else if let Some(rest) = line.strip_prefix("test ")
-            && let Some(test) =
-                rest.strip_suffix(" ... FAILED").or_else(|| rest.strip_suffix(" - should panic ... FAILED"))
-        {
-            failed.push(test.to_owned());
-        } else if line.contains("process didn't exit successfully") && line.contains("signal") {
-            failed.push(format!("{program} (ended by a signal)"));
+/// Prints an outcome and makes a verdict of it.
+fn announced(mutant: &Mutant, outcome: &Outcome, digest: String) -> Verdict {
+    let text = match outcome {
+        Outcome::Failed { by, seconds } => format!("killed in {seconds} s by {}", by.join(", ")),
+        Outcome::Hung { by, seconds } => format!("killed by the time limit: {by} hangs ({seconds} s)"),
+        Outcome::Passed { seconds } => {
+            format!("SURVIVED {seconds} s: {}", mutant.survives_because.as_deref().unwrap_or("not explained"))
         }
+    };
+    println!("xtask: {}: {text}", mutant.name);
+    Verdict { digest, is_killed: !matches!(outcome, Outcome::Passed { .. }), text }
+}
+
+/// The docs with the table of these faults at their end.
+fn with_table(docs: &str, mutants: &[Mutant]) -> Result<String> {
+    const HEADER: &str = "| fault | noticed by |\n|---|---|\n";
+    let (before, _) = docs.split_once(HEADER).with_context(|| format!("{DOCS} has no table of faults"))?;
+    let mut text = format!("{before}{HEADER}");
+    for mutant in mutants {
+        let tests: Vec<String> = mutant.killed_by.iter().map(|test| format!("`{test}`")).collect();
+        let by = match &mutant.survives_because {
+            Some(why) => format!("no test: {why}"),
+            None => tests.join(", "),
+        };
+        let _ = writeln!(text, "| **{}**: {} | {by} |", mutant.name, mutant.fault);
     }
-    failed
+    Ok(text)
 }
 
 #[cfg(test)]
-mod tests {
+mod checks {
     use super::*;
 
     #[test]
-    fn every_planted_fault_applies_to_the_code_as_it_is() {
-        read_list(&crate::root()).unwrap();
+    fn the_docs_have_the_table_of_the_list() {
+        let root = crate::root();
+        let docs = fs::read_to_string(root.join(DOCS)).unwrap();
+        let expected = with_table(&docs, &read_list(&root).unwrap()).unwrap();
+        assert!(docs == expected, "{DOCS} is not up to date: cargo xtask mutants --write-docs");
     }
 
     #[test]
-    fn a_fault_is_planted_where_its_text_stands_once() {
-        let mutant = Mutant {
-            name: "m".into(),
-            fault: String::new(),
-            file: "f".into(),
-            find: "b".into(),
-            replace: "x".into(),
-            survives_because: None,
-        };
-        assert_eq!(mutant.apply("abc").unwrap(), "axc");
-        assert!(mutant.apply("abcb").unwrap_err().to_string().contains("2 times"));
-        assert!(mutant.apply("ac").is_err());
+    fn arguments_are_read_and_unknown_ones_refused() {
+        let parse = |text: &str| Options::parse(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        let expected = Options { only: vec!["a".into(), "b".into()], jobs: 2, resume: true, ..Options::default() };
+        assert_eq!(parse("--only a --jobs 2 --only b --resume").unwrap(), expected);
+        assert!(["--only", "--jobs 0", "--limit x", "--else", "a"].iter().all(|text| parse(text).is_err()));
     }
 
     #[test]
-    fn failed_tests_and_killed_programs_are_named() {
-        let output = "     Running tests/a.rs (target/a)\ntest one ... ok\ntest two::x ... FAILED\n\
-                      error: test failed\n  process didn't exit successfully: `a` (signal: 6, SIGABRT)\n";
-        assert_eq!(failed_tests(output), ["two::x", "tests/a.rs (ended by a signal)"]);
+    fn a_verdict_holds_for_the_sources_that_it_was_reached_on() {
+        let folder = std::env::temp_dir().join(format!("nofault-verdicts-{}", std::process::id()));
+        fs::create_dir_all(folder.join("target/mutants")).unwrap();
+        let verdict = Verdict { digest: "1".into(), is_killed: true, text: "killed by \"x\" | y".into() };
+        Verdicts::read(&folder).put("m", verdict).unwrap();
+        let read = Verdicts::read(&folder);
+        assert_eq!(read.get("m", "1").map(|verdict| verdict.text).as_deref(), Some("killed by \"x\" | y"));
+        assert!(read.get("m", "2").is_none() && read.get("n", "1").is_none());
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -1,5 +1,4 @@
-//! The engine's B+tree over a memory-mapped file, made safe in the ways that databases do it: methods to compare in the
-//! lab.
+//! The engine's B+tree over a memory-mapped file, made safe as databases do it: methods to compare in the lab.
 //!
 //! Node format, comparator, split policy and log are the engine's. The differences: the kernel decides which pages are
 //! in memory, and each protocol has its own way to keep a half-done change out of the file:
@@ -11,10 +10,8 @@
 //! | [`Protocol::MappedLog`] | as `UserCow`, but pages reach the file in new places, never in their old ones: the engine's own design but for the pool | no database: it isolates the effect of residency by the kernel |
 //! | [`Protocol::Shadow`] | copies up to the root go to unused pages; synced; then one of two meta pages is switched | LMDB, without and with `MDB_WRITEMAP` |
 //!
-//! `UserCow` written back by calls is the plain case that today's systems have come to: a map for reading only, and a
-//! log. `MappedLog` is that without overwriting: it differs from the engine in residency by the kernel, and in having
-//! one writer at a time.
-//!
+//! `UserCow` written back by calls is the case of today's systems: a map for reading only, and a log. `MappedLog` is that
+//! without overwriting: it differs from the engine in residency by the kernel, and in having one writer at a time.
 //! One table, one writer at a time, any number of readers; every write is durable when it returns.
 //!
 //! **Guarantees, and their limits.** A process that is killed at any moment, and a power cut that loses any sectors
@@ -26,8 +23,7 @@
 //!   call fails as well: the store must be opened again.
 //! - *A failed write-back is noticed.* The kernel reports it at the next sync, once, if at all.
 //! - *A read does not wait.* It stalls its thread for as long as the disk takes, at any point of the code.
-//! - *Memory stays below a limit.* The kernel decides. There is no test of it, nor of cuts in the middle of the
-//!   kernel's own write-back: tests choose at random among sectors instead.
+//! - *Memory stays below a limit.* The kernel decides. No test shows it, nor a cut amid the kernel's own write-back.
 
 mod file;
 mod free;

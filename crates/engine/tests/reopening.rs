@@ -52,6 +52,24 @@ fn opening_after_a_clean_close_reads_little_whatever_the_size_of_the_log() {
     }
 }
 
+/// What it contains is nowhere but in memory before: the log has to have it, or it stays in there, and nothing before it is given back.
+#[test]
+fn a_checkpoint_leaves_nothing_of_deferred_commits_in_memory_or_to_replay() {
+    let settings = Settings { background_threads: false, ..tiny() };
+    let world = SimWorld::new(1, SimOptions::calm());
+    let db = Db::create_in(&directory(&world), &settings).unwrap();
+    let table = db.create_table("t").unwrap();
+    for key in 0..10_u32 {
+        let mut batch = Batch::new();
+        batch.put(&table, key.to_be_bytes(), b"value");
+        db.write(batch, Durability::Deferred).unwrap();
+    }
+    assert!(db.stats().log.waiting_bytes > 0, "the log was written before anything asked for it");
+    db.checkpoint().unwrap();
+    let log = db.stats().log;
+    assert!(log.waiting_bytes == 0 && log.live_bytes <= 4096, "there is something to replay: {log:?}");
+}
+
 #[test]
 fn a_database_with_other_handles_is_saved_and_stays_open() {
     for background_threads in [false, true] {

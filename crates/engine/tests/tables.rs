@@ -364,3 +364,18 @@ fn freeing_a_dropped_table_that_finds_the_log_full_is_tried_again_later() {
     assert!(db.verify().unwrap().is_clean());
     assert_eq!(kept.get("k").unwrap(), Some(b"w".to_vec()));
 }
+
+#[test]
+fn a_table_that_was_created_or_dropped_is_so_after_a_power_cut() {
+    let world = SimWorld::new(17, SimOptions::calm());
+    let directory: Arc<dyn Directory> = world.directory();
+    let db = Db::create_in(&directory, &tiny()).unwrap();
+    db.create_table("dropped").unwrap();
+    db.drop_table("dropped").unwrap();
+    db.create_table("created").unwrap();
+    for cut in 0..8 {
+        let directory: Arc<dyn Directory> = world.restart(cut).directory();
+        let after = Db::open_in(&directory, &tiny()).unwrap();
+        assert_eq!(after.table_names().unwrap(), ["created"], "{world}");
+    }
+}

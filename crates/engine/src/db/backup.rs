@@ -122,6 +122,9 @@ mod tests {
         let world = SimWorld::new(4, SimOptions::calm());
         copy_of(&db, &world).unwrap();
         let events = world.events();
+        for cut in 0..20 {
+            assert_eq!(content(&opened(&world.restart(cut)).unwrap()), all, "a finished backup is lost: {world}");
+        }
         let mut nothing = 0;
         for cut in 1..=events {
             let world = SimWorld::new(4, SimOptions::calm());

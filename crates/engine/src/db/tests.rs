@@ -31,7 +31,7 @@ use crate::pages::memory::{MemoryLog, MemoryStore, Residency};
 use crate::pages::{Durability, Store};
 use crate::tree::{Direction, KeyRange, Tree};
 use crate::txn::visibility::Visibility;
-use crate::txn::{CATALOG, Commit, Commits, Known, Op, create_catalog, decode};
+use crate::txn::{CATALOG, Commit, Commits, Known, Op, SMALL_OPS_MAX, create_catalog, decode};
 
 type TestCore<S> = Arc<Core<S, MemoryLog>>;
 
@@ -421,16 +421,18 @@ fn many_keys_wait_while_no_permit_is_left() {
 
 #[test]
 fn a_transaction_whose_reads_were_changed_conflicts() {
-    let core = new_core(easy());
-    let tree = new_table(&core, Mode::Blocking, "t");
-    put(&core, tree, "a", "1");
-    let mut reader = Transaction::begin(&core);
-    assert_eq!(block_on(reader.get(Mode::Blocking, tree, b"a")).unwrap(), Some(b"1".to_vec()));
-    put(&core, tree, "a", "2");
-    reader.set(tree, b"b", Some(b"3"));
-    let result = block_on(reader.commit(Mode::Blocking, Durability::Sync));
-    assert!(matches!(result, Err(CommitError::Conflict(..))), "{result:?}");
-    assert_eq!(block_on(core.get(Mode::Blocking, tree, b"b")).unwrap(), None);
+    for writes in [1, SMALL_OPS_MAX as u32 + 1] {
+        let core = new_core(easy());
+        let tree = new_table(&core, Mode::Blocking, "t");
+        put(&core, tree, "a", "1");
+        let mut reader = Transaction::begin(&core);
+        assert_eq!(block_on(reader.get(Mode::Blocking, tree, b"a")).unwrap(), Some(b"1".to_vec()));
+        put(&core, tree, "a", "2");
+        (0..writes).for_each(|key| reader.set(tree, &key.to_be_bytes(), Some(b"3")));
+        let result = block_on(reader.commit(Mode::Blocking, Durability::Sync));
+        assert!(matches!(result, Err(CommitError::Conflict(..))), "{writes} writes: {result:?}");
+        assert_eq!(block_on(core.get(Mode::Blocking, tree, &[0; 4])).unwrap(), None);
+    }
 }
 
 #[test]

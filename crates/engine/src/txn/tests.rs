@@ -52,6 +52,15 @@ fn who_waited_for_the_section_while_a_commit_failed_in_it_is_refused() {
     assert_eq!(commits.last().seq, CommitSeq(0));
 }
 
+#[test]
+fn a_large_commit_that_ends_between_its_record_and_its_last_page_is_the_last() {
+    let commits = new_commits(|visible| MemoryLog::new(700, false, Box::new(move |seq| visible.durable(seq))));
+    let mut section = commits.occupy(block_on(commits.turn().acquire(1))).unwrap();
+    assert!(section.append(b"all of it", Some(Durability::Sync)).is_ok());
+    drop(section);
+    assert_eq!(commits.check_poison().map_err(|error| error.kind()), Err(ErrorKind::Poisoned));
+}
+
 /// Whether a task was woken.
 #[derive(Default)]
 struct Woken(AtomicBool);

@@ -113,5 +113,6 @@ mod tests {
         assert!(segments.assign(2 * 16384));
         assert_eq!(segments.offset_of(2 * 16384 + 4096), Some(4096));
         assert_eq!(segments.offset_of(4096), None);
+        assert_eq!(segments.offset_of(16384 + 4096), Some(16384 + 4096), "the anchor lies in this one");
     }
 }

@@ -269,6 +269,23 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_replaced_while_it_is_being_locked_is_not_the_one_that_stays_locked() {
+        let (_scratch, folder) = folder();
+        let path = |name: &str| folder.path().join(name);
+        let is_first = std::cell::Cell::new(true);
+        let replaced = |file: &File| {
+            if is_first.replace(false) {
+                std::fs::rename(path("data"), path("moved")).unwrap();
+                std::fs::write(path("data"), "another").unwrap();
+            }
+            lock_description(file)
+        };
+        let held = LockedFile::take_with(&folder, "data", "lock", replaced).unwrap();
+        held.check("data").unwrap();
+        drop(folder.lock("moved", "lock").unwrap());
+    }
+
+    #[test]
     fn a_kernel_without_locks_of_descriptions_is_asked_for_the_older_kind() {
         let (_scratch, folder) = folder();
         let take = |error| LockedFile::take_with(&folder, "data", "lock", |_| Err(error));

@@ -1,6 +1,7 @@
 //! Blocks of the data file that are set aside for commits.
 
 use super::*;
+use crate::pages::Claim;
 use crate::txn::precedence::Claimed;
 
 type Waiting<'a> = Vec<std::pin::Pin<Box<dyn Future<Output = std::result::Result<(), CommitError>> + 'a>>>;
@@ -58,4 +59,15 @@ fn deferred_freeing_that_waits_for_its_turn_has_no_blocks_set_aside() {
     drop(section);
     assert!(block_on(free_some).unwrap(), "the table's root is freed");
     assert!(!block_on(core.free_some()).unwrap(), "nothing is left");
+}
+
+#[test]
+fn blocks_that_are_set_aside_for_one_commit_are_not_promised_to_another() {
+    let core = core_over(new_pager(easy()), easy());
+    let blocks = core.store.core().spare_blocks() as usize;
+    assert!(blocks > 1000, "{blocks} spare blocks");
+    let room = core.store.claim_room(blocks, Claim::Reserve).expect("they are spare");
+    assert!(core.store.claim_room(blocks, Claim::Reserve).is_none(), "the same blocks twice");
+    drop(room);
+    assert!(core.store.claim_room(blocks, Claim::Reserve).is_some(), "not given back");
 }

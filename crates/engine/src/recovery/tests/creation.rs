@@ -76,3 +76,26 @@ fn a_creation_replaces_no_file_that_appears_in_the_folder_meanwhile() {
         assert_eq!(world.read_file(name).unwrap(), [], "{name} belongs to another");
     }
 }
+
+#[test]
+fn a_power_cut_among_the_names_of_a_creation_leaves_a_database_or_nothing() {
+    let whole = SimWorld::new(0, SimOptions::calm());
+    create(&whole.directory(), &settings(), creation(1)).unwrap();
+    let (mut databases, mut nothing) = (0, 0);
+    // The names change at the end, and a cut decides about the names that no sync has covered.
+    for event in whole.events() - 20..=whole.events() {
+        let world = SimWorld::new(0, SimOptions::calm());
+        world.cut_after(event);
+        let created = create(&world.directory(), &settings(), creation(1)).is_ok();
+        for cut in 0..60 {
+            match Numbers::open(&world.restart(cut)) {
+                Ok(_) => databases += 1,
+                Err(error) => {
+                    assert!(error.kind() == ErrorKind::NotFound && !created, "cut after {event}: {error}: {world}");
+                    nothing += 1;
+                }
+            }
+        }
+    }
+    assert!(databases > 60 && nothing > 60, "{databases} databases, {nothing} times nothing");
+}

@@ -1,11 +1,19 @@
-//! Page tables that nofault never wrote, with checksums that are right.
+//! Page tables that nofault never wrote, with checksums that are right; and tables of which a checkpoint wrote a part.
 
+use nofault_sim::{Call, Effect, Fault};
+
+use super::superblocks::set_all;
 use super::*;
 use crate::format::{BlockId, encode_node};
 
 /// A database with the page table `path`: each node, from the root down, has one entry that names the next node, and
 /// the last one's names the first page. `change` edits the superblock.
 fn forged(path: &[NodeId], change: impl FnOnce(&mut Superblock)) -> SimWorld {
+    forged_with(path, 1, change)
+}
+
+/// The same with as many entries in the last node, which all name the first page.
+fn forged_with(path: &[NodeId], entries_last: usize, change: impl FnOnce(&mut Superblock)) -> SimWorld {
     let (world, _) = settled_world(14);
     let mut data = world.read_file("data").unwrap();
     let sector = |slot: usize| &data[SUPERBLOCK_OFFSETS[slot] as usize..][..SUPERBLOCK_BYTES];
@@ -16,7 +24,10 @@ fn forged(path: &[NodeId], change: impl FnOnce(&mut Superblock)) -> SimWorld {
     let per_node = entries_per_node(PAGE) as usize;
     for (at, node) in path.iter().enumerate().rev() {
         let mut entries = vec![0; per_node];
-        entries[path.get(at + 1).map_or(0, |next| next.index as usize % per_node)] = below.to_word();
+        match path.get(at + 1) {
+            Some(next) => entries[next.index as usize % per_node] = below.to_word(),
+            None => entries[..entries_last].fill(below.to_word()),
+        }
         let start = data.len();
         data.resize(start + PAGE, 0);
         superblock.table_checksum = encode_node(superblock.file_id, *node, entries.into_iter(), &mut data[start..]);
@@ -71,4 +82,34 @@ fn a_node_of_the_page_table_that_names_more_than_there_is_is_damage() {
     let size = |superblock: &mut Superblock| (superblock.table_levels, superblock.page_count) = (2, per_node * 3);
     let beyond = [node(1, 0), node(0, per_node - 1)];
     refused(&forged(&beyond, size), &format!("node of level 1 names node {} of 3", per_node - 1));
+}
+
+#[test]
+fn two_pages_in_one_block_are_damage() {
+    let world = forged_with(&[node(0, 0)], 2, |superblock| (superblock.table_levels, superblock.page_count) = (1, 2));
+    refused(&world, "which something else uses");
+}
+
+#[test]
+fn the_checkpoint_after_one_that_failed_at_any_write_names_all_that_changed() {
+    let mut failed = 0;
+    for k in 0.. {
+        let world = SimWorld::new(k, SimOptions::calm());
+        create(&world.directory(), &settings(), creation(1)).unwrap();
+        let mut promises = Promises { created: true, acknowledged: 0, states: vec![vec![0; KEYS as usize]] };
+        let mut numbers = Numbers::open(&world).unwrap();
+        set_all(&mut numbers, 1, &mut promises);
+        numbers.opened.checkpointer.checkpoint().unwrap();
+        set_all(&mut numbers, 2, &mut promises);
+        world.inject(Fault::new(Call::Write, Effect::Errno(5)).on("data").after(k));
+        match numbers.opened.checkpointer.checkpoint() {
+            Ok(_) => break,
+            // The superblock: nothing is written after that.
+            Err(error) if error.kind() == ErrorKind::Poisoned => continue,
+            Err(_) => failed += 1,
+        }
+        numbers.opened.checkpointer.checkpoint().unwrap();
+        assert!(check_promises(&world.restart(k), &promises));
+    }
+    assert!(failed > 2, "pages, leaves and a root are written: {failed} writes failed");
 }

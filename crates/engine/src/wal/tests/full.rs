@@ -1,8 +1,12 @@
-//! The disk has no room for another segment of the log.
+//! The disk has no room for another segment of the log, or the file system reserves none.
 
 use std::task::{Poll, Waker};
 
+use nofault_sim::{Call, Effect, Fault};
+
 use super::*;
+
+const EOPNOTSUPP: i32 = 95;
 
 /// A log on a disk that is full but for so many bytes.
 fn nearly_full(spare_bytes: u64) -> (SimWorld, Log, Anchor) {
@@ -113,4 +117,21 @@ fn a_task_that_finds_no_segment_waits_for_a_checkpoint_and_is_told() {
     assert!(!log.wants_checkpoint() && log.check().is_ok());
     drop((task, keeper));
     drop(world);
+}
+
+#[test]
+fn where_nothing_can_be_reserved_segments_are_there_because_they_are_written() {
+    let world = SimWorld::new(1, SimOptions::calm());
+    world.inject(Fault::new(Call::Allocate, Effect::Errno(EOPNOTSUPP)).times(u64::MAX));
+    let (log, anchor) = create_large(&world).unwrap();
+    let (mut acknowledged, mut tried) = (0, 0);
+    history(&log, 1, 1..120, &mut acknowledged, &mut tried).unwrap();
+    log.flush().unwrap();
+    let file_bytes = log.stats().file_bytes;
+    assert!(file_bytes > 4 * OPTIONS.segment_bytes, "the log has not grown: {file_bytes}");
+    assert_eq!(world.read_file("log").unwrap().len() as u64, file_bytes);
+    for cut in 0..8 {
+        let (_, seen) = reopen(&world.restart(cut), anchor, 0).unwrap_or_else(|error| panic!("{error}: {world}"));
+        assert_eq!(seen.len() as u64, tried, "{world}");
+    }
 }

@@ -49,6 +49,19 @@ fn a_record_that_was_given_up_keeps_no_room_in_the_log() {
     }
 }
 
+#[test]
+fn pieces_of_a_record_that_was_given_up_are_no_part_of_the_next() {
+    let world = SimWorld::new(41, SimOptions::calm());
+    let (log, anchor) = create(&world).unwrap();
+    append(&log, 1, b"one").unwrap();
+    assert!(log.append(CommitSeq(2), &[b"the beginning of two"], None).is_ok());
+    let position = append(&log, 3, b"three").unwrap();
+    log.durable(position).wait().unwrap();
+    drop(log);
+    let (_, seen) = reopen(&world, anchor, 0).unwrap();
+    assert_eq!(seen, [(CommitSeq(1), b"one".to_vec()), (CommitSeq(3), b"three".to_vec())]);
+}
+
 /// Creates a log with free segments in its file, so that the file does not grow with the next groups; returns it with
 /// its anchor. Commit 1 is in it.
 fn with_free_segments(world: &SimWorld) -> Result<(Log, Anchor)> {

@@ -1,0 +1,124 @@
+//! Names of tests, as the list of faults has them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+/// The crates whose tests may notice a fault: the name of the package and its folder.
+pub(super) const PACKAGES: [(&str, &str); 3] =
+    [("nofault-io", "crates/io"), ("nofault-sim", "crates/sim"), ("nofault", "crates/engine")];
+
+/// A test: its program and its path there, for example `nofault wal::tests::ends::some_test` for a unit test and
+/// `nofault/folders some_test` for one in `tests/folders.rs`.
+#[derive(Debug, Clone, Hash, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(try_from = "String")]
+pub(super) struct Test {
+    pub(super) program: Program,
+    pub(super) name: String,
+}
+
+/// A test program.
+#[derive(Debug, Clone, Hash, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Program {
+    pub(super) package: String,
+    /// The integration test; the unit tests of the library without one.
+    pub(super) target: Option<String>,
+}
+
+impl Program {
+    /// The folder of its package.
+    pub(super) fn folder(&self) -> Option<&'static str> {
+        let found = PACKAGES.iter().find(|(package, _)| *package == self.package);
+        found.map(|(_, folder)| *folder)
+    }
+}
+
+impl std::fmt::Display for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.target {
+            None => write!(f, "{}", self.package),
+            Some(target) => write!(f, "{}/{target}", self.package),
+        }
+    }
+}
+
+impl std::fmt::Display for Test {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.program, self.name)
+    }
+}
+
+impl TryFrom<String> for Test {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Self, String> {
+        let Some((program, name)) = text.split_once(' ') else {
+            return Err(format!("'{text}' is no test: write its program, a space, and its path"));
+        };
+        let (package, target) = match program.split_once('/') {
+            Some((package, target)) => (package, Some(target.to_owned())),
+            None => (program, None),
+        };
+        let program = Program { package: package.to_owned(), target };
+        if program.folder().is_none() {
+            return Err(format!("'{text}': there is no package {package} here"));
+        }
+        Ok(Self { program, name: name.to_owned() })
+    }
+}
+
+/// The Rust files of the packages, to look for tests in.
+pub(super) struct TestSources(Vec<(PathBuf, String)>);
+
+impl TestSources {
+    pub(super) fn read(root: &Path) -> Result<Self> {
+        let mut found = Vec::new();
+        let mut folders: Vec<PathBuf> = PACKAGES.iter().map(|(_, folder)| root.join(folder)).collect();
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+                let path = entry?.path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "rs") {
+                    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+                    found.push((path.strip_prefix(root).map(Path::to_path_buf).unwrap_or(path), text));
+                }
+            }
+        }
+        Ok(Self(found))
+    }
+
+    /// Whether a function of the test's name stands in a file of its program. Reads text, not syntax.
+    pub(super) fn have(&self, test: &Test) -> bool {
+        let Some(folder) = test.program.folder() else { return false };
+        let declared = format!("fn {}(", test.name.rsplit("::").next().unwrap_or(&test.name));
+        let roots: Vec<PathBuf> = match &test.program.target {
+            None => vec![Path::new(folder).join("src")],
+            Some(target) => {
+                let tests = Path::new(folder).join("tests");
+                vec![tests.join(target), tests.join(format!("{target}.rs"))]
+            }
+        };
+        self.0.iter().any(|(path, text)| roots.iter().any(|root| path.starts_with(root)) && text.contains(&declared))
+    }
+}
+
+#[cfg(test)]
+mod checks {
+    use super::*;
+
+    #[test]
+    fn a_test_is_named_by_its_program_and_its_path() {
+        let test = |text: &str| Test::try_from(text.to_owned());
+        let unit = test("nofault wal::tests::a").unwrap();
+        assert_eq!((unit.program.folder(), &unit.program.target), (Some("crates/engine"), &None));
+        let integration = test("nofault-io/sim cuts::a").unwrap();
+        assert_eq!((integration.program.folder(), &*integration.name), (Some("crates/io"), "cuts::a"));
+        assert_eq!(integration.to_string(), "nofault-io/sim cuts::a");
+        assert!(test("a").is_err() && test("other a").is_err());
+        let sources = TestSources(vec![("crates/engine/src/wal/tests.rs".into(), "fn a() {}".into())]);
+        assert!(sources.have(&unit) && !sources.have(&integration));
+    }
+}
