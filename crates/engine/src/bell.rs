@@ -101,7 +101,7 @@ impl Bell {
             count = 2;
         }
         let most = most.map(|most| Timespec { tv_sec: most.as_secs() as i64, tv_nsec: i64::from(most.subsec_nanos()) });
-        // Interrupted or not: the caller looks around.
+        // The result does not matter: after an interruption, too, the caller looks for work.
         let _ = poll(&mut watched[..count], most.as_ref());
         let rang = !watched[0].revents().is_empty();
         if rang {

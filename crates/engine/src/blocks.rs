@@ -6,10 +6,10 @@ use nofault_io::disk::{Disk, Queue, QueueOptions};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Blocks that may be asked for at a time.
+/// Most blocks of one call of [`BlockReader::try_read`].
 pub(crate) const BLOCKS_AT_A_TIME: usize = 64;
 
-/// A queue of its own, and buffers that are used again.
+/// A reader of blocks: a queue of its own, and buffers that are reused.
 pub(crate) struct BlockReader {
     queue: Box<dyn Queue>,
     file_bytes: u64,

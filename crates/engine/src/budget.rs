@@ -4,7 +4,7 @@
 //! the history. When the budget is spent, the loop releases its lock, or lets other tasks run, and goes on with a new
 //! budget.
 //!
-//! Kept true by: a step is an access to memory that is in no cache, or about a quarter of a microsecond; work that
+//! Invariant: a step is an access to memory that is in no cache, or about a quarter of a microsecond; work that
 //! takes longer spends several. So [`STEPS_MAX`] steps take half a millisecond. The largest number of steps that a
 //! thread spent on one budget is recorded, so that tests compare it for inputs of different sizes, without a clock.
 
@@ -17,7 +17,7 @@ thread_local! {
     static LARGEST: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The steps that are left until a lock is let go or other tasks run. See the module.
+/// The steps that are left until the loop releases its lock or lets other tasks run.
 #[derive(Debug)]
 pub(crate) struct Budget {
     spent: usize,
@@ -35,7 +35,7 @@ impl Budget {
         self.spent += steps;
     }
 
-    /// Whether it is time to stop.
+    /// Whether no steps are left.
     #[inline]
     pub(crate) fn is_spent(&self) -> bool {
         self.spent >= STEPS_MAX

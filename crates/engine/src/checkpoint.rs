@@ -300,7 +300,7 @@ fn write_table(pager: &Pager, mut superblock: Superblock) -> Result<Superblock> 
             Ok(superblock)
         }
         Err(error) => {
-            // The inner nodes above those that were written are stale now; their leaves lead there again.
+            // The inner nodes above the written ones are stale now; the next checkpoint rewrites them, from the leaves up.
             pager.core().books().map.mark_dirty(leaves);
             Err(error)
         }

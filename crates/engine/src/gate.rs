@@ -1,6 +1,6 @@
 //! A first-come, first-served semaphore for tasks and for threads.
 //!
-//! Kept true by: permits are handed to the longest waiter first, also when a later one asks for fewer, so no waiter
+//! Invariant: permits are granted to the longest waiter first, even when a later one requests fewer, so no waiter
 //! starves. A waiter that is dropped gives back the permits that it was granted meanwhile. No waker is cloned, woken or
 //! dropped under the lock: it is foreign code, which may take the same lock.
 

@@ -119,7 +119,7 @@ pub(crate) struct PagerOptions {
     pub(crate) page_bytes: usize,
     /// Part of every checksum.
     pub(crate) file_id: u64,
-    /// Most bytes of old page versions that snapshots may keep before the oldest is given up.
+    /// Most bytes of old page versions that snapshots may keep before the oldest snapshot is evicted.
     pub(crate) snapshot_bytes_max: u64,
     /// Most reads at the device at a time.
     pub(crate) reads_in_flight_max: usize,

@@ -1,7 +1,7 @@
 //! Notes the pages that have changed since a checkpoint took them over: commits note them, and the next checkpoint
 //! reads them.
 //!
-//! Kept true by: the lock of the books is held for a bounded part of the pages at a time.
+//! Invariant: the lock of the books is held for a bounded part of the pages at a time.
 
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ const RANGE_BYTES: usize = (size_of::<u64>() + size_of::<Changed>()) * 3 / 2 + 4
 
 /// Pages with the number of the commit that changed each of them last.
 ///
-/// Kept true by: ranges neither overlap nor are empty, and two that touch have different commits.
+/// Invariant: ranges neither overlap nor are empty, and two that touch have different commits.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedPages {
     /// By their first page.

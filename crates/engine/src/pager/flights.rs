@@ -139,7 +139,7 @@ enum Flight {
     Run { reads: Vec<Read>, first_block: u64, tail: Option<IoBuf> },
 }
 
-/// A completed run whose pages are not installed yet.
+/// A completed run, before its pages are installed.
 pub(super) struct Landed {
     reads: Vec<Read>,
     first_block: u64,
@@ -155,7 +155,7 @@ enum Memory {
 }
 
 impl Landed {
-    /// Gives each page its bytes, and scratch memory back. Answers also the frames that are not needed.
+    /// Gives each page its bytes, and returns the scratch memory. Returns the completed reads and the frames that are not needed.
     fn unload(self, scratch: &Scratch, page_bytes: usize) -> (Vec<Over>, Vec<OwnedFrame>) {
         let Self { reads, first_block, memory } = self;
         match memory {
@@ -181,7 +181,7 @@ impl Landed {
     }
 }
 
-/// Copies pages to their frames. Those of a run that failed are to be read again.
+/// Copies pages to their frames. The pages of a failed run are to be read again.
 fn copy_out(reads: Vec<Read>, first_block: u64, bytes: Option<&[u8]>) -> Vec<Over> {
     let copy = |mut read: Read| {
         let mut owned = read.frame.take();
@@ -426,7 +426,7 @@ fn read_buffer(kind: OpKind) -> Option<IoBuf> {
 }
 
 impl Core {
-    /// Gives frames to reads and sends them, as far as there is room at the device. Answers how many operations were started.
+    /// Gives frames to reads and submits them, as far as there is room at the device. Returns how many operations were started.
     pub(super) fn start_staged(self: &Arc<Self>, lane: &mut ReadQueue, over: &mut Vec<Over>) -> usize {
         self.lane.line_up(|staged| lane.line_up(staged));
         let page_bytes = self.frames.page_bytes();
@@ -511,7 +511,7 @@ impl Core {
         memory
     }
 
-    /// Gives each of the first `run` reads in line a frame, as far as there are some. Answers how many of the first have one.
+    /// Gives each of the first `run` reads in line a frame, as far as there are some. Returns how many of the first have one.
     fn give_frames(self: &Arc<Self>, line: &mut VecDeque<Read>, run: usize) -> usize {
         let lacking = line.iter().take(run).filter(|read| read.frame.is_none()).count();
         let mut frames = if lacking > 1 { self.frames_for_reads(lacking) } else { Vec::new() };

@@ -37,7 +37,7 @@ impl Map {
         Location::from_word(self.words.load(page))
     }
 
-    /// Notes where the page is now. Answers where it was.
+    /// Sets the place of a page. Returns its previous place.
     pub(crate) fn set(&mut self, page: PageId, at: Option<Location>) -> Option<Location> {
         let before = self.get(page);
         if before != at {
@@ -54,7 +54,7 @@ impl Map {
         self.page_count = self.page_count.max(page.0 + 1);
     }
 
-    /// Notes where a node is. Answers where it was.
+    /// Sets the place of a node. Returns its previous place.
     pub(crate) fn set_node(&mut self, node: NodeId, at: Location) -> Option<Location> {
         self.nodes.insert(node, at)
     }

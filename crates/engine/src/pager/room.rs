@@ -72,7 +72,7 @@ impl Core {
         Some(Room::of(Arc::clone(self) as Arc<dyn RoomLedger>, pages))
     }
 
-    /// Free blocks beyond those that are promised. The reserve is among them.
+    /// Returns the number of free blocks that are not promised. The reserve is among them.
     pub(crate) fn spare_blocks(&self) -> u64 {
         let books = self.books();
         // With the nodes for so many more pages as are moved at a time.
@@ -108,7 +108,7 @@ impl Core {
         }
         let mut books = self.books();
         for block in from / page_bytes..to / page_bytes {
-            // Those in use were written.
+            // Used blocks were written, so they exist.
             let _ = books.space.mark_used(BlockId(block));
         }
         Ok(())

@@ -124,7 +124,7 @@ pub struct PoolStats {
     pub pages_placed_near: u64,
     /// See `pages_placed_same`.
     pub pages_placed_far: u64,
-    /// Blocks in the data file, over all its stripes.
+    /// Blocks for which the data file has room, over all its stripes.
     pub blocks_file: u64,
     /// Blocks of the data file in use, those that wait to be free included.
     pub blocks_used: u64,

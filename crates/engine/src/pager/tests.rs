@@ -82,7 +82,7 @@ fn value(body: &[u8]) -> u64 {
     first
 }
 
-/// Publishes a commit that sets these pages, allocating those that do not exist. Answers the new ids.
+/// Publishes a commit that sets these pages, and allocates the missing ones. Returns the new ids.
 fn commit(pool: &Pager, seq: u64, sets: &[(PageId, u64)], new: &[u64], frees: &[PageId]) -> Result<Vec<PageId>> {
     run(pool, || {
         let mut edits = pool.edits();

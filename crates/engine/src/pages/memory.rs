@@ -26,7 +26,7 @@ pub(crate) enum Residency {
 
 type Versions = Vec<(CommitSeq, Option<Arc<[u8]>>)>;
 
-/// See the module.
+/// The store.
 #[derive(Debug, Clone)]
 pub(crate) struct MemoryStore(Arc<Inner>);
 
@@ -47,12 +47,12 @@ struct State {
     editing: bool,
     pins: HashMap<PageId, usize>,
     snapshots: BTreeMap<CommitSeq, usize>,
-    /// Snapshots still to be given up as soon as they are taken.
+    /// Number of next snapshots that are evicted as soon as they are taken.
     give_up: usize,
     residency: Residency,
     random: u64,
     misses: u64,
-    /// Pages asked for and not sent yet.
+    /// Pages requested and not submitted yet.
     queued: usize,
     /// Pages of each submission.
     submissions: Vec<usize>,
@@ -290,7 +290,7 @@ pub(crate) struct MemoryTicket {
     store: MemoryStore,
     pinned: Vec<PageId>,
     _permit: Permit,
-    /// Submissions before it was asked for: the next one sends it.
+    /// Submissions before the request: the next one submits it.
     after: usize,
 }
 
@@ -490,7 +490,7 @@ struct LogState {
     open: Option<(CommitSeq, Vec<u8>)>,
     end: u64,
     durable_records: usize,
-    /// Says `LogFull` once before each piece when set.
+    /// When set, each piece gets `LogFull` once before it is appended.
     stingy: bool,
     refused: bool,
     broken: bool,

@@ -186,7 +186,7 @@ impl Policy for Sieve {
     }
 }
 
-/// S3-FIFO (Yang and others, SOSP 2023): a small queue for newcomers, a main one, and ghosts of those that left early.
+/// S3-FIFO (Yang and others, SOSP 2023): a small queue for newcomers, a main queue, and ghosts of newcomers evicted early.
 struct S3Fifo {
     small: VecDeque<u32>,
     main: VecDeque<u32>,
