@@ -188,6 +188,7 @@ impl Db {
     /// database is opened. Snapshots from before still read the table; its handles answer `NotFound` otherwise. Open
     /// transactions conflict.
     ///
+    /// # Errors
     /// `NotFound` when there is no such table; `Corrupt` when its root is damaged: then the table stays; otherwise as
     /// [`Db::write`]. A failure to free pages is not an error of this call: damaged pages are left out
     /// ([`Stats::damaged_in_dropped`]), and after any other failure the next `drop_table` or `open` tries again.

@@ -1,7 +1,7 @@
 //! Free pages: a second tree in the same file, whose records are lists of page numbers.
 //!
 //! A record's key is the commit that freed its pages and a number, both big-endian, so that the records that may be
-//! used come first: those freed by commits older than every reader. A commit takes whole records, and writes the pages
+//! used come first: those freed by commits that every reader sees already. A commit takes whole records, and writes the pages
 //! that it freed or did not use as new ones. Doing so changes the tree, which frees and takes pages itself: [`save`]
 //! repeats until nothing changes any more, as LMDB does.
 
