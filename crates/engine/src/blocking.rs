@@ -12,7 +12,7 @@
 //! stock.put("pears", "3")?;
 //! assert_eq!(stock.get("apples")?, Some(b"12".to_vec()));
 //!
-//! // Both change or neither does, whatever others do meanwhile.
+//! // Both change or neither does, and no other commit comes in between.
 //! db.transact(Durability::Sync, |change| {
 //!     let pears = change.get(&stock, "pears")?;
 //!     change.put(&stock, "plums", pears.unwrap_or_default())?;
@@ -58,7 +58,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`db::Db::create`].
     pub fn create(folder: impl AsRef<Path>, settings: &Settings) -> Result<Self> {
         db::create_blocking(folder.as_ref(), settings).map(Self)
     }
@@ -77,7 +77,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`db::Db::open`].
     pub fn open(folder: impl AsRef<Path>, settings: &Settings) -> Result<Self> {
         db::open_blocking(folder.as_ref(), settings).map(Self)
     }
@@ -97,7 +97,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`db::Db::create_in`].
     pub fn create_in(directory: &Arc<dyn Directory>, settings: &Settings) -> Result<Self> {
         db::Db::create_in(directory, settings).map(Self)
     }
@@ -120,7 +120,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`db::Db::open_in`].
     pub fn open_in(directory: &Arc<dyn Directory>, settings: &Settings) -> Result<Self> {
         db::Db::open_in(directory, settings).map(Self)
     }
@@ -154,7 +154,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`db::Db::create_table`].
     pub fn create_table(&self, name: &str) -> Result<Table> {
         block_on(self.0.create_table_in(Mode::Blocking, name)).map(Table::new)
     }
@@ -192,7 +192,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`db::Db::table`].
     pub fn table(&self, name: &str) -> Result<Table> {
         block_on(self.0.table_in(Mode::Blocking, name)).map(Table::new)
     }
@@ -218,7 +218,7 @@ impl Db {
     /// The names of the tables as far as the catalog can be read. See [`db::Db::list_tables`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`db::Db::list_tables`].
     pub fn list_tables(&self) -> Result<TableList> {
         block_on(self.0.list_tables_in(Mode::Blocking))
     }
@@ -242,7 +242,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`db::Db::write`].
     pub fn write(&self, batch: Batch, durability: Durability) -> Result<()> {
         block_on(self.0.write_in(Mode::Blocking, batch, durability))
     }
@@ -305,7 +305,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`db::Db::transact`].
     pub fn transact<R>(
         &self,
         durability: Durability,
@@ -341,7 +341,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`db::Db::sync`].
     pub fn sync(&self) -> Result<()> {
         block_on(self.0.sync_in(Mode::Blocking))
     }
@@ -362,7 +362,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`db::Db::close`].
     pub fn close(self) -> Result<()> {
         self.0.close_blocking()
     }
@@ -382,7 +382,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`db::Db::checkpoint`].
     pub fn checkpoint(&self) -> Result<()> {
         self.0.checkpoint_blocking()
     }
@@ -407,7 +407,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`db::Db::compact`].
     pub fn compact(&self, pace: Pace, mut go_on: impl FnMut(&Compaction) -> bool) -> Result<Compaction> {
         self.0.compact_blocking(pace, &mut go_on)
     }
@@ -430,7 +430,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`db::Db::verify`].
     pub fn verify(&self) -> Result<Verification> {
         self.0.verify_blocking()
     }
@@ -451,7 +451,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`db::Db::backup`].
     pub fn backup(&self, folder: impl AsRef<Path>) -> Result<()> {
         db::backup_blocking(&self.0, folder.as_ref())
     }

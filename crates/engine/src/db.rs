@@ -183,10 +183,10 @@ impl Db {
         self.create_table_in(Mode::Async, name).await
     }
 
-    /// Removes a table and everything in it. Durable when it returns. Its pages are freed after that, a few at a time, by a thread of
-    /// the database (without background threads by this call, before it returns); cut short, that goes on when the
-    /// database is opened. Snapshots from before still read the table; its handles answer `NotFound` otherwise. Open
-    /// transactions conflict.
+    /// Removes a table and all of its entries. Durable when it returns. A thread of the database frees the pages
+    /// afterwards, a few at a time (without background threads this call does so before it returns); after an
+    /// interruption this continues when the database is opened. Snapshots from before still read the table; other calls
+    /// on its handles fail with `NotFound`. Open transactions conflict.
     ///
     /// # Errors
     /// `NotFound` when there is no such table; `Corrupt` when its root is damaged: then the table stays; otherwise as
@@ -196,7 +196,7 @@ impl Db {
         self.drop_table_in(Mode::Async, name).await
     }
 
-    /// A table by its name.
+    /// Opens a table by its name.
     ///
     /// # Errors
     /// `NotFound`: create it.
@@ -207,7 +207,7 @@ impl Db {
     /// The names of all tables, sorted.
     ///
     /// # Errors
-    /// `Corrupt` or `Io` when a page of the catalog cannot be read: [`Db::list_tables`] answers the names in the others.
+    /// `Corrupt` or `Io` when a page of the catalog cannot be read: [`Db::list_tables`] returns the names in the others.
     pub async fn table_names(&self) -> Result<Vec<String>> {
         self.snapshot().table_names_in(Mode::Async).await
     }
@@ -281,9 +281,9 @@ impl Db {
         thread::run("nofault-close", move || self.close_blocking()).await?
     }
 
-    /// Makes every commit so far durable, the deferred ones included, and writes behind them that they are: from then on damage to any of
-    /// them is an error when the database is opened, never a shorter history. Without `sync` that is written by the next commit, or by
-    /// a thread of the database when there is none for a while.
+    /// Makes every commit so far durable, the deferred ones included, and records in the log that they are: from then on
+    /// opening reports damage to any of them as an error and never takes it for the end of the log. Without `sync` the
+    /// next commit writes that record, or a thread of the database when there is no commit for a while.
     ///
     /// # Errors
     /// `Poisoned` after a failure of the log.
@@ -355,7 +355,7 @@ impl Db {
         self.core.store.page_bytes()
     }
 
-    /// Longest key.
+    /// Length of the longest key that a table takes, in bytes.
     pub fn key_bytes_max(&self) -> usize {
         crate::format::node::key_bytes_max(self.page_bytes())
     }
@@ -456,20 +456,21 @@ pub struct Table {
 }
 
 impl Table {
-    /// Its name.
+    /// The name of the table.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The database it belongs to.
+    /// The database that the table belongs to.
     pub fn db(&self) -> &Db {
         &self.db
     }
 
-    /// The visible value of a key. At most one read a tree level, of which all but the last are nearly always in memory.
+    /// Returns the newest visible value of a key. Reads at most one page for each level of the tree; all levels but the
+    /// last are nearly always in memory.
     ///
     /// # Errors
-    /// `Corrupt` when a page fails its checksum (the page is named); `Io` when the disk refuses.
+    /// `Corrupt` when a page fails its checksum (the page is named); `Io` when the disk fails the read.
     pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.db.core.get(Mode::Async, self.tree, key.as_ref()).await
     }
@@ -498,7 +499,7 @@ impl Table {
         self.db.core.show_after(Mode::Async, self.tree, key, look, shown, reached).await
     }
 
-    /// Sets the value of a key. Durable when it returns; many at once share one write of the log.
+    /// Sets the value of a key. Durable when it returns; concurrent calls share one write of the log.
     ///
     /// # Errors
     /// As [`Db::write`].
@@ -549,7 +550,7 @@ impl Table {
         thread::run("nofault-load", move || table.bulk_load_blocking(entries)).await?
     }
 
-    /// Without a future where everything is in memory, which is nearly always.
+    /// [`Table::get`] for threads. Makes no future when all pages are in memory, which is nearly always the case.
     pub(crate) fn get_blocking(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let (core, mut reached) = (&self.db.core, None);
         match core.look(self.tree, key, &mut reached) {

@@ -35,7 +35,7 @@ impl Table {
         Self(table)
     }
 
-    /// Its name.
+    /// The name of the table.
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -64,7 +64,7 @@ impl Table {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`db::Table::get`].
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.0.get_blocking(key.as_ref())
     }
@@ -84,7 +84,7 @@ impl Table {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`db::Table::get_with`].
     pub fn get_with<R>(&self, key: impl AsRef<[u8]>, look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
         self.0.get_with_blocking(key.as_ref(), look)
     }
@@ -103,7 +103,7 @@ impl Table {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`db::Table::get_many`].
     pub fn get_many(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
         block_on(self.0.get_many_in(Mode::Blocking, keys))
     }
@@ -194,7 +194,7 @@ impl Table {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`db::Table::bulk_load`].
     pub fn bulk_load<K, V>(&self, entries: impl IntoIterator<Item = (K, V)>) -> Result<u64>
     where
         K: AsRef<[u8]>,

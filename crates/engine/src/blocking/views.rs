@@ -35,7 +35,7 @@ impl Snapshot {
         Self(snapshot)
     }
 
-    /// The commit it shows.
+    /// The number of the newest commit in this snapshot.
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -182,7 +182,7 @@ impl Range {
         Self(range)
     }
 
-    /// The same keys from the last to the first. To be said before the first `next`.
+    /// Reverses the scan: from the last key to the first. Call it before the first `next`.
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -200,7 +200,7 @@ impl Range {
         Self(self.0.rev())
     }
 
-    /// At most so many leaves are asked for before they are needed. See [`db::Range::read_ahead_max`].
+    /// Limits the number of leaves that are requested ahead. See [`db::Range::read_ahead_max`].
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -219,7 +219,7 @@ impl Range {
         Self(self.0.read_ahead_max(leaves))
     }
 
-    /// Like `next`, and shows the entry where the walk keeps it instead of giving it away. See [`db::Range::next_ref`].
+    /// Like `next`, but lends the entry from the scan's own memory instead of giving it away. See [`db::Range::next_ref`].
     ///
     /// ```
     /// # use nofault::{blocking::Db, settings::Settings};
@@ -238,7 +238,7 @@ impl Range {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`db::Range::next_ref`].
     pub fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         self.0.next_ref_blocking()
     }
@@ -393,7 +393,7 @@ impl Transaction {
         self.0.range_rev(table.as_ref(), range).map(TransactionRange)
     }
 
-    /// Commits.
+    /// Commits the transaction.
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -421,7 +421,7 @@ impl Transaction {
     }
 }
 
-/// A walk through keys as a transaction sees them, for threads.
+/// A scan of keys in order, as a transaction sees them, for threads.
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();
@@ -438,7 +438,7 @@ impl Transaction {
 pub struct TransactionRange<'t>(db::TransactionRange<'t>);
 
 impl TransactionRange<'_> {
-    /// Like `next`, and shows the entry where it lies instead of giving it away. See [`db::TransactionRange::next_ref`].
+    /// Like `next`, but lends the entry instead of giving it away. See [`db::TransactionRange::next_ref`].
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -458,7 +458,7 @@ impl TransactionRange<'_> {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`db::TransactionRange::next_ref`].
     pub fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         block_on(self.0.next_ref_in(Mode::Blocking))
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::transaction::WriteSet;
 use super::{Db, Table};
 
-/// Changes that are applied together. The last word about a key counts.
+/// Changes that are applied together. Of several changes of one key the last counts.
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();
@@ -45,7 +45,7 @@ impl Batch {
         self.set(table.as_ref(), key.as_ref(), None)
     }
 
-    /// How many keys it changes.
+    /// The number of keys that it changes.
     pub fn len(&self) -> usize {
         self.writes.len()
     }

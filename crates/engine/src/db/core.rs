@@ -22,7 +22,7 @@ use crate::txn::{CATALOG, Commits, Listed, table_of};
 /// Snapshots that one read takes before it says that they are given up faster than it reads.
 const SNAPSHOTS_MAX: usize = 8;
 
-/// See the module.
+/// The database over any store and log: the implementation of every call.
 pub(crate) struct Core<S: Store, L: CommitLog> {
     pub(super) store: Arc<S>,
     pub(super) log: Arc<L>,

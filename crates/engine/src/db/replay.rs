@@ -38,7 +38,7 @@ const OP_BYTES_AT_ONCE: usize = 256 << 10;
 /// Pages that a lot changes besides those of its keys and for its bytes.
 const EXTRA_PAGES: usize = 16;
 
-/// See the module.
+/// A replay of the log, with the records gathered so far.
 pub(super) struct Replay<S: Store, L: CommitLog> {
     core: Arc<Core<S, L>>,
     tables: FxHashMap<TableId, Tree>,

@@ -17,7 +17,7 @@ const LOSSES_BEFORE_CLAIM: u32 = 3;
 /// Runs that it loses before it claims everything: it has read something outside its claim in each run then.
 const LOSSES_BEFORE_ALL: u32 = 6;
 
-/// See the module.
+/// The state of a transaction between two runs: the runs it has lost, and the read set of the last.
 #[derive(Debug, Default)]
 pub(crate) struct Retries {
     losses: u32,

@@ -36,7 +36,7 @@ pub struct Stats {
     pub log: LogStats,
     /// Checkpoints made since it was opened.
     pub checkpoints: u64,
-    /// The data file: how it is read and written, and why not better.
+    /// How the data file is read and written, and why a faster way is not in use.
     pub disk: DiskInfo,
     /// Counts of conflicts and retries of transactions that wanted the same keys.
     pub transactions: TransactionStats,

@@ -14,7 +14,7 @@ use crate::tree::Tree;
 /// Sees every drop, also one that is not visible yet.
 pub(super) const NEWEST: CommitSeq = CommitSeq(u64::MAX);
 
-/// See the module.
+/// The tables that are known without reading the catalog, and the tables that are dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     known: RwLock<Known>,

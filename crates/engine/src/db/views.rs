@@ -48,7 +48,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The commit it shows.
+    /// The number of the newest commit in this snapshot.
     pub fn commit(&self) -> CommitSeq {
         self.held.seq()
     }
@@ -56,7 +56,7 @@ impl Snapshot {
     /// The value of a key as of this snapshot.
     ///
     /// # Errors
-    /// As [`Table::get`]; `SnapshotTooOld` when the pool had to give it up; `InvalidCall` for a table of another database.
+    /// As [`Table::get`]; `SnapshotTooOld` when the pool invalidated the snapshot; `InvalidCall` for a table of another database.
     pub async fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.get_in(Mode::Async, table, key.as_ref()).await
     }
@@ -160,15 +160,15 @@ impl Range {
         Self { scan, _owner: db.owner.clone() }
     }
 
-    /// The same keys from the last to the first. To be said before the first `next`.
+    /// Reverses the scan: from the last key to the first. Call it before the first `next`.
     #[must_use]
     pub fn rev(mut self) -> Self {
         self.scan.set_direction(Direction::Reverse);
         self
     }
 
-    /// At most so many leaves are asked for before they are needed; without this, as many as keep the device busy. 0 reads each leaf
-    /// when the walk comes to it: for a walk that will end soon, or where its reads must not crowd out others.
+    /// Limits the number of leaves that are requested ahead; without a limit, as many as keep the device busy. 0 reads
+    /// each leaf when the scan reaches it: for a scan that will end soon, or one that must not delay other reads.
     #[must_use]
     pub fn read_ahead_max(mut self, leaves: usize) -> Self {
         self.scan.set_read_ahead_max(leaves);
@@ -193,7 +193,7 @@ impl Range {
         Ok(self.scan.show())
     }
 
-    /// Without a future where the next entry is there, which is nearly always.
+    /// [`Range::next`] for threads. Makes no future when the next entry is in memory, which is nearly always the case.
     pub(crate) fn next_blocking(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         self.make_ready_blocking()?;
         Ok(self.scan.take())
@@ -294,10 +294,10 @@ impl Transaction {
         Ok(TransactionRange { scan: self.inner.scan(tree, range_of(&range), Direction::Reverse)? })
     }
 
-    /// Commits.
+    /// Commits the transaction.
     ///
     /// # Errors
-    /// `Conflict` when something it read was changed: nothing was written, run it again. Otherwise as [`Db::write`].
+    /// `Conflict` when another commit changed data that it read: nothing was written, run it again. Otherwise as [`Db::write`].
     pub async fn commit(self, durability: Durability) -> Result<()> {
         self.commit_in(Mode::Async, durability).await
     }
@@ -312,7 +312,7 @@ impl Transaction {
     }
 }
 
-/// A walk through keys as a transaction sees them.
+/// A scan of keys in order, as a transaction sees them.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -344,7 +344,7 @@ impl TransactionRange<'_> {
         self.scan.next(Mode::Async).await
     }
 
-    /// Like [`TransactionRange::next`], and shows the entry where it lies instead of giving it away, as [`Range::next_ref`] does.
+    /// Like [`TransactionRange::next`], but lends the entry instead of giving it away, as [`Range::next_ref`] does.
     ///
     /// # Errors
     /// As [`Snapshot::get`].
