@@ -3,10 +3,11 @@
 //! Commits append the fragments of their records to memory inside the commit section. One thread at a time is the
 //! group-commit leader: it takes all pending fragments, up to the size of a group, and writes them durably on its own
 //! thread with one system call. More than one group of fragments goes out as a few groups in flight. A thread that
-//! waits for its own commit becomes the leader. When that commit is durable it first wakes the next leader, then the
-//! threads and tasks of the other commits in its groups. For tasks and for deferred commits the WAL writer thread
-//! (`keeper`) is the leader. Commits are acknowledged in the order of the log, in whatever order the writes complete.
-//! Groups fill segments of one preallocated, pre-written file; segments before the last checkpoint are used again.
+//! waits for its own commit becomes the leader if there is none. When that commit is durable it first wakes the next
+//! leader, then the threads and tasks of the other commits in its groups. For tasks and for deferred commits the WAL
+//! writer thread (`keeper`) is the leader. Commits are acknowledged in the order of the log, in whatever order the
+//! writes complete. Groups fill segments of one preallocated, pre-written file; segments before the last checkpoint
+//! are used again.
 //!
 //! Invariants:
 //! 1. A commit is reported durable only when its group and every group before it are durable.
@@ -78,7 +79,7 @@ pub(crate) type DurableHook = Box<dyn Fn(CommitSeq) + Send + Sync>;
 /// Called after the waiters of a write were woken.
 pub(crate) type Afterwards = Box<dyn Fn() + Send + Sync>;
 
-/// How a log is kept.
+/// The options of a log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogOptions {
     /// Part of every checksum.
@@ -87,13 +88,14 @@ pub(crate) struct LogOptions {
     pub(crate) segment_bytes: u64,
     /// New records wait while the log since the last checkpoint is larger than this.
     pub(crate) log_bytes: u64,
-    /// Bytes of appended pieces that may wait in memory.
+    /// Limit on the bytes of appended fragments that wait in memory.
     pub(crate) buffer_bytes: usize,
-    /// Instead of chance, for tests that repeat.
+    /// Replaces the random number of an opening, for reproducible tests.
     pub(crate) seed: Option<u64>,
 }
 
-/// A group as a checkpoint names it: recovery begins after it and insists on finding it.
+/// The identity of a group as a checkpoint stores it: recovery begins after this group and fails if the group is
+/// missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Anchor {
     pub(crate) position: u64,
@@ -101,7 +103,7 @@ pub(crate) struct Anchor {
     pub(crate) checksum: u64,
 }
 
-/// The log. Clones are handles of one.
+/// A handle of the log. Clones share one log.
 #[derive(Clone)]
 pub(crate) struct Log(Arc<LogCore>);
 
@@ -109,32 +111,33 @@ struct LogCore {
     options: LogOptions,
     state: Mutex<LogState>,
     writer: Mutex<Writer>,
-    /// For preparing and moving segments, beside the groups in flight: one thread at a time.
+    /// The queue for preparing and moving segments, beside the groups in flight: one thread at a time.
     grower: Mutex<Box<dyn Queue>>,
-    /// The file, where it may become shorter.
+    /// The file, where it can be truncated.
     file: Option<Arc<dyn Disk>>,
-    /// Rung for the keeper.
+    /// Notifies the WAL writer.
     bell: Bell,
     hook: OnceLock<DurableHook>,
     afterwards: OnceLock<Afterwards>,
     /// Durable bytes since the log was opened, counting fragments with their headers. Changes under the lock of
     /// `state`, after the hook was called and after the satisfied waiters were taken off the list.
     durable: AtomicU64,
-    /// Bytes of the file in segments. The writer's lock is held for as long as there is something to write, which may be for ever.
+    /// Bytes of the file in segments, readable without the writer's lock, which a leader holds for as long as there
+    /// is something to write.
     file_bytes: AtomicU64,
-    /// Rung when it is time for a checkpoint.
+    /// Notifies the thread that makes checkpoints.
     pressure: Arc<Bell>,
     counts: Counts,
 }
 
-/// One piece, or the rest of one, that waits to be written.
+/// A record fragment that waits to be written, or the rest of one.
 struct Fragment {
     commit: CommitSeq,
     bytes: Vec<u8>,
     written: usize,
     first: bool,
     last: bool,
-    /// Of a record that will never end.
+    /// True when the fragment belongs to an abandoned record, which will never end.
     given_up: bool,
 }
 
@@ -150,19 +153,21 @@ struct Mark {
 struct LogState {
     pending: VecDeque<Fragment>,
     pending_bytes: usize,
-    /// Bytes of pieces with their headers since the log was opened: appended. `LogPosition`s are on this scale.
+    /// Bytes appended since the log was opened, counting fragments with their headers. `LogPosition`s are on this
+    /// scale.
     appended: u64,
     durable_commit: CommitSeq,
-    /// The last group of those that are durable with all before them.
+    /// The last group that is durable together with all groups before it.
     durable_sequence: u64,
-    /// The last of those with a part of a record.
+    /// The last of those durable groups that has a part of a record.
     content_sequence: u64,
-    /// The last that a durable group, or the superblock, says to have been durable; and how far that is on the scale of `LogPosition`.
+    /// The last group that a durable group, or the superblock, records as durable; and its end on the scale of
+    /// `LogPosition`.
     stated_sequence: u64,
     stated: u64,
-    /// As `content_sequence` when the log was opened.
+    /// The value of `content_sequence` when the log was opened.
     recovered_content: u64,
-    /// A closing group is to be written as soon as nothing else is pending: see rule 7.
+    /// Set when a closing group must be written as soon as nothing else is pending: rule 7.
     wants_closing: bool,
     /// The commit with a record that has begun and has not ended. Its remaining fragments must not wait for a
     /// checkpoint.
@@ -170,10 +175,10 @@ struct LogState {
     poisoned: Option<Error>,
     /// The reason why appends are refused. Fragments appended earlier still become durable.
     refused: Option<Error>,
-    /// Checkpoints that failed, and how the last of them did.
+    /// The number of failed checkpoints; `failure` is the error of the last one.
     failed_checkpoints: u64,
     failure: Option<Error>,
-    /// Where the next group goes.
+    /// The position of the next group in the log.
     position: u64,
     /// The last group before the first group that a recovery now would replay.
     anchor: Anchor,
@@ -182,7 +187,7 @@ struct LogState {
     /// True while a group-commit leader exists: from `try_driving` until its `waiting::Driving` is dropped.
     driving: bool,
     keeper: KeeperPart,
-    /// Segments that the file has room for: allocated and synced.
+    /// Segments that the file has allocated and synced space for.
     slots: u64,
     growth: Growth,
 }
@@ -206,9 +211,9 @@ impl Log {
         Self::open_on(disk, disk, None, options, recovered)
     }
 
-    /// As [`Log::open`], with `to_grow`, the same file opened once more, for preparing and moving segments and for truncating the file. An
-    /// error of writing back is told once to each opening of a file, to the first that syncs: the sync of a new segment must not be told
-    /// that of a group.
+    /// As [`Log::open`], with `to_grow`, the same file opened once more, for preparing and moving segments and for
+    /// truncating the file. The kernel reports a write-back error once to each opening of a file, at its next sync:
+    /// the sync of a new segment must not consume the error of a group.
     ///
     /// # Errors
     /// As [`Log::open`].
@@ -294,24 +299,24 @@ impl Log {
         debug_assert!(set.is_ok(), "the log has one call for afterwards");
     }
 
-    /// Whether a thread is writing to the log.
+    /// Returns whether a thread is writing to the log.
     pub(crate) fn is_writing(&self) -> bool {
         self.0.lock().driving
     }
 
-    /// The notifier that is rung when [`Log::wants_checkpoint`] may have become true or a caller has begun to wait
-    /// for a checkpoint.
+    /// Returns the notifier that is rung when [`Log::wants_checkpoint`] may have become true or a caller has begun to
+    /// wait for a checkpoint.
     pub(crate) fn pressure(&self) -> Arc<Bell> {
         Arc::clone(&self.0.pressure)
     }
 
-    /// Nothing becomes durable from now on: something that commits rely on has failed elsewhere.
+    /// Poisons the log after a failure elsewhere that commits rely on: nothing becomes durable from now on.
     pub(crate) fn poison(&self, cause: &Error) {
         self.0.poison(cause);
         self.0.wake_satisfied();
     }
 
-    /// Whether anything can still become durable.
+    /// Checks that commits can still become durable.
     ///
     /// # Errors
     /// `Poisoned`, with the cause, after a failure.
@@ -330,13 +335,14 @@ impl Log {
         if has_room() {
             return Ok(true);
         }
-        // A new segment needs nothing of others.
+        // A new segment does not depend on other commits, so it is tried first.
         if self.grow_for(len_bytes).unwrap_or(false) && has_room() {
             return Ok(true);
         }
         self.0.counts.room_waits.fetch_add(1, Ordering::Relaxed);
-        // A checkpoint is of the visible commit, and only durable commits are visible. It takes no part of a record
-        // that has begun: only memory, or a disk without room for a segment, can be in the way of one.
+        // A checkpoint covers the visible commits, and only durable commits are visible, so everything appended is
+        // written first. A checkpoint includes no part of an open record: only memory, or a disk without space for a
+        // segment, can delay such a record.
         self.flush()?;
         if !has_room() {
             checkpoint()?;
@@ -354,7 +360,8 @@ impl Log {
         pages::Ticket::wait(&mut self.durable(LogPosition(appended)))
     }
 
-    /// As [`Log::flush`], and until a group says so: from then on damage to any of it is noticed. Blocks.
+    /// Makes everything appended so far durable, as [`Log::flush`], and waits until a later group records that it is:
+    /// from then on damage to any of it is detected. Blocks.
     ///
     /// # Errors
     /// `Poisoned` after a failed write.
@@ -363,12 +370,12 @@ impl Log {
         pages::Ticket::wait(&mut self.stated(LogPosition(appended)))
     }
 
-    /// The newest commit that is durable.
+    /// Returns the newest durable commit.
     pub(crate) fn durable_commit(&self) -> CommitSeq {
         self.0.lock().durable_commit
     }
 
-    /// After which group a recovery to the state of commit `commit` must replay. `commit` is durable.
+    /// Returns the group after which a recovery from the state of commit `commit` must replay. `commit` is durable.
     pub(crate) fn anchor_after(&self, commit: CommitSeq) -> Anchor {
         let state = self.0.lock();
         let younger = |mark: &Mark| mark.starts.is_some_and(|youngest| youngest > commit);
@@ -393,7 +400,7 @@ impl Log {
         self.0.wake_satisfied();
     }
 
-    /// Whether there are parts of records after the anchor, for an opening to look at.
+    /// Returns whether there are parts of records after the anchor, which the next opening would replay.
     pub(crate) fn has_records(&self) -> bool {
         let state = self.0.lock();
         !state.pending.is_empty() || state.content_sequence > state.anchor.sequence
@@ -407,13 +414,13 @@ impl Log {
         state.poisoned.is_none() && is_pressed
     }
 
-    /// A checkpoint is about to be made: to be told [`Log::checkpoint_made`]. Blocks.
+    /// Prepares for a checkpoint. Returns the number to pass to [`Log::checkpoint_made`]. Blocks.
     pub(crate) fn checkpoint_begins(&self) -> u64 {
         self.0.prepare_growth()
     }
 
-    /// The checkpoint has been made. Tickets that lack a segment although it has freed some get a new one, or are refused with
-    /// `NoSpace`. Blocks.
+    /// Serves the waiting tickets after a checkpoint. Tickets that still lack a segment although the checkpoint has
+    /// freed some get a new one, or are refused with `NoSpace`. Blocks.
     pub(crate) fn checkpoint_made(&self, begun: u64) {
         self.0.settle_growth(begun);
     }
@@ -459,7 +466,7 @@ impl CommitLog for Log {
             last: last.is_some(),
             given_up: false,
         });
-        // With its header: a record that is empty must be waited for as well.
+        // Counted with the header, so that an empty record has a position to wait for too.
         state.pending_bytes += PIECE_HEADER_BYTES + len_bytes;
         state.appended += (PIECE_HEADER_BYTES + len_bytes) as u64;
         let position = LogPosition(state.appended);
@@ -510,18 +517,18 @@ impl CommitLog for Log {
 }
 
 impl LogState {
-    /// Whether a group, or the superblock, says of all records that are durable that they are.
+    /// Returns whether a group, or the superblock, records all durable records as durable.
     fn is_stated(&self) -> bool {
         self.stated_sequence >= self.content_sequence
     }
 
-    /// Whether a closing group is to be written, as far as is known here: groups may be in flight.
+    /// Returns whether a closing group is due, ignoring groups in flight, which may make it superfluous.
     fn closing_is_due(&self) -> bool {
         let wanted = self.wants_closing || self.sleepers.waits_for_closing();
         wanted && self.pending.is_empty() && !self.is_stated()
     }
 
-    /// Whether there is something to write.
+    /// Returns whether there is something to write.
     fn has_work(&self) -> bool {
         !self.pending.is_empty() || self.closing_is_due() || self.growth.must_state
     }
@@ -547,7 +554,7 @@ impl LogCore {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of log that recovery would have to read if `more` bytes were written as well.
+    /// Returns the bytes of log that recovery would have to read if `more` bytes were written as well.
     fn live_bytes(&self, state: &LogState, more: usize) -> u64 {
         state.position + (state.pending_bytes + more) as u64 - state.anchor.position
     }

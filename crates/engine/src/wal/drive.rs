@@ -1,4 +1,4 @@
-//! Writing groups: takes what has been appended, writes it, and reports it durable in order.
+//! Writing groups: takes the appended fragments, writes them in groups, and reports the groups durable in order.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use crate::format::{
 };
 use crate::pages::LogPosition;
 
-/// Bytes that must wait before another group joins those in flight.
+/// Pending bytes that are required before another group joins those in flight.
 const PIPELINE_BYTES: usize = 16 << 10;
 
 /// The state of writing that only the group-commit leader uses: the queue, and the end of the chain of groups.
@@ -37,12 +37,12 @@ pub(super) struct Writer {
 struct Flight {
     token: u64,
     anchor: Anchor,
-    /// Bytes of pieces up to its end, on the scale of `LogPosition`.
+    /// Bytes of fragments up to its end, on the scale of `LogPosition`.
     end: u64,
     /// The last commit with a record that ends in this group.
     commit: Option<CommitSeq>,
     records: u64,
-    /// Has a part of a record.
+    /// Whether it has a part of a record.
     has_content: bool,
     /// The durable state that the group records: the last durable group, and its end on the scale of `LogPosition`.
     states: (u64, u64),
@@ -161,7 +161,7 @@ impl Driving<'_> {
             }
             let written = match groups.len() {
                 0 if writer.flying.is_empty() => break,
-                // Alone, as nearly always: on this thread, see `Queue::run`.
+                // A single group, the common case, runs on this thread: see `Queue::run`.
                 1 if writer.flying.len() == 1 => {
                     groups.pop().map_or(Ok(()), |group| writer.queue.run(group, &mut done))
                 }
@@ -184,7 +184,7 @@ impl Driving<'_> {
                 core.clear_up();
             }
         }
-        // Before `self`, which wakes the next one.
+        // Released before `self`, because dropping `self` wakes the next leader, which needs it.
         drop(writer);
         drop(self);
         core.clear_up();
@@ -192,7 +192,7 @@ impl Driving<'_> {
 }
 
 impl Driving<'_> {
-    /// Writes one group, of as much as is pending, and reports it. False when it did not become durable.
+    /// Writes one group of pending fragments, and reports it. Returns false when it did not become durable.
     pub(super) fn write_one(&mut self, writer: &mut Writer) -> bool {
         let core = self.core;
         let Some(group) = core.next_group(writer) else { return false };
@@ -220,11 +220,11 @@ impl LogCore {
         }
     }
 
-    /// Makes the next group of the pending pieces, if it is worth one now and there is room in flight. Its segment
-    /// exists: no piece is appended unless the segments can hold it (`growth`).
+    /// Builds the next group of pending fragments, if it is large enough and fewer than the maximum are in flight.
+    /// Its segment exists: no fragment is appended unless the segments can hold it (`growth`).
     fn next_group(&self, writer: &mut Writer) -> Option<Op> {
         let mut state = self.lock();
-        // While one group is on its way, a small second one would only take commits from a larger one that follows it.
+        // While a group is in flight, a small second one would only take commits from a larger group that follows it.
         let worth_it = writer.flying.is_empty() || state.pending_bytes >= PIPELINE_BYTES;
         if !state.has_work() || !worth_it || state.poisoned.is_some() {
             return None;
@@ -250,7 +250,7 @@ impl LogCore {
         let buffer = writer.spare.pop()?;
         let end = self.end_of(state.position, state.pending_bytes as u64);
         let (block, flight) = writer.build(&mut state, self.durable.load(Ordering::Relaxed), buffer);
-        // The admission of records relies on it.
+        // The admission of records relies on this bound.
         debug_assert!(
             is_closing || self.end_of(state.position, state.pending_bytes as u64) <= end,
             "groups take more than was counted"
@@ -292,7 +292,8 @@ impl LogCore {
             self.counts.records.fetch_add(flight.records, Ordering::Relaxed);
         }
         if let Some(commit) = newest {
-            // Under the writer's lock, so that hooks run in order; not under the state's, so that they may append.
+            // Called under the writer's lock, so that hooks run in order; not under the state's lock, so that hooks
+            // may append.
             if let Some(hook) = self.hook.get() {
                 hook(commit);
             }
@@ -310,7 +311,7 @@ impl LogCore {
         self.wants_more(&state, goal)
     }
 
-    /// Nothing more becomes durable from now on.
+    /// Poisons the log: nothing more becomes durable from now on.
     pub(super) fn poison(&self, cause: &Error) {
         let mut state = self.lock();
         if state.poisoned.is_none() {

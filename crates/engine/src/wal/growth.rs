@@ -1,17 +1,17 @@
-//! Room in the log's file: how many segments it has, and how it gets more.
+//! The size of the log's file: how many segments it has, and how it gets more.
 //!
-//! A record is appended only when the segments that exist can hold it, with everything appended before it and the closing groups
-//! that may follow. So a group that is due always has a place, and no write of the log ever needs room on the disk. Growing
-//! happens before the append, outside of the locks of commits and of the writer. When it fails, the commit that needed the
-//! segment is refused with `NoSpace`; nothing of it was appended.
+//! A record is appended only when the existing segments can hold it, with everything appended before it and the
+//! closing groups that may follow. So a group that is due always has a place, and no write of the log ever needs new
+//! space on the disk. Growing happens before the append, outside of the locks of commits and of the writer. When it
+//! fails, the commit that needed the segment is refused with `NoSpace`; nothing of it was appended.
 //!
-//! Kept true by:
+//! Invariants:
 //! 1. [`LogCore::end_of`] never falls short: it assumes the fewest bytes that each group can carry.
-//! 2. A slot counts (`LogState::slots`) once it is allocated and synced. It is taken away (`shrink`) only when all that was appended fits
-//!    the others.
-//! 3. One slot stays free (`segments::Segments::assign`), so the log ends at most [`LogCore::limit`].
-//! 4. A failure to grow is told to each ticket that lacks a segment, after a checkpoint has had its chance, and then forgotten: the next
-//!    commit tries again. So commits go on by themselves when the disk has room again.
+//! 2. A slot counts (`LogState::slots`) once it is allocated and synced. It is taken away (`shrink`) only when
+//!    everything appended fits the other slots.
+//! 3. One slot stays free (`segments::Segments::assign`), so the log ends at most at [`LogCore::limit`].
+//! 4. A failure to grow is reported to each ticket that lacks a segment, after a checkpoint had the chance to free
+//!    one, and then forgotten: the next commit tries again. So commits resume once the disk has space again.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -35,8 +35,8 @@ pub(super) const CLOSING_BYTES: u64 = 2 * LOG_BLOCK_BYTES as u64;
 /// Segments below this size are so small that one may not hold the longest key.
 const SMALL_SEGMENT_BYTES: u64 = 64 << 10;
 
-/// Slots that a log has from the start. With these, a checkpoint always frees room for a small record: the last group before it lies in
-/// one segment, one stays free, and the others can be written.
+/// Slots that a log has from the start. With these, a checkpoint always frees space for a small record: the last
+/// group before it lies in one segment, one slot stays free, and the others can be written.
 pub(super) fn slots_min(segment_bytes: u64) -> u64 {
     if segment_bytes < SMALL_SEGMENT_BYTES { 4 } else { 3 }
 }
@@ -44,19 +44,19 @@ pub(super) fn slots_min(segment_bytes: u64) -> u64 {
 /// The state of growing. Changes under the lock of the log's state.
 #[derive(Debug, Default)]
 pub(super) struct Growth {
-    /// Growing failed with this, and the next checkpoint is to make room instead.
+    /// The error of a failed growth. The next checkpoint is to free space instead.
     pub(super) failure: Option<Error>,
-    /// How often a checkpoint was asked for because of that.
+    /// The number of checkpoints requested because of such a failure.
     asked: u64,
-    /// The thread of the log is to prepare a segment.
+    /// Set when the WAL writer is to prepare a segment.
     wanted: bool,
     /// Preparing a segment that is not needed yet has failed. It is tried again when it is needed.
     ahead_failed: bool,
-    /// Commits refused because the disk had no room for a segment.
+    /// Commits refused because the disk had no space for a segment.
     pub(super) refused: u64,
     /// The file has more slots than it needs since a checkpoint: see `shrink`.
     pub(super) may_shrink: bool,
-    /// The next group is to be written even if it has nothing in it, because it states how many slots there are.
+    /// Set when the next group must be written even without content, because it records the number of slots.
     pub(super) must_state: bool,
 }
 
@@ -71,8 +71,8 @@ impl Growth {
 }
 
 impl Log {
-    /// Prepares segments until a piece of this length has one. False when only a checkpoint can make room for it.
-    /// Blocks.
+    /// Prepares segments until a fragment of this length fits. Returns false when only a checkpoint can free space
+    /// for it. Blocks.
     ///
     /// # Errors
     /// `NoSpace` when the disk is full, or another error of the disk.
@@ -107,25 +107,27 @@ impl LogCore {
                 return position + (header + left).next_multiple_of(LOG_BLOCK_BYTES as u64);
             }
             position += room;
-            // A piece that goes on in the next group has a header there as well; where it does not, as many bytes may stay empty.
+            // A fragment that continues in the next group has a header there as well; otherwise as many bytes may
+            // stay empty.
             left = left.saturating_sub(room - header - PIECE_HEADER_BYTES as u64);
         }
         position
     }
 
-    /// The first position that has no segment.
+    /// Returns the first position without a segment.
     fn limit(&self, state: &LogState) -> u64 {
         let segment_bytes = self.options.segment_bytes;
         (state.anchor.position / segment_bytes + state.slots.saturating_sub(1)) * segment_bytes
     }
 
-    /// Whether the segments that exist can hold a piece of this length as well.
+    /// Returns whether the existing segments can hold a fragment of this length as well.
     pub(super) fn has_segments(&self, state: &LogState, len_bytes: usize) -> bool {
         let pending = (state.pending_bytes + PIECE_HEADER_BYTES + len_bytes) as u64;
         self.end_of(state.position, pending) + CLOSING_BYTES <= self.limit(state)
     }
 
-    /// Has the thread of the log prepare the next segment before it is needed. True when that thread is to be rung for.
+    /// Requests that the WAL writer prepares the next segment before it is needed. Returns true when the caller must
+    /// notify it.
     pub(super) fn grow_ahead(&self, state: &mut LogState) -> bool {
         let segment_bytes = self.options.segment_bytes;
         let end = self.end_of(state.position, state.pending_bytes as u64) + CLOSING_BYTES + segment_bytes;
@@ -135,7 +137,8 @@ impl LogCore {
         wanted && self.bell.is_listened() && !std::mem::replace(&mut state.growth.wanted, true)
     }
 
-    /// For a task that waits for room of this length: has the thread of the log, or a checkpoint, provide it.
+    /// Requests a segment from the WAL writer for a task that waits for space of this length. Returns false when none is
+    /// lacking, or when only a checkpoint can free space.
     pub(super) fn ask_for_segments(&self, state: &mut LogState, len_bytes: usize) -> bool {
         if self.has_segments(state, len_bytes) || !self.has_log_room(state, len_bytes) {
             return false;
@@ -147,7 +150,7 @@ impl LogCore {
         true
     }
 
-    /// The thread of the log prepares segments that are wanted. Blocks.
+    /// Prepares the requested segments, on the WAL writer's thread. Blocks.
     pub(super) fn grow_where_wanted(&self) {
         loop {
             let (seen, needed) = {
@@ -167,7 +170,7 @@ impl LogCore {
         }
     }
 
-    /// Whether a ticket waits for room that only another segment can give.
+    /// Returns whether a ticket waits for space that only another segment can provide.
     pub(super) fn lacks_segments(&self, state: &LogState) -> bool {
         let lacks = |len_bytes| self.has_log_room(state, len_bytes) && !self.has_segments(state, len_bytes);
         state.sleepers.lengths_for_room().any(lacks)
@@ -199,7 +202,7 @@ impl LogCore {
             }
             (state.growth.asked, LogPosition(state.appended))
         };
-        // A failure is one of the log, which the checkpoint meets as well.
+        // An error here is a failure of the log, which the checkpoint meets as well.
         let _ = pages::Ticket::wait(&mut LogTicket::new(self, Goal::Durable(position)));
         asked
     }
@@ -223,7 +226,7 @@ impl LogCore {
                 state.slots
             };
             if let Err(error) = self.grow(seen) {
-                // Forgets the failure as well.
+                // This forgets the failure as well.
                 return self.refuse_room(&error);
             }
         }
@@ -319,7 +322,7 @@ pub(super) fn reserve_slots(queue: &mut dyn Queue, slots: u64, until: u64, segme
         Err(error) if matches!(error.kind(), IoKind::Unsupported | IoKind::NoSpace) => return Ok(slots),
         Err(error) => return Err(failed(error)),
     }
-    // Groups say how many slots there are, and the file must not be found shorter than that.
+    // Groups record the number of slots, and recovery must not find the file shorter than that.
     run(queue, OpKind::Sync, 0).map_err(failed)?;
     Ok(until)
 }

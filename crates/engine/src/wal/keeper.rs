@@ -1,5 +1,6 @@
-//! The log's background thread: drives for tasks, and writes deferred commits soon (the last ones when the database is closed). When
-//! nothing has been written for a while, it writes a closing group, unless there is nothing to say: rule 7 of the log.
+//! The WAL writer, the log's background thread. It is the group-commit leader for tasks, and writes deferred commits
+//! soon (the last ones when the database is closed). After a period without writes it writes a closing group, unless
+//! every durable commit is already recorded as durable: rule 7 of the log.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -10,12 +11,12 @@ use super::{Log, LogCore};
 use crate::background;
 use crate::error::Result;
 
-/// How long deferred commits gather before they are written.
+/// The time for which deferred commits gather before they are written.
 const DEFER: Duration = Duration::from_millis(2);
-/// How long nothing is written before a closing group is.
+/// The period without writes after which a closing group is written.
 const IDLE: Duration = Duration::from_millis(200);
 
-/// The thread; it ends when this is dropped.
+/// The handle of the WAL writer thread; dropping it ends the thread.
 pub(crate) struct LogKeeper {
     core: Weak<LogCore>,
     stop: Arc<AtomicBool>,
@@ -23,7 +24,8 @@ pub(crate) struct LogKeeper {
 }
 
 impl Log {
-    /// Starts the background thread: from now on tickets can be polled, and deferred commits become durable by themselves.
+    /// Starts the WAL writer: from now on tickets can be polled, and deferred commits become durable without a
+    /// waiting caller.
     ///
     /// # Errors
     /// `NoSpace` when the system has no threads left.
@@ -48,14 +50,14 @@ impl Drop for LogKeeper {
             core.bell.set_listened(false);
         }
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed already.
+            // A panic of the thread has been printed already.
             let _ = thread.join();
         }
     }
 }
 
 fn keep(core: &Weak<LogCore>, stop: &AtomicBool) {
-    // The last durable group when it looked before.
+    // The last durable group at the previous check.
     let mut seen = None;
     loop {
         let Some(core) = core.upgrade() else { return };
@@ -86,7 +88,7 @@ fn keep(core: &Weak<LogCore>, stop: &AtomicBool) {
                 state.wants_closing |= state.pending.is_empty() && seen == now;
                 seen = now;
             }
-            // With nothing to write this thread must not be in the way of others.
+            // With nothing to write this thread must not keep another from becoming the leader.
             if state.has_work() { core.try_driving(&mut state) } else { None }
         };
         if let Some(driving) = driving {

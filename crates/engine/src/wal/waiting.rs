@@ -15,11 +15,11 @@ use crate::pages::{self, LogPosition};
 /// The condition that a ticket waits for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Goal {
-    /// All up to here is durable.
+    /// All bytes up to this position are durable.
     Durable(LogPosition),
-    /// As above, and a group says so.
+    /// As `Durable`, and a later group records it.
     Stated(LogPosition),
-    /// There is room for so many bytes; or a checkpoint, one more than before, has failed to make it.
+    /// There is free space for so many bytes; or more checkpoints than `failures_before` have failed to free it.
     Room { len_bytes: usize, failures_before: u64 },
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Sleepers {
 }
 
 impl Sleepers {
-    /// Lists a ticket, or another sleeper for it. Answers the one before, to be dropped when no lock is held.
+    /// Lists a ticket, or replaces its waiter. Returns the previous waiter, to be dropped when no lock is held.
     fn add(&mut self, ticket: &mut Option<u64>, goal: Goal, sleeper: Sleeper) -> Option<Sleeper> {
         let number = *ticket.get_or_insert_with(|| {
             self.next_ticket += 1;
@@ -81,7 +81,7 @@ impl Sleepers {
         !self.for_stated.is_empty()
     }
 
-    /// How much each ticket that waits for room wants.
+    /// Returns the length that each ticket waiting for free space needs.
     pub(super) fn lengths_for_room(&self) -> impl Iterator<Item = usize> {
         self.for_room.values().map(|(len_bytes, _)| *len_bytes)
     }
@@ -100,7 +100,7 @@ impl Sleepers {
         }
     }
 
-    /// The first of the threads: it is to drive.
+    /// Takes the first waiting thread off the list, to become the leader.
     fn take_thread(&mut self) -> Option<Sleeper> {
         let found = self.for_durable.iter().find(|(_, sleeper)| sleeper.is_thread());
         if let Some(ticket) = found.map(|(ticket, _)| *ticket) {
@@ -125,25 +125,26 @@ pub(super) struct KeeperPart {
     deferred_until: Option<LogPosition>,
     pub(super) told_soon: bool,
     pub(super) told_deferred: bool,
-    /// It looks every now and then whether anything is written still: until all that is durable is said to be.
+    /// Set while the WAL writer checks now and then for a pause in writing, until every durable commit is recorded as
+    /// durable.
     pub(super) watches: bool,
 }
 
 impl KeeperPart {
-    /// Leaves a deferred commit to the keeper. True when it is to be rung for.
+    /// Leaves a deferred commit to the WAL writer. Returns true when the caller must notify it.
     pub(super) fn defer(&mut self, until: LogPosition) -> bool {
         self.deferred_until = Some(until);
         !std::mem::replace(&mut self.told_deferred, true)
     }
 
-    /// The keeper looks.
+    /// Notes that the WAL writer looks at its share, so it must be notified again of later additions.
     pub(super) fn looks(&mut self) {
         (self.told_soon, self.told_deferred) = (false, false);
     }
 }
 
 impl LogCore {
-    /// Whether all up to `position` is durable, and visible.
+    /// Returns whether all bytes up to `position` are durable, and their commits visible.
     fn is_durable(&self, position: LogPosition) -> bool {
         position.0 <= self.durable.load(Ordering::Acquire)
     }
@@ -230,20 +231,21 @@ impl LogCore {
 }
 
 impl LogState {
-    /// Whether all up to `position` is durable, as it is up to `durable`, and a group says so.
+    /// Returns whether all bytes up to `position` are durable, given that those up to `durable` are, and a group
+    /// records it.
     fn says_durable(&self, position: LogPosition, durable: u64) -> bool {
         let by_next = self.stated >= position.0 && self.stated_sequence >= self.recovered_content;
         by_next || (durable >= position.0 && self.is_stated())
     }
 
-    /// Gives up the closing group, for which there is no room: tickets that wait for it wait for durability only.
+    /// Cancels the closing group, for which there is no space: tickets that wait for it now wait for durability only.
     pub(super) fn give_up_closing(&mut self) {
         self.stated_sequence = self.content_sequence;
         self.stated = self.appended;
         self.wants_closing = false;
     }
 
-    /// Returns whether the keeper is to be rung for, so that a group states that the newest durable records are
+    /// Returns whether the caller must notify the WAL writer, so that a group records the newest durable records as
     /// durable.
     pub(super) fn must_watch(&mut self) -> bool {
         !self.is_stated() && !std::mem::replace(&mut self.keeper.watches, true)
@@ -293,10 +295,10 @@ impl Drop for Driving<'_> {
         self.core.take_satisfied(&mut state, &mut self.wake);
         let goes_on = state.has_work() && state.poisoned.is_none();
         let heir = if goes_on { state.sleepers.take_thread() } else { None };
-        // A thread that has appended and does not wait yet comes by itself.
+        // A thread that has appended and does not wait yet becomes the leader when it begins to wait.
         let tell = heir.is_none() && state.must_tell_keeper();
         drop(state);
-        // First: the device is idle until it has a CPU.
+        // The next leader is woken first: the device is idle until that thread has a CPU.
         heir.into_iter().for_each(Sleeper::wake);
         if tell {
             self.core.bell.ring();
@@ -463,7 +465,7 @@ mod tests {
             assert!((0..2).all(|_| ticket.poll(&probe.waker()).is_pending()));
             ticket
         };
-        // One that is given up, and one that is woken by a thread that writes for it.
+        // A ticket that is dropped, and one that is woken by a thread that writes for it.
         drop(begin());
         let mut woken = begin();
         let mut last = log.durable(log.append(CommitSeq(3), &[&[1; 10]], Some(Durability::Sync)).unwrap());
@@ -477,9 +479,9 @@ mod tests {
         let world = SimWorld::new(6, SimOptions::calm());
         let disk = world.directory().create("log").unwrap();
         let log = Log::open(&*disk, OPTIONS, create_log(&*disk, &OPTIONS).unwrap().1).unwrap();
-        // All that it may ever use, so that nothing is left to grow.
+        // Prepares every segment that the log may ever use, so that it never grows.
         super::super::tests::prepare_segments(&log, 1 << 17);
-        // As if there were a keeper's thread.
+        // Simulates a running WAL writer.
         log.0.bell.set_listened(true);
         log.0.lock().keeper.watches = true;
         let append = |commit: u64, len_bytes: usize| {
@@ -501,7 +503,7 @@ mod tests {
         drop(driving);
         assert!(log.0.lock().sleepers.for_room.is_empty(), "the thread is to drive");
         assert!(!log.0.bell.wait(None, Some(Duration::ZERO)));
-        // A checkpoint, before it does.
+        // A checkpoint, before the thread leads.
         log.recycle(log.anchor_after(CommitSeq(commit - 1)));
         room.wait().unwrap();
         assert!(log.0.bell.wait(None, Some(Duration::ZERO)), "nobody writes it");
