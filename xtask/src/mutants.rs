@@ -2,7 +2,7 @@
 //!
 //! The faults stand in `xtask/mutants.toml` ([`list`]), each as texts to find in source files and the texts to put in their places.
 //! All of them are planted at once, each behind a switch that an environment variable throws, in a copy of the repository in
-//! `target/mutants` ([`bench`]): one build serves them all, and the files being worked on are never touched. A fault whose text is
+//! `target/mutants` ([`mod@bench`]): one build serves them all, and the files being worked on are never touched. A fault whose text is
 //! not found exactly once is an error, and an ordinary test of this crate fails then: a change of the engine that moves the text
 //! also moves its faults.
 //!
