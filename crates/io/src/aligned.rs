@@ -16,6 +16,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::mm::{Advice, madvise};
+
 use crate::error::{Error, ErrorKind, Result};
 
 /// Every region starts at a multiple of this, which no Linux device in use exceeds for direct I/O.
@@ -115,16 +117,10 @@ impl IoBuf {
         // A device may be writing here at the moment of a fork. Were the pages shared with the child, the next one of the
         // two to write to them would be given a copy, and this process might go on with that one while the device fills
         // the other. Best effort: a kernel that does not know the advice shares them.
-        // SAFETY: the range was mapped just above and is ours alone; this process keeps it.
-        unsafe {
-            let _ = rustix::mm::madvise(base.as_ptr().cast(), rounded, rustix::mm::Advice::LinuxDontFork);
-        }
+        advise(base, rounded, Advice::LinuxDontFork);
         if is_huge {
-            // Advice only: where transparent huge pages are off, ordinary ones serve.
-            // SAFETY: the range was mapped just above and is ours alone.
-            unsafe {
-                let _ = rustix::mm::madvise(base.as_ptr().cast(), rounded, rustix::mm::Advice::LinuxHugepage);
-            }
+            // Where transparent huge pages are off, ordinary ones serve.
+            advise(base, rounded, Advice::LinuxHugepage);
         }
         let id = NEXT_REGION.fetch_add(1, Ordering::Relaxed);
         let region = Region(Arc::new(Mapping { base, len_bytes: rounded, id }));
@@ -227,6 +223,17 @@ pub unsafe trait StableBytes: Send + Sync + 'static {
 unsafe impl StableBytes for IoBuf {
     fn bytes(&self) -> &[u8] {
         self
+    }
+}
+
+/// Gives the kernel an advice about a mapping that was just made. A kernel that does not know it ignores it. Miri has no such call.
+fn advise(base: NonNull<u8>, len_bytes: usize, advice: Advice) {
+    if cfg!(miri) {
+        return;
+    }
+    // SAFETY: the caller has just mapped the range, and it belongs to the caller alone. Neither advice that is used here changes its content.
+    unsafe {
+        let _ = madvise(base.as_ptr().cast(), len_bytes, advice);
     }
 }
 
