@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::SimWorld;
-use super::flights::QueueId;
 use super::names::{Change, FileId};
+use super::operation::QueueId;
 use super::options::{Call, Effect};
 use nofault_io::completion::{Completion, Op};
 use nofault_io::disk::{Directory, Disk, DiskInfo, Queue, QueueOptions, Refused, check_op, describe_op};

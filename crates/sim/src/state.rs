@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
 use super::file::{Begun, File, WriteSeq};
-use super::flights::{Flight, QueueId};
 use super::names::{Change, FileId, Names};
+use super::operation::{Operation, QueueId};
 use super::options::{Call, Effect, Fault, SimOptions};
 use super::stats::{SimStats, Trace};
 use nofault_io::completion::Completion;
@@ -34,7 +34,7 @@ pub(super) struct State {
     pub(super) last_seq: WriteSeq,
     pub(super) last_queue: QueueId,
     pub(super) ready: BTreeMap<QueueId, VecDeque<Completion>>,
-    pub(super) in_flight: Vec<Flight>,
+    pub(super) in_flight: Vec<Operation>,
     pub(super) events: u64,
     cut_at: Option<u64>,
     wreck: Option<Wreck>,
@@ -103,14 +103,14 @@ impl State {
             return;
         }
         self.wreck = Some(self.wreck_now(change));
-        for flight in std::mem::take(&mut self.in_flight) {
-            let error = stopped(describe_op(&flight.op)).at(Path::new(&flight.name));
-            self.deliver(flight.queue, Completion { op: flight.op, result: Err(error) });
+        for operation in std::mem::take(&mut self.in_flight) {
+            let error = stopped(describe_op(&operation.op)).at(Path::new(&operation.name));
+            self.deliver(operation.queue, Completion { op: operation.op, result: Err(error) });
         }
     }
 
     fn wreck_now(&self, change: Option<&Change>) -> Wreck {
-        let files = self.in_flight.iter().filter_map(|flight| Some((flight.file, flight.begun()?))).collect();
+        let files = self.in_flight.iter().filter_map(|operation| Some((operation.file, operation.begun()?))).collect();
         Wreck { files, change: change.cloned() }
     }
 
@@ -242,7 +242,7 @@ impl State {
         let names = &self.names;
         let in_flight = &self.in_flight;
         self.files.retain(|id, file| {
-            file.handles > 0 || names.may_hold(*id) || in_flight.iter().any(|flight| flight.file == *id)
+            file.handles > 0 || names.may_hold(*id) || in_flight.iter().any(|operation| operation.file == *id)
         });
     }
 

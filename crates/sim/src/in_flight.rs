@@ -5,47 +5,17 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::bytes::FILE_BYTES_MAX;
-use super::file::{Begun, File, WriteSeq};
+use super::file::{File, WriteSeq};
 use super::names::FileId;
+use super::operation::{Operation, QueueId, copy_of};
 use super::options::{Caching, Call, Defer, Effect};
 use super::state::State;
-use nofault_io::completion::{Completion, Op, OpKind, WriteData};
+use nofault_io::completion::{Completion, Op, OpKind};
 use nofault_io::disk::describe_op;
 use nofault_io::error::{Error, ErrorKind, Result};
 
-pub(super) type QueueId = u64;
-
 /// Of so many reads that meet abandoned pages one finds that the page cache has dropped them.
 const DROP_ODDS: u8 = 4;
-
-/// An operation accepted and not completed.
-pub(super) struct Flight {
-    pub(super) op: Op,
-    pub(super) queue: QueueId,
-    pub(super) file: FileId,
-    /// The name under which the file was opened.
-    pub(super) name: String,
-    /// Sent by `submit`; before that it waits, though a cut may find it begun.
-    submitted: bool,
-    /// Bytes already moved by a transfer that came back short and that the driver has to repeat.
-    moved: usize,
-    /// For a sync: the last write it covers.
-    covered: WriteSeq,
-    effect: Option<Effect>,
-}
-
-impl Flight {
-    /// The part of it that a power cut may leave in the file.
-    pub(super) fn begun(&self) -> Option<Begun> {
-        let offset = self.op.offset_bytes;
-        match &self.op.kind {
-            OpKind::Write { data, .. } => Some(Begun::Write { offset, data: copy_of(data) }),
-            OpKind::Allocate { len_bytes } => Some(Begun::Allocate { range: offset..offset + len_bytes }),
-            OpKind::Read(_) | OpKind::Sync => None,
-        }
-        .filter(|_| offset.saturating_add(self.op.kind.len_bytes() as u64) <= FILE_BYTES_MAX)
-    }
-}
 
 impl State {
     pub(super) fn add_queue(&mut self) -> QueueId {
@@ -59,11 +29,11 @@ impl State {
     /// destructor that uses this world.
     pub(super) fn remove_queue(&mut self, queue: QueueId) -> Option<VecDeque<Completion>> {
         for index in (0..self.in_flight.len()).rev() {
-            let flight = &mut self.in_flight[index];
-            if flight.queue == queue && !flight.submitted {
-                flight.submitted = self.rng.bool();
-                if !flight.submitted {
-                    let Flight { op, .. } = self.in_flight.remove(index);
+            let operation = &mut self.in_flight[index];
+            if operation.queue == queue && !operation.submitted {
+                operation.submitted = self.rng.bool();
+                if !operation.submitted {
+                    let Operation { op, .. } = self.in_flight.remove(index);
                     let error = Error::new(ErrorKind::Stopped, describe_op(&op), "the queue was dropped");
                     self.deliver(queue, Completion { op, result: Err(error) });
                 }
@@ -85,16 +55,16 @@ impl State {
         let what = [1, file, call as u64, op.offset_bytes, op.kind.len_bytes() as u64];
         let covered = self.last_seq;
         let name = name.to_owned();
-        self.in_flight.push(Flight { op, queue, file, name, submitted: false, moved: 0, covered, effect });
+        self.in_flight.push(Operation { op, queue, file, name, submitted: false, moved: 0, covered, effect });
         self.event(&what, None);
     }
 
     pub(super) fn submit(&mut self, queue: QueueId) {
-        for flight in self.in_flight.iter_mut().filter(|flight| flight.queue == queue) {
-            flight.submitted = true;
+        for operation in self.in_flight.iter_mut().filter(|operation| operation.queue == queue) {
+            operation.submitted = true;
         }
         if self.options.defer == Defer::Immediate {
-            while let Some(index) = self.flights_of(queue).first().copied() {
+            while let Some(index) = self.operations_of(queue).first().copied() {
                 self.step(index);
             }
         }
@@ -119,7 +89,7 @@ impl State {
     /// Finishes submitted operations of a queue until it has `wait_for` completions, or has nothing more to wait for.
     pub(super) fn finish_until(&mut self, queue: QueueId, wait_for: usize) {
         while self.ready.get(&queue).map_or(0, VecDeque::len) < wait_for {
-            let own = self.flights_of(queue);
+            let own = self.operations_of(queue);
             if own.is_empty() {
                 return;
             }
@@ -143,12 +113,12 @@ impl State {
     }
 
     fn submitted(&self) -> Vec<usize> {
-        self.in_flight.iter().enumerate().filter(|(_, flight)| flight.submitted).map(|(index, _)| index).collect()
+        self.in_flight.iter().enumerate().filter(|(_, operation)| operation.submitted).map(|(index, _)| index).collect()
     }
 
-    fn flights_of(&self, queue: QueueId) -> Vec<usize> {
-        let own = |flight: &Flight| flight.queue == queue && flight.submitted;
-        self.in_flight.iter().enumerate().filter(|(_, flight)| own(flight)).map(|(index, _)| index).collect()
+    fn operations_of(&self, queue: QueueId) -> Vec<usize> {
+        let own = |operation: &Operation| operation.queue == queue && operation.submitted;
+        self.in_flight.iter().enumerate().filter(|(_, operation)| own(operation)).map(|(index, _)| index).collect()
     }
 
     fn step_one_of(&mut self, candidates: &[usize]) {
@@ -160,45 +130,45 @@ impl State {
 
     /// Runs one operation, to its end unless the driver happens to move only a part of it.
     fn step(&mut self, index: usize) {
-        let mut flight = self.in_flight.remove(index);
-        let len = flight.op.kind.len_bytes();
-        if let Some(until) = self.short_transfer(&flight)
-            && self.run(&mut flight, until).is_ok()
+        let mut operation = self.in_flight.remove(index);
+        let len = operation.op.kind.len_bytes();
+        if let Some(until) = self.short_transfer(&operation)
+            && self.run(&mut operation, until).is_ok()
         {
-            flight.moved = until;
-            self.in_flight.insert(index, flight);
+            operation.moved = until;
+            self.in_flight.insert(index, operation);
             return;
         }
-        let result = self.run(&mut flight, len).map_err(|error| error.at(Path::new(&flight.name)));
+        let result = self.run(&mut operation, len).map_err(|error| error.at(Path::new(&operation.name)));
         self.stats.error_count += u64::from(result.is_err());
-        let what = [2, flight.file, flight.op.offset_bytes, len as u64, u64::from(result.is_ok())];
-        self.deliver(flight.queue, Completion { op: flight.op, result: result.map(|()| len) });
+        let what = [2, operation.file, operation.op.offset_bytes, len as u64, u64::from(result.is_ok())];
+        self.deliver(operation.queue, Completion { op: operation.op, result: result.map(|()| len) });
         self.event(&what, None);
     }
 
     /// After how many bytes the kernel comes back early, if it does.
-    fn short_transfer(&mut self, flight: &Flight) -> Option<usize> {
-        let sectors = flight.op.kind.len_bytes().div_ceil(self.options.sector_bytes);
-        let plain = flight.effect.is_none() && flight.moved == 0 && sectors > 1;
+    fn short_transfer(&mut self, operation: &Operation) -> Option<usize> {
+        let sectors = operation.op.kind.len_bytes().div_ceil(self.options.sector_bytes);
+        let plain = operation.effect.is_none() && operation.moved == 0 && sectors > 1;
         let split = plain && self.options.rates.split_transfer > 0.0;
         (split && self.rng.f64() < self.options.rates.split_transfer)
             .then(|| self.rng.usize(1..sectors) * self.options.sector_bytes)
     }
 
     /// Carries the operation out, up to byte `until` of it.
-    fn run(&mut self, flight: &mut Flight, until: usize) -> Result<()> {
-        let action = describe_op(&flight.op);
+    fn run(&mut self, operation: &mut Operation, until: usize) -> Result<()> {
+        let action = describe_op(&operation.op);
         let job = Job {
             action: &action,
-            file: flight.file,
-            offset: flight.op.offset_bytes,
-            part: flight.moved..until,
-            effect: flight.effect,
+            file: operation.file,
+            offset: operation.op.offset_bytes,
+            part: operation.moved..until,
+            effect: operation.effect,
         };
-        match &mut flight.op.kind {
+        match &mut operation.op.kind {
             OpKind::Read(buffer) => self.run_read(&job, buffer),
             OpKind::Write { data, durable } => self.run_write(&job, copy_of(data), *durable),
-            OpKind::Sync => self.run_sync(&job, flight.covered),
+            OpKind::Sync => self.run_sync(&job, operation.covered),
             OpKind::Allocate { len_bytes } => self.run_allocate(&job, *len_bytes),
         }
     }
@@ -382,7 +352,7 @@ impl Job<'_> {
     }
 }
 
-/// The file of an operation. It exists: a flight holds it as a handle does.
+/// The file of an operation. It exists: an operation holds it as a handle does.
 fn file_of<'a>(files: &'a mut BTreeMap<FileId, File>, job: &Job) -> Result<&'a mut File> {
     files.get_mut(&job.file).ok_or_else(|| Error::new(ErrorKind::NotFound, job.action, "the file is gone"))
 }
@@ -398,10 +368,4 @@ fn elsewhere(file_len: u64, offset: u64, len: usize, rng: &mut fastrand::Rng) ->
     }
     let place = (own + rng.u64(1..places)) % places;
     offset % len + place * len
-}
-
-fn copy_of(data: &WriteData) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(data.len_bytes());
-    data.parts().for_each(|part| bytes.extend_from_slice(part));
-    bytes
 }

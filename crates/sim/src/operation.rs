@@ -1,0 +1,45 @@
+//! One operation that a queue has accepted and not completed, and the part of it that a power cut may leave in the file.
+
+use super::bytes::FILE_BYTES_MAX;
+use super::file::{Begun, WriteSeq};
+use super::names::FileId;
+use super::options::Effect;
+use nofault_io::completion::{Op, OpKind, WriteData};
+
+pub(super) type QueueId = u64;
+
+/// An operation accepted and not completed.
+pub(super) struct Operation {
+    pub(super) op: Op,
+    pub(super) queue: QueueId,
+    pub(super) file: FileId,
+    /// The name under which the file was opened.
+    pub(super) name: String,
+    /// Sent by `submit`; before that it waits, though a cut may find it begun.
+    pub(super) submitted: bool,
+    /// Bytes already moved by a transfer that came back short and that the driver has to repeat.
+    pub(super) moved: usize,
+    /// For a sync: the last write it covers.
+    pub(super) covered: WriteSeq,
+    pub(super) effect: Option<Effect>,
+}
+
+impl Operation {
+    /// The part of it that a power cut may leave in the file.
+    pub(super) fn begun(&self) -> Option<Begun> {
+        let offset = self.op.offset_bytes;
+        match &self.op.kind {
+            OpKind::Write { data, .. } => Some(Begun::Write { offset, data: copy_of(data) }),
+            OpKind::Allocate { len_bytes } => Some(Begun::Allocate { range: offset..offset + len_bytes }),
+            OpKind::Read(_) | OpKind::Sync => None,
+        }
+        .filter(|_| offset.saturating_add(self.op.kind.len_bytes() as u64) <= FILE_BYTES_MAX)
+    }
+}
+
+/// All bytes of a write, joined.
+pub(super) fn copy_of(data: &WriteData) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(data.len_bytes());
+    data.parts().for_each(|part| bytes.extend_from_slice(part));
+    bytes
+}
