@@ -5,6 +5,7 @@
 
 pub(crate) mod catalog;
 mod checksum;
+mod fields;
 mod location;
 mod log_group;
 pub(crate) mod node;

@@ -27,7 +27,7 @@ impl Tag {
 
     /// The tag of a page that was sealed.
     pub(crate) fn of_page(sealed: &[u8]) -> Self {
-        Self::of(super::superblock::u64_at(sealed, 0))
+        Self::of(super::fields::u64_at(sealed, 0))
     }
 
     /// The tag with these bits; the rest is ignored.

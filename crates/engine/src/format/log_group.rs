@@ -11,7 +11,7 @@
 
 use super::CommitSeq;
 use super::checksum::placed_checksum;
-use super::superblock::{Reader, Writer};
+use super::fields::{Reader, Writer};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Groups start and end at multiples of this.

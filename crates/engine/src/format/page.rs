@@ -10,7 +10,7 @@
 //! The header is sealed when the page is published, so from then on no byte of it changes.
 
 use super::checksum::{Tag, page_checksum};
-use super::superblock::u64_at;
+use super::fields::u64_at;
 use super::{CommitSeq, Location, PageId};
 use crate::error::{Error, Result};
 

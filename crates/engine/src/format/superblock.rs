@@ -7,6 +7,7 @@
 //! tells a whole superblock of a later version, which it must refuse, from a damaged one, for which the other slot stands in.
 
 use super::checksum::{ALGORITHM_CRC64_NVME, placed_checksum};
+use super::fields::{Reader, Writer, u64_at};
 use super::location::BLOCK_LIMIT;
 use super::{BlockId, CommitSeq, PAGE_BYTES_MAX, PAGE_BYTES_MIN, levels_for};
 use crate::error::{Error, ErrorKind, Result};
@@ -207,57 +208,6 @@ impl Superblock {
 /// The version that a whole superblock names.
 pub(crate) fn version_of(sector: &[u8]) -> u32 {
     Reader { bytes: sector, at: 8 }.u32()
-}
-
-/// Puts little-endian fields one after the other.
-pub(crate) struct Writer<'a> {
-    pub(crate) bytes: &'a mut [u8],
-    pub(crate) at: usize,
-}
-
-impl Writer<'_> {
-    pub(crate) fn put(&mut self, field: &[u8]) {
-        self.bytes[self.at..self.at + field.len()].copy_from_slice(field);
-        self.at += field.len();
-    }
-
-    pub(crate) fn u32(&mut self, value: u32) {
-        self.put(&value.to_le_bytes());
-    }
-
-    pub(crate) fn u64(&mut self, value: u64) {
-        self.put(&value.to_le_bytes());
-    }
-}
-
-/// Reads little-endian fields one after the other, from bytes of a length that the caller has checked.
-pub(crate) struct Reader<'a> {
-    pub(crate) bytes: &'a [u8],
-    pub(crate) at: usize,
-}
-
-impl<'a> Reader<'a> {
-    pub(crate) fn take(&mut self, count: usize) -> &'a [u8] {
-        self.at += count;
-        &self.bytes[self.at - count..self.at]
-    }
-
-    pub(crate) fn u32(&mut self) -> u32 {
-        let mut field = [0; 4];
-        field.copy_from_slice(self.take(4));
-        u32::from_le_bytes(field)
-    }
-
-    pub(crate) fn u64(&mut self) -> u64 {
-        let mut field = [0; 8];
-        field.copy_from_slice(self.take(8));
-        u64::from_le_bytes(field)
-    }
-}
-
-/// The eight bytes at `at`, little-endian.
-pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    Reader { bytes, at }.u64()
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 //! with the full checksum of a node in its header and its tag in the parent's entry. Nodes are never overwritten.
 
 use super::checksum::{Tag, placed_checksum};
+use super::fields::{Reader, Writer, u64_at};
 use super::location::Location;
-use super::superblock::{Reader, Writer, u64_at};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::BlockId;
 
