@@ -7,32 +7,31 @@
 //! |---|---|---|
 //! | [`Protocol::OsCow`] | two maps of one file; writers change the private one, a commit is a record in the log, a background thread applies it to the shared one; the private map is dropped now and then while commits wait | MongoDB MMAPv1 |
 //! | [`Protocol::UserCow`] | changed pages are copies in user memory; a commit is a record in the log; then they are copied back into the map, or written by `pwrite`; checkpoints sync | SQLite, MonetDB, RavenDB |
-//! | [`Protocol::MappedLog`] | as `UserCow`, but pages reach the file in new places, never in their old ones: the engine's own design but for the pool | no database: it isolates the effect of residency by the kernel |
+//! | [`Protocol::MappedLog`] | as `UserCow`, but pages reach the file in new places, never in their old ones: the engine's own design but for the pool and for its single writer | no database: it isolates the effect of residency by the kernel |
 //! | [`Protocol::Shadow`] | copies up to the root go to unused pages; synced; then one of two meta pages is switched | LMDB, without and with `MDB_WRITEMAP` |
 //!
-//! `UserCow` written back by calls is the case of today's systems: a map for reading only, and a log. `MappedLog` is that
-//! without overwriting: it differs from the engine in residency by the kernel, and in having one writer at a time.
-//! One table, one writer at a time, any number of readers; every write is durable when it returns.
+//! `UserCow` written back by calls is the case of today's systems. One table, one writer at a time; every write is durable when it returns.
 //!
 //! **Guarantees, and their limits.** A process that is killed at any moment, and a power cut that loses any sectors
 //! that were not synced, leave every acknowledged commit and nothing of others; tests show it. The following is not
-//! promised, because with a map no store can promise it:
+//! promised, because with a map no store can promise it (and no test shows a power cut amid the kernel's own write-back):
 //! - *A page that is damaged on disk is an error.* The store does not see the kernel's reads, so only a check at every
 //!   access finds damage ([`Settings::checksums`]), and never a lost write, which leaves an old page that is whole.
-//! - *A failed read is an error of that read.* It is a SIGBUS. Within these calls it becomes an error, but every later
-//!   call fails as well: the store must be opened again.
+//! - *A failed read is an error of that read.* It is a SIGBUS, which becomes an error of this call and of every later one.
 //! - *A failed write-back is noticed.* The kernel reports it at the next sync, once, if at all.
 //! - *A read does not wait.* It stalls its thread for as long as the disk takes, at any point of the code.
-//! - *Memory stays below a limit.* The kernel decides. No test shows it, nor a cut amid the kernel's own write-back.
+//! - *Memory stays below a limit.* The kernel decides.
 
 mod file;
 mod free;
+mod free_tree;
 mod logged;
 mod meta;
 mod open;
 mod placed;
 mod record;
 mod shadow;
+mod shape;
 mod verify;
 mod versions;
 mod workspace;
@@ -50,7 +49,8 @@ use self::logged::{Background, Logged, Parts};
 use self::meta::Kind;
 use self::placed::Placed;
 use self::shadow::Shadow;
-use self::workspace::{Shape, View, Workspace};
+use self::shape::Shape;
+use self::workspace::{View, Workspace};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::{Cell, OverflowRef, inline_value_bytes_max};
 use crate::format::{CommitSeq, PageId, TableId};

@@ -30,11 +30,13 @@ use std::time::{Duration, Instant};
 use nofault_io::mapped::{MappedFile, SyncMode};
 
 use super::file::DataFile;
-use super::free::{self, FreePages, RecordChanges, Records};
+use super::free::{FreePages, RecordChanges, Records};
+use super::free_tree;
 use super::meta::{Meta, State};
 use super::placed::Placed;
+use super::shape::Shape;
 use super::versions::{NEWEST, Versions};
-use super::workspace::{Shape, View, Workspace};
+use super::workspace::{View, Workspace};
 use super::{Batch, READS_GO_ON, apply_batch, guarded, lock, reads_after_failure, record};
 use crate::background;
 use crate::error::{Error, ErrorKind, Result};
@@ -146,7 +148,7 @@ impl Logged {
     pub(super) fn open(parts: Parts, commit: CommitSeq, state: State) -> Result<Self> {
         let Parts { shape, data, shared, through_map, private, placed, private_bytes_max, log, meta } = parts;
         let view = View { shape, map: &shared, versions: None, placed: placed.as_ref() };
-        let records = guarded(&shared, || free::load(&view, state))?;
+        let records = guarded(&shared, || free_tree::load(&view, state))?;
         let visible = Arc::new(AtomicU64::new(commit.0));
         let seen = Arc::clone(&visible);
         log.set_hook(Box::new(move |durable| {
@@ -297,7 +299,7 @@ impl Logged {
 
     fn prepare_in(&self, work: &mut Workspace<'_>, batch: &Batch, commit: CommitSeq) -> Attempt<Prepared> {
         apply_batch(work, batch)?;
-        let changes = free::save(work, commit, |_| Ok(()))?;
+        let changes = free_tree::save(work, commit, |_| Ok(()))?;
         let mut record = record::begin(work.state);
         let mut pages = Vec::new();
         // A page that is used for the first time has no checksum yet.

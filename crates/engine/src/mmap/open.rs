@@ -8,10 +8,10 @@ use nofault_io::disk::Directory;
 use nofault_io::folder::{Backend, Folder, FolderLock};
 
 use super::file::DataFile;
-use super::free::FREE;
+use super::free_tree::FREE;
 use super::meta::{Kind, META_PAGES, Meta, State};
 use super::placed::{self, Placed};
-use super::workspace::Shape;
+use super::shape::Shape;
 use super::{Settings, TABLE, record};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node_mut::{NodeSpec, init};

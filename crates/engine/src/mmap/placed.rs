@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use super::file::DataFile;
 use super::lock;
 use super::meta::META_PAGES;
-use super::workspace::Shape;
+use super::shape::Shape;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     BlockId, CommitSeq, HEADER_BYTES, Location, NodeId, PAGE_BYTES_MAX, PageId, Tag, decode_node, encode_node,

@@ -19,9 +19,11 @@ use std::sync::{Mutex, PoisonError};
 use nofault_io::mapped::{MappedFile, SyncMode};
 
 use super::file::DataFile;
-use super::free::{self, FREE, FreePages, Records};
+use super::free::{FreePages, Records};
+use super::free_tree::{self, FREE};
 use super::meta::{Meta, State};
-use super::workspace::{Shape, View, Workspace};
+use super::shape::Shape;
+use super::workspace::{View, Workspace};
 use super::{Batch, TABLE, apply_batch, guarded, lock, reads_after_failure};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::{LEVEL_MAX, Node};
@@ -57,7 +59,7 @@ struct Readers {
 impl Shadow {
     pub(super) fn open(shape: Shape, data: DataFile, map: MappedFile, meta: Meta, through_map: bool) -> Result<Self> {
         let records =
-            guarded(&map, || free::load(&View { shape, map: &map, versions: None, placed: None }, meta.state))?;
+            guarded(&map, || free_tree::load(&View { shape, map: &map, versions: None, placed: None }, meta.state))?;
         let readers = Mutex::new(Readers { now: (meta.commit, meta.state), live: BTreeMap::new() });
         let writer = Mutex::new(Writer { meta, records, failed: None });
         Ok(Self { shape, data, map, through_map, writer, readers })
@@ -107,7 +109,7 @@ impl Shadow {
             let free = FreePages::new(&writer.records, usable);
             let mut work = Workspace::copying(self.view(), writer.meta.state, free);
             apply_batch(&mut work, batch)?;
-            let changes = free::save(&mut work, commit, move_up)?;
+            let changes = free_tree::save(&mut work, commit, move_up)?;
             let state = work.state;
             Ok((work.into_copies(), state, changes))
         })?;

@@ -1,6 +1,7 @@
 //! Walks both trees of a mapped file and accounts for every page.
 
-use super::free::{FREE, Records};
+use super::free::Records;
+use super::free_tree::FREE;
 use super::meta::{META_PAGES, State};
 use super::workspace::View;
 use super::{TABLE, Verified, pages_of};

@@ -5,44 +5,20 @@
 //! then thrown away. So code here may write only to memory that its owner can drop.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Deref, Range};
+use std::ops::Deref;
 use std::sync::Arc;
 
 use nofault_io::mapped::MappedFile;
 
 use super::free::FreePages;
-use super::meta::{META_PAGES, State};
+use super::meta::State;
 use super::placed::Placed;
+use super::shape::Shape;
 use super::versions::Versions;
 use crate::error::{Error, ErrorKind};
 use crate::format::node::Node;
 use crate::format::{BlockId, CommitSeq, HEADER_BYTES, Location, PageId, Tag, check_page};
 use crate::pages::{Attempt, Edits, Pages, Wait};
-
-/// The properties that all pages of a file share.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Shape {
-    pub(super) page_bytes: usize,
-    pub(super) file_id: u64,
-    /// Pages that fit into the map.
-    pub(super) pages_max: u64,
-    /// Whether each access checks the page's checksum.
-    pub(super) checksums: bool,
-}
-
-impl Shape {
-    /// Where a page lies in the map.
-    pub(super) fn range(&self, id: PageId) -> Attempt<Range<usize>> {
-        if id.0 < META_PAGES || id.0 >= self.pages_max {
-            return Err(Wait::Failed(Error::corrupt_page(
-                id,
-                "lies outside of the mapped file, though something names it",
-            )));
-        }
-        let start = id.0 as usize * self.page_bytes;
-        Ok(start..start + self.page_bytes)
-    }
-}
 
 /// A whole page, header included; dereferences to its body.
 pub(super) enum PageRef<'a> {
