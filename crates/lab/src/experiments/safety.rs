@@ -12,6 +12,7 @@
 //! it is right, and both keys of a pair carry the number of their commit.
 
 mod commits;
+mod content;
 mod figures;
 pub(crate) mod findings;
 pub mod killed;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::commits::Content;
+use super::content::Content;
 use super::stores::{self, Size, Subject};
 use crate::child::{Orders, Running, say, this_program};
 use crate::error::{LabError, LabErrorKind, Result};
