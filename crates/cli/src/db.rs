@@ -30,7 +30,7 @@ use self::meter::Meter;
 use self::transfer::{Dump, Load, table_or_new};
 use crate::db_args::{DbArguments, DbCommand, Encoding, TableArguments};
 use crate::input::{Input, failed};
-use crate::lab::tell;
+use crate::output::tell;
 
 /// Exit code for a key that is not there.
 const NOT_THERE: u8 = 1;

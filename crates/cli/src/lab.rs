@@ -1,6 +1,6 @@
 //! `nofault lab`: runs it, and its commands that read results.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use nofault_lab::run::{Launcher, Ran, RunOptions};
 use nofault_lab::{compare, listing, machine, run, table};
 
 use crate::lab_args::{LabArguments, LabCommand, RunArguments};
+use crate::output::{print, serde_text, tell, width};
 
 /// Runs one `nofault lab …`.
 pub(crate) fn run(arguments: LabArguments, cancel: &Arc<AtomicBool>) -> Result<ExitCode> {
@@ -113,34 +114,10 @@ fn compare_results(before: &Path, after: &Path, threshold: f64, json: bool) -> R
     Ok(ExitCode::from(comparison.exit_code()))
 }
 
-/// A line on standard error; a reader that has gone (`2>&1 | head`) is no error.
-pub(crate) fn tell(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
-
-/// Standard output; a reader that has gone (`| head`) is no error.
-pub(crate) fn print(text: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    match writeln!(out, "{}", text.trim_end()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("write to standard output"),
-    }
-}
-
-pub(crate) fn serde_text(value: &impl serde::Serialize) -> Result<String> {
-    serde_json::to_string_pretty(value).context("as JSON")
-}
-
 fn show(quiet: bool) -> Show {
     match (quiet, std::io::stderr().is_terminal()) {
         (true, _) => Show::Nothing,
         (false, true) => Show::Bars,
         (false, false) => Show::Lines,
     }
-}
-
-/// Columns of the terminal; a width that reads well where there is none.
-pub(crate) fn width() -> u16 {
-    let columns = rustix::termios::tcgetwinsize(std::io::stdout()).map(|size| size.ws_col);
-    columns.ok().filter(|columns| *columns >= 40).unwrap_or(120)
 }

@@ -6,6 +6,7 @@ mod db_args;
 mod input;
 mod lab;
 mod lab_args;
+mod output;
 mod verdict;
 
 use std::process::ExitCode;
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
         }
     });
     if let Err(error) = handler {
-        lab::tell(&format!(
+        output::tell(&format!(
             "nofault: Ctrl-C cannot be handled ({error}): what an interrupted run leaves is removed at the next start"
         ));
     }
@@ -53,7 +54,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            lab::tell(&format!("nofault: {error:#}"));
+            output::tell(&format!("nofault: {error:#}"));
             // What is neither the engine's error nor the lab's came from the system: 1 is for `compare`, and for a missing key.
             let of_engine = error.downcast_ref::<nofault::error::Error>().map(db::exit_code);
             let of_lab = error.downcast_ref::<LabError>().map(LabError::exit_code);

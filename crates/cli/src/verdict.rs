@@ -14,7 +14,7 @@ use nofault_lab::verdict::{Workload, judge};
 use nofault_lab::{listing, run, table};
 
 use crate::input::{Input, failed};
-use crate::lab::{print, serde_text, width};
+use crate::output::{print, serde_text, width};
 
 /// What is said of the workload by flags, for a run's own verdict and for `nofault lab verdict`.
 #[derive(Debug, Args)]

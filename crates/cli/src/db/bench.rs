@@ -10,7 +10,7 @@ use nofault_lab::error::{LabError, LabErrorKind};
 
 use super::print;
 use crate::db_args::BenchArguments;
-use crate::lab::tell;
+use crate::output::{tell, width};
 
 /// Memory with which a database does its work without being cramped.
 const CACHE_BYTES_MIN: u64 = 1 << 20;
@@ -50,7 +50,7 @@ pub(super) fn run(arguments: BenchArguments, cancel: &AtomicBool) -> Result<Exit
     };
     let (report, trouble) = bench::run(&options, cancel, &mut say)?;
     if !report.rows.is_empty() {
-        print(&if arguments.json { serde_json::to_string_pretty(&report)? } else { report.text(crate::lab::width()) })?;
+        print(&if arguments.json { serde_json::to_string_pretty(&report)? } else { report.text(width()) })?;
     }
     match trouble {
         Some(error) => Err(error.into()),

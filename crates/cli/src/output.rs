@@ -1,0 +1,30 @@
+//! Text for the terminal, or for the program behind a pipe.
+
+use std::io::Write as _;
+
+use anyhow::{Context as _, Result};
+
+/// Writes a line to standard error; a reader that has gone (`2>&1 | head`) is no error.
+pub(crate) fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Writes to standard output; a reader that has gone (`| head`) is no error.
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match writeln!(out, "{}", text.trim_end()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("write to standard output"),
+    }
+}
+
+/// A value as indented JSON.
+pub(crate) fn serde_text(value: &impl serde::Serialize) -> Result<String> {
+    serde_json::to_string_pretty(value).context("as JSON")
+}
+
+/// The number of columns of the terminal; a width that reads well where there is none.
+pub(crate) fn width() -> u16 {
+    let columns = rustix::termios::tcgetwinsize(std::io::stdout()).map(|size| size.ws_col);
+    columns.ok().filter(|columns| *columns >= 40).unwrap_or(120)
+}
