@@ -34,9 +34,9 @@ use nofault_io::disk::Directory;
 
 pub use self::table::Table;
 pub use self::views::{Range, Snapshot, Transaction, TransactionRange};
-use crate::db::{self, Batch, Compaction, Mode, Pace, ReaderInfo, Retries, Stats, TableList, Verification};
+use crate::db::{self, Batch, Compaction, Pace, ReaderInfo, Stats, TableList, Verification};
+use crate::driver::block_on;
 use crate::error::Result;
-use crate::gate::block_on;
 use crate::pages::Durability;
 use crate::settings::Settings;
 
@@ -60,7 +60,7 @@ impl Db {
     /// # Errors
     /// As [`db::Db::create`].
     pub fn create(folder: impl AsRef<Path>, settings: &Settings) -> Result<Self> {
-        db::create_blocking(folder.as_ref(), settings).map(Self)
+        block_on(db::Db::create(folder, settings)).map(Self)
     }
 
     /// Opens a database. See [`db::Db::open`].
@@ -79,7 +79,7 @@ impl Db {
     /// # Errors
     /// As [`db::Db::open`].
     pub fn open(folder: impl AsRef<Path>, settings: &Settings) -> Result<Self> {
-        db::open_blocking(folder.as_ref(), settings).map(Self)
+        block_on(db::Db::open(folder, settings)).map(Self)
     }
 
     /// Like [`Db::create`], on disks of the caller's choice. See [`db::Db::create_in`].
@@ -156,7 +156,7 @@ impl Db {
     /// # Errors
     /// As [`db::Db::create_table`].
     pub fn create_table(&self, name: &str) -> Result<Table> {
-        block_on(self.0.create_table_in(Mode::Blocking, name)).map(Table::new)
+        block_on(self.0.create_table(name)).map(Table::new)
     }
 
     /// Removes a table and everything in it. See [`db::Db::drop_table`].
@@ -174,7 +174,7 @@ impl Db {
     /// # Errors
     /// As [`db::Db::drop_table`].
     pub fn drop_table(&self, name: &str) -> Result<()> {
-        block_on(self.0.drop_table_in(Mode::Blocking, name))
+        block_on(self.0.drop_table(name))
     }
 
     /// A table by its name. See [`db::Db::table`].
@@ -194,7 +194,7 @@ impl Db {
     /// # Errors
     /// As [`db::Db::table`].
     pub fn table(&self, name: &str) -> Result<Table> {
-        block_on(self.0.table_in(Mode::Blocking, name)).map(Table::new)
+        block_on(self.0.table(name)).map(Table::new)
     }
 
     /// The names of all tables, sorted.
@@ -212,7 +212,7 @@ impl Db {
     /// # Errors
     /// As [`db::Db::table_names`].
     pub fn table_names(&self) -> Result<Vec<String>> {
-        block_on(self.0.snapshot().table_names_in(Mode::Blocking))
+        block_on(self.0.table_names())
     }
 
     /// The names of the tables as far as the catalog can be read. See [`db::Db::list_tables`].
@@ -220,7 +220,7 @@ impl Db {
     /// # Errors
     /// As [`db::Db::list_tables`].
     pub fn list_tables(&self) -> Result<TableList> {
-        block_on(self.0.list_tables_in(Mode::Blocking))
+        block_on(self.0.list_tables())
     }
 
     /// Applies a batch: all of it or nothing. See [`db::Db::write`].
@@ -244,7 +244,7 @@ impl Db {
     /// # Errors
     /// As [`db::Db::write`].
     pub fn write(&self, batch: Batch, durability: Durability) -> Result<()> {
-        block_on(self.0.write_in(Mode::Blocking, batch, durability))
+        block_on(self.0.write(batch, durability))
     }
 
     /// A snapshot of the newest visible commit. It lasts as long as the returned value lives.
@@ -311,14 +311,12 @@ impl Db {
         durability: Durability,
         mut work: impl FnMut(&mut Transaction) -> Result<R>,
     ) -> Result<R> {
-        let mut retries = Retries::default();
-        loop {
-            let mut transaction = Transaction::new(block_on(retries.begin(Mode::Blocking, &self.0))?);
+        let run = async |transaction| {
+            let mut transaction = Transaction::new(transaction);
             let result = work(&mut transaction)?;
-            if block_on(retries.commit(Mode::Blocking, transaction.into_inner(), durability))? {
-                return Ok(result);
-            }
-        }
+            Ok((transaction.into_inner(), result))
+        };
+        block_on(db::transact(&self.0, durability, run))
     }
 
     /// Makes every commit so far durable. See [`db::Db::sync`].
@@ -343,7 +341,7 @@ impl Db {
     /// # Errors
     /// As [`db::Db::sync`].
     pub fn sync(&self) -> Result<()> {
-        block_on(self.0.sync_in(Mode::Blocking))
+        block_on(self.0.sync())
     }
 
     /// Closes the database, so that opening has little to do. See [`db::Db::close`].
@@ -364,7 +362,7 @@ impl Db {
     /// # Errors
     /// As [`db::Db::close`].
     pub fn close(self) -> Result<()> {
-        self.0.close_blocking()
+        block_on(self.0.close())
     }
 
     /// Writes all changed pages to the data file. See [`db::Db::checkpoint`].
@@ -384,7 +382,7 @@ impl Db {
     /// # Errors
     /// As [`db::Db::checkpoint`].
     pub fn checkpoint(&self) -> Result<()> {
-        self.0.checkpoint_blocking()
+        block_on(self.0.checkpoint())
     }
 
     /// Puts pages back together that random writes have scattered; `go_on` hears of it and may end it. See [`db::Db::compact`].
@@ -409,7 +407,7 @@ impl Db {
     /// # Errors
     /// As [`db::Db::compact`].
     pub fn compact(&self, pace: Pace, mut go_on: impl FnMut(&Compaction) -> bool) -> Result<Compaction> {
-        self.0.compact_blocking(pace, &mut go_on)
+        db::compact(&self.0, pace, &mut go_on)
     }
 
     /// Reads every block, walks every table, and reports all damage. See [`db::Db::verify`].
@@ -432,7 +430,7 @@ impl Db {
     /// # Errors
     /// As [`db::Db::verify`].
     pub fn verify(&self) -> Result<Verification> {
-        self.0.verify_blocking()
+        block_on(self.0.verify())
     }
 
     /// Writes a copy as a new database. See [`db::Db::backup`].
@@ -453,7 +451,7 @@ impl Db {
     /// # Errors
     /// As [`db::Db::backup`].
     pub fn backup(&self, folder: impl AsRef<Path>) -> Result<()> {
-        db::backup_blocking(&self.0, folder.as_ref())
+        block_on(self.0.backup(folder))
     }
 
     /// The counters and sizes of the database. See [`db::Db::stats`].

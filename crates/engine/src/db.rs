@@ -31,6 +31,7 @@ mod room;
 mod scan;
 mod stats;
 mod stripes;
+mod table;
 mod tables;
 mod thread;
 mod transaction;
@@ -41,37 +42,34 @@ mod wait;
 #[cfg(test)]
 mod tests;
 
-use std::ops::RangeBounds;
 use std::path::Path;
 use std::sync::Arc;
 
 use nofault_io::disk::Directory;
 
-pub(crate) use self::backup::backup as backup_blocking;
 pub use self::batch::Batch;
-use self::bounds::{range_of, range_of_prefix};
 pub use self::catalog::TableList;
 use self::catalog::in_catalog;
+pub(crate) use self::compact::compact;
 pub use self::compact::{Compaction, Pace};
 pub use self::completions::Completions;
 use self::core::Core;
 use self::open::Owner;
-pub(crate) use self::open::{create as create_blocking, open as open_blocking};
-pub(crate) use self::retry::Retries;
+pub(crate) use self::retry::transact;
 pub use self::stats::{Stats, TransactionStats};
 pub use self::stripes::data_bytes;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::stripes::parse as parse_stripes;
+pub use self::table::Table;
 pub use self::verify::{Problem, Verification};
 pub use self::views::{Range, Snapshot, Transaction, TransactionRange};
-pub(crate) use self::wait::Mode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pager::Pager;
 pub use crate::pager::{PoolStats, ReaderInfo};
 use crate::pages::{Durability, Store};
 use crate::recovery::Purpose;
 use crate::settings::Settings;
-use crate::tree::{Found, KeyRange, Tree};
+use crate::tree::Tree;
 use crate::txn::{Commit, Op};
 use crate::wal::Log;
 pub use crate::wal::LogStats;
@@ -180,7 +178,12 @@ impl Db {
     /// # Errors
     /// `AlreadyExists`; `InvalidCall` when the name is empty or longer than a key may be.
     pub async fn create_table(&self, name: &str) -> Result<Table> {
-        self.create_table_in(Mode::Async, name).await
+        if name.is_empty() {
+            return Err(Error::new(ErrorKind::InvalidCall, "create a table: its name is empty"));
+        }
+        let op = Op::CreateTable { name: name.as_bytes().to_vec() };
+        self.commit(op).await.map_err(in_catalog)?;
+        self.table(name).await
     }
 
     /// Removes a table and all of its entries. Durable when it returns. A thread of the database frees the pages
@@ -193,7 +196,13 @@ impl Db {
     /// [`Db::write`]. A failure to free pages is not an error of this call: damaged pages are left out
     /// ([`Stats::damaged_in_dropped`]), and after any other failure the next `drop_table` or `open` tries again.
     pub async fn drop_table(&self, name: &str) -> Result<()> {
-        self.drop_table_in(Mode::Async, name).await
+        let tree = self.core.table(name.as_bytes()).await?;
+        let op = Op::DropTable { tree, name: name.as_bytes().to_vec() };
+        let is_of_table = |error: &Error| error.page() == Some(tree.root);
+        let dropped = self.commit(op).await;
+        dropped.map_err(|error| if is_of_table(&error) { error } else { in_catalog(error) })?;
+        self.owner.free_dropped(&self.core);
+        Ok(())
     }
 
     /// Opens a table by its name.
@@ -201,7 +210,8 @@ impl Db {
     /// # Errors
     /// `NotFound`: create it.
     pub async fn table(&self, name: &str) -> Result<Table> {
-        self.table_in(Mode::Async, name).await
+        let tree = self.core.table(name.as_bytes()).await?;
+        Ok(Table { db: self.clone(), tree, name: name.into() })
     }
 
     /// The names of all tables, sorted.
@@ -209,7 +219,7 @@ impl Db {
     /// # Errors
     /// `Corrupt` or `Io` when a page of the catalog cannot be read: [`Db::list_tables`] returns the names in the others.
     pub async fn table_names(&self) -> Result<Vec<String>> {
-        self.snapshot().table_names_in(Mode::Async).await
+        self.snapshot().table_names().await
     }
 
     /// The names of the tables in the readable part of the catalog (the table of tables), and the damage in the rest.
@@ -218,7 +228,7 @@ impl Db {
     /// # Errors
     /// `Closed` and other errors that are not damage; damage is in the list.
     pub async fn list_tables(&self) -> Result<TableList> {
-        self.list_tables_in(Mode::Async).await
+        self.core.list_tables(&self.core.store.snapshot()).await
     }
 
     /// Applies a batch: all of it or nothing.
@@ -228,7 +238,10 @@ impl Db {
     /// batch was done, and commits go on by themselves once there is room. Deletes and dropped tables have a reserve
     /// ([`PoolStats::blocks_reserve`]), so they can make room. `Poisoned` after an earlier failure of the log.
     pub async fn write(&self, batch: Batch, durability: Durability) -> Result<()> {
-        self.write_in(Mode::Async, batch, durability).await
+        if let Some(stranger) = batch.db.iter().find(|db| !Arc::ptr_eq(&db.core, &self.core)) {
+            return Err(stranger.stranger());
+        }
+        Ok(self.core.commit_writes(batch.writes, None, durability, None).await?)
     }
 
     /// A snapshot of the newest visible commit. It lasts as long as the returned value lives. No I/O.
@@ -259,14 +272,11 @@ impl Db {
         durability: Durability,
         mut work: impl AsyncFnMut(&mut Transaction) -> Result<R>,
     ) -> Result<R> {
-        let mut retries = Retries::default();
-        loop {
-            let mut transaction = retries.begin(Mode::Async, self).await?;
+        let run = async |mut transaction| {
             let result = work(&mut transaction).await?;
-            if retries.commit(Mode::Async, transaction, durability).await? {
-                return Ok(result);
-            }
-        }
+            Ok((transaction, result))
+        };
+        retry::transact(self, durability, run).await
     }
 
     /// Closes the database: makes everything durable, makes a checkpoint, so that opening has nothing to replay and
@@ -278,7 +288,7 @@ impl Db {
     /// and the last of them closes the database when it is dropped. `NoSpace`, `Io`: the database is closed and all
     /// commits are durable, but the next opening has to replay the log. `Poisoned` after a failure of the log.
     pub async fn close(self) -> Result<()> {
-        thread::run("nofault-close", move || self.close_blocking()).await?
+        thread::run("nofault-close", move || close::close(self)).await?
     }
 
     /// Makes every commit so far durable, the deferred ones included, and records in the log that they are: from then on
@@ -288,7 +298,8 @@ impl Db {
     /// # Errors
     /// `Poisoned` after a failure of the log.
     pub async fn sync(&self) -> Result<()> {
-        self.sync_in(Mode::Async).await
+        self.core.wait_stated(self.core.commits.last().position).await?;
+        self.core.commits.check_poison()
     }
 
     /// Writes all changed pages to the data file. The log before the checkpoint can then be reused, and opening has
@@ -321,10 +332,8 @@ impl Db {
     ) -> Result<Compaction> {
         let (db, wanted) = (self.clone(), compact::Wanted::default());
         let heard = wanted.heard();
-        thread::run("nofault-compact", move || {
-            db.compact_blocking(pace, &mut |so_far: &Compaction| heard.is_wanted() && go_on(so_far))
-        })
-        .await?
+        let mut go_on = move |so_far: &Compaction| heard.is_wanted() && go_on(so_far);
+        thread::run("nofault-compact", move || compact::compact(&db, pace, &mut go_on)).await?
     }
 
     /// Reads every block of the data file and walks every table, and reports all damage instead of stopping at the
@@ -335,7 +344,7 @@ impl Db {
     /// Only an error that prevents the verification from continuing at all; damage is in the report.
     pub async fn verify(&self) -> Result<Verification> {
         let db = self.clone();
-        thread::run("nofault-verify", move || db.verify_blocking()).await?
+        thread::run("nofault-verify", move || verify::verify(&db)).await?
     }
 
     /// Copies a snapshot of the database into a new database in `folder`, while this one stays in use. The copy is
@@ -360,53 +369,8 @@ impl Db {
         crate::format::node::key_bytes_max(self.page_bytes())
     }
 
-    pub(crate) async fn create_table_in(&self, mode: Mode, name: &str) -> Result<Table> {
-        if name.is_empty() {
-            return Err(Error::new(ErrorKind::InvalidCall, "create a table: its name is empty"));
-        }
-        let ops = vec![Op::CreateTable { name: name.as_bytes().to_vec() }];
-        self.commit_in(mode, ops, Durability::Sync).await.map_err(in_catalog)?;
-        self.table_in(mode, name).await
-    }
-
-    pub(crate) async fn drop_table_in(&self, mode: Mode, name: &str) -> Result<()> {
-        let tree = self.core.table(mode, name.as_bytes()).await?;
-        let ops = vec![Op::DropTable { tree, name: name.as_bytes().to_vec() }];
-        let is_of_table = |error: &Error| error.page() == Some(tree.root);
-        let dropped = self.commit_in(mode, ops, Durability::Sync).await;
-        dropped.map_err(|error| if is_of_table(&error) { error } else { in_catalog(error) })?;
-        self.owner.free_dropped(&self.core);
-        Ok(())
-    }
-
-    pub(crate) async fn list_tables_in(&self, mode: Mode) -> Result<TableList> {
-        self.core.list_tables(mode, &self.core.store.snapshot()).await
-    }
-
-    pub(crate) async fn table_in(&self, mode: Mode, name: &str) -> Result<Table> {
-        let tree = self.core.table(mode, name.as_bytes()).await?;
-        Ok(Table { db: self.clone(), tree, name: name.into() })
-    }
-
-    pub(crate) async fn write_in(&self, mode: Mode, batch: Batch, durability: Durability) -> Result<()> {
-        if let Some(stranger) = batch.db.iter().find(|db| !Arc::ptr_eq(&db.core, &self.core)) {
-            return Err(stranger.stranger());
-        }
-        Ok(self.core.commit_writes(mode, batch.writes, None, durability, None).await?)
-    }
-
-    pub(crate) async fn sync_in(&self, mode: Mode) -> Result<()> {
-        self.core.wait_stated(mode, self.core.commits.last().position).await?;
-        self.core.commits.check_poison()
-    }
-
-    async fn commit_in(&self, mode: Mode, ops: Vec<Op>, durability: Durability) -> Result<()> {
-        let commit = Commit::blind(ops, durability);
-        Ok(self.core.commit(mode, commit).await?)
-    }
-
-    pub(crate) fn checkpoint_blocking(&self) -> Result<()> {
-        self.owner.checkpoint()
+    async fn commit(&self, op: Op) -> Result<()> {
+        Ok(self.core.commit(Commit::blind(vec![op], Durability::Sync)).await?)
     }
 
     fn tree_of(&self, table: &Table) -> Result<Tree> {
@@ -421,180 +385,5 @@ impl Db {
 impl std::fmt::Debug for Db {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Db(commit {})", self.core.store.visible())
-    }
-}
-
-/// A table: an ordered map from keys to values. Cheap to clone.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), nofault::error::Error> {
-/// # let folder = tempfile::tempdir().unwrap();
-/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
-/// # let db = nofault::Db::create(folder.path().join("shop"), &settings).await?;
-/// # let stock = db.create_table("stock").await?;
-/// assert_eq!(stock.bulk_load([("apples", "12"), ("pears", "3")]).await?, 2);
-/// stock.put("plums", "7").await?;
-/// stock.delete("pears").await?;
-/// assert_eq!(stock.get("plums").await?, Some(b"7".to_vec()));
-/// assert_eq!(stock.get_many(&["pears", "apples"]).await?, [None, Some(b"12".to_vec())]);
-/// assert_eq!(stock.get_with("apples", |count| count.map_or(0, <[u8]>::len)).await?, 2);
-///
-/// let mut range = stock.range("b"..);
-/// assert_eq!(range.next().await?, Some((b"plums".to_vec(), b"7".to_vec())));
-/// assert!(range.next().await?.is_none());
-/// assert!(stock.prefix("app").next().await?.is_some());
-/// assert_eq!((stock.name(), stock.db().page_bytes()), ("stock", 4096));
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug, Clone)]
-pub struct Table {
-    db: Db,
-    tree: Tree,
-    name: Arc<str>,
-}
-
-impl Table {
-    /// The name of the table.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The database that the table belongs to.
-    pub fn db(&self) -> &Db {
-        &self.db
-    }
-
-    /// Returns the newest visible value of a key. Reads at most one page for each level of the tree; all levels but the
-    /// last are nearly always in memory.
-    ///
-    /// # Errors
-    /// `Corrupt` when a page fails its checksum (the page is named); `Io` when the disk fails the read.
-    pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.db.core.get(Mode::Async, self.tree, key.as_ref()).await
-    }
-
-    /// Reads many keys in one snapshot; the values come in the order of `keys`. Missing pages are read side by side, up
-    /// to [`crate::settings::Settings::reads_in_flight_max`] at a time, while further keys are looked up. Dropping the
-    /// future is safe: reads already started still fill the pool.
-    ///
-    /// # Errors
-    /// As [`Table::get`].
-    pub async fn get_many(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
-        self.get_many_in(Mode::Async, keys).await
-    }
-
-    /// Calls `look` with the value of a key where it lies in memory, without copying it, or with `None` when the key is
-    /// absent. Returns the result of `look`.
-    ///
-    /// While `look` runs, no database of the process reuses the memory of replaced pages: `look` should be short, and
-    /// must not wait for anything.
-    ///
-    /// # Errors
-    /// As [`Table::get`].
-    pub async fn get_with<R>(&self, key: impl AsRef<[u8]>, look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        let (key, mut look, mut reached) = (key.as_ref(), Some(look), None);
-        let shown = self.db.core.show(self.tree, key, &mut reached, &mut look);
-        self.db.core.show_after(Mode::Async, self.tree, key, look, shown, reached).await
-    }
-
-    /// Sets the value of a key. Durable when it returns; concurrent calls share one write of the log.
-    ///
-    /// # Errors
-    /// As [`Db::write`].
-    pub async fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.put_in(Mode::Async, key.as_ref(), value.as_ref(), Durability::Sync).await
-    }
-
-    /// Removes a key; nothing happens if it is not there. Durable when it returns.
-    ///
-    /// # Errors
-    /// As [`Db::write`].
-    pub async fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.delete_in(Mode::Async, key.as_ref(), Durability::Sync).await
-    }
-
-    /// Walks the keys in `range`, as they are now: later changes are not seen. `table.range::<&[u8]>(..)` is everything.
-    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
-        self.walk(range_of(&range))
-    }
-
-    /// Walks the keys that begin with `prefix`, as they are now.
-    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
-        self.walk(range_of_prefix(prefix.as_ref()))
-    }
-
-    fn walk(&self, range: KeyRange) -> Range {
-        Range::new(&self.db, Arc::new(self.db.core.store.snapshot()), self.tree, range)
-    }
-
-    /// Fills an empty table with entries in ascending order of their keys, without going through the log: nodes are written
-    /// full and side by side. Other commits wait meanwhile. Durable, and then visible, when it returns. The
-    /// page table grows by 16 bytes of memory for each page, as with any other way to fill it.
-    ///
-    /// The work is done on a thread of its own; dropping the future lets it finish. `entries` may read this database. A write to it from
-    /// inside `entries` would wait for the load, and is refused with `InvalidCall`; one that `entries` leaves to another thread or
-    /// task, and waits for, is not recognised, and waits for ever.
-    ///
-    /// # Errors
-    /// `InvalidCall` when the table is not empty or a key is not above the one before it, `Io` or `NoSpace` as the disk says: then the
-    /// table is left empty, and so it is when `entries` panics. `Poisoned` when it is not known whether it is durable: reopen the database.
-    pub async fn bulk_load<K, V, I>(&self, entries: I) -> Result<u64>
-    where
-        K: AsRef<[u8]>,
-        V: AsRef<[u8]>,
-        I: IntoIterator<Item = (K, V)> + Send + 'static,
-    {
-        let table = self.clone();
-        thread::run("nofault-load", move || table.bulk_load_blocking(entries)).await?
-    }
-
-    /// [`Table::get`] for threads. Makes no future when all pages are in memory, which is nearly always the case.
-    pub(crate) fn get_blocking(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let (core, mut reached) = (&self.db.core, None);
-        match core.look(self.tree, key, &mut reached) {
-            Ok(None) => Ok(None),
-            Ok(Some(Found::Inline(value))) => Ok(Some(value)),
-            looked => crate::gate::block_on(core.get_after(Mode::Blocking, self.tree, key, looked, reached)),
-        }
-    }
-
-    /// As `get_blocking`.
-    pub(crate) fn get_with_blocking<R>(&self, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        let (core, mut look, mut reached) = (&self.db.core, Some(look), None);
-        match core.show(self.tree, key, &mut reached, &mut look) {
-            Ok(Some(shown)) => Ok(shown),
-            shown => crate::gate::block_on(core.show_after(Mode::Blocking, self.tree, key, look, shown, reached)),
-        }
-    }
-
-    pub(crate) async fn get_many_in(&self, mode: Mode, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
-        self.db.core.get_many(mode, self.tree, keys).await
-    }
-
-    pub(crate) async fn put_in(&self, mode: Mode, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
-        let op = Op::Put { tree: self.tree, key: key.to_vec(), value: value.to_vec() };
-        self.db.commit_in(mode, vec![op], durability).await
-    }
-
-    pub(crate) async fn delete_in(&self, mode: Mode, key: &[u8], durability: Durability) -> Result<()> {
-        self.db.commit_in(mode, vec![Op::Delete { tree: self.tree, key: key.to_vec() }], durability).await
-    }
-
-    pub(crate) fn bulk_load_blocking<K, V, I>(&self, entries: I) -> Result<u64>
-    where
-        K: AsRef<[u8]>,
-        V: AsRef<[u8]>,
-        I: IntoIterator<Item = (K, V)>,
-    {
-        let checkpoint = |commit| self.db.owner.checkpoint_at(commit);
-        self.db.core.bulk_load(self.tree, entries.into_iter(), checkpoint)
-    }
-}
-
-impl AsRef<Self> for Table {
-    fn as_ref(&self) -> &Self {
-        self
     }
 }

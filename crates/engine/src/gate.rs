@@ -202,27 +202,10 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future to its end on this thread, which sleeps while there is nothing to do.
-pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    let mut future = std::pin::pin!(future);
-    let mut context = Context::from_waker(Waker::noop());
-    // Blocking calls nearly always end in the first poll: they wait inside it.
-    if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-        return output;
-    }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut context = Context::from_waker(&waker);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return output;
-        }
-        std::thread::park();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::block_on;
 
     fn poll(acquire: &mut Acquire) -> Option<Permit> {
         match Pin::new(acquire).poll(&mut Context::from_waker(Waker::noop())) {

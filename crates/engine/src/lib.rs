@@ -41,6 +41,7 @@
 //! | `tree` | the B+tree, which never waits |
 //! | `pager`, `space`, `wal` | pages in memory and on disk, blocks, the log |
 //! | `pages` | the contract between the users of pages (tree, commits) and the stores that keep them |
+//! | `driver` | runs the future of a blocking call on the calling thread |
 //! | `gate`, `bell`, `background`, `blocks` | waiting in order, waking threads, threads of its own, reading past the pool |
 //! | `budget` | how much work one poll, or one hold of a lock, may do |
 //! | `format` | the on-disk structures, as types |
@@ -54,6 +55,7 @@ mod blocks;
 mod budget;
 mod checkpoint;
 pub mod db;
+mod driver;
 pub mod error;
 mod format;
 #[cfg(any(test, feature = "fuzzing"))]

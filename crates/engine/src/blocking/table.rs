@@ -3,10 +3,9 @@
 use std::ops::RangeBounds;
 
 use super::Range;
-use crate::db::{self, Mode};
+use crate::db;
+use crate::driver::block_on;
 use crate::error::Result;
-use crate::gate::block_on;
-use crate::pages::Durability;
 
 /// A table, for threads. A [`Batch`](db::Batch) takes it as it takes a [`db::Table`].
 ///
@@ -66,7 +65,7 @@ impl Table {
     /// # Errors
     /// As [`db::Table::get`].
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.0.get_blocking(key.as_ref())
+        self.0.look(key.as_ref()).block()
     }
 
     /// Shows the value of a key to `look` where it lies in memory, without copying it. See [`db::Table::get_with`].
@@ -86,7 +85,7 @@ impl Table {
     /// # Errors
     /// As [`db::Table::get_with`].
     pub fn get_with<R>(&self, key: impl AsRef<[u8]>, look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        self.0.get_with_blocking(key.as_ref(), look)
+        self.0.look_with(key.as_ref(), look).block()
     }
 
     /// Reads many keys at one moment. See [`db::Table::get_many`].
@@ -105,7 +104,7 @@ impl Table {
     /// # Errors
     /// As [`db::Table::get_many`].
     pub fn get_many(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
-        block_on(self.0.get_many_in(Mode::Blocking, keys))
+        block_on(self.0.get_many(keys))
     }
 
     /// Sets the value of a key. Durable when it returns.
@@ -123,7 +122,7 @@ impl Table {
     /// # Errors
     /// As [`db::Db::write`].
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        block_on(self.0.put_in(Mode::Blocking, key.as_ref(), value.as_ref(), Durability::Sync))
+        block_on(self.0.put(key, value))
     }
 
     /// Removes a key; nothing happens if it is not there. Durable when it returns.
@@ -143,7 +142,7 @@ impl Table {
     /// # Errors
     /// As [`db::Db::write`].
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
-        block_on(self.0.delete_in(Mode::Blocking, key.as_ref(), Durability::Sync))
+        block_on(self.0.delete(key))
     }
 
     /// Walks the keys in `range`, as they are now.
@@ -200,6 +199,6 @@ impl Table {
         K: AsRef<[u8]>,
         V: AsRef<[u8]>,
     {
-        self.0.bulk_load_blocking(entries)
+        self.0.load(entries)
     }
 }

@@ -3,10 +3,10 @@
 use std::ops::RangeBounds;
 
 use super::Table;
-use crate::db::{self, Mode};
+use crate::db;
+use crate::driver::block_on;
 use crate::error::Result;
 use crate::format::CommitSeq;
-use crate::gate::block_on;
 use crate::pages::Durability;
 
 /// A key and its value.
@@ -72,7 +72,7 @@ impl Snapshot {
     /// # Errors
     /// As [`db::Snapshot::table`].
     pub fn table(&self, name: &str) -> Result<Table> {
-        block_on(self.0.table_in(Mode::Blocking, name)).map(Table::new)
+        block_on(self.0.table(name)).map(Table::new)
     }
 
     /// The value of a key as of this snapshot.
@@ -93,7 +93,7 @@ impl Snapshot {
     /// # Errors
     /// As [`db::Snapshot::get`].
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        block_on(self.0.get_in(Mode::Blocking, table.as_ref(), key.as_ref()))
+        block_on(self.0.get(table.as_ref(), key))
     }
 
     /// Reads many keys as of this snapshot.
@@ -114,7 +114,7 @@ impl Snapshot {
     /// # Errors
     /// As [`db::Snapshot::get`].
     pub fn get_many(&self, table: &Table, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
-        block_on(self.0.get_many_in(Mode::Blocking, table.as_ref(), keys))
+        block_on(self.0.get_many(table.as_ref(), keys))
     }
 
     /// Walks the keys in `range` as of this snapshot.
@@ -240,7 +240,7 @@ impl Range {
     /// # Errors
     /// As [`db::Range::next_ref`].
     pub fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
-        self.0.next_ref_blocking()
+        if self.0.is_ready() { Ok(self.0.show()) } else { block_on(self.0.next_ref()) }
     }
 }
 
@@ -248,7 +248,7 @@ impl Iterator for Range {
     type Item = Result<Entry>;
 
     fn next(&mut self) -> Option<Result<Entry>> {
-        self.0.next_blocking().transpose()
+        self.0.take().map(Ok).or_else(|| block_on(self.0.next()).transpose())
     }
 }
 
@@ -297,7 +297,7 @@ impl Transaction {
     /// # Errors
     /// As [`db::Snapshot::get`].
     pub fn get(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        block_on(self.0.get_in(Mode::Blocking, table.as_ref(), key.as_ref()))
+        block_on(self.0.get(table.as_ref(), key))
     }
 
     /// Sets the value of a key, for this transaction only until it commits.
@@ -412,7 +412,7 @@ impl Transaction {
     /// # Errors
     /// As [`db::Transaction::commit`].
     pub fn commit(self, durability: Durability) -> Result<()> {
-        block_on(self.0.commit_in(Mode::Blocking, durability))
+        block_on(self.0.commit(durability))
     }
 
     /// Returns the asynchronous transaction that this type wraps.
@@ -460,7 +460,7 @@ impl TransactionRange<'_> {
     /// # Errors
     /// As [`db::TransactionRange::next_ref`].
     pub fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
-        block_on(self.0.next_ref_in(Mode::Blocking))
+        block_on(self.0.next_ref())
     }
 }
 
@@ -468,6 +468,6 @@ impl Iterator for TransactionRange<'_> {
     type Item = Result<Entry>;
 
     fn next(&mut self) -> Option<Result<Entry>> {
-        block_on(self.0.next_in(Mode::Blocking)).transpose()
+        block_on(self.0.next()).transpose()
     }
 }

@@ -10,10 +10,9 @@ use std::sync::Arc;
 use nofault_io::disk::Directory;
 
 use super::open::NewDirectory;
-use super::wait::Mode;
 use super::{Db, Snapshot, open};
+use crate::driver::block_on;
 use crate::error::Result;
-use crate::gate::block_on;
 use crate::recovery::{self, Purpose};
 use crate::settings::Settings;
 
@@ -23,7 +22,7 @@ const CACHE_BYTES: usize = 16 << 20;
 const LOG_BYTES: u64 = 16 << 20;
 
 /// Copies a snapshot of the database into a new database. Blocks.
-pub(crate) fn backup(db: &Db, path: &Path) -> Result<()> {
+pub(super) fn backup(db: &Db, path: &Path) -> Result<()> {
     let snapshot = essential_snapshot(db);
     let settings =
         Settings { page_bytes: db.page_bytes(), cache_bytes: CACHE_BYTES, log_bytes: LOG_BYTES, ..Settings::default() };
@@ -48,19 +47,19 @@ fn copy(snapshot: &Snapshot, directory: &Arc<dyn Directory>, settings: &Settings
 }
 
 fn copy_tables(snapshot: &Snapshot, copy: &Db) -> Result<()> {
-    for name in block_on(snapshot.table_names_in(Mode::Blocking))? {
-        let from = block_on(snapshot.table_in(Mode::Blocking, &name))?;
-        let to = block_on(copy.create_table_in(Mode::Blocking, &name))?;
+    for name in block_on(snapshot.table_names())? {
+        let from = block_on(snapshot.table(&name))?;
+        let to = block_on(copy.create_table(&name))?;
         let mut range = snapshot.range::<&[u8]>(&from, ..)?;
         let mut failed = None;
-        let entries = std::iter::from_fn(|| match range.next_blocking() {
+        let entries = std::iter::from_fn(|| match block_on(range.next()) {
             Ok(entry) => entry,
             Err(error) => {
                 failed = Some(error);
                 None
             }
         });
-        to.bulk_load_blocking(entries)?;
+        to.load(entries)?;
         if let Some(error) = failed {
             return Err(error);
         }
@@ -92,9 +91,9 @@ mod tests {
         // Without a seed: a thread that works on two databases by turns uses epochs of their own for one of them at most.
         let db = Db::create_in(&directory, &Settings { seed: None, ..settings() }).unwrap();
         for (name, rows) in [("a", 40u32), ("empty", 0), ("z", 300)] {
-            let table = block_on(db.create_table_in(Mode::Blocking, name)).unwrap();
+            let table = block_on(db.create_table(name)).unwrap();
             let value = |row: u32| vec![row as u8; if row == 7 { 3000 } else { 30 }];
-            table.bulk_load_blocking((0..rows).map(|row| (row.to_be_bytes(), value(row)))).unwrap();
+            table.load((0..rows).map(|row| (row.to_be_bytes(), value(row)))).unwrap();
         }
         db
     }
@@ -103,10 +102,10 @@ mod tests {
 
     fn content(db: &Db) -> Vec<(String, Rows)> {
         let rows = |name: &String| {
-            let mut range = block_on(db.table_in(Mode::Blocking, name)).unwrap().range::<&[u8]>(..);
-            std::iter::from_fn(|| range.next_blocking().unwrap()).collect()
+            let mut range = block_on(db.table(name)).unwrap().range::<&[u8]>(..);
+            std::iter::from_fn(|| block_on(range.next()).unwrap()).collect()
         };
-        let names = block_on(db.snapshot().table_names_in(Mode::Blocking)).unwrap();
+        let names = block_on(db.table_names()).unwrap();
         names.into_iter().map(|name| (name.clone(), rows(&name))).collect()
     }
 

@@ -17,11 +17,11 @@ use std::thread::ThreadId;
 
 use super::core::Core;
 use super::pins::PinBudget;
-use super::wait::{Mode, attempt, load};
+use super::wait::{attempt, load};
+use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::{Cell, Node, OverflowRef, inline_value_bytes_max};
 use crate::format::{CommitSeq, PageId};
-use crate::gate::block_on;
 use crate::ids::PageRuns;
 use crate::pages::{Claim, CommitLog, Durability, Edits, Pages, Store, Wait};
 use crate::tree::Tree;
@@ -99,7 +99,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             self.tables.refusal(tree).map_or(Ok(()), Err)?;
             // The next durable and visible commit must follow everything before it.
             let position = self.commits.last().position;
-            self.wait_durable(Mode::Blocking, position).await?;
+            self.wait_durable(position).await?;
             self.refuse_unless_empty(tree).await?;
             let mut load =
                 Load { builder: Builder::new(tree, self.store.page_bytes()), long: PageRuns::default(), count: 0 };
@@ -134,7 +134,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             Ok(edits)
         };
         // The pages needed to take the load back are prepared before: later there may be neither a disk nor room.
-        let emptied = attempt(&*self.store, &self.admission, Mode::Blocking, emptied).await;
+        let emptied = attempt(&*self.store, &self.admission, emptied).await;
         let mut emptied = emptied.map_err(|error| {
             let what = format!("a load could be neither made durable nor taken back ({error}); reopen the database");
             let error = Error::new(ErrorKind::Poisoned, what);
@@ -161,7 +161,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             let node = Node::open(tree.root, &root)?;
             Ok(node.level() == 0 && node.count() == 0)
         };
-        if attempt(&*self.store, &self.admission, Mode::Blocking, look).await? {
+        if attempt(&*self.store, &self.admission, look).await? {
             return Ok(());
         }
         Err(Error::new(ErrorKind::InvalidCall, "bulk load: the table is not empty"))
@@ -187,13 +187,13 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 refuse_too_long(value.as_ref())?;
                 let mut writer = Writer::new(value.as_ref());
                 let pages = value.as_ref().len() / data_bytes(self.store.page_bytes()) * 65 / 64 + 3;
-                let _room = self.claim_room(Mode::Blocking, pages, Claim::Ordinary).await?;
+                let _room = self.claim_room(pages, Claim::Ordinary).await?;
                 let written = self.write_long(section, tree, &mut writer).await;
                 writer.pages().iter().for_each(|page| state.long.push(*page));
                 at = written?;
             }
             let Load { builder, count, .. } = &mut *state;
-            let room = self.claim_room(Mode::Blocking, portion + builder.frames_max(), Claim::Ordinary).await?;
+            let room = self.claim_room(portion + builder.frames_max(), Claim::Ordinary).await?;
             let step = section.edit(|edits, _| {
                 let mut fill = || {
                     builder.begin_portion(edits)?;
@@ -234,7 +234,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                         Wait::Full { .. } => Wait::Full { frames: portion.min(ROOM_PAGES).max(builder.frames_max()) },
                         other => other,
                     };
-                    load(&*self.store, &self.admission, Mode::Blocking, &mut held, &[wait]).await?;
+                    load(&*self.store, &self.admission, &mut held, &[wait]).await?;
                 }
             }
         }

@@ -5,7 +5,7 @@ use rustc_hash::FxHashSet;
 use super::core::Core;
 use super::tables::Fixed;
 use super::verify::{Expected, Value, look};
-use super::wait::{Mode, attempt};
+use super::wait::attempt;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::catalog::is_name;
 use crate::pages::{CommitLog, Pages, Store};
@@ -69,7 +69,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     ///
     /// # Errors
     /// Errors other than damage.
-    pub(super) async fn list_tables(&self, mode: Mode, snapshot: &S::Snapshot) -> Result<TableList> {
+    pub(super) async fn list_tables(&self, snapshot: &S::Snapshot) -> Result<TableList> {
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         if let Some(Fixed { tables, error }) = self.tables.fixed() {
             return Ok(TableList {
@@ -77,7 +77,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 damage: vec![error.clone()],
             });
         }
-        let found = self.read_catalog(mode, snapshot).await?;
+        let found = self.read_catalog(snapshot).await?;
         let names = found.tables.iter().map(|(key, _)| key).filter(|key| is_name(key)).map(|key| text(key)).collect();
         Ok(TableList { names, damage: found.damage })
     }
@@ -86,20 +86,20 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     ///
     /// # Errors
     /// Errors other than damage.
-    pub(super) async fn read_catalog(&self, mode: Mode, snapshot: &S::Snapshot) -> Result<Entries> {
+    pub(super) async fn read_catalog(&self, snapshot: &S::Snapshot) -> Result<Entries> {
         let mut entries = Entries::default();
         let mut met = FxHashSet::default();
         let mut todo = vec![Expected::root(CATALOG)];
         while let Some(expected) = todo.pop() {
             let page = expected.page;
             let read = || Ok(self.store.view(snapshot).page(page)?.to_vec());
-            let mut body = attempt(&*self.store, &self.admission, mode, read).await;
+            let mut body = attempt(&*self.store, &self.admission, read).await;
             for _ in 1..READS {
                 // The pool repeats a read with wrong bytes, not one that failed.
                 if !body.as_ref().is_err_and(|error| error.kind() == ErrorKind::Io) {
                     break;
                 }
-                body = attempt(&*self.store, &self.admission, mode, read).await;
+                body = attempt(&*self.store, &self.admission, read).await;
             }
             let (before, mut found) = (todo.len(), Vec::new());
             let looked = body.and_then(|body| {

@@ -2,31 +2,29 @@
 
 use std::sync::Arc;
 
+use super::Db;
 use super::open::Threads;
-use super::{Db, Mode};
 use crate::background;
 use crate::checkpoint::Checkpointer;
+use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
-use crate::gate::block_on;
 
-impl Db {
-    /// See [`Db::close`]. Blocks.
-    pub(crate) fn close_blocking(self) -> Result<()> {
-        if background::is_here() {
-            let what = "a database cannot be closed by its own thread, in a waker that it has called: do it elsewhere";
-            return Err(Error::new(ErrorKind::InvalidCall, what));
-        }
-        // Saved before the last handle is known: when another is left, the outcome of this save is all that the call
-        // can report.
-        let saved = self.owner.save().or_else(|_| block_on(self.sync_in(Mode::Blocking)));
-        let Self { core, owner } = self;
-        drop(core);
-        match Arc::into_inner(owner) {
-            Some(owner) => saved.and(owner.close()),
-            None => {
-                let what = "everything is durable, but the database stays open: drop its other handles, tables, snapshots, ranges and transactions";
-                saved.and(Err(Error::new(ErrorKind::Busy, what)))
-            }
+/// See [`Db::close`]. Blocks.
+pub(super) fn close(db: Db) -> Result<()> {
+    if background::is_here() {
+        let what = "a database cannot be closed by its own thread, in a waker that it has called: do it elsewhere";
+        return Err(Error::new(ErrorKind::InvalidCall, what));
+    }
+    // Saved before the last handle is known: when another is left, the outcome of this save is all that the call
+    // can report.
+    let saved = db.owner.save().or_else(|_| block_on(db.sync()));
+    let Db { core, owner } = db;
+    drop(core);
+    match Arc::into_inner(owner) {
+        Some(owner) => saved.and(owner.close()),
+        None => {
+            let what = "everything is durable, but the database stays open: drop its other handles, tables, snapshots, ranges and transactions";
+            saved.and(Err(Error::new(ErrorKind::Busy, what)))
         }
     }
 }

@@ -9,8 +9,9 @@ use super::pins::PinBudget;
 use super::room::claim_of;
 use super::tables::NEWEST;
 use super::transaction::WriteSet;
-use super::wait::{Mode, let_others_run, load, ready_sent};
+use super::wait::{let_others_run, load, ready_sent};
 use crate::budget::Budget;
+use crate::driver::{block_on, is_blocking};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
 use crate::format::node::{OverflowRef, inline_value_bytes_max};
@@ -87,7 +88,6 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// Commits a write set, if nothing in `reads` was changed. As [`Core::commit`].
     pub(crate) async fn commit_writes(
         self: &Arc<Self>,
-        mode: Mode,
         writes: WriteSet,
         reads: Option<(CommitSeq, ReadSet)>,
         durability: Durability,
@@ -101,36 +101,36 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             budget.spend(STEPS_AN_OP);
             if budget.is_spent() {
                 budget = Budget::new();
-                let_others_run(mode).await;
+                let_others_run().await;
             }
         }
         drop(budget);
-        self.commit_sized(mode, Commit { ops, reads, durability, known: Known::default(), claim }, size).await
+        self.commit_sized(Commit { ops, reads, durability, known: Known::default(), claim }, size).await
     }
 
     /// Commits `ops`, few of them, in order of table and key and each key once, if nothing in `reads` was changed. Returns when
     /// `durability` is satisfied and readers see it. Dropped before the end, it has happened completely or not at all.
-    pub(crate) async fn commit(self: &Arc<Self>, mode: Mode, commit: Commit) -> CommitResult<()> {
+    pub(crate) async fn commit(self: &Arc<Self>, commit: Commit) -> CommitResult<()> {
         let mut size = Size::default();
         for op in &commit.ops {
             self.refuse_wrong_size(op)?;
             size.add(op, self.store.page_bytes());
         }
-        self.commit_sized(mode, commit, size).await
+        self.commit_sized(commit, size).await
     }
 
-    async fn commit_sized(self: &Arc<Self>, mode: Mode, commit: Commit, size: Size) -> CommitResult<()> {
+    async fn commit_sized(self: &Arc<Self>, commit: Commit, size: Size) -> CommitResult<()> {
         if commit.ops.is_empty() {
             return Ok(());
         }
         self.loads.refuse_inside()?;
         let durability = commit.durability;
         let committed = if self.commits.is_large(&size) {
-            self.commit_large(mode, commit, None).await?
+            self.commit_large(commit, None).await?
         } else {
-            self.commit_small(mode, commit).await?
+            self.commit_small(commit).await?
         };
-        self.settle(mode, committed, durability).await?;
+        self.settle(committed, durability).await?;
         Ok(())
     }
 
@@ -144,7 +144,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 
     /// Places a claim for a transaction that begins then: see [`Precedence`](crate::txn::precedence::Precedence).
-    pub(crate) async fn claim(&self, mode: Mode, claimed: Claimed, limit: Duration) -> Result<Claim> {
+    pub(crate) async fn claim(&self, claimed: Claimed, limit: Duration) -> Result<Claim> {
         self.loads.refuse_inside()?;
         let mut unplaced = (self.commits.precedence().wait().await, claimed);
         let (claim, since) = loop {
@@ -155,39 +155,39 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             drop(self.commits.turn().acquire(1).await);
         };
         if let Some(position) = self.commits.held_up_by(since) {
-            self.wait_durable(mode, position).await?;
+            self.wait_durable(position).await?;
         }
         Ok(claim)
     }
 
     /// Waits until a commit is as durable and visible as was asked.
-    async fn settle(&self, mode: Mode, committed: Committed, durability: Durability) -> Result<()> {
+    async fn settle(&self, committed: Committed, durability: Durability) -> Result<()> {
         let position = match durability {
             Durability::Sync => Some(committed.position),
             Durability::Deferred => self.commits.held_up_by(committed.seq),
         };
         match position {
-            Some(position) => self.wait_durable(mode, position).await,
+            Some(position) => self.wait_durable(position).await,
             None => Ok(()),
         }
     }
 
     /// Waits until the log is durable up to `position`.
-    pub(crate) async fn wait_durable(&self, mode: Mode, position: LogPosition) -> Result<()> {
+    pub(crate) async fn wait_durable(&self, position: LogPosition) -> Result<()> {
         let mut ticket = self.log.durable(position);
-        ready_sent(mode, &mut ticket).await
+        ready_sent(&mut ticket).await
     }
 
     /// Waits until the log is durable up to `position` and says so.
-    pub(super) async fn wait_stated(&self, mode: Mode, position: LogPosition) -> Result<()> {
+    pub(super) async fn wait_stated(&self, position: LogPosition) -> Result<()> {
         let mut ticket = self.log.stated(position);
-        ready_sent(mode, &mut ticket).await
+        ready_sent(&mut ticket).await
     }
 
     /// Waits until the log has room. Where no thread makes checkpoints, this one does.
-    pub(super) async fn wait_for_room(&self, mode: Mode, len_bytes: usize) -> Result<()> {
+    pub(super) async fn wait_for_room(&self, len_bytes: usize) -> Result<()> {
         let Some(make_room) = self.make_room.get() else {
-            return ready_sent(mode, &mut self.log.room(len_bytes)).await;
+            return ready_sent(&mut self.log.room(len_bytes)).await;
         };
         // Not with a ticket of the log: only a checkpoint wakes its waiters, and without threads no other caller may be
         // there to make one.
@@ -198,7 +198,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         Ok(())
     }
 
-    async fn commit_small(self: &Arc<Self>, mode: Mode, mut commit: Commit) -> CommitResult<Committed> {
+    async fn commit_small(self: &Arc<Self>, mut commit: Commit) -> CommitResult<Committed> {
         let record = encode(&commit.ops);
         let pages: usize = commit.ops.iter().map(|op| op.frames(self.store.page_bytes())).sum();
         let (pages, claim) = (pages + INNER_PAGES, claim_of(&commit.ops));
@@ -208,14 +208,14 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let (mut turn, mut precedence) = (None, None);
         for _ in 0..ATTEMPTS_BEFORE_EXCLUSIVE {
             let others = Others::MayCommit(&mut room);
-            let gathered = self.gather(mode, &commit.ops, &mut commit.known, &mut held, others).await?;
+            let gathered = self.gather(&commit.ops, &mut commit.known, &mut held, others).await?;
             if matches!(gathered, Gathered::Unclear | Gathered::TooMany) {
                 break;
             }
             room = room.take().or_else(|| self.store.claim_room(pages, claim));
             if room.is_none() {
                 held.release();
-                room = Some(self.claim_room(mode, pages, claim).await?);
+                room = Some(self.claim_room(pages, claim).await?);
                 continue;
             }
             match self.commits.commit(&commit, &record) {
@@ -233,10 +233,10 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 }
                 Err(Refused::Wait(Wait::LogFull { len_bytes })) => {
                     (held, room) = (PinBudget::default(), None);
-                    self.wait_for_room(mode, len_bytes).await?;
+                    self.wait_for_room(len_bytes).await?;
                 }
                 Err(Refused::Wait(Wait::Failed(error))) => return Err(self.explain(&commit.ops, error).into()),
-                Err(Refused::Wait(wait)) => self.load_met(mode, wait, &mut commit.known, &mut held).await?,
+                Err(Refused::Wait(wait)) => self.load_met(wait, &mut commit.known, &mut held).await?,
                 Err(Refused::Occupied) => {
                     held.release();
                     room = None;
@@ -246,14 +246,13 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             }
         }
         drop((held, turn, room));
-        self.commit_large(mode, commit, precedence).await
+        self.commit_large(commit, precedence).await
     }
 
     /// Loads the leaves that `ops` will touch, as far as the window of pins goes, and lists the pages of long values that
     /// will be replaced.
     async fn gather(
         &self,
-        mode: Mode,
         ops: &[Op],
         known: &mut Known,
         held: &mut PinBudget<S::Ticket>,
@@ -285,7 +284,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             }
             gathered = Gathered::Loaded;
             if let Some(value) = long {
-                let listed = self.list(mode, value, held).await;
+                let listed = self.list(value, held).await;
                 let is_quiet = || failed_at.is_some_and(|seq| self.commits.is_quiet_since(seq));
                 match listed {
                     Ok(listed) => drop(known.replaced.insert(value.root, listed)),
@@ -297,7 +296,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                     Err(_) => return Ok(Gathered::Unclear),
                 }
             } else {
-                load(&*self.store, &self.admission, mode, held, &waits).await?;
+                load(&*self.store, &self.admission, held, &waits).await?;
                 if held.is_exceeded() {
                     return Ok(Gathered::TooMany);
                 }
@@ -305,14 +304,9 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         }
     }
 
-    /// Commits with the section to itself. In [`Mode::Async`] a thread does the work and finishes it even when the
+    /// Commits with the section to itself. In a task a thread does the work and finishes it even when the
     /// future is dropped. `precedence` is the permit that the commit has, if any.
-    async fn commit_large(
-        self: &Arc<Self>,
-        mode: Mode,
-        commit: Commit,
-        mut precedence: Option<Permit>,
-    ) -> CommitResult<Committed> {
+    async fn commit_large(self: &Arc<Self>, commit: Commit, mut precedence: Option<Permit>) -> CommitResult<Committed> {
         let section = loop {
             let has_claim = commit.claim.is_some_and(|claim| self.commits.precedence().stands(claim));
             if precedence.is_none() && !has_claim {
@@ -324,12 +318,12 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 break section;
             }
         };
-        if mode == Mode::Blocking {
-            return crate::gate::block_on(self.commit_exclusively(section, commit, precedence));
+        if is_blocking().await {
+            return block_on(self.commit_exclusively(section, commit, precedence));
         }
         let (core, owner, durability) = (self.clone(), self.owner(), commit.durability);
         let run = move || {
-            let committed = crate::gate::block_on(core.commit_exclusively(section, commit, precedence));
+            let committed = block_on(core.commit_exclusively(section, commit, precedence));
             if let (Ok(committed), Durability::Sync) = (&committed, durability) {
                 // The future may have been dropped, so that no caller waits for the record to be written: dropping the
                 // ticket leaves the write to the log.
@@ -359,7 +353,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         };
         self.refuse_wrong_tables(&ops).await?;
         // Until all is applied: a disk that is full by then must not stop that half-way.
-        let _room = self.claim_room(Mode::Blocking, self.pages_of_large(&ops), claim_of(&ops)).await?;
+        let _room = self.claim_room(self.pages_of_large(&ops), claim_of(&ops)).await?;
         self.look_through(&ops, &mut known).await?;
         let mut position = LogPosition::default();
         let mut pieces = for_each_piece(&ops, self.log.piece_bytes_max()).peekable();
@@ -369,7 +363,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 match section.append(&piece, last) {
                     Ok(position) => break position,
                     Err(Wait::LogFull { len_bytes }) => {
-                        self.wait_for_room(Mode::Blocking, len_bytes).await?;
+                        self.wait_for_room(len_bytes).await?;
                     }
                     Err(Wait::Failed(error)) => return Err(error.into()),
                     Err(other) => return Err(Error::new(ErrorKind::Bug, format!("the log met {other:?}")).into()),
@@ -403,7 +397,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 continue;
             };
             let look = || CATALOG.get(&self.store.tip(), name);
-            let found = super::wait::attempt(&*self.store, &self.admission, Mode::Blocking, look).await?;
+            let found = super::wait::attempt(&*self.store, &self.admission, look).await?;
             let found = found.map(|found| table_of(name, &found)).transpose()?;
             let text = String::from_utf8_lossy(name);
             match op {
@@ -413,7 +407,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 Op::DropTable { tree, .. } => {
                     // Its root moves when the record is in the log, and each time that is replayed: it must be there to be moved.
                     let look = || self.store.tip().page(tree.root).map(|_| ());
-                    super::wait::attempt(&*self.store, &self.admission, Mode::Blocking, look).await?;
+                    super::wait::attempt(&*self.store, &self.admission, look).await?;
                 }
                 Op::CreateTable { .. } if found.is_some() => {
                     return Err(Error::new(ErrorKind::AlreadyExists, format!("table {text:?} exists already")));
@@ -432,7 +426,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut portion = portion_max;
         while !rest.is_empty() {
             let now = &rest[..rest.len().min(portion)];
-            let gathered = self.gather(Mode::Blocking, now, known, &mut PinBudget::default(), Others::Wait).await?;
+            let gathered = self.gather(now, known, &mut PinBudget::default(), Others::Wait).await?;
             if gathered == Gathered::TooMany && now.len() > 1 {
                 portion = now.len() / 2;
             } else {
@@ -445,7 +439,6 @@ impl<S: Store, L: CommitLog> Core<S, L> {
 
     /// Applies `ops` in portions that the pool can hold.
     async fn apply_all(&self, section: &mut Exclusive<S, L>, ops: &[Op], known: &mut Known) -> Result<()> {
-        let mode = Mode::Blocking;
         let mut held = PinBudget::default();
         let mut rest = ops;
         let portion_max = (self.store.edit_frames_max() / 8).max(1);
@@ -464,7 +457,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             let now = &rest[..run.max(1)];
             let looked = look_first;
             if looked {
-                let gathered = self.gather(mode, now, known, &mut held, Others::Wait).await?;
+                let gathered = self.gather(now, known, &mut held, Others::Wait).await?;
                 look_first = matches!(gathered, Gathered::Loaded | Gathered::TooMany);
             }
             if held.is_exceeded() && now.len() > 1 {
@@ -483,7 +476,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                     portion = now.len() / 2;
                 }
                 Err(Wait::Miss(_)) if !looked => look_first = true,
-                Err(wait) => self.load_met(mode, wait, known, &mut held).await?,
+                Err(wait) => self.load_met(wait, known, &mut held).await?,
             }
         }
         Ok(())
@@ -491,8 +484,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
 
     /// Loads a page that a change needs beyond those that were looked for. An unreadable page is noted first and an
     /// error only the second time: it may be a neighbouring node, which the change does not need.
-    async fn load_met(&self, mode: Mode, wait: Wait, known: &mut Known, held: &mut PinBudget<S::Ticket>) -> Result<()> {
-        let loaded = load(&*self.store, &self.admission, mode, held, &[wait]).await;
+    async fn load_met(&self, wait: Wait, known: &mut Known, held: &mut PinBudget<S::Ticket>) -> Result<()> {
+        let loaded = load(&*self.store, &self.admission, held, &[wait]).await;
         let failed = loaded.as_ref().err().and_then(Error::page);
         match failed.filter(|page| !known.unreadable.contains(page)) {
             Some(page) => known.unreadable.push(page),
@@ -530,7 +523,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             match written {
                 Ok(None) => held = PinBudget::default(),
                 Ok(done) => return Ok(done),
-                Err(wait) => load(&*self.store, &self.admission, Mode::Blocking, &mut held, &[wait]).await?,
+                Err(wait) => load(&*self.store, &self.admission, &mut held, &[wait]).await?,
             }
         }
     }
@@ -545,7 +538,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         seq: CommitSeq,
         portions: impl Iterator<Item = Result<Vec<Op>>>,
     ) -> Result<()> {
-        crate::gate::block_on(async {
+        block_on(async {
             let turn = self.commits.turn().acquire(1).await;
             let mut section = self.commits.occupy(turn)?;
             section.replay_as(seq);

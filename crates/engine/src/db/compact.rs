@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::wait::{Mode, attempt};
+use super::wait::attempt;
 use super::{Db, TheCore};
+use crate::driver::block_on;
 use crate::error::{ErrorKind, Result};
 use crate::format::PageId;
-use crate::gate::block_on;
 use crate::pager::{self, Mover, Together};
 use crate::pages::{Pages as _, Snapshot as _, Store as _};
 use crate::tree::{Direction, Tree};
@@ -127,38 +127,32 @@ struct Walk<'a> {
     values: Vec<PageId>,
 }
 
-impl Db {
-    /// See [`Db::compact`].
-    pub(crate) fn compact_blocking(
-        &self,
-        pace: Pace,
-        go_on: &mut dyn FnMut(&Compaction) -> bool,
-    ) -> Result<Compaction> {
-        // Pages that are new in memory get their places now, near the old ones.
-        self.owner.checkpoint()?;
-        let (mover, found) = (self.owner.mover()?, Compaction::default());
-        let (leaves, values) = (Vec::new(), Vec::new());
-        let mut walk = Walk { db: self, mover, pace, found, go_on, may_empty: true, leaves, values };
-        for name in block_on(self.snapshot().table_names_in(Mode::Blocking))? {
-            match walk.table(&name) {
-                Ok(true) => walk.found.tables += 1,
-                Ok(false) => break,
-                // Dropped meanwhile.
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
+/// See [`Db::compact`]. Blocks.
+pub(crate) fn compact(db: &Db, pace: Pace, go_on: &mut dyn FnMut(&Compaction) -> bool) -> Result<Compaction> {
+    // Pages that are new in memory get their places now, near the old ones.
+    db.owner.checkpoint()?;
+    let (mover, found) = (db.owner.mover()?, Compaction::default());
+    let (leaves, values) = (Vec::new(), Vec::new());
+    let mut walk = Walk { db, mover, pace, found, go_on, may_empty: true, leaves, values };
+    for name in block_on(db.snapshot().table_names())? {
+        match walk.table(&name) {
+            Ok(true) => walk.found.tables += 1,
+            Ok(false) => break,
+            // Dropped meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
-        if walk.found.pages_moved + walk.found.pages_moved_aside > 0 {
-            self.owner.checkpoint()?;
-        }
-        Ok(walk.found)
     }
+    if walk.found.pages_moved + walk.found.pages_moved_aside > 0 {
+        db.owner.checkpoint()?;
+    }
+    Ok(walk.found)
 }
 
 impl Walk<'_> {
     /// Walks one table. False when it was told to end.
     fn table(&mut self, name: &str) -> Result<bool> {
-        let tree = block_on(self.core().table(Mode::Blocking, name.as_bytes()))?;
+        let tree = block_on(self.core().table(name.as_bytes()))?;
         let mut start = Some(Vec::new());
         while let Some(from) = start {
             let Some((leaves, values, next)) = self.look(tree, &from)? else { break };
@@ -225,7 +219,7 @@ impl Walk<'_> {
     }
 
     fn attempt<R>(&self, look: impl FnMut() -> crate::pages::Attempt<R>) -> Result<R> {
-        block_on(attempt(&*self.core().store, &self.core().admission, Mode::Blocking, look))
+        block_on(attempt(&*self.core().store, &self.core().admission, look))
     }
 
     /// Moves the pages of each list that is long enough, and with `all` (the end of a table) the rest. False when the

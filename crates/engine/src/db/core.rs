@@ -9,7 +9,7 @@ use super::catalog::in_catalog;
 use super::pins::{Admission, PinBudget};
 use super::room::MakeCheckpoint;
 use super::tables::Tables;
-use super::wait::{Mode, attempt, attempt_within, load};
+use super::wait::{Call, attempt, attempt_within, load};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::OverflowRef;
 use crate::format::{CommitSeq, PageId};
@@ -46,6 +46,9 @@ pub(crate) struct Core<S: Store, L: CommitLog> {
     /// Pages of dropped tables that could not be read when they were to be freed.
     pub(super) damaged_in_dropped: AtomicU64,
 }
+
+/// The answer of a lookup.
+pub(super) type GetResult = Result<Option<Vec<u8>>>;
 
 /// How far a lookup of the newest value had come when it missed a page, and in which commit. It goes on there if that one is the
 /// newest still, which is nearly always so.
@@ -123,14 +126,14 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     ///
     /// # Errors
     /// `NotFound`; the errors of reading the catalog.
-    pub(crate) async fn table(&self, mode: Mode, name: &[u8]) -> Result<Tree> {
+    pub(crate) async fn table(&self, name: &[u8]) -> Result<Tree> {
         if let Some(tree) = self.tables.known(name) {
             return Ok(tree);
         }
         if let Some(answer) = self.tables.fixed_table(name) {
             return answer;
         }
-        let found = attempt(&*self.store, &self.admission, mode, || CATALOG.get(&self.store.latest(), name)).await;
+        let found = attempt(&*self.store, &self.admission, || CATALOG.get(&self.store.latest(), name)).await;
         let Some(found) = found.map_err(in_catalog)? else {
             let name = String::from_utf8_lossy(name);
             return Err(Error::new(ErrorKind::NotFound, format!("there is no table {name:?}")));
@@ -143,7 +146,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// One look for the newest visible value of a key: all there is to do when the pages are in memory. `reached` goes from one look
     /// to the next.
     #[inline]
-    pub(crate) fn look(&self, tree: Tree, key: &[u8], reached: &mut Option<Reached>) -> Attempt<Option<Found>> {
+    fn look(&self, tree: Tree, key: &[u8], reached: &mut Option<Reached>) -> Attempt<Option<Found>> {
         self.look_with(tree, key, reached, |held| held.map(Found::from))
     }
 
@@ -166,15 +169,35 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 
     /// The newest visible value of a key.
-    pub(crate) async fn get(&self, mode: Mode, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    #[inline]
+    pub(crate) fn get(&self, tree: Tree, key: &[u8]) -> Call<GetResult, impl Future<Output = GetResult>> {
         let mut reached = None;
-        let looked = self.look(tree, key, &mut reached);
-        self.get_after(mode, tree, key, looked, reached).await
+        match self.look(tree, key, &mut reached) {
+            Ok(None) => Call::Done(Ok(None)),
+            Ok(Some(Found::Inline(value))) => Call::Done(Ok(Some(value))),
+            looked => Call::Waits(self.get_after(tree, key, looked, reached)),
+        }
+    }
+
+    /// Shows the newest visible value of a key to `look`, without a copy unless the value is long. `get` does not use
+    /// this: it reads a long value into memory of its own in either case, and returns that memory without another copy.
+    #[inline]
+    pub(crate) fn get_with<R>(
+        &self,
+        tree: Tree,
+        key: &[u8],
+        look: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Call<Result<R>, impl Future<Output = Result<R>>> {
+        let (mut look, mut reached) = (Some(look), None);
+        match self.show(tree, key, &mut reached, &mut look) {
+            Ok(Some(shown)) => Call::Done(Ok(shown)),
+            shown => Call::Waits(self.show_after(tree, key, look, shown, reached)),
+        }
     }
 
     /// Shows the newest visible value of a key to `look`, which is taken out when it has been called. `None` when nothing
     /// could be shown yet because the value is long.
-    pub(crate) fn show<R>(
+    fn show<R>(
         &self,
         tree: Tree,
         key: &[u8],
@@ -191,11 +214,9 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         })
     }
 
-    /// Shows the newest visible value of a key to `look`, after a first try. `get` does not use this: it reads a long
-    /// value into memory of its own in either case, and returns that memory without another copy.
-    pub(crate) async fn show_after<R>(
+    /// Shows the newest visible value of a key to `look`, after a first try.
+    async fn show_after<R>(
         &self,
-        mode: Mode,
         tree: Tree,
         key: &[u8],
         mut look: Option<impl FnOnce(Option<&[u8]>) -> R>,
@@ -204,11 +225,11 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     ) -> Result<R> {
         let mut shown = Some(shown);
         let again = || shown.take().unwrap_or_else(|| self.show(tree, key, &mut reached, &mut look));
-        let shown = attempt(&*self.store, &self.admission, mode, again).await;
+        let shown = attempt(&*self.store, &self.admission, again).await;
         if let Some(shown) = shown.map_err(|error| self.explain_latest(tree, error))? {
             return Ok(shown);
         }
-        let value = self.get_in_steps(mode, tree, key).await?;
+        let value = self.get_in_steps(tree, key).await?;
         match look {
             Some(look) => Ok(look(value.as_deref())),
             None => Err(Error::new(ErrorKind::Bug, "a value was shown and its answer lost")),
@@ -216,9 +237,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 
     /// The newest visible value of a key, after a first look.
-    pub(crate) async fn get_after(
+    async fn get_after(
         &self,
-        mode: Mode,
         tree: Tree,
         key: &[u8],
         looked: Attempt<Option<Found>>,
@@ -226,11 +246,11 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     ) -> Result<Option<Vec<u8>>> {
         let mut looked = Some(looked);
         let look = || looked.take().unwrap_or_else(|| self.look(tree, key, &mut reached));
-        let found = attempt(&*self.store, &self.admission, mode, look).await;
+        let found = attempt(&*self.store, &self.admission, look).await;
         match found.map_err(|error| self.explain_latest(tree, error))? {
             None => Ok(None),
             Some(Found::Inline(value)) => Ok(Some(value)),
-            Some(Found::Overflow(_)) => self.get_in_steps(mode, tree, key).await,
+            Some(Found::Overflow(_)) => self.get_in_steps(tree, key).await,
         }
     }
 
@@ -241,10 +261,10 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 
     /// The newest visible value of a key, where that takes several steps, which must all see one commit.
-    async fn get_in_steps(&self, mode: Mode, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    async fn get_in_steps(&self, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut taken = 0;
         loop {
-            match self.get_at(mode, &self.store.snapshot(), tree, key).await {
+            match self.get_at(&self.store.snapshot(), tree, key).await {
                 Err(error) if takes_another(&error, &mut taken) => {}
                 result => return result,
             }
@@ -252,45 +272,34 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 
     /// The value of a key in a snapshot.
-    pub(crate) async fn get_at(
-        &self,
-        mode: Mode,
-        snapshot: &S::Snapshot,
-        tree: Tree,
-        key: &[u8],
-    ) -> Result<Option<Vec<u8>>> {
+    pub(crate) async fn get_at(&self, snapshot: &S::Snapshot, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
         if is_younger(tree, snapshot) {
             return Ok(None);
         }
         let mut position = tree.start();
         let look = || tree.get_from(&self.store.view(snapshot), key, &mut position, |held| held.map(Found::from));
-        let found = attempt(&*self.store, &self.admission, mode, look).await;
+        let found = attempt(&*self.store, &self.admission, look).await;
         match found.map_err(|error| self.tables.explain(tree, snapshot.seq(), error))? {
             None => Ok(None),
-            Some(found) => self.value(mode, snapshot, found).await.map(Some),
+            Some(found) => self.value(snapshot, found).await.map(Some),
         }
     }
 
     /// The bytes of a value found in a leaf; long values are read.
-    pub(crate) async fn value(&self, mode: Mode, snapshot: &S::Snapshot, found: Found) -> Result<Vec<u8>> {
+    pub(crate) async fn value(&self, snapshot: &S::Snapshot, found: Found) -> Result<Vec<u8>> {
         match found {
             Found::Inline(value) => Ok(value),
-            Found::Overflow(value) => Ok(self.long_values(mode, snapshot, vec![value]).await?.remove(0)),
+            Found::Overflow(value) => Ok(self.long_values(snapshot, vec![value]).await?.remove(0)),
         }
     }
 
     /// Long values in a snapshot, in the order asked. Their pages are read together, a window of them at a time.
-    pub(super) async fn long_values(
-        &self,
-        mode: Mode,
-        snapshot: &S::Snapshot,
-        values: Vec<OverflowRef>,
-    ) -> Result<Vec<Vec<u8>>> {
+    pub(super) async fn long_values(&self, snapshot: &S::Snapshot, values: Vec<OverflowRef>) -> Result<Vec<Vec<u8>>> {
         let page_bytes = self.store.page_bytes();
         let readers: Result<Vec<Reader>> = values.into_iter().map(|value| Reader::new(page_bytes, value)).collect();
         let mut readers = readers?;
         let mut budget = PinBudget::default();
-        self.read_long(mode, &mut readers, snapshot.seq(), &mut budget, || self.store.view(snapshot)).await?;
+        self.read_long(&mut readers, snapshot.seq(), &mut budget, || self.store.view(snapshot)).await?;
         Ok(readers.into_iter().map(Reader::into_value).collect())
     }
 
@@ -300,53 +309,37 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 
     /// A long value that a commit will replace, with its pages.
-    pub(super) async fn list(
-        &self,
-        mode: Mode,
-        value: OverflowRef,
-        budget: &mut PinBudget<S::Ticket>,
-    ) -> Result<Listed> {
+    pub(super) async fn list(&self, value: OverflowRef, budget: &mut PinBudget<S::Ticket>) -> Result<Listed> {
         let look = || self.store.tip().written_in(value.root);
-        let written_in = attempt_within(&*self.store, &self.admission, mode, budget, look).await?;
-        let pages = self.pages_within(mode, value, budget).await?;
+        let written_in = attempt_within(&*self.store, &self.admission, budget, look).await?;
+        let pages = self.pages_within(value, budget).await?;
         Ok(Listed { value, written_in, pages })
     }
 
     /// The pages of a long value that is being replaced or given up, as the newest pages have it.
-    pub(super) async fn pages_of(&self, mode: Mode, value: OverflowRef) -> Result<Vec<PageId>> {
-        self.pages_within(mode, value, &mut PinBudget::default()).await
+    pub(super) async fn pages_of(&self, value: OverflowRef) -> Result<Vec<PageId>> {
+        self.pages_within(value, &mut PinBudget::default()).await
     }
 
-    async fn pages_within(
-        &self,
-        mode: Mode,
-        value: OverflowRef,
-        budget: &mut PinBudget<S::Ticket>,
-    ) -> Result<Vec<PageId>> {
+    async fn pages_within(&self, value: OverflowRef, budget: &mut PinBudget<S::Ticket>) -> Result<Vec<PageId>> {
         let mut reader = Reader::listing(self.store.page_bytes(), value)?;
         let seq = self.commits.last().seq;
         let reading = std::slice::from_mut(&mut reader);
-        self.read_long(mode, reading, seq, budget, || self.store.tip()).await?;
+        self.read_long(reading, seq, budget, || self.store.tip()).await?;
         Ok(reader.into_pages())
     }
 
     /// The pages of a long value in a snapshot.
-    pub(super) async fn pages_of_at(
-        &self,
-        mode: Mode,
-        snapshot: &S::Snapshot,
-        value: OverflowRef,
-    ) -> Result<Vec<PageId>> {
+    pub(super) async fn pages_of_at(&self, snapshot: &S::Snapshot, value: OverflowRef) -> Result<Vec<PageId>> {
         let mut reader = Reader::listing(self.store.page_bytes(), value)?;
         let reading = std::slice::from_mut(&mut reader);
         let mut budget = PinBudget::default();
-        self.read_long(mode, reading, snapshot.seq(), &mut budget, || self.store.view(snapshot)).await?;
+        self.read_long(reading, snapshot.seq(), &mut budget, || self.store.view(snapshot)).await?;
         Ok(reader.into_pages())
     }
 
     async fn read_long<P: Pages>(
         &self,
-        mode: Mode,
         readers: &mut [Reader],
         seq: CommitSeq,
         budget: &mut PinBudget<S::Ticket>,
@@ -371,7 +364,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             if done == readers.len() {
                 return Ok(());
             }
-            load(&*self.store, &self.admission, mode, budget, &waits).await?;
+            load(&*self.store, &self.admission, budget, &waits).await?;
         }
     }
 

@@ -27,15 +27,15 @@ use std::time::Duration;
 use super::core::Core;
 use super::pins::PinBudget;
 use super::scan::Scan;
-use super::wait::{Mode, attempt, load};
+use super::wait::{attempt, load};
 use crate::background;
 use crate::bell::Bell;
+use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::PageId;
 use crate::format::catalog::{first_to_be_freed, to_be_freed};
 use crate::format::node::{Cell, Node, OverflowRef};
 use crate::format::node_mut::{self, NodeSpec};
-use crate::gate::block_on;
 use crate::pages::{Attempt, Claim, CommitLog, Durability, Edits, Pages, Store, Wait};
 use crate::tree::overflow::own_pages;
 use crate::tree::{Direction, Found, KeyRange, Tree, packed};
@@ -116,9 +116,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// # Errors
     /// `Corrupt` when the catalog is damaged; the errors of reading and of the log.
     pub(super) async fn free_some(self: &Arc<Self>) -> Result<bool> {
-        let mode = Mode::Blocking;
-        let Some(tree) = self.next_to_free(mode).await? else { return Ok(false) };
-        let step = self.next_step(mode, tree).await?;
+        let Some(tree) = self.next_to_free().await? else { return Ok(false) };
+        let step = self.next_step(tree).await?;
         let mut held = PinBudget::default();
         let changed = step.path.len() + step.shared.len() + CATALOG_PAGES;
         // Room in the data file. While it waits for others it has none, or it would take it from the commit that is first.
@@ -136,7 +135,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             room = room.take().or_else(|| self.store.claim_room(changed, Claim::Reserve));
             if room.is_none() {
                 held.release();
-                room = Some(self.claim_room(mode, changed, Claim::Reserve).await?);
+                room = Some(self.claim_room(changed, Claim::Reserve).await?);
             }
             let mut section = self.commits.occupy(turn)?;
             match section.edit_and_append(|edits| step.apply(edits)) {
@@ -144,24 +143,24 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                     section.settle_unseen(Durability::Deferred, position);
                     drop(section);
                     // Visible from then on, so the next step sees the tree that this one left.
-                    self.wait_durable(mode, position).await?;
+                    self.wait_durable(position).await?;
                     self.damaged_in_dropped.fetch_add(step.damaged, Ordering::Relaxed);
                     return Ok(true);
                 }
                 Err(Wait::LogFull { len_bytes }) => {
                     drop(section);
                     room = None;
-                    self.wait_for_room(mode, len_bytes).await?;
+                    self.wait_for_room(len_bytes).await?;
                 }
                 Err(wait) => {
                     drop(section);
-                    load(&*self.store, &self.admission, mode, &mut held, &[wait]).await?;
+                    load(&*self.store, &self.admission, &mut held, &[wait]).await?;
                 }
             }
         }
     }
 
-    async fn next_to_free(self: &Arc<Self>, mode: Mode) -> Result<Option<Tree>> {
+    async fn next_to_free(self: &Arc<Self>) -> Result<Option<Tree>> {
         let snapshot = Arc::new(self.store.snapshot());
         let mut scan = Scan::new(
             self.clone(),
@@ -170,7 +169,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             KeyRange { start: first_to_be_freed(), end: None },
             Direction::Forward,
         );
-        let Some((key, value)) = scan.next(mode).await? else { return Ok(None) };
+        let Some((key, value)) = scan.next().await? else { return Ok(None) };
         let tree = table_of(&key, &Found::Inline(value))?;
         if key != to_be_freed(tree.table) {
             return Err(Error::new(ErrorKind::Corrupt, "the catalog's note of a dropped table is of another one"));
@@ -179,17 +178,17 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 
     /// Looks at the last leaves of a tree, and at the pages that they refer to.
-    async fn next_step(&self, mode: Mode, tree: Tree) -> Result<Step> {
+    async fn next_step(&self, tree: Tree) -> Result<Step> {
         let mut damaged = 0;
         let look = || tree.last_leaves(&self.store.tip(), LEAVES_AT_ONCE.min(self.admission.window()));
-        let (path, mut last) = match attempt(&*self.store, &self.admission, mode, look).await {
+        let (path, mut last) = match attempt(&*self.store, &self.admission, look).await {
             Ok(found) => found,
             Err(error) => {
                 let Some(page) = error.page().filter(|_| error.kind() == ErrorKind::Corrupt) else { return Err(error) };
                 let look = || tree.last_way(&self.store.tip(), page);
-                let way = attempt(&*self.store, &self.admission, mode, look).await?;
+                let way = attempt(&*self.store, &self.admission, look).await?;
                 let Some(path) = way else { return Err(error) };
-                let stranger = self.is_stranger(mode, tree, page).await?.then_some(page);
+                let stranger = self.is_stranger(tree, page).await?.then_some(page);
                 // Freed as if it were a leaf, without the pages below it.
                 let (leaves, pages, shared) = (vec![page], Vec::new(), Vec::new());
                 return Ok(Step { tree, path, leaves, stranger, pages, shared, damaged: 1 });
@@ -206,14 +205,14 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         {
             leaves.push(leaf);
             let read = || Ok(self.store.tip().page(leaf)?.to_vec());
-            let body = attempt(&*self.store, &self.admission, mode, read).await;
+            let body = attempt(&*self.store, &self.admission, read).await;
             let found = body.and_then(|body| Referred::of(tree, leaf, &body));
             let Some(found) = unless_damaged(found, &mut damaged)? else {
-                stranger = self.is_stranger(mode, tree, leaf).await?.then_some(leaf);
+                stranger = self.is_stranger(tree, leaf).await?.then_some(leaf);
                 break;
             };
             for value in found.long {
-                let listed = unless_damaged(self.pages_of(mode, value).await, &mut damaged)?.unwrap_or_default();
+                let listed = unless_damaged(self.pages_of(value).await, &mut damaged)?.unwrap_or_default();
                 let own = own_pages(&self.store.tip(), &listed);
                 damaged += (listed.len() - own.len()) as u64;
                 pages.extend(own);
@@ -229,7 +228,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 self.prefetch(&ahead[at..ahead.len().min(at + LEAVES_AT_ONCE)], seq);
             }
             let read = || Ok(packed::live(page, &self.store.tip().page(page)?)?);
-            let live = attempt(&*self.store, &self.admission, mode, read).await;
+            let live = attempt(&*self.store, &self.admission, read).await;
             match unless_damaged(live, &mut damaged)?.map(|live| live.checked_sub(count)) {
                 None => {}
                 Some(Some(left)) if left > 0 => shared.push((page, left)),
@@ -245,9 +244,9 @@ impl<S: Store, L: CommitLog> Core<S, L> {
 
     /// Whether a page that the tree refers to is whole but no node of the table. A page that cannot be read counts as a
     /// node of the table, as nothing contradicts the tree; the root of the catalog never does.
-    async fn is_stranger(&self, mode: Mode, tree: Tree, page: PageId) -> Result<bool> {
+    async fn is_stranger(&self, tree: Tree, page: PageId) -> Result<bool> {
         let read = || Ok(self.store.tip().page(page)?.to_vec());
-        let body = unless_damaged(attempt(&*self.store, &self.admission, mode, read).await, &mut 0)?;
+        let body = unless_damaged(attempt(&*self.store, &self.admission, read).await, &mut 0)?;
         let is_own = |body: Vec<u8>| Node::open(page, &body).is_ok_and(|node| node.table() == tree.table.0);
         Ok(page == PageId::CATALOG_ROOT || body.is_some_and(|body| !is_own(body)))
     }

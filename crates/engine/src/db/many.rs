@@ -15,7 +15,8 @@ use rustc_hash::FxHashSet;
 
 use super::core::{Core, is_younger, takes_another};
 use super::pins::PinBudget;
-use super::wait::{Mode, let_others_run, load, ready_sent};
+use super::wait::{let_others_run, load, ready_sent};
+use crate::driver::is_blocking;
 use crate::error::{Error, Result};
 use crate::pages::{CommitLog, Snapshot as _, Store, Wait};
 use crate::tree::many::{Lookup, SIDE_BY_SIDE};
@@ -52,12 +53,7 @@ struct Wanted<'a, S> {
 
 impl<S: Store, L: CommitLog> Core<S, L> {
     /// The values of many keys at one moment, in the order asked.
-    pub(crate) async fn get_many<K: AsRef<[u8]>>(
-        &self,
-        mode: Mode,
-        tree: Tree,
-        keys: &[K],
-    ) -> Result<Vec<Option<Vec<u8>>>> {
+    pub(crate) async fn get_many<K: AsRef<[u8]>>(&self, tree: Tree, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
         if keys.len() <= KEYS_AT_ONCE
             && let Some(values) = self.look_at_all(tree, &slices(keys))
         {
@@ -65,7 +61,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         }
         let mut taken = 0;
         loop {
-            match self.get_many_at(mode, &self.store.snapshot(), tree, keys).await {
+            match self.get_many_at(&self.store.snapshot(), tree, keys).await {
                 Err(error) if takes_another(&error, &mut taken) => {}
                 result => return result,
             }
@@ -94,7 +90,6 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// The values of many keys in a snapshot, in the order asked.
     pub(crate) async fn get_many_at<K: AsRef<[u8]>>(
         &self,
-        mode: Mode,
         snapshot: &S::Snapshot,
         tree: Tree,
         keys: &[K],
@@ -102,33 +97,27 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut values = Vec::with_capacity(keys.len());
         for keys in keys.chunks(KEYS_AT_ONCE) {
             if !values.is_empty() {
-                let_others_run(mode).await;
+                let_others_run().await;
             }
-            values.append(&mut self.get_part_at(mode, snapshot, tree, &slices(keys)).await?);
+            values.append(&mut self.get_part_at(snapshot, tree, &slices(keys)).await?);
         }
         Ok(values)
     }
 
     /// The values of some keys in a snapshot, few enough for one poll.
-    async fn get_part_at(
-        &self,
-        mode: Mode,
-        snapshot: &S::Snapshot,
-        tree: Tree,
-        keys: &[&[u8]],
-    ) -> Result<Vec<Option<Vec<u8>>>> {
+    async fn get_part_at(&self, snapshot: &S::Snapshot, tree: Tree, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
         if is_younger(tree, snapshot) {
             return Ok(vec![None; keys.len()]);
         }
         let (positions, found) = (vec![tree.start(); keys.len()], vec![None; keys.len()]);
         let mut wanted = Wanted { snapshot, tree, keys, positions, found };
-        let left = self.get_in_parts(mode, &mut wanted).await?;
-        self.get_together(mode, &mut wanted, left).await?;
+        let left = self.get_in_parts(&mut wanted).await?;
+        self.get_together(&mut wanted, left).await?;
         let long = wanted.found.iter().filter_map(|found| match found {
             Some(Found::Overflow(value)) => Some(*value),
             _ => None,
         });
-        let mut long = self.long_values(mode, snapshot, long.collect()).await?.into_iter();
+        let mut long = self.long_values(snapshot, long.collect()).await?.into_iter();
         let value = |found: Option<Found>| match found? {
             Found::Inline(value) => Some(value),
             Found::Overflow(_) => long.next(),
@@ -137,7 +126,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 
     /// Finds the keys that it can find without ever waiting for permits. Returns the keys that are left.
-    async fn get_in_parts(&self, mode: Mode, wanted: &mut Wanted<'_, S::Snapshot>) -> Result<Vec<usize>> {
+    async fn get_in_parts(&self, wanted: &mut Wanted<'_, S::Snapshot>) -> Result<Vec<usize>> {
         let window = self.admission.window();
         let part_keys = SIDE_BY_SIDE.min(window);
         let mut parts: VecDeque<Part<S::Ticket>> = VecDeque::new();
@@ -148,7 +137,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             if !new.is_empty() && asked + part_keys <= window {
                 (keys, rounds) = (take_first(&mut new, part_keys).collect(), 0);
             } else if let Some(mut part) = parts.pop_front() {
-                ready_sent(mode, &mut part.ticket).await.map_err(|error| self.explain_in(wanted, error))?;
+                ready_sent(&mut part.ticket).await.map_err(|error| self.explain_in(wanted, error))?;
                 asked -= part.pages;
                 (keys, rounds) = (std::mem::take(&mut part.keys), part.rounds + 1);
                 before = Some(part);
@@ -168,7 +157,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             let ticket = self.store.request(&waits, permit);
             // A caller that waits for one page, with no other reads under way, reads it on its own thread.
             let alone = waits.len() == 1 && parts.is_empty() && new.is_empty();
-            if !alone || mode == Mode::Async {
+            if !alone || !is_blocking().await {
                 self.store.submit();
             }
             asked += waits.len();
@@ -177,13 +166,13 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 
     /// Finds the values of some keys, with at most one wait per tree level and window of keys.
-    async fn get_together(&self, mode: Mode, wanted: &mut Wanted<'_, S::Snapshot>, mut keys: Vec<usize>) -> Result<()> {
+    async fn get_together(&self, wanted: &mut Wanted<'_, S::Snapshot>, mut keys: Vec<usize>) -> Result<()> {
         let mut held = PinBudget::default();
         while !keys.is_empty() {
             let waits;
             (keys, waits) = self.look_at(wanted, keys, self.admission.window())?;
             if !waits.is_empty() {
-                let loaded = load(&*self.store, &self.admission, mode, &mut held, &waits).await;
+                let loaded = load(&*self.store, &self.admission, &mut held, &waits).await;
                 loaded.map_err(|error| self.explain_in(wanted, error))?;
             }
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::commit::CommitError;
 use super::transaction;
-use super::{Db, Mode, Transaction};
+use super::{Db, Transaction};
 use crate::error::Result;
 use crate::pages::Durability;
 use crate::txn::precedence::{Claim, Claimed, Precedence};
@@ -17,9 +17,28 @@ const LOSSES_BEFORE_CLAIM: u32 = 3;
 /// Runs that it loses before it claims everything: it has read something outside its claim in each run then.
 const LOSSES_BEFORE_ALL: u32 = 6;
 
+/// Runs `work` in a transaction, which it gives back with its result, and commits that; again for as long as the commit
+/// conflicts.
+///
+/// # Errors
+/// The error of `work`, or the error of the commit other than a conflict.
+pub(crate) async fn transact<R>(
+    db: &Db,
+    durability: Durability,
+    mut work: impl AsyncFnMut(Transaction) -> Result<(Transaction, R)>,
+) -> Result<R> {
+    let mut retries = Retries::default();
+    loop {
+        let (transaction, result) = work(retries.begin(db).await?).await?;
+        if retries.commit(transaction, durability).await? {
+            return Ok(result);
+        }
+    }
+}
+
 /// The state of a transaction between two runs: the runs it has lost, and the read set of the last.
 #[derive(Debug, Default)]
-pub(crate) struct Retries {
+struct Retries {
     losses: u32,
     /// The read set of the last run.
     reads: ReadSet,
@@ -33,7 +52,7 @@ impl Retries {
     ///
     /// # Errors
     /// The error of waiting for precedence.
-    pub(crate) async fn begin(&mut self, mode: Mode, db: &Db) -> Result<Transaction> {
+    async fn begin(&mut self, db: &Db) -> Result<Transaction> {
         // One at a time: the gate has one permit.
         self.claim = None;
         if self.losses > 0 {
@@ -42,7 +61,7 @@ impl Retries {
         if self.losses >= LOSSES_BEFORE_CLAIM {
             let all = self.losses >= LOSSES_BEFORE_ALL;
             let claimed = if all { Claimed::Everything } else { Claimed::Reads(std::mem::take(&mut self.reads)) };
-            self.claim = Some(db.core.claim(mode, claimed, Precedence::limit_after(self.longest_run)).await?);
+            self.claim = Some(db.core.claim(claimed, Precedence::limit_after(self.longest_run)).await?);
         }
         self.begun = Some(Instant::now());
         let inner = transaction::Transaction::begin_with(&db.core, self.claim.as_ref().map(Claim::id));
@@ -53,18 +72,18 @@ impl Retries {
     ///
     /// # Errors
     /// The error of the commit, other than a conflict.
-    pub(crate) async fn commit(&mut self, mode: Mode, run: Transaction, durability: Durability) -> Result<bool> {
+    async fn commit(&mut self, run: Transaction, durability: Durability) -> Result<bool> {
         let run_time = self.begun.take().map(|begun| begun.elapsed()).unwrap_or_default();
         self.longest_run = self.longest_run.max(run_time);
         let core = run.db.core.clone();
-        match run.inner.commit(mode, durability).await {
+        match run.inner.commit(durability).await {
             Ok(()) => Ok(true),
             Err(CommitError::Conflict(position, reads)) => {
                 self.losses += 1;
                 self.reads = reads;
                 // Before it waits: others need not.
                 self.claim = None;
-                core.wait_durable(mode, position).await.map(|()| false)
+                core.wait_durable(position).await.map(|()| false)
             }
             Err(CommitError::Failed(error)) => Err(error),
         }

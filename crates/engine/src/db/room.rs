@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::core::Core;
-use super::wait::Mode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pages::{Claim, CommitLog, Room, Store};
 use crate::txn::Op;
@@ -51,7 +50,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     ///
     /// # Errors
     /// `NoSpace` when the disk is full and a checkpoint does not help; the error of a checkpoint.
-    pub(super) async fn claim_room(self: &Arc<Self>, mode: Mode, pages: usize, claim: Claim) -> Result<Room> {
+    pub(super) async fn claim_room(self: &Arc<Self>, pages: usize, claim: Claim) -> Result<Room> {
         if let Some(room) = self.store.claim_room(pages, claim) {
             return Ok(room);
         }
@@ -60,13 +59,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         if let Some(room) = self.store.claim_room(pages, claim) {
             return Ok(room);
         }
-        match mode {
-            Mode::Blocking => self.make_room_for(pages, claim),
-            Mode::Async => {
-                let core = self.clone();
-                super::thread::run("nofault-grow", move || core.make_room_for(pages, claim)).await?
-            }
-        }
+        let core = self.clone();
+        super::thread::run("nofault-grow", move || core.make_room_for(pages, claim)).await?
     }
 
     fn make_room_for(&self, pages: usize, claim: Claim) -> Result<Room> {

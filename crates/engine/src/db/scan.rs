@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::core::{Core, is_younger};
 use super::pins::PinBudget;
-use super::wait::{Mode, breathe, load};
+use super::wait::{breathe, load};
 use crate::error::Result;
 use crate::format::PageId;
 use crate::format::node::OverflowRef;
@@ -183,8 +183,8 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
     }
 
     /// The next entry.
-    pub(crate) async fn next(&mut self, mode: Mode) -> Result<Option<Entry>> {
-        self.make_ready(mode).await?;
+    pub(crate) async fn next(&mut self) -> Result<Option<Entry>> {
+        self.make_ready().await?;
         Ok(self.take())
     }
 
@@ -195,8 +195,8 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
 
     /// Waits until the next entry can be given out. After this, none is only where the range ends. A scan that has failed says so
     /// once, and is at its end then.
-    pub(crate) async fn make_ready(&mut self, mode: Mode) -> Result<()> {
-        let ready = self.find(mode).await;
+    pub(crate) async fn make_ready(&mut self) -> Result<()> {
+        let ready = self.find().await;
         if ready.is_err() {
             self.rest = None;
             (self.usable, self.given) = (0, 0);
@@ -206,15 +206,15 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         ready
     }
 
-    async fn find(&mut self, mode: Mode) -> Result<()> {
+    async fn find(&mut self) -> Result<()> {
         while self.given == self.usable {
-            if !self.fill(mode).await? {
+            if !self.fill().await? {
                 return Ok(());
             }
         }
         if self.is_long(self.given) && self.long.is_empty() {
             let values = self.long_to_come();
-            self.long = self.core.long_values(mode, &self.snapshot, values).await?.into();
+            self.long = self.core.long_values(&self.snapshot, values).await?.into();
         }
         Ok(())
     }
@@ -276,7 +276,7 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
     }
 
     /// Takes in the next entries of a leaf; `false` at the end.
-    async fn fill(&mut self, mode: Mode) -> Result<bool> {
+    async fn fill(&mut self) -> Result<bool> {
         let Some(range) = &self.rest else { return Ok(false) };
         self.usable = 0;
         self.given = 0;
@@ -324,7 +324,7 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
                 core.prefetch(&pages, at);
             }
             waited = true;
-            let loaded = load(&*core.store, &core.admission, mode, &mut held, &waits).await;
+            let loaded = load(&*core.store, &core.admission, &mut held, &waits).await;
             loaded.map_err(|error| core.tables.explain(*tree, at, error))?;
         };
         drop(held);
@@ -335,7 +335,7 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
             if !self.inside_leaf {
                 *distance = distance.saturating_sub(1);
             }
-            breathe(mode).await;
+            breathe().await;
         }
         let ahead_pages = (*distance).min(leaves_max.saturating_mul(asked.pages_a_leaf));
         let ahead_bytes = ahead_pages * core.store.page_bytes();

@@ -6,6 +6,7 @@ mod dropped;
 mod forged;
 mod given_up;
 mod old_formats;
+mod reads;
 mod replaced;
 mod superblocks;
 
@@ -22,10 +23,9 @@ use super::commit::CommitError;
 use super::core::Core;
 use super::scan::Scan;
 use super::transaction::{Transaction, WriteSet};
-use super::wait::Mode;
+use crate::driver::{block_on, run_task};
 use crate::error::{ErrorKind, Result};
 use crate::format::{CommitSeq, TableId};
-use crate::gate::block_on;
 use crate::pager::{Map, Pager, PagerOptions};
 use crate::pages::memory::{MemoryLog, MemoryStore, Residency};
 use crate::pages::{Durability, Store};
@@ -34,6 +34,24 @@ use crate::txn::visibility::Visibility;
 use crate::txn::{CATALOG, Commit, Commits, Known, Op, SMALL_OPS_MAX, create_catalog, decode};
 
 type TestCore<S> = Arc<Core<S, MemoryLog>>;
+
+/// Who polls a future.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// An executor.
+    Async,
+    /// A blocking call.
+    Blocking,
+}
+
+impl Mode {
+    fn run<F: Future>(self, future: F) -> F::Output {
+        match self {
+            Self::Async => run_task(future),
+            Self::Blocking => block_on(future),
+        }
+    }
+}
 
 /// How a core is made to wait.
 #[derive(Debug, Clone, Copy)]
@@ -111,12 +129,12 @@ fn easy() -> Hardship {
 
 fn commit<S: Store>(core: &TestCore<S>, mode: Mode, ops: Vec<Op>, durability: Durability) -> Result<()> {
     let commit = Commit::blind(ops, durability);
-    Ok(block_on(core.commit(mode, commit))?)
+    Ok(mode.run(core.commit(commit))?)
 }
 
 fn new_table<S: Store>(core: &TestCore<S>, mode: Mode, name: &str) -> Tree {
     commit(core, mode, vec![Op::CreateTable { name: name.into() }], Durability::Sync).unwrap();
-    block_on(core.table(mode, name.as_bytes())).unwrap()
+    mode.run(core.table(name.as_bytes())).unwrap()
 }
 
 fn put<S: Store>(core: &TestCore<S>, tree: Tree, key: &str, value: &str) {
@@ -136,7 +154,7 @@ fn scan_all<S: Store>(
     let mut scan = Scan::new(core.clone(), snapshot, tree, range, direction);
     let mut entries = Vec::new();
     loop {
-        block_on(scan.make_ready(mode)).unwrap();
+        mode.run(scan.make_ready()).unwrap();
         // Given away and shown by turns.
         let entry = match entries.len() % 2 {
             0 => scan.take(),
@@ -218,13 +236,13 @@ fn follows_the_model<S: Store>(hardship: Hardship, steps: Vec<Step>, new_store: 
             }
             Step::Get(number) => {
                 let key = key_of(number);
-                assert_eq!(block_on(core.get(mode, tree, &key)).unwrap(), model.get(&key).cloned());
+                assert_eq!(mode.run(core.get(tree, &key).finish()).unwrap(), model.get(&key).cloned());
             }
             Step::GetMany(numbers) => {
                 let keys: Vec<_> = numbers.into_iter().map(key_of).collect();
                 let slices: Vec<_> = keys.iter().map(Vec::as_slice).collect();
                 let wanted: Vec<_> = keys.iter().map(|key| model.get(key).cloned()).collect();
-                assert_eq!(block_on(core.get_many(mode, tree, &slices)).unwrap(), wanted);
+                assert_eq!(mode.run(core.get_many(tree, &slices)).unwrap(), wanted);
             }
             Step::Scan(start, end, reverse) => {
                 let range = KeyRange { start: key_of(start), end: end.map(key_of) };
@@ -237,7 +255,7 @@ fn follows_the_model<S: Store>(hardship: Hardship, steps: Vec<Step>, new_store: 
             Step::CheckSnapshot(which, number) if which < snapshots.len() => {
                 let (snapshot, model) = &snapshots[which];
                 let key = key_of(number);
-                assert_eq!(block_on(core.get_at(mode, snapshot, tree, &key)).unwrap(), model.get(&key).cloned());
+                assert_eq!(mode.run(core.get_at(snapshot, tree, &key)).unwrap(), model.get(&key).cloned());
             }
             Step::DropSnapshot(_) | Step::CheckSnapshot(..) => {}
         }
@@ -257,14 +275,14 @@ fn replay_gives<S: Store>(core: &TestCore<S>, copy: TestCore<S>, hardship: Hards
         copy.replay(seq, std::iter::once(Ok(ops.clone()))).unwrap();
         for op in ops {
             if let Op::CreateTable { name } = op {
-                let tree = block_on(copy.table(hardship.mode, &name)).unwrap();
+                let tree = hardship.mode.run(copy.table(&name)).unwrap();
                 trees.insert(tree.table, tree);
             }
         }
     }
     let all = KeyRange { start: Vec::new(), end: None };
     let snapshot = Arc::new(copy.store.snapshot());
-    let tree = block_on(copy.table(hardship.mode, b"t")).unwrap();
+    let tree = hardship.mode.run(copy.table(b"t")).unwrap();
     assert_eq!(scan_all(&copy, hardship.mode, snapshot, tree, all.clone(), true), model_range(model, &all, true));
 }
 
@@ -299,7 +317,7 @@ proptest! {
             let ops = keys.iter().map(|key| Op::Put { tree, key: key.clone(), value: value.clone() }).collect();
             let commit = Commit::blind(ops, Durability::Sync);
             {
-                let mut future = pin!(core.commit(Mode::Async, commit));
+                let mut future = pin!(core.commit(commit));
                 for _ in 0..polls {
                     if future.as_mut().poll(&mut context).is_ready() {
                         break;
@@ -307,7 +325,7 @@ proptest! {
                 }
             }
             {
-                let mut future = pin!(core.get(Mode::Async, tree, &keys[round % 5]));
+                let mut future = pin!(core.get(tree, &keys[round % 5]).finish());
                 for _ in 0..polls {
                     if future.as_mut().poll(&mut context).is_ready() {
                         break;
@@ -319,7 +337,7 @@ proptest! {
         let probe = Op::Put { tree, key: b"probe".to_vec(), value: b"1".to_vec() };
         commit_ok(&core, probe);
         let slices: Vec<_> = keys.iter().map(Vec::as_slice).collect();
-        let values = block_on(core.get_many(Mode::Blocking, tree, &slices)).unwrap();
+        let values = block_on(core.get_many(tree, &slices)).unwrap();
         prop_assert!(values.iter().all(|value| *value == values[0]), "{values:?}");
     }
 }
@@ -329,109 +347,18 @@ fn commit_ok<S: Store>(core: &TestCore<S>, op: Op) {
 }
 
 #[test]
-fn many_keys_are_found_however_few_permits_are_left() {
-    for mode in [Mode::Async, Mode::Blocking] {
-        let core = new_core(Hardship { residency: Residency::Requested, mode, ..easy() });
-        let tree = new_table(&core, mode, "t");
-        let keys: Vec<_> = (0..200u16).map(key_of).collect();
-        let ops = keys.iter().map(|key| Op::Put { tree, key: key.clone(), value: key.clone() }).collect();
-        commit(&core, mode, ops, Durability::Sync).unwrap();
-        let slices: Vec<_> = keys.iter().map(Vec::as_slice).collect();
-        for taken in [0, 1, 16, 31, 32] {
-            let _others = core.admission.try_pins(taken).unwrap();
-            let found = block_on(core.get_many(mode, tree, &slices)).unwrap();
-            assert!(found.iter().zip(&keys).all(|(found, key)| found.as_ref() == Some(key)), "{taken} permits taken");
-        }
-    }
-}
-
-#[test]
-fn tasks_that_go_on_send_what_they_miss_next_together() {
-    let core = new_core(Hardship { residency: Residency::Requested, ..easy() });
-    let tree = new_table(&core, Mode::Blocking, "t");
-    let key = |number: usize| format!("key {number:04}").into_bytes();
-    let put = |number| Op::Put { tree, key: key(number), value: b"v".to_vec() };
-    commit(&core, Mode::Blocking, (0..2000).map(put).collect(), Durability::Sync).unwrap();
-    let before = core.store.submissions().len();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(async {
-        let get = |task: usize| {
-            let core = core.clone();
-            async move {
-                for step in 0..20 {
-                    let key = key((task * 71 + step * 313) % 2000);
-                    assert_eq!(core.get(Mode::Async, tree, &key).await.unwrap(), Some(b"v".to_vec()));
-                }
-            }
-        };
-        let tasks: Vec<_> = (0..32).map(|task| tokio::spawn(get(task))).collect();
-        for task in tasks {
-            task.await.unwrap();
-        }
-    });
-    let sent = core.store.submissions().split_off(before);
-    let pages: usize = sent.iter().sum();
-    assert!(pages > 32 * 10 && sent.len() * 4 <= pages, "{pages} pages, sent as {sent:?}");
-}
-
-#[test]
-fn a_lookup_under_way_begins_again_when_a_commit_becomes_visible() {
-    let core = new_core(Hardship { residency: Residency::Requested, ..easy() });
-    let tree = new_table(&core, Mode::Blocking, "t");
-    let key = |number: u32| format!("key {number:03}");
-    (0..300).for_each(|number| put(&core, tree, &key(number), "first"));
-    for polls in 0..12 {
-        let wanted = key(150);
-        put(&core, tree, &wanted, "before");
-        let mut get = pin!(core.get(Mode::Async, tree, wanted.as_bytes()));
-        let mut poll = || get.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        if (0..polls).any(|_| poll().is_ready()) {
-            assert!(polls > 4, "a tree of several levels, each of which is missed");
-            return;
-        }
-        // Every page on the way is freed, and others come to be where they were.
-        let delete = |number| Op::Delete { tree, key: key(number).into() };
-        commit(&core, Mode::Blocking, (0..300).map(delete).collect(), Durability::Sync).unwrap();
-        (0..300).rev().for_each(|number| put(&core, tree, &key(number), if number == 150 { "after" } else { "other" }));
-        let found = loop {
-            if let Poll::Ready(found) = poll() {
-                break found.unwrap();
-            }
-        };
-        assert_eq!(found, Some(b"after".to_vec()), "after {polls} polls");
-    }
-    panic!("a get that never ends");
-}
-
-#[test]
-fn many_keys_wait_while_no_permit_is_left() {
-    let core = new_core(Hardship { residency: Residency::Requested, mode: Mode::Async, ..easy() });
-    let tree = new_table(&core, Mode::Async, "t");
-    put(&core, tree, "a", "1");
-    put(&core, tree, "b", "2");
-    let all = core.admission.try_pins(usize::MAX).unwrap();
-    let keys = [b"b".as_slice(), b"none", b"a"];
-    let mut found = Box::pin(core.get_many(Mode::Async, tree, &keys));
-    for _ in 0..10 {
-        assert!(found.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "there is no room");
-    }
-    drop(all);
-    assert_eq!(block_on(found).unwrap(), [Some(b"2".to_vec()), None, Some(b"1".to_vec())]);
-}
-
-#[test]
 fn a_transaction_whose_reads_were_changed_conflicts() {
     for writes in [1, SMALL_OPS_MAX as u32 + 1] {
         let core = new_core(easy());
         let tree = new_table(&core, Mode::Blocking, "t");
         put(&core, tree, "a", "1");
         let mut reader = Transaction::begin(&core);
-        assert_eq!(block_on(reader.get(Mode::Blocking, tree, b"a")).unwrap(), Some(b"1".to_vec()));
+        assert_eq!(block_on(reader.get(tree, b"a")).unwrap(), Some(b"1".to_vec()));
         put(&core, tree, "a", "2");
         (0..writes).for_each(|key| reader.set(tree, &key.to_be_bytes(), Some(b"3")));
-        let result = block_on(reader.commit(Mode::Blocking, Durability::Sync));
+        let result = block_on(reader.commit(Durability::Sync));
         assert!(matches!(result, Err(CommitError::Conflict(..))), "{writes} writes: {result:?}");
-        assert_eq!(block_on(core.get(Mode::Blocking, tree, &[0; 4])).unwrap(), None);
+        assert_eq!(block_on(core.get(tree, &[0; 4]).finish()).unwrap(), None);
     }
 }
 
@@ -442,7 +369,7 @@ fn a_transaction_begins_and_ends_while_the_section_is_held() {
     // This thread itself holds the section: a transaction that needed the section would wait for ever.
     let _section = core.commits.hold_section();
     let mut reader = Transaction::begin(&core);
-    assert_eq!(block_on(reader.get(Mode::Blocking, tree, b"a")).unwrap(), None);
+    assert_eq!(block_on(reader.get(tree, b"a")).unwrap(), None);
     drop(reader);
 }
 
@@ -461,12 +388,12 @@ fn a_range_that_gained_a_key_conflicts_and_what_was_not_walked_over_does_not() {
             {
                 let mut scan = transaction.scan(tree, all.clone(), direction).unwrap();
                 for _ in 0..2 {
-                    block_on(scan.next(Mode::Blocking)).unwrap().unwrap();
+                    block_on(scan.next()).unwrap().unwrap();
                 }
             }
             transaction.set(tree, b"z", Some(b"1"));
             commit_ok(&core, Op::Delete { tree, key: changed.into() });
-            let result = block_on(transaction.commit(Mode::Blocking, Durability::Sync));
+            let result = block_on(transaction.commit(Durability::Sync));
             assert_eq!(result.is_err(), conflict, "reverse {reverse}, {changed} changed");
             commit_ok(&core, Op::Delete { tree, key: b"z".to_vec() });
         }
@@ -495,22 +422,20 @@ fn a_transaction_reads_its_own_writes_in_order() {
         // Given away and shown by turns.
         for turn in 0.. {
             let entry = match turn % 2 {
-                0 => block_on(scan.next(Mode::Blocking)).unwrap(),
-                _ => {
-                    block_on(scan.next_ref(Mode::Blocking)).unwrap().map(|(key, value)| (key.to_vec(), value.to_vec()))
-                }
+                0 => block_on(scan.next()).unwrap(),
+                _ => block_on(scan.next_ref()).unwrap().map(|(key, value)| (key.to_vec(), value.to_vec())),
             };
             let Some((key, value)) = entry else { break };
             found.push(format!("{}={}", String::from_utf8_lossy(&key), String::from_utf8_lossy(&value)));
         }
-        assert!(block_on(scan.next_ref(Mode::Blocking)).unwrap().is_none(), "the end stays the end");
+        assert!(block_on(scan.next_ref()).unwrap().is_none(), "the end stays the end");
         if reverse {
             found.reverse();
         }
         assert_eq!(found, ["a=new", "b=old", format!("c={long}").as_str(), "f=new", "g=new"]);
     }
-    block_on(transaction.commit(Mode::Blocking, Durability::Sync)).unwrap();
-    assert_eq!(block_on(core.get(Mode::Blocking, tree, b"d")).unwrap(), None);
+    block_on(transaction.commit(Durability::Sync)).unwrap();
+    assert_eq!(block_on(core.get(tree, b"d").finish()).unwrap(), None);
 }
 
 #[test]
@@ -518,11 +443,11 @@ fn a_deferred_commit_is_visible_at_once_and_a_sync_commit_only_when_durable() {
     let core = new_core(easy());
     let tree = new_table(&core, Mode::Blocking, "t");
     let op = |value: &str| vec![Op::Put { tree, key: b"k".to_vec(), value: value.into() }];
-    let get = || block_on(core.get(Mode::Blocking, tree, b"k")).unwrap();
+    let get = || block_on(core.get(tree, b"k").finish()).unwrap();
     commit(&core, Mode::Blocking, op("deferred"), Durability::Deferred).unwrap();
     assert_eq!(get(), Some(b"deferred".to_vec()));
     let pending = Commit::blind(op("sync"), Durability::Sync);
-    let mut future = pin!(core.commit(Mode::Async, pending));
+    let mut future = pin!(core.commit(pending));
     // The first poll publishes and makes the deferred record durable; this one is still on its way.
     assert!(matches!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending));
     assert_eq!(get(), Some(b"deferred".to_vec()));
@@ -542,7 +467,7 @@ fn after_a_failed_log_commits_fail_and_reads_go_on() {
         let error = commit(&core, Mode::Blocking, vec![op], Durability::Sync).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Poisoned);
     }
-    assert_eq!(block_on(core.get(Mode::Blocking, tree, b"a")).unwrap(), Some(b"1".to_vec()));
+    assert_eq!(block_on(core.get(tree, b"a").finish()).unwrap(), Some(b"1".to_vec()));
 }
 
 #[test]
@@ -552,7 +477,7 @@ fn a_table_is_created_once() {
     let again = vec![Op::CreateTable { name: b"t".to_vec() }];
     let error = commit(&core, Mode::Blocking, again, Durability::Sync).unwrap_err();
     assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::AlreadyExists, "table \"t\" exists already"));
-    let error = block_on(core.table(Mode::Blocking, b"u")).unwrap_err();
+    let error = block_on(core.table(b"u")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
 
@@ -576,17 +501,17 @@ fn transactions_on_many_threads_leave_a_history_that_could_have_been_serial() {
                     let mut transaction = Transaction::begin(core);
                     let mut balances = Vec::new();
                     for account in accounts {
-                        balances.push(amount(block_on(transaction.get(Mode::Blocking, tree, account)).unwrap()));
+                        balances.push(amount(block_on(transaction.get(tree, account)).unwrap()));
                     }
                     assert_eq!(balances.iter().sum::<u64>(), 800);
                     if from != to && balances[from] > 0 {
                         transaction.set(tree, &accounts[from], Some(&(balances[from] - 1).to_le_bytes()));
                         transaction.set(tree, &accounts[to], Some(&(balances[to] + 1).to_le_bytes()));
                     }
-                    match block_on(transaction.commit(Mode::Blocking, Durability::Sync)) {
+                    match block_on(transaction.commit(Durability::Sync)) {
                         Ok(()) => done += 1,
                         Err(CommitError::Conflict(position, _)) => {
-                            block_on(core.wait_durable(Mode::Blocking, position)).unwrap();
+                            block_on(core.wait_durable(position)).unwrap();
                         }
                         Err(CommitError::Failed(error)) => panic!("{error}"),
                     }
@@ -595,6 +520,6 @@ fn transactions_on_many_threads_leave_a_history_that_could_have_been_serial() {
         }
     });
     let slices: Vec<_> = accounts.iter().map(Vec::as_slice).collect();
-    let balances = block_on(core.get_many(Mode::Blocking, tree, &slices)).unwrap();
+    let balances = block_on(core.get_many(tree, &slices)).unwrap();
     assert_eq!(balances.into_iter().map(amount).sum::<u64>(), 800);
 }

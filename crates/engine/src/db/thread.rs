@@ -1,9 +1,11 @@
-//! Runs work that must finish even when its future is dropped: on a thread of its own.
+//! Runs work that blocks: in a task on a thread of its own, where it finishes even when its future is dropped; in a
+//! blocking call on the calling thread.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
 use crate::bell::{poll_guarded, wake};
+use crate::driver::is_blocking;
 use crate::error::{Error, ErrorKind, Result};
 
 struct Slot<T> {
@@ -12,11 +14,16 @@ struct Slot<T> {
     gone: bool,
 }
 
-/// Runs `work` on a new thread; the future ends with its result. Dropping the future leaves the work running.
+/// Runs `work`: in a blocking call here, in a task on a new thread. The future ends with its result. Dropping it leaves
+/// the work running.
 ///
 /// # Errors
-/// `NoSpace` when the system has no thread to give, `Bug` when the work panicked.
-pub(super) fn run<T: Send + 'static, W: FnOnce() -> T + Send + 'static>(
+/// `NoSpace` when the system has no thread to give, `Bug` when the work panicked on its own thread.
+pub(super) async fn run<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    if is_blocking().await { Ok(work()) } else { on_new_thread(name, work).await }
+}
+
+fn on_new_thread<T: Send + 'static, W: FnOnce() -> T + Send + 'static>(
     name: &str,
     work: W,
 ) -> impl Future<Output = Result<T>> + Send + use<T, W> {

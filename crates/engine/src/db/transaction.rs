@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::commit::CommitError;
 use super::core::Core;
 use super::scan::{Entry, Scan};
-use super::wait::{Mode, let_others_run};
+use super::wait::let_others_run;
 use crate::budget::Budget;
 use crate::error::Result;
 use crate::format::TableId;
@@ -114,12 +114,12 @@ impl<S: Store, L: CommitLog> Transaction<S, L> {
     }
 
     /// The value of a key, as this transaction sees it.
-    pub(crate) async fn get(&mut self, mode: Mode, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub(crate) async fn get(&mut self, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
         if let Some(own) = self.writes.get(tree, key) {
             return Ok(own.clone());
         }
         self.reads.add_key(tree.table, key)?;
-        self.core.get_at(mode, &self.snapshot, tree, key).await
+        self.core.get_at(&self.snapshot, tree, key).await
     }
 
     /// Sets or removes a key, for this transaction only until it commits.
@@ -155,11 +155,11 @@ impl<S: Store, L: CommitLog> Transaction<S, L> {
     }
 
     /// Commits.
-    pub(crate) async fn commit(self, mode: Mode, durability: Durability) -> std::result::Result<(), CommitError> {
+    pub(crate) async fn commit(self, durability: Durability) -> std::result::Result<(), CommitError> {
         let Self { core, snapshot, writes, mut reads, claim } = self;
         reads.end_walk();
         let reads = Some((snapshot.seq(), reads));
-        core.commit_writes(mode, writes, reads, durability, claim).await
+        core.commit_writes(writes, reads, durability, claim).await
     }
 }
 
@@ -191,8 +191,8 @@ enum Next {
 
 impl<S: Store, L: CommitLog> TransactionScan<'_, S, L> {
     /// The next entry.
-    pub(crate) async fn next(&mut self, mode: Mode) -> Result<Option<Entry>> {
-        Ok(match self.find(mode).await? {
+    pub(crate) async fn next(&mut self) -> Result<Option<Entry>> {
+        Ok(match self.find().await? {
             Next::Base => self.base.take(),
             Next::Own(entry) => Some(entry),
             Next::End => None,
@@ -200,8 +200,8 @@ impl<S: Store, L: CommitLog> TransactionScan<'_, S, L> {
     }
 
     /// Shows the next entry where it lies.
-    pub(crate) async fn next_ref(&mut self, mode: Mode) -> Result<Option<(&[u8], &[u8])>> {
-        Ok(match self.find(mode).await? {
+    pub(crate) async fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        Ok(match self.find().await? {
             Next::Base => self.base.show(),
             Next::Own(entry) => {
                 let (key, value) = self.shown.insert(entry);
@@ -212,13 +212,13 @@ impl<S: Store, L: CommitLog> TransactionScan<'_, S, L> {
     }
 
     /// Finds the next entry. On `Base` the caller must take the entry from the base scan at once.
-    async fn find(&mut self, mode: Mode) -> Result<Next> {
+    async fn find(&mut self) -> Result<Next> {
         let mut budget = Budget::new();
         loop {
             if self.has_failed {
                 return Ok(Next::End);
             }
-            self.base.make_ready(mode).await.inspect_err(|_| self.has_failed = true)?;
+            self.base.make_ready().await.inspect_err(|_| self.has_failed = true)?;
             if !std::mem::replace(&mut self.is_noted, true) {
                 self.note_read();
             }
@@ -226,7 +226,7 @@ impl<S: Store, L: CommitLog> TransactionScan<'_, S, L> {
             budget.spend(1);
             if budget.is_spent() {
                 budget = Budget::new();
-                let_others_run(mode).await;
+                let_others_run().await;
             }
             let of_base = self.base.key();
             let (is_own, is_both) = match (of_base, self.own.peek()) {

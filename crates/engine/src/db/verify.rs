@@ -11,12 +11,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Db;
 use super::core::Core;
-use super::wait::{Mode, attempt};
+use super::wait::attempt;
+use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::catalog::is_name;
 use crate::format::node::{Cell, Node, OverflowRef, PackedRef};
 use crate::format::{PageId, TableId};
-use crate::gate::block_on;
 use crate::pages::{CommitLog, Pages, Store};
 use crate::tree::{Found, Tree, packed};
 use crate::txn::{CATALOG, table_of};
@@ -137,33 +137,26 @@ impl Expected {
     }
 }
 
-impl Db {
-    /// See [`Db::verify`]. Blocks.
-    pub(crate) fn verify_blocking(&self) -> Result<Verification> {
-        let blocks = self.owner.verify_blocks()?;
-        // Never given up: a page that is gone because it changed is not broken.
-        let snapshot = self.core.store.essential_snapshot();
-        let mut found = block_on(self.core.verify(Mode::Blocking, &snapshot, &blocks.rooted))?;
-        found.blocks = blocks.pages_checked + blocks.nodes_checked;
-        found.repairs = self.owner.repairs().to_vec();
-        found.problems.extend(blocks.problems.into_iter().map(|error| Problem { table: None, error }));
-        Ok(found)
-    }
+/// See [`Db::verify`]. Blocks.
+pub(super) fn verify(db: &Db) -> Result<Verification> {
+    let blocks = db.owner.verify_blocks()?;
+    // It is never evicted: a page that is gone because it changed is not broken.
+    let snapshot = db.core.store.essential_snapshot();
+    let mut found = block_on(db.core.verify(&snapshot, &blocks.rooted))?;
+    found.blocks = blocks.pages_checked + blocks.nodes_checked;
+    found.repairs = db.owner.repairs().to_vec();
+    found.problems.extend(blocks.problems.into_iter().map(|error| Problem { table: None, error }));
+    Ok(found)
 }
 
 impl<S: Store, L: CommitLog> Core<S, L> {
     /// See [`crate::db::Db::verify`]. Walks the tables in `snapshot`; `rooted` are the tables with a sound root on the
     /// disk.
-    pub(super) async fn verify(
-        &self,
-        mode: Mode,
-        snapshot: &S::Snapshot,
-        rooted: &BTreeSet<TableId>,
-    ) -> Result<Verification> {
+    pub(super) async fn verify(&self, snapshot: &S::Snapshot, rooted: &BTreeSet<TableId>) -> Result<Verification> {
         let mut found = Verification::default();
         let mut met = Met::default();
         let (mut tables, mut named) = (Vec::new(), FxHashSet::from_iter([CATALOG.table]));
-        self.verify_tree(mode, snapshot, CATALOG_NAME, CATALOG, &mut met, &mut found, |name, value| {
+        self.verify_tree(snapshot, CATALOG_NAME, CATALOG, &mut met, &mut found, |name, value| {
             let tree = table_of(&name, &value);
             named.extend(tree.iter().map(|tree| tree.table));
             // A dropped table that is being freed is no longer the tree of a whole table.
@@ -179,7 +172,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         for (name, tree) in tables {
             let before = found.problems.len();
             match tree {
-                Ok(tree) => self.verify_tree(mode, snapshot, &name, tree, &mut met, &mut found, |_, _| {}).await?,
+                Ok(tree) => self.verify_tree(snapshot, &name, tree, &mut met, &mut found, |_, _| {}).await?,
                 Err(error) => found.note(&name, error)?,
             }
             let is_sound = found.problems.len() == before;
@@ -188,10 +181,8 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         Ok(found)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "two collections and a callback of one walk")]
     async fn verify_tree(
         &self,
-        mode: Mode,
         snapshot: &S::Snapshot,
         name: &str,
         tree: Tree,
@@ -207,7 +198,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         while let Some(expected) = todo.pop() {
             let page = expected.page;
             let read = || Ok(self.store.view(snapshot).page(page)?.to_vec());
-            let body = match attempt(&*self.store, &self.admission, mode, read).await {
+            let body = match attempt(&*self.store, &self.admission, read).await {
                 Ok(body) if met.insert(page) => body,
                 Ok(_) => {
                     unread += 1;
@@ -235,7 +226,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                         if values.as_ref().is_none_or(|values| values.page != at.page) {
                             let next = ValuesPage { page: at.page, parts: Vec::new(), unread: unread_before };
                             if let Some(last) = values.replace(next) {
-                                self.verify_values(mode, snapshot, name, last.ended(unread), met, found).await?;
+                                self.verify_values(snapshot, name, last.ended(unread), met, found).await?;
                             }
                         }
                         unread_before = unread;
@@ -246,11 +237,11 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 }
             }
             for value in long {
-                self.verify_long(mode, snapshot, name, value, met, found).await?;
+                self.verify_long(snapshot, name, value, met, found).await?;
             }
         }
         match values {
-            Some(last) => self.verify_values(mode, snapshot, name, last.ended(unread), met, found).await,
+            Some(last) => self.verify_values(snapshot, name, last.ended(unread), met, found).await,
             None => Ok(()),
         }
     }
@@ -258,7 +249,6 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// Checks a page of values; `values.unread` counts the nodes that may have referred to it and could not be read.
     async fn verify_values(
         &self,
-        mode: Mode,
         snapshot: &S::Snapshot,
         name: &str,
         values: ValuesPage,
@@ -267,7 +257,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     ) -> Result<()> {
         let page = values.page;
         let read = || Ok(self.store.view(snapshot).page(page)?.to_vec());
-        let checked = match attempt(&*self.store, &self.admission, mode, read).await {
+        let checked = match attempt(&*self.store, &self.admission, read).await {
             Ok(_) if !met.insert(page) => Err(Error::corrupt_page(page, "is part of more than one node or value")),
             Ok(body) => check_values(values, &body),
             Err(error) => Err(error),
@@ -281,17 +271,16 @@ impl<S: Store, L: CommitLog> Core<S, L> {
 
     async fn verify_long(
         &self,
-        mode: Mode,
         snapshot: &S::Snapshot,
         name: &str,
         value: OverflowRef,
         met: &mut Met,
         found: &mut Verification,
     ) -> Result<()> {
-        if let Err(error) = self.value(mode, snapshot, Found::Overflow(value)).await {
+        if let Err(error) = self.value(snapshot, Found::Overflow(value)).await {
             return found.note(name, error);
         }
-        match self.pages_of_at(mode, snapshot, value).await {
+        match self.pages_of_at(snapshot, value).await {
             Ok(pages) => {
                 found.pages += pages.len() as u64;
                 for page in pages.into_iter().filter(|page| !met.insert(*page)) {

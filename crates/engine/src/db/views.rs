@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::bounds::{range_of, range_of_prefix};
 use super::catalog::{TableList, in_catalog};
 use super::open::Owner;
-use super::scan::Scan;
+use super::scan::{Entry, Scan};
 use super::transaction;
-use super::{Db, Mode, Table};
+use super::{Db, Table};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
 use crate::pager::{self, Pager};
@@ -58,7 +58,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Table::get`]; `SnapshotTooOld` when the pool invalidated the snapshot; `InvalidCall` for a table of another database.
     pub async fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.get_in(Mode::Async, table, key.as_ref()).await
+        self.db.core.get_at(&self.held, self.db.tree_of(table)?, key.as_ref()).await
     }
 
     /// Reads many keys as of this snapshot. See [`Table::get_many`].
@@ -66,7 +66,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::get`].
     pub async fn get_many(&self, table: &Table, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
-        self.get_many_in(Mode::Async, table, keys).await
+        self.db.core.get_many_at(&self.held, self.db.tree_of(table)?, keys).await
     }
 
     /// Walks the keys in `range` as of this snapshot.
@@ -85,21 +85,12 @@ impl Snapshot {
         Ok(self.scan(self.db.tree_of(table)?, range_of_prefix(prefix.as_ref())))
     }
 
-    pub(crate) async fn get_in(&self, mode: Mode, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.db.core.get_at(mode, &self.held, self.db.tree_of(table)?, key).await
-    }
-
-    pub(crate) async fn get_many_in(
-        &self,
-        mode: Mode,
-        table: &Table,
-        keys: &[impl AsRef<[u8]>],
-    ) -> Result<Vec<Option<Vec<u8>>>> {
-        self.db.core.get_many_at(mode, &self.held, self.db.tree_of(table)?, keys).await
-    }
-
-    pub(crate) async fn table_names_in(&self, mode: Mode) -> Result<Vec<String>> {
-        let TableList { names, damage } = self.db.core.list_tables(mode, &self.held).await?;
+    /// The names of all tables, sorted.
+    ///
+    /// # Errors
+    /// As [`Db::table_names`].
+    pub(crate) async fn table_names(&self) -> Result<Vec<String>> {
+        let TableList { names, damage } = self.db.core.list_tables(&self.held).await?;
         damage.into_iter().next().map_or(Ok(names), Err)
     }
 
@@ -108,14 +99,10 @@ impl Snapshot {
     /// # Errors
     /// `NotFound` when there was none; as [`Snapshot::get`].
     pub async fn table(&self, name: &str) -> Result<Table> {
-        self.table_in(Mode::Async, name).await
-    }
-
-    pub(crate) async fn table_in(&self, mode: Mode, name: &str) -> Result<Table> {
         if let Some(answer) = self.db.core.tables.fixed_table(name.as_bytes()) {
             return Ok(Table { db: self.db.clone(), tree: answer?, name: name.into() });
         }
-        let found = self.db.core.get_at(mode, &self.held, CATALOG, name.as_bytes()).await.map_err(in_catalog)?;
+        let found = self.db.core.get_at(&self.held, CATALOG, name.as_bytes()).await.map_err(in_catalog)?;
         let missing = || Error::new(ErrorKind::NotFound, format!("there is no table {name:?} in this snapshot"));
         let tree = table_of(name.as_bytes(), &Found::Inline(found.ok_or_else(missing)?))?;
         Ok(Table { db: self.db.clone(), tree, name: name.into() })
@@ -180,7 +167,7 @@ impl Range {
     /// # Errors
     /// As [`Snapshot::get`]: once, and then it is at its end.
     pub async fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.scan.next(Mode::Async).await
+        self.scan.next().await
     }
 
     /// Like [`Range::next`], but lends the entry from the scan's own memory instead of giving it away: this saves an
@@ -189,24 +176,27 @@ impl Range {
     /// # Errors
     /// As [`Snapshot::get`].
     pub async fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
-        self.scan.make_ready(Mode::Async).await?;
+        self.scan.make_ready().await?;
         Ok(self.scan.show())
     }
 
-    /// [`Range::next`] for threads. Makes no future when the next entry is in memory, which is nearly always the case.
-    pub(crate) fn next_blocking(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.make_ready_blocking()?;
-        Ok(self.scan.take())
+    /// The next key and its value, if no page is missing for them: what a blocking call asks for first, as making a
+    /// future would cost as much as the entry.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<Entry> {
+        self.scan.take()
     }
 
-    /// As `next_blocking`.
-    pub(crate) fn next_ref_blocking(&mut self) -> Result<Option<(&[u8], &[u8])>> {
-        self.make_ready_blocking()?;
-        Ok(self.scan.show())
+    /// Whether the next entry can be lent without waiting.
+    #[inline]
+    pub(crate) fn is_ready(&self) -> bool {
+        self.scan.is_ready()
     }
 
-    fn make_ready_blocking(&mut self) -> Result<()> {
-        if self.scan.is_ready() { Ok(()) } else { crate::gate::block_on(self.scan.make_ready(Mode::Blocking)) }
+    /// Lends the next entry, if it is ready.
+    #[inline]
+    pub(crate) fn show(&mut self) -> Option<(&[u8], &[u8])> {
+        self.scan.show()
     }
 }
 
@@ -250,7 +240,8 @@ impl Transaction {
     /// take more memory than an eighth of `cache_bytes`: the transaction goes on without this read. Otherwise as
     /// [`Snapshot::get`].
     pub async fn get(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.get_in(Mode::Async, table, key.as_ref()).await
+        let tree = self.db.tree_of(table)?;
+        self.inner.get(tree, key.as_ref()).await
     }
 
     /// Sets the value of a key, for this transaction only until it commits.
@@ -299,16 +290,7 @@ impl Transaction {
     /// # Errors
     /// `Conflict` when another commit changed data that it read: nothing was written, run it again. Otherwise as [`Db::write`].
     pub async fn commit(self, durability: Durability) -> Result<()> {
-        self.commit_in(Mode::Async, durability).await
-    }
-
-    pub(crate) async fn commit_in(self, mode: Mode, durability: Durability) -> Result<()> {
-        Ok(self.inner.commit(mode, durability).await?)
-    }
-
-    pub(crate) async fn get_in(&mut self, mode: Mode, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let tree = self.db.tree_of(table)?;
-        self.inner.get(mode, tree, key).await
+        Ok(self.inner.commit(durability).await?)
     }
 }
 
@@ -341,7 +323,7 @@ impl TransactionRange<'_> {
     /// # Errors
     /// As [`Snapshot::get`]: once, and then it is at its end.
     pub async fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.scan.next(Mode::Async).await
+        self.scan.next().await
     }
 
     /// Like [`TransactionRange::next`], but lends the entry instead of giving it away, as [`Range::next_ref`] does.
@@ -349,14 +331,6 @@ impl TransactionRange<'_> {
     /// # Errors
     /// As [`Snapshot::get`].
     pub async fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
-        self.scan.next_ref(Mode::Async).await
-    }
-
-    pub(crate) async fn next_in(&mut self, mode: Mode) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.scan.next(mode).await
-    }
-
-    pub(crate) async fn next_ref_in(&mut self, mode: Mode) -> Result<Option<(&[u8], &[u8])>> {
-        self.scan.next_ref(mode).await
+        self.scan.next_ref().await
     }
 }

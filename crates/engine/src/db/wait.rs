@@ -1,7 +1,8 @@
 //! Waits for pages, in one place: attempts are repeated until nothing is missing.
 //!
-//! The same code serves tasks and threads. In [`Mode::Async`] waiting is `Pending`; in [`Mode::Blocking`] it happens
-//! inside the poll, on the calling thread, which submits and reaps its own reads.
+//! The same code serves tasks and blocking calls: who polls decides how a wait is done (see [`driver`](crate::driver)).
+//! For an executor waiting is `Pending`. In a blocking call it happens inside the poll, on the calling thread, which
+//! submits and reaps its own reads.
 //!
 //! Kept true by:
 //! 1. The pages that an operation waits for are pinned with permits of its budget (`pins`), so each operation that has
@@ -9,14 +10,15 @@
 //! 2. The first poll of a wait only re-schedules its task: other tasks that are ready add their reads, and the second
 //!    poll submits them together, unless a thread that completes a batch has done so before. A task with submitted
 //!    reads submits nothing more: it would send each read that others have just added alone.
-//! 3. A thread that misses one page reads it itself, without permit or ticket: nothing is pinned for it, and it waits
-//!    for no other thread. A page that it misses again and again it requests with a ticket, as tasks do.
+//! 3. A blocking call that misses one page reads it itself, without permit or ticket: nothing is pinned for it, and it
+//!    waits for no other thread. A page that it misses again and again it requests with a ticket, as tasks do.
 
 use std::cell::Cell;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::pins::{Admission, PinBudget};
+use crate::driver::{block_on, blocks, is_blocking};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pages::{Attempt, Store, Ticket, Wait};
 
@@ -25,13 +27,35 @@ const READ_ALONE_MAX: usize = 8;
 /// Operations that may end without waiting before a task lets others run.
 const HITS_BEFORE_YIELD: u32 = 128;
 
-/// How an operation waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// A task: waiting is `Pending`.
-    Async,
-    /// A thread: waiting blocks it.
-    Blocking,
+/// A call that is answered from memory in nearly every case: either its answer, or the future that waits for it.
+/// Looking first and making a future only for what is left keeps a blocking call as short as a function call.
+pub(crate) enum Call<T, F> {
+    /// Answered by the first attempt.
+    Done(T),
+    /// Something is missing.
+    Waits(F),
+}
+
+impl<T, F: Future<Output = T>> Call<T, F> {
+    /// Ends the call in a task.
+    pub(crate) async fn finish(self) -> T {
+        match self {
+            Self::Done(answer) => {
+                breathe().await;
+                answer
+            }
+            Self::Waits(rest) => rest.await,
+        }
+    }
+
+    /// Ends the call on this thread.
+    #[inline]
+    pub(crate) fn block(self) -> T {
+        match self {
+            Self::Done(answer) => answer,
+            Self::Waits(rest) => block_on(rest),
+        }
+    }
 }
 
 /// Repeats `attempt` until all pages and resources that it needs are there.
@@ -41,10 +65,9 @@ pub(crate) enum Mode {
 pub(crate) async fn attempt<S: Store, R>(
     store: &S,
     admission: &Admission,
-    mode: Mode,
     attempt: impl FnMut() -> Attempt<R>,
 ) -> Result<R> {
-    attempt_within(store, admission, mode, &mut PinBudget::default(), attempt).await
+    attempt_within(store, admission, &mut PinBudget::default(), attempt).await
 }
 
 /// [`attempt`] as a step of an operation that has pins already: they are released when this waits.
@@ -54,18 +77,17 @@ pub(crate) async fn attempt<S: Store, R>(
 pub(crate) async fn attempt_within<S: Store, R>(
     store: &S,
     admission: &Admission,
-    mode: Mode,
     budget: &mut PinBudget<S::Ticket>,
     mut attempt: impl FnMut() -> Attempt<R>,
 ) -> Result<R> {
     let mut wait = match attempt() {
         Ok(result) => {
-            breathe(mode).await;
+            breathe().await;
             return Ok(result);
         }
         Err(wait) => wait,
     };
-    if mode == Mode::Blocking {
+    if is_blocking().await {
         for _ in 0..READ_ALONE_MAX {
             let Wait::Miss(missing) = wait else { break };
             if !store.read_alone(missing)? {
@@ -78,7 +100,7 @@ pub(crate) async fn attempt_within<S: Store, R>(
         }
     }
     loop {
-        load(store, admission, mode, budget, &[wait]).await?;
+        load(store, admission, budget, &[wait]).await?;
         wait = match attempt() {
             Ok(result) => return Ok(result),
             Err(wait) => wait,
@@ -94,7 +116,6 @@ pub(crate) async fn attempt_within<S: Store, R>(
 pub(crate) async fn load<S: Store>(
     store: &S,
     admission: &Admission,
-    mode: Mode,
     budget: &mut PinBudget<S::Ticket>,
     waits: &[Wait],
 ) -> Result<()> {
@@ -107,7 +128,7 @@ pub(crate) async fn load<S: Store>(
     }
     let permit = budget.admit(admission, waits).await?;
     let mut ticket = store.request(waits, permit);
-    ready(store, mode, &mut ticket).await?;
+    ready(store, &mut ticket).await?;
     budget.keep(ticket);
     Ok(())
 }
@@ -116,22 +137,22 @@ pub(crate) async fn load<S: Store>(
 ///
 /// # Errors
 /// The error of the ticket.
-pub(crate) async fn ready<S: Store>(store: &S, mode: Mode, ticket: &mut S::Ticket) -> Result<()> {
-    match mode {
-        Mode::Blocking => ticket.wait(),
-        Mode::Async => Batched { store, ticket, sent_before: None, submitted: false }.await,
-    }
+pub(crate) async fn ready<S: Store>(store: &S, ticket: &mut S::Ticket) -> Result<()> {
+    Batched { store, ticket, sent_before: None, submitted: false }.await
 }
 
 /// Waits for a ticket that needs no submission: a ticket of the log, or a ticket with reads already submitted.
 ///
 /// # Errors
 /// The error of the ticket.
-pub(crate) async fn ready_sent<T: Ticket>(mode: Mode, ticket: &mut T) -> Result<()> {
-    match mode {
-        Mode::Blocking => ticket.wait(),
-        Mode::Async => std::future::poll_fn(|context| ticket.poll(context.waker())).await,
-    }
+pub(crate) async fn ready_sent<T: Ticket>(ticket: &mut T) -> Result<()> {
+    std::future::poll_fn(|context| {
+        if blocks(context) {
+            return Poll::Ready(ticket.wait());
+        }
+        ticket.poll(context.waker())
+    })
+    .await
 }
 
 struct Batched<'a, S: Store> {
@@ -157,6 +178,11 @@ impl<S: Store> Future for Batched<'_, S> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let this = &mut *self;
+        if blocks(context) {
+            // Waiting submits what is queued.
+            this.submitted = true;
+            return Poll::Ready(this.ticket.wait());
+        }
         let first = this.ticket.poll(context.waker());
         if first.is_ready() {
             return first;
@@ -182,26 +208,23 @@ impl<S: Store> Drop for Batched<'_, S> {
 }
 
 /// Lets other tasks run once in a while, also when every page is in memory.
-pub(super) async fn breathe(mode: Mode) {
+pub(super) async fn breathe() {
     thread_local! {
         static HITS: Cell<u32> = const { Cell::new(0) };
     }
-    if mode == Mode::Blocking {
-        return;
-    }
     let hits = HITS.get() + 1;
     HITS.set(hits % HITS_BEFORE_YIELD);
-    if hits < HITS_BEFORE_YIELD {
-        return;
+    if hits == HITS_BEFORE_YIELD {
+        let_others_run().await;
     }
-    let_others_run(mode).await;
 }
 
-/// Lets other tasks run: between two parts of a call that may be as long as the caller chooses.
-pub(super) async fn let_others_run(mode: Mode) {
-    let mut yielded = mode == Mode::Blocking;
+/// Lets other tasks run: between two parts of a call that may be as long as the caller chooses. A blocking call goes on
+/// at once.
+pub(super) async fn let_others_run() {
+    let mut yielded = false;
     std::future::poll_fn(|context| {
-        if std::mem::replace(&mut yielded, true) {
+        if blocks(context) || std::mem::replace(&mut yielded, true) {
             return Poll::Ready(());
         }
         context.waker().wake_by_ref();

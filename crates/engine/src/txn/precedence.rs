@@ -300,8 +300,8 @@ impl Precedence {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::block_on;
     use crate::format::TableId;
-    use crate::gate::block_on;
     use crate::tree::Tree;
 
     const TREE: Tree = Tree { root: crate::format::PageId(9), table: TableId(4) };

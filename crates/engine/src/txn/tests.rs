@@ -9,7 +9,7 @@ use nofault_sim::{SimOptions, SimWorld};
 
 use super::*;
 use crate::budget::{self, STEPS_MAX};
-use crate::gate::block_on;
+use crate::driver::block_on;
 use crate::pages::Ticket as _;
 use crate::pages::memory::{MemoryLog, MemoryStore, Residency};
 use crate::wal::{Log, LogOptions, create_log};

@@ -33,7 +33,7 @@ impl Empty {
         let world = SimWorld::new(1, SimOptions::calm());
         let directory: Arc<dyn Directory> = world.directory();
         let db = Db::create_in(&directory, settings).unwrap();
-        let create = |name| block_on(db.create_table_in(Mode::Blocking, name)).unwrap();
+        let create = |name| block_on(db.create_table(name)).unwrap();
         let (table, other) = (create("t"), create("other"));
         let mut empty = Self { world, db, table, other, blocks: 0 };
         empty.blocks = empty.blocks_after_checkpoints();
@@ -41,19 +41,19 @@ impl Empty {
     }
 
     fn blocks_after_checkpoints(&self) -> u64 {
-        (0..2).for_each(|_| self.db.checkpoint_blocking().unwrap());
+        (0..2).for_each(|_| block_on(self.db.checkpoint()).unwrap());
         self.db.stats().pool.blocks_used
     }
 
     /// Nothing is left of a load into `table`, and everything goes on.
     fn assert_as_before(&self, what: &str) {
         put(&self.other, b"k", b"v").unwrap_or_else(|error| panic!("{what}: {error}"));
-        assert_eq!(self.table.get_blocking(b"k").unwrap(), None, "{what}");
+        assert_eq!(block_on(self.table.get(b"k")).unwrap(), None, "{what}");
         assert_eq!(rows_of(&self.table), 0, "{what}");
         let blocks = self.blocks_after_checkpoints();
         // The page table keeps nodes for the page numbers that there were.
         assert!(blocks <= self.blocks + 60, "{what}: {blocks} blocks in use after {}", self.blocks);
-        let found = self.db.verify_blocking().unwrap();
+        let found = block_on(self.db.verify()).unwrap();
         assert!(found.is_clean(), "{what}: {:?}", found.problems);
         assert_eq!(load(&self.table, 500).unwrap(), 500, "{what}");
         assert_eq!(rows_of(&self.table), 500, "{what}");
@@ -61,16 +61,16 @@ impl Empty {
 }
 
 fn put(table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
-    block_on(table.put_in(Mode::Blocking, key, value, Durability::Sync))
+    block_on(table.put(key, value))
 }
 
 fn load(table: &Table, rows: u32) -> Result<u64> {
-    table.bulk_load_blocking((0..rows).map(|row| (row.to_be_bytes(), [row as u8; 60])))
+    table.load((0..rows).map(|row| (row.to_be_bytes(), [row as u8; 60])))
 }
 
 fn rows_of(table: &Table) -> usize {
     let mut range = table.range::<&[u8]>(..);
-    std::iter::from_fn(|| range.next_blocking().unwrap()).count()
+    std::iter::from_fn(|| block_on(range.next()).unwrap()).count()
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_long_value_that_cannot_be_written_to_its_end_leaves_no_pages_behind() {
     let value = vec![7; 2 << 20];
     for after in [0, 1, 2] {
         empty.world.inject(Fault::new(Call::Write, Effect::Errno(ENOSPC)).on("data").after(after));
-        let error = empty.table.bulk_load_blocking([([1u8], &value)]).unwrap_err();
+        let error = empty.table.load([([1u8], &value)]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
         // A checkpoint is of the visible state: from here on that is younger than the load.
         put(&empty.other, b"k", b"v").unwrap();
@@ -102,7 +102,7 @@ fn a_load_is_taken_back_without_reading() {
         empty.world.inject(Fault::new(Call::Read, Effect::Errno(EIO)).on("data"));
         (vec![0], vec![0])
     });
-    let error = empty.table.bulk_load_blocking(first.chain(rows).chain(wrong)).unwrap_err();
+    let error = empty.table.load(first.chain(rows).chain(wrong)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidCall, "{error}");
     // The first read meets the error that was waiting for the load.
     if let Err(error) = put(&empty.other, b"k", b"v") {
@@ -119,7 +119,7 @@ fn a_panic_of_the_entries_goes_on_when_the_load_is_taken_back() {
             assert!(row < rows, "there is no row {row}");
             (row.to_be_bytes(), if row % 1000 == 500 { vec![2; 9000] } else { vec![1; 60] })
         });
-        let panicked = catch_unwind(AssertUnwindSafe(|| empty.table.bulk_load_blocking(entries))).unwrap_err();
+        let panicked = catch_unwind(AssertUnwindSafe(|| empty.table.load(entries))).unwrap_err();
         let said = panicked.downcast_ref::<String>().expect("a text");
         assert_eq!(*said, format!("there is no row {rows}"));
         put(&empty.other, b"k", b"v").unwrap_or_else(|error| panic!("{rows} rows: {error}"));
@@ -143,9 +143,9 @@ fn rows_after_cut(world: &SimWorld, seed: u64) -> usize {
     // A page table of many pages wants more cache to be opened.
     let settings = Settings { cache_bytes: 1 << 20, ..tiny() };
     let db = Db::open_in(&directory, &settings).unwrap_or_else(|error| panic!("cut {seed}: {error}"));
-    let found = db.verify_blocking().unwrap();
+    let found = block_on(db.verify()).unwrap();
     assert!(found.is_clean(), "cut {seed}: {:?}", found.problems);
-    rows_of(&block_on(db.table_in(Mode::Blocking, "t")).unwrap())
+    rows_of(&block_on(db.table("t")).unwrap())
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_load_is_seen_when_a_power_cut_can_no_longer_take_it_away() {
             assert_eq!(rows_after_cut(world, seed), 500);
         }
         // Another caller makes a checkpoint, of the visible state.
-        db.checkpoint_blocking().unwrap();
+        block_on(db.checkpoint()).unwrap();
         assert_eq!(rows_after_cut(world, 6), 500, "a later checkpoint was of an earlier commit");
         assert_eq!(db.stats().visible_commit, before);
         Ok(())
@@ -174,10 +174,10 @@ fn a_load_is_seen_when_a_power_cut_can_no_longer_take_it_away() {
         put(table, &[9, round], b"v").unwrap();
         assert_eq!(rows_after_cut(world, round.into()), 501 + usize::from(round));
         if round % 5 == 4 {
-            db.checkpoint_blocking().unwrap();
+            block_on(db.checkpoint()).unwrap();
         }
     }
-    assert!(db.verify_blocking().unwrap().is_clean());
+    assert!(block_on(db.verify()).unwrap().is_clean());
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn a_load_whose_checkpoint_fails_is_taken_back_whatever_others_do_meanwhile() {
                     assert_eq!(rows_of(&empty.table), 0, "{what}");
                     assert_eq!(rows_after_cut(world, after), 0, "{what}");
                     // The background thread's turn, before this one comes to take anything back.
-                    db.checkpoint_blocking().unwrap_or_else(|error| panic!("{what}: {error}"));
+                    block_on(db.checkpoint()).unwrap_or_else(|error| panic!("{what}: {error}"));
                     assert_eq!(rows_after_cut(world, after), 0, "{what}, after a checkpoint of another");
                 }
                 made
@@ -230,7 +230,7 @@ fn whatever_call_fails_a_load_happens_or_not_and_commits_go_on_unless_nobody_kno
             let empty = Empty::new();
             let what = format!("{call:?} {after}, errno {errno}");
             empty.world.inject(Fault::new(call, Effect::Errno(errno)).on("data").after(after));
-            let loaded = empty.table.bulk_load_blocking(rows(3000));
+            let loaded = empty.table.load(rows(3000));
             match loaded.map_err(|error| error.kind()) {
                 Ok(count) => {
                     assert_eq!((count, rows_after_cut(&empty.world, after)), (3000, 3000), "{what}");

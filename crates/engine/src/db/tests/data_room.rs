@@ -11,7 +11,7 @@ fn waiting(core: &TestCore<Pager>, tree: Tree) -> Waiting<'_> {
     let mut commits: Waiting<'_> = Vec::new();
     for number in 0..5_u8 {
         let op = Op::Put { tree, key: vec![number], value: vec![number] };
-        commits.push(Box::pin(core.commit(Mode::Async, Commit::blind(vec![op], Durability::Sync))));
+        commits.push(Box::pin(core.commit(Commit::blind(vec![op], Durability::Sync))));
     }
     for _ in 0..10 {
         let mut context = Context::from_waker(Waker::noop());
@@ -35,12 +35,12 @@ fn a_commit_that_waits_for_its_turn_or_for_precedence_has_no_blocks_set_aside() 
     // A transaction has precedence.
     let spare = core.store.core().spare_blocks();
     let limit = std::time::Duration::from_secs(60);
-    let claim = block_on(core.claim(Mode::Blocking, Claimed::Everything, limit)).unwrap();
+    let claim = block_on(core.claim(Claimed::Everything, limit)).unwrap();
     let commits = waiting(&core, tree);
     assert_eq!(core.store.core().spare_blocks(), spare, "commits that wait for precedence take blocks from the first");
     drop(claim);
     commits.into_iter().for_each(|commit| block_on(commit).unwrap());
-    assert_eq!(block_on(core.get(Mode::Blocking, tree, &[4])).unwrap(), Some(vec![4]));
+    assert_eq!(block_on(core.get(tree, &[4]).finish()).unwrap(), Some(vec![4]));
 }
 
 #[test]

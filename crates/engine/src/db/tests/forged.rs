@@ -40,11 +40,11 @@ fn long_value(core: &TestCore<MemoryStore>, tree: Tree, key: &str) -> OverflowRe
 
 /// Checks that the other table is unchanged, and that so many pages belong to no table.
 fn assert_spared(core: &TestCore<MemoryStore>, other: Tree, lost: u64, what: &str) {
-    let content = |key: &str| block_on(core.get(Mode::Blocking, other, key.as_bytes())).unwrap();
+    let content = |key: &str| block_on(core.get(other, key.as_bytes()).finish()).unwrap();
     assert_eq!(content("a"), Some(vec![b'a'; 10]), "{what}");
     assert_eq!(content("long"), Some(vec![b'l'; ONE_PAGE]), "{what}");
     put(core, other, "more", "of it");
-    let found = block_on(core.verify(Mode::Blocking, &core.store.snapshot(), &Default::default())).unwrap();
+    let found = block_on(core.verify(&core.store.snapshot(), &Default::default())).unwrap();
     assert!(found.is_clean(), "{what}: {:?}", found.problems);
     assert_eq!(core.store.live_pages().len() as u64, found.pages + lost, "{what}: pages that belong to nobody");
 }
@@ -103,7 +103,7 @@ fn what_is_in_the_log_already_leaves_pages_of_others_alone() {
         (0..100).for_each(|number| writes.set(tree, key_of(number), Some(vec![7; 20])));
         writes.set(tree, b"k".to_vec(), None);
         commit(&core, Mode::Blocking, writes.into_ops().collect(), Durability::Sync).unwrap();
-        assert_eq!(block_on(core.get(Mode::Blocking, tree, b"k")).unwrap(), None, "{what}");
+        assert_eq!(block_on(core.get(tree, b"k").finish()).unwrap(), None, "{what}");
         assert_spared(&core, other, lost, what);
         assert_eq!(count_keys(&core, tree), 100, "{what}");
     }
@@ -139,8 +139,7 @@ fn a_dropped_tables_node_that_names_pages_of_others_takes_none_of_them_along() {
             let stranger = strangers(&core, other)[case];
             let what = format!("{levels} levels, page {stranger}");
             let pages = core.store.live_pages().len() as u64;
-            let in_tree =
-                block_on(core.verify(Mode::Blocking, &core.store.snapshot(), &Default::default())).unwrap().pages;
+            let in_tree = block_on(core.verify(&core.store.snapshot(), &Default::default())).unwrap().pages;
             assert_eq!(in_tree, pages, "{what}");
             forge(&core, |edits| {
                 let root = edits.page(tree.root)?.to_vec();
@@ -153,8 +152,7 @@ fn a_dropped_tables_node_that_names_pages_of_others_takes_none_of_them_along() {
             commit(&core, Mode::Blocking, vec![Op::DropTable { tree, name: b"t".to_vec() }], Durability::Sync).unwrap();
             free_all(&core, &what);
             // The pages below the node that the foreign page replaces belong to no table now.
-            let found =
-                block_on(core.verify(Mode::Blocking, &core.store.snapshot(), &Default::default())).unwrap().pages;
+            let found = block_on(core.verify(&core.store.snapshot(), &Default::default())).unwrap().pages;
             let lost = core.store.live_pages().len() as u64 - found;
             assert!(lost >= 1 && (levels > 1 || lost == 1), "{what}: {lost} pages are lost");
             assert_spared(&core, other, lost, &what);

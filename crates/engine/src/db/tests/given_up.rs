@@ -19,19 +19,18 @@ fn a_read_whose_own_snapshot_is_given_up_reads_in_another() {
     for mode in [Mode::Async, Mode::Blocking] {
         for given_up in [1, 3, 7] {
             core.store.give_up_snapshots(given_up);
-            assert_eq!(block_on(core.get(mode, tree, b"k")).unwrap().as_ref(), Some(&value));
+            assert_eq!(mode.run(core.get(tree, b"k").finish()).unwrap().as_ref(), Some(&value));
             core.store.give_up_snapshots(given_up);
-            let found = block_on(core.get_many(mode, tree, &[&b"k"[..], b"none"])).unwrap();
+            let found = mode.run(core.get_many(tree, &[&b"k"[..], b"none"])).unwrap();
             assert_eq!(found, [Some(value.clone()), None]);
             core.store.give_up_snapshots(given_up);
-            let (mut look, mut reached) = (Some(|value: Option<&[u8]>| value.map(<[u8]>::len)), None);
-            let shown = core.show(tree, b"k", &mut reached, &mut look);
-            assert_eq!(block_on(core.show_after(mode, tree, b"k", look, shown, reached)).unwrap(), Some(LONG));
+            let len = |value: Option<&[u8]>| value.map(<[u8]>::len);
+            assert_eq!(mode.run(core.get_with(tree, b"k", len).finish()).unwrap(), Some(LONG));
         }
     }
     // Faster than it can read: it ends all the same.
     core.store.give_up_snapshots(usize::MAX);
-    assert_eq!(block_on(core.get(Mode::Blocking, tree, b"k")).unwrap_err().kind(), ErrorKind::SnapshotTooOld);
+    assert_eq!(block_on(core.get(tree, b"k").finish()).unwrap_err().kind(), ErrorKind::SnapshotTooOld);
 }
 
 #[test]
@@ -39,7 +38,7 @@ fn whoever_holds_the_snapshot_that_is_given_up_is_told() {
     let (core, tree) = prepared();
     core.store.give_up_snapshots(1);
     let held = core.store.snapshot();
-    let error = block_on(core.get_at(Mode::Blocking, &held, tree, b"k")).unwrap_err();
+    let error = block_on(core.get_at(&held, tree, b"k")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::SnapshotTooOld);
 }
 
@@ -47,6 +46,6 @@ fn whoever_holds_the_snapshot_that_is_given_up_is_told() {
 fn a_snapshot_that_was_given_up_is_not_taken_for_damage() {
     let (core, _) = prepared();
     core.store.give_up_snapshots(1);
-    let found = block_on(core.verify(Mode::Blocking, &core.store.snapshot(), &Default::default()));
+    let found = block_on(core.verify(&core.store.snapshot(), &Default::default()));
     assert_eq!(found.unwrap_err().kind(), ErrorKind::SnapshotTooOld);
 }

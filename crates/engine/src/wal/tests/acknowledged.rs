@@ -219,7 +219,7 @@ fn threads_and_tasks_may_settle_while_others_commit() {
                             1 => {
                                 let mut ticket = log.stated(position);
                                 let ready = std::future::poll_fn(|context| ticket.poll(context.waker()));
-                                crate::gate::block_on(ready).unwrap();
+                                crate::driver::block_on(ready).unwrap();
                             }
                             _ => {
                                 let mut ticket = log.stated(position);

@@ -1,0 +1,173 @@
+//! Tables: the calls on one ordered map of a database.
+
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use super::bounds::{range_of, range_of_prefix};
+use super::core::GetResult;
+use super::views::Range;
+use super::wait::Call;
+use super::{Db, thread};
+use crate::error::Result;
+use crate::pages::Store as _;
+use crate::tree::{KeyRange, Tree};
+use crate::txn::Op;
+
+/// A table: an ordered map from keys to values. Cheap to clone.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), nofault::error::Error> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+/// # let db = nofault::Db::create(folder.path().join("shop"), &settings).await?;
+/// # let stock = db.create_table("stock").await?;
+/// assert_eq!(stock.bulk_load([("apples", "12"), ("pears", "3")]).await?, 2);
+/// stock.put("plums", "7").await?;
+/// stock.delete("pears").await?;
+/// assert_eq!(stock.get("plums").await?, Some(b"7".to_vec()));
+/// assert_eq!(stock.get_many(&["pears", "apples"]).await?, [None, Some(b"12".to_vec())]);
+/// assert_eq!(stock.get_with("apples", |count| count.map_or(0, <[u8]>::len)).await?, 2);
+///
+/// let mut range = stock.range("b"..);
+/// assert_eq!(range.next().await?, Some((b"plums".to_vec(), b"7".to_vec())));
+/// assert!(range.next().await?.is_none());
+/// assert!(stock.prefix("app").next().await?.is_some());
+/// assert_eq!((stock.name(), stock.db().page_bytes()), ("stock", 4096));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Table {
+    pub(super) db: Db,
+    pub(super) tree: Tree,
+    pub(super) name: Arc<str>,
+}
+
+impl Table {
+    /// The name of the table.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The database that the table belongs to.
+    pub fn db(&self) -> &Db {
+        &self.db
+    }
+
+    /// Returns the newest visible value of a key. Reads at most one page for each level of the tree; all levels but the
+    /// last are nearly always in memory.
+    ///
+    /// # Errors
+    /// `Corrupt` when a page fails its checksum (the page is named); `Io` when the disk fails the read.
+    pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        self.look(key.as_ref()).finish().await
+    }
+
+    /// Reads many keys in one snapshot; the values come in the order of `keys`. Missing pages are read side by side, up
+    /// to [`crate::settings::Settings::reads_in_flight_max`] at a time, while further keys are looked up. Dropping the
+    /// future is safe: reads already started still fill the pool.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn get_many(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.db.core.get_many(self.tree, keys).await
+    }
+
+    /// Calls `look` with the value of a key where it lies in memory, without copying it, or with `None` when the key is
+    /// absent. Returns the result of `look`.
+    ///
+    /// While `look` runs, no database of the process reuses the memory of replaced pages: `look` should be short, and
+    /// must not wait for anything.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn get_with<R>(&self, key: impl AsRef<[u8]>, look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        self.look_with(key.as_ref(), look).finish().await
+    }
+
+    /// Sets the value of a key. Durable when it returns; concurrent calls share one write of the log.
+    ///
+    /// # Errors
+    /// As [`Db::write`].
+    pub async fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let (key, value) = (key.as_ref().to_vec(), value.as_ref().to_vec());
+        self.db.commit(Op::Put { tree: self.tree, key, value }).await
+    }
+
+    /// Removes a key; nothing happens if it is not there. Durable when it returns.
+    ///
+    /// # Errors
+    /// As [`Db::write`].
+    pub async fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.db.commit(Op::Delete { tree: self.tree, key: key.as_ref().to_vec() }).await
+    }
+
+    /// Walks the keys in `range`, as they are now: later changes are not seen. `table.range::<&[u8]>(..)` is everything.
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
+        self.walk(range_of(&range))
+    }
+
+    /// Walks the keys that begin with `prefix`, as they are now.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
+        self.walk(range_of_prefix(prefix.as_ref()))
+    }
+
+    fn walk(&self, range: KeyRange) -> Range {
+        Range::new(&self.db, Arc::new(self.db.core.store.snapshot()), self.tree, range)
+    }
+
+    /// Fills an empty table with entries in ascending order of their keys, without going through the log: nodes are written
+    /// full and side by side. Other commits wait meanwhile. Durable, and then visible, when it returns. The
+    /// page table grows by 16 bytes of memory for each page, as with any other way to fill it.
+    ///
+    /// The work is done on a thread of its own; dropping the future lets it finish. `entries` may read this database. A write to it from
+    /// inside `entries` would wait for the load, and is refused with `InvalidCall`; one that `entries` leaves to another thread or
+    /// task, and waits for, is not recognised, and waits for ever.
+    ///
+    /// # Errors
+    /// `InvalidCall` when the table is not empty or a key is not above the one before it, `Io` or `NoSpace` as the disk says: then the
+    /// table is left empty, and so it is when `entries` panics. `Poisoned` when it is not known whether it is durable: reopen the database.
+    pub async fn bulk_load<K, V, I>(&self, entries: I) -> Result<u64>
+    where
+        K: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+        I: IntoIterator<Item = (K, V)> + Send + 'static,
+    {
+        let table = self.clone();
+        thread::run("nofault-load", move || table.load(entries)).await?
+    }
+
+    /// Looks the newest visible value of a key up.
+    #[inline]
+    pub(crate) fn look(&self, key: &[u8]) -> Call<GetResult, impl Future<Output = GetResult>> {
+        self.db.core.get(self.tree, key)
+    }
+
+    /// Shows the newest visible value of a key to `look`.
+    #[inline]
+    pub(crate) fn look_with<R>(
+        &self,
+        key: &[u8],
+        look: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Call<Result<R>, impl Future<Output = Result<R>>> {
+        self.db.core.get_with(self.tree, key, look)
+    }
+
+    /// See [`Table::bulk_load`]. Blocks.
+    pub(crate) fn load<K, V, I>(&self, entries: I) -> Result<u64>
+    where
+        K: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+        I: IntoIterator<Item = (K, V)>,
+    {
+        let checkpoint = |commit| self.db.owner.checkpoint_at(commit);
+        self.db.core.bulk_load(self.tree, entries.into_iter(), checkpoint)
+    }
+}
+
+impl AsRef<Self> for Table {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}

@@ -1,0 +1,94 @@
+//! Lookups of one key and of many: what they send together, and what they do while pages, permits or commits change.
+
+use super::*;
+
+#[test]
+fn many_keys_are_found_however_few_permits_are_left() {
+    for mode in [Mode::Async, Mode::Blocking] {
+        let core = new_core(Hardship { residency: Residency::Requested, mode, ..easy() });
+        let tree = new_table(&core, mode, "t");
+        let keys: Vec<_> = (0..200u16).map(key_of).collect();
+        let ops = keys.iter().map(|key| Op::Put { tree, key: key.clone(), value: key.clone() }).collect();
+        commit(&core, mode, ops, Durability::Sync).unwrap();
+        let slices: Vec<_> = keys.iter().map(Vec::as_slice).collect();
+        for taken in [0, 1, 16, 31, 32] {
+            let _others = core.admission.try_pins(taken).unwrap();
+            let found = mode.run(core.get_many(tree, &slices)).unwrap();
+            assert!(found.iter().zip(&keys).all(|(found, key)| found.as_ref() == Some(key)), "{taken} permits taken");
+        }
+    }
+}
+
+#[test]
+fn tasks_that_go_on_send_what_they_miss_next_together() {
+    let core = new_core(Hardship { residency: Residency::Requested, ..easy() });
+    let tree = new_table(&core, Mode::Blocking, "t");
+    let key = |number: usize| format!("key {number:04}").into_bytes();
+    let put = |number| Op::Put { tree, key: key(number), value: b"v".to_vec() };
+    commit(&core, Mode::Blocking, (0..2000).map(put).collect(), Durability::Sync).unwrap();
+    let before = core.store.submissions().len();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let get = |task: usize| {
+            let core = core.clone();
+            async move {
+                for step in 0..20 {
+                    let key = key((task * 71 + step * 313) % 2000);
+                    assert_eq!(core.get(tree, &key).finish().await.unwrap(), Some(b"v".to_vec()));
+                }
+            }
+        };
+        let tasks: Vec<_> = (0..32).map(|task| tokio::spawn(get(task))).collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    let sent = core.store.submissions().split_off(before);
+    let pages: usize = sent.iter().sum();
+    assert!(pages > 32 * 10 && sent.len() * 4 <= pages, "{pages} pages, sent as {sent:?}");
+}
+
+#[test]
+fn a_lookup_under_way_begins_again_when_a_commit_becomes_visible() {
+    let core = new_core(Hardship { residency: Residency::Requested, ..easy() });
+    let tree = new_table(&core, Mode::Blocking, "t");
+    let key = |number: u32| format!("key {number:03}");
+    (0..300).for_each(|number| put(&core, tree, &key(number), "first"));
+    for polls in 0..12 {
+        let wanted = key(150);
+        put(&core, tree, &wanted, "before");
+        let mut get = pin!(core.get(tree, wanted.as_bytes()).finish());
+        let mut poll = || get.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        if (0..polls).any(|_| poll().is_ready()) {
+            assert!(polls > 4, "a tree of several levels, each of which is missed");
+            return;
+        }
+        // Every page on the way is freed, and others come to be where they were.
+        let delete = |number| Op::Delete { tree, key: key(number).into() };
+        commit(&core, Mode::Blocking, (0..300).map(delete).collect(), Durability::Sync).unwrap();
+        (0..300).rev().for_each(|number| put(&core, tree, &key(number), if number == 150 { "after" } else { "other" }));
+        let found = loop {
+            if let Poll::Ready(found) = poll() {
+                break found.unwrap();
+            }
+        };
+        assert_eq!(found, Some(b"after".to_vec()), "after {polls} polls");
+    }
+    panic!("a get that never ends");
+}
+
+#[test]
+fn many_keys_wait_while_no_permit_is_left() {
+    let core = new_core(Hardship { residency: Residency::Requested, mode: Mode::Async, ..easy() });
+    let tree = new_table(&core, Mode::Async, "t");
+    put(&core, tree, "a", "1");
+    put(&core, tree, "b", "2");
+    let all = core.admission.try_pins(usize::MAX).unwrap();
+    let keys = [b"b".as_slice(), b"none", b"a"];
+    let mut found = Box::pin(core.get_many(tree, &keys));
+    for _ in 0..10 {
+        assert!(found.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "there is no room");
+    }
+    drop(all);
+    assert_eq!(block_on(found).unwrap(), [Some(b"2".to_vec()), None, Some(b"1".to_vec())]);
+}
