@@ -190,6 +190,8 @@ fn a_range_that_has_failed_says_so_once_and_ends() {
     let (db, table, put_all) = forgetful();
     let mut range = table.range::<&[u8]>(..);
     range.next().unwrap().unwrap();
+    let mut lent = table.range::<&[u8]>(..);
+    lent.next_ref().unwrap().unwrap();
     let mut change = db.begin();
     let mut changed = change.range::<&[u8]>(&table, ..).unwrap();
     changed.next().unwrap().unwrap();
@@ -210,6 +212,9 @@ fn a_range_that_has_failed_says_so_once_and_ends() {
     }
     is_over(&mut range);
     assert!(range.next_ref().unwrap().is_none());
+    let failed = (0..1_000).find_map(|_| lent.next_ref().map(drop).err());
+    assert_eq!(failed.map(|error| error.kind()), Some(ErrorKind::SnapshotTooOld));
+    assert!(lent.next_ref().unwrap().is_none() && lent.next().is_none());
     is_over(&mut changed);
     assert!(changed.next_ref().unwrap().is_none());
     drop(changed);

@@ -160,7 +160,7 @@ impl Snapshot {
     }
 }
 
-/// A walk through keys in order, for threads. After an error it may be asked again.
+/// A scan of keys in order, for threads. It returns an error once, and then `None`. See [`db::Range`].
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();
@@ -421,7 +421,7 @@ impl Transaction {
     }
 }
 
-/// A scan of keys in order, as a transaction sees them, for threads.
+/// A scan of keys in order, as a transaction sees them, for threads. It returns an error once, and then `None`.
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();

@@ -165,7 +165,7 @@ impl Range {
     /// The next key and its value; `None` at the end. Dropping the future loses no entry.
     ///
     /// # Errors
-    /// As [`Snapshot::get`]: once, and then it is at its end.
+    /// As [`Snapshot::get`]. A range returns an error once, and then `None`.
     pub async fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         self.scan.next().await
     }
@@ -174,7 +174,7 @@ impl Range {
     /// allocation and a copy. The entry stays valid until the next call.
     ///
     /// # Errors
-    /// As [`Snapshot::get`].
+    /// As [`Range::next`].
     pub async fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         self.scan.make_ready().await?;
         Ok(self.scan.show())
@@ -321,7 +321,7 @@ impl TransactionRange<'_> {
     /// The next key and its value; `None` at the end. Dropping the future loses no entry.
     ///
     /// # Errors
-    /// As [`Snapshot::get`]: once, and then it is at its end.
+    /// As [`Snapshot::get`]. A range returns an error once, and then `None`.
     pub async fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         self.scan.next().await
     }
@@ -329,7 +329,7 @@ impl TransactionRange<'_> {
     /// Like [`TransactionRange::next`], but lends the entry instead of giving it away, as [`Range::next_ref`] does.
     ///
     /// # Errors
-    /// As [`Snapshot::get`].
+    /// As [`TransactionRange::next`].
     pub async fn next_ref(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         self.scan.next_ref().await
     }
