@@ -108,7 +108,7 @@ mod tests {
     use nofault_sim::{SimOptions, SimWorld};
 
     use super::*;
-    use crate::pager::tests::trouble::Deaf;
+    use crate::buffer_pool::tests::trouble::Deaf;
 
     const LEN: usize = 512;
 

@@ -28,12 +28,12 @@ use nofault_io::disk::Disk;
 use crate::background;
 use crate::bell::Bell;
 use crate::blocks::read_once;
+use crate::buffer_pool::{CheckpointPlace, Mover, NodeToWrite, Pager, Snapshot, ToEmptyOut, Together};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     CONVERSION_OFFSET, CommitSeq, FEATURES_COMPATIBLE, Location, NodeId, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS,
     Superblock, encode_node, entries_per_node, node_location,
 };
-use crate::pager::{CheckpointPlace, Mover, NodeToWrite, Pager, Snapshot, ToEmptyOut, Together};
 use crate::pages::{Snapshot as _, Store as _};
 use crate::reread::Reread;
 use crate::wal::Log;

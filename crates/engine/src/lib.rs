@@ -39,7 +39,7 @@
 //! | `mmap` (feature) | the same tree over a mapped file, made safe in the ways that databases do it: for comparison |
 //! | `txn` | commits: validation, order, visibility |
 //! | `tree` | the B+tree, which never waits |
-//! | `pager`, `space`, `wal` | pages in memory and on disk, blocks, the log |
+//! | `buffer_pool`, `space`, `wal` | pages in memory and on disk, blocks, the log |
 //! | `pages` | the contract between the users of pages (tree, commits) and the stores that keep them |
 //! | `driver` | runs the future of a blocking call on the calling thread |
 //! | `gate`, `bell`, `background`, `blocks` | waiting in order, waking threads, threads of its own, reading past the pool |
@@ -53,6 +53,7 @@ mod bell;
 pub mod blocking;
 mod blocks;
 mod budget;
+mod buffer_pool;
 mod checkpoint;
 pub mod db;
 mod driver;
@@ -65,7 +66,6 @@ mod gate;
 mod ids;
 #[cfg(feature = "mmap")]
 pub mod mmap;
-mod pager;
 mod pages;
 mod recovery;
 mod reread;

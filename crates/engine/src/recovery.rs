@@ -21,6 +21,7 @@ use nofault_io::disk::{Directory, Disk, FileLock};
 
 use self::names::{COPY, DATA, LOCK, LOG, NEW_DATA, NEW_LOG, NEW_STRIPES, STRIPES};
 use crate::blocks::{BlockReader, read_once};
+use crate::buffer_pool::{Map, PAGES_MAX, Pager, PagerOptions};
 use crate::checkpoint::Checkpointer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
@@ -28,7 +29,6 @@ use crate::format::{
     PAGE_BYTES_MIN, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, decode_node, entries_per_node,
     node_location, nodes_on_level, version_of,
 };
-use crate::pager::{Map, PAGES_MAX, Pager, PagerOptions};
 use crate::reread::Reread;
 use crate::settings::Settings;
 use crate::space::Space;

@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use nofault_io::disk::Disk;
 
 use crate::blocks::{BLOCKS_AT_A_TIME, BlockReader, read_once};
+use crate::buffer_pool::Pager;
 use crate::error::{Error, Result};
 use crate::format::node::{KIND_NODE, Node};
 use crate::format::{HEADER_BYTES, Location, NodeId, PageId, TableId, check_page, decode_node};
-use crate::pager::Pager;
 use crate::pages::Store as _;
 use crate::reread::Reread;
 

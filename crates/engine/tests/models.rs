@@ -9,7 +9,7 @@ use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-/// `pager::frames`: a frame's bytes and description are written before its number is stored (release), read after the number
+/// `buffer_pool::frames`: a frame's bytes and description are written before its number is stored (release), read after the number
 /// was loaded (acquire), and written again only when nobody who was pinned while it could be found is left.
 #[test]
 fn a_frame_is_never_written_while_a_reader_may_look_at_it() {
@@ -70,7 +70,7 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
     builder.check(body);
 }
 
-/// `pager::lane` and `pager::ticket`: many who miss one page share one read; whoever has the queue completes it for all, and
+/// `buffer_pool::lane` and `buffer_pool::ticket`: many who miss one page share one read; whoever has the queue completes it for all, and
 /// hands the queue on; the page is born pinned for those who wait and cannot be evicted before they have gone.
 #[test]
 fn one_read_serves_all_who_wait_and_its_page_stays_until_they_have_gone() {

@@ -1,5 +1,5 @@
 //! Compaction: lists the pages of each table in key order and moves those that are scattered next to each other.
-//! `pager::moves` describes how a page is moved without readers noticing.
+//! `buffer_pool::moves` describes how a page is moved without readers noticing.
 //!
 //! The leaves below one parent after the other, and the pages of values that leaves refer to, are looked up in short
 //! snapshots and passed on as page numbers. When they are moved, some may already be freed or belong to another table:
@@ -12,10 +12,10 @@ use std::time::Instant;
 
 use super::wait::attempt;
 use super::{Db, TheCore};
+use crate::buffer_pool::{self, Mover, Together};
 use crate::driver::block_on;
 use crate::error::{ErrorKind, Result};
 use crate::format::PageId;
-use crate::pager::{self, Mover, Together};
 use crate::pages::{Pages as _, Snapshot as _, Store as _};
 use crate::tree::{Direction, Tree};
 
@@ -191,7 +191,7 @@ impl Walk<'_> {
     }
 
     /// The pages of values that leaves refer to. A few leaves are asked whether there are any before all of them are read.
-    fn values_of(&self, tree: Tree, snapshot: &pager::Snapshot, leaves: &[PageId]) -> Result<Vec<PageId>> {
+    fn values_of(&self, tree: Tree, snapshot: &buffer_pool::Snapshot, leaves: &[PageId]) -> Result<Vec<PageId>> {
         let mut values = Vec::new();
         let name = |leaf: PageId, values: &mut Vec<PageId>| {
             self.attempt(|| {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::Db;
 use super::open::Owner;
-use crate::pager::ReadCompletions;
+use crate::buffer_pool::ReadCompletions;
 
 /// Completions of reads, for a runtime to take. While one lives, no thread of the database takes them: its owner must
 /// call [`Completions::take`] each time the descriptor becomes readable, and reads of tasks do not complete before.

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use nofault_io::disk::DiskInfo;
 
 use super::Db;
+use crate::buffer_pool::{PoolStats, ReaderInfo};
 use crate::format::CommitSeq;
-use crate::pager::{PoolStats, ReaderInfo};
 use crate::pages::Store as _;
 pub use crate::txn::precedence::TransactionStats;
 use crate::wal::LogStats;

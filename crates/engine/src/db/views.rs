@@ -9,9 +9,9 @@ use super::open::Owner;
 use super::scan::{Entry, Scan};
 use super::transaction;
 use super::{Db, Table};
+use crate::buffer_pool::{self, Pager};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
-use crate::pager::{self, Pager};
 use crate::pages::{Durability, Snapshot as _};
 use crate::tree::{Direction, Found, KeyRange, Tree};
 use crate::txn::{CATALOG, table_of};
@@ -44,7 +44,7 @@ use crate::wal::Log;
 #[derive(Clone)]
 pub struct Snapshot {
     pub(super) db: Db,
-    pub(super) held: Arc<pager::Snapshot>,
+    pub(super) held: Arc<buffer_pool::Snapshot>,
 }
 
 impl Snapshot {
@@ -142,7 +142,7 @@ pub struct Range {
 }
 
 impl Range {
-    pub(super) fn new(db: &Db, snapshot: Arc<pager::Snapshot>, tree: Tree, range: KeyRange) -> Self {
+    pub(super) fn new(db: &Db, snapshot: Arc<buffer_pool::Snapshot>, tree: Tree, range: KeyRange) -> Self {
         let scan = Scan::new(db.core.clone(), snapshot, tree, range, Direction::Forward);
         Self { scan, _owner: db.owner.clone() }
     }

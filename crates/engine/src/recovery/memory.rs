@@ -4,9 +4,9 @@
 //! pool that works, even if that is more. A database may have outgrown the setting that it was filled with, and its
 //! data must stay readable all the same.
 
+use crate::buffer_pool::{Map, Pager};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Location, NodeId, PageId, Tag};
-use crate::pager::{Map, Pager};
 use crate::settings::Settings;
 use crate::wal::GROUPS_IN_FLIGHT_BYTES;
 

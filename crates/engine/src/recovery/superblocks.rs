@@ -9,12 +9,12 @@
 
 use nofault_io::aligned::{IoBuf, PageKind};
 
+use crate::buffer_pool::Pager;
 use crate::checkpoint::write_superblock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     CONVERSION_OFFSET, CONVERSION_SLOT, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, VERSION_MIRRORED,
 };
-use crate::pager::Pager;
 
 /// The outcome of reading a slot: a whole superblock, or the error that it has.
 pub(super) struct Slot {

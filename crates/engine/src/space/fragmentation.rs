@@ -58,7 +58,7 @@ impl Pages {
         }
     }
 
-    /// Relocates all pages in the order of keys, as `pager::moves` does: a checkpoint after every sixteenth of the pages, the
+    /// Relocates all pages in the order of keys, as `buffer_pool::moves` does: a checkpoint after every sixteenth of the pages, the
     /// file no longer than nine eighths of the blocks in use and a few groups. Returns how many pages moved into rows, how many
     /// moved to make room, and how many found no room.
     fn compact(&mut self) -> (usize, usize, usize) {

@@ -442,8 +442,8 @@ mod tests {
 
     use super::super::{Log, LogOptions, create_log};
     use super::*;
+    use crate::buffer_pool::tests::wakers::Probe;
     use crate::format::CommitSeq;
-    use crate::pager::tests::wakers::Probe;
     use crate::pages::{CommitLog as _, Durability, Ticket as _};
 
     const OPTIONS: LogOptions =

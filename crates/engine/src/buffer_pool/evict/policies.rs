@@ -1,14 +1,14 @@
 //! Compares eviction policies: hit rates over a few traces, of the pool's clock and of policies that other systems use.
 //!
 //! In the ordinary tests it runs small and checks only one property: that a scan does not empty the pool. For the table:
-//! `cargo test --release -p nofault pager::evict::policies -- --ignored --nocapture`.
+//! `cargo test --release -p nofault buffer_pool::evict::policies -- --ignored --nocapture`.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use fastrand::Rng;
 
+use crate::buffer_pool::nursery::Ghosts;
 use crate::format::PageId;
-use crate::pager::nursery::Ghosts;
 
 /// A kind of request: of a page that an operation waits for, or of one that a scan requested early and now reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::budget::{self, STEPS_MAX};
-use crate::pager::registry::Superseded;
+use crate::buffer_pool::registry::Superseded;
 
 /// Steps that the longest hold of a lock takes while `work` happens.
 fn largest(work: impl FnOnce()) -> usize {
