@@ -5,8 +5,11 @@ mod flags;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use nofault_lab::config::{Choice, Config, ExperimentId, MemoryChoice, Preset, parse_bytes};
+use nofault_lab::config::{Config, ExperimentId, Preset, parse_bytes};
 use nofault_lab::error::{LabError, LabErrorKind, Result};
+use nofault_lab::experiments;
+
+use flags::ExperimentFlags;
 
 use crate::verdict::{VerdictArguments, WorkloadFlags};
 
@@ -14,9 +17,9 @@ use crate::verdict::{VerdictArguments, WorkloadFlags};
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "\
+    after_help = format!("\
 Examples:
-  nofault lab                          all but eviction and engines, in less than three minutes
+  nofault lab                          all but {}, in less than three minutes
   nofault lab --preset standard        all experiments, with sweeps and repeats: about an hour
   nofault lab random scan --preset standard
   nofault lab --dir /mnt/nvme/lab      measure the file system mounted there
@@ -39,13 +42,33 @@ Exit codes:
     7  not possible on this machine
     8  a contender read wrong data
     9  the system failed, or single cells did
-  130  interrupted; what was measured is kept"
+  130  interrupted; what was measured is kept", not_in_quick())
 )]
 pub(crate) struct LabArguments {
     #[command(subcommand)]
     pub(crate) command: Option<LabCommand>,
     #[command(flatten)]
     pub(crate) run: RunArguments,
+}
+
+/// The experiments that a quick run leaves out, in words.
+fn not_in_quick() -> String {
+    let quick = Config::preset(Preset::Quick).experiments;
+    let names: Vec<&str> = experiments::ids().filter(|id| !quick.contains(id)).map(ExperimentId::name).collect();
+    match names.as_slice() {
+        [before @ .., last] if !before.is_empty() => format!("{} and {last}", before.join(", ")),
+        names => names.join(""),
+    }
+}
+
+/// The help of the experiments' names.
+fn which_experiments() -> String {
+    let names: Vec<&str> = experiments::ids().map(ExperimentId::name).collect();
+    format!(
+        "Which experiments: {}. Those of the preset by default: all, and in quick all but {}",
+        names.join(", "),
+        not_in_quick()
+    )
 }
 
 /// The commands beside the run itself.
@@ -120,9 +143,8 @@ pub(crate) enum LabCommand {
 /// The flags of a run. Each changes one value of the preset or of the configuration file.
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// Which experiments: random, scan, async, access, safety, stalls, errors, eviction, translate, engines, claims. Those of
-    /// the preset by default: all, and in quick all but eviction and engines.
-    #[arg(value_name = "EXPERIMENT")]
+    /// Which experiments.
+    #[arg(value_name = "EXPERIMENT", help = which_experiments())]
     experiments: Vec<String>,
     /// How thorough: quick (under three minutes), standard (sweeps and repeats: about an hour), paper (its sizes and durations).
     #[arg(long, value_enum, help_heading = "What to measure", value_name = "PRESET")]
@@ -140,51 +162,11 @@ pub(crate) struct RunArguments {
     /// Folder for this run's result; <dir>/<time> by default.
     #[arg(long, short, help_heading = "Results", value_name = "FOLDER")]
     pub(crate) out: Option<PathBuf>,
-    /// How often each cell is measured.
-    #[arg(long, help_heading = "What to measure", value_name = "COUNT")]
-    repeats: Option<u32>,
-    /// Length of a cell in seconds, in every experiment that runs for a time.
-    #[arg(long, value_name = "SECONDS", help_heading = "What to measure")]
-    seconds: Option<f64>,
-    /// Size of the data that must not fit in memory, as in 16GiB: of the data file, and of the databases of engines.
-    #[arg(long, value_parser = parse_bytes, value_name = "SIZE", help_heading = "How")]
-    size: Option<u64>,
-    /// Memory that page cache and process may use together where the data must not fit.
-    #[arg(long, value_parser = parse_bytes, value_name = "SIZE", help_heading = "How")]
-    memory: Option<u64>,
-    /// How memory is limited.
-    #[arg(long, value_enum, help_heading = "How", value_name = "METHOD")]
-    memory_method: Option<MemoryName>,
-    /// Thread counts of what works on several threads, as in 1,16,100; engines takes a single count only.
-    #[arg(long, value_delimiter = ',', value_name = "COUNT", help_heading = "How")]
-    threads: Vec<u32>,
-    /// Queue depths of the ring contenders, as in 1,32,128; in access the sizes of their batches.
-    #[arg(long, value_delimiter = ',', value_name = "DEPTH", help_heading = "How")]
-    depths: Vec<u32>,
-    /// A RAM-backed device (zram, root) as a second target, where software is the limit and not the disk.
-    #[arg(long, value_enum, help_heading = "Where", value_name = "CHOICE")]
-    ram_device: Option<ChoiceName>,
-    /// Size of the data on the RAM-backed device.
-    #[arg(long, value_parser = parse_bytes, value_name = "SIZE", help_heading = "Where")]
-    ram_size: Option<u64>,
-    /// A raw block device to read from as well; it must carry the lab's marker (see prepare-device).
-    #[arg(long, value_name = "DEVICE", help_heading = "Where")]
-    device: Vec<PathBuf>,
+    #[command(flatten)]
+    flags: ExperimentFlags,
     /// Read devices without the marker too (they are never written; their content cannot be verified).
     #[arg(long, help_heading = "Where")]
     unmarked_devices: bool,
-    /// A further folder, on another file system, for the striped scan; may be repeated.
-    #[arg(long, value_name = "FOLDER", help_heading = "Where")]
-    stripe_over: Vec<PathBuf>,
-    /// fio as an outside baseline.
-    #[arg(long, value_enum, help_heading = "How", value_name = "CHOICE")]
-    fio: Option<ChoiceName>,
-    /// The engine's own pool beside the raw ways to read (it needs a database of the size of the data).
-    #[arg(long, value_enum, help_heading = "How", value_name = "CHOICE")]
-    pool: Option<ChoiceName>,
-    /// Set the device's read-ahead to these values in turn (KiB, root) for the cells that depend on it.
-    #[arg(long, value_delimiter = ',', value_name = "KIB", help_heading = "How")]
-    read_ahead_kb: Vec<u64>,
     /// Seed of content, offsets and order.
     #[arg(long, help_heading = "What to measure")]
     seed: Option<u64>,
@@ -217,31 +199,6 @@ enum PresetName {
     Paper,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum MemoryName {
-    Auto,
-    Cgroup,
-    Ballast,
-    LargeFile,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum ChoiceName {
-    Auto,
-    Require,
-    Off,
-}
-
-impl From<ChoiceName> for Choice {
-    fn from(name: ChoiceName) -> Self {
-        match name {
-            ChoiceName::Auto => Self::Auto,
-            ChoiceName::Require => Self::Require,
-            ChoiceName::Off => Self::Off,
-        }
-    }
-}
-
 impl RunArguments {
     /// The effective configuration: preset or file first, then the flags.
     pub(crate) fn config(&self) -> Result<Config> {
@@ -255,65 +212,21 @@ impl RunArguments {
         };
         if !self.experiments.is_empty() {
             let parsed: std::result::Result<Vec<ExperimentId>, String> =
-                self.experiments.iter().map(|name| name.parse()).collect();
+                self.experiments.iter().map(|name| experiments::parse(name)).collect();
             config.experiments = parsed.map_err(|why| {
                 let help =
                     "'nofault lab --help' lists the commands report, compare, verdict, doctor, list, prepare-device";
                 LabError::new(LabErrorKind::Usage, format!("{why}; {help}"))
             })?;
         }
-        // What --set chooses decides where the flags go, and --set wins over them.
-        let seen = self.assigned(config.clone())?;
         set(&mut config.dir, self.dir.clone());
-        set(&mut config.repeats, self.repeats);
-        set(&mut config.engines.repeats, self.repeats);
-        set(&mut config.async_.runs, self.repeats);
-        set(&mut config.memory_method, self.memory_method.map(MemoryName::choice));
-        set(&mut config.ram_device, self.ram_device.map(Choice::from));
-        set(&mut config.ram_data_bytes, self.ram_size);
-        set(&mut config.fio, self.fio.map(Choice::from));
-        set(&mut config.pool, self.pool.map(Choice::from));
         set(&mut config.seed, self.seed);
         self.workload.put_over(&mut config.workload);
         set(&mut config.workload.threads, self.workload_threads);
         config.unmarked_devices |= self.unmarked_devices;
-        set(&mut config.devices, some(&self.device));
-        set(&mut config.stripe_over, some(&self.stripe_over));
-        set(&mut config.read_ahead_kb, some(&self.read_ahead_kb));
-        self.put_where_used(&mut config, &seen);
-        if let Some(seconds) = self.seconds {
-            config.random.cell_s = seconds;
-            config.random.ram_cell_s = seconds;
-            config.scan.cell_s = seconds;
-            config.access.cell_s = seconds;
-            config.safety.cell_s = seconds;
-            config.errors.cell_s = seconds;
-            config.engines.cell_s = seconds;
-            config.eviction.cell_s = seconds;
-            config.translate.cell_s = seconds;
-            config.stalls.cell_s = seconds;
-            config.claims.cell_s = seconds;
-        }
-        let config = self.assigned(config)?;
-        self.refuse_unused(&config)?;
+        let config = config.with_flags(&self.flags.given, &self.assignments)?;
         config.validate()?;
         Ok(config)
-    }
-
-    /// The same with what --set says over it.
-    fn assigned(&self, config: Config) -> Result<Config> {
-        self.assignments.iter().try_fold(config, |config, assignment| config.assign(assignment))
-    }
-}
-
-impl MemoryName {
-    fn choice(self) -> MemoryChoice {
-        match self {
-            Self::Auto => MemoryChoice::Auto,
-            Self::Cgroup => MemoryChoice::Cgroup,
-            Self::Ballast => MemoryChoice::Ballast,
-            Self::LargeFile => MemoryChoice::LargeFile,
-        }
     }
 }
 
@@ -321,8 +234,4 @@ fn set<T>(value: &mut T, given: Option<T>) {
     if let Some(given) = given {
         *value = given;
     }
-}
-
-fn some<T: Clone>(given: &[T]) -> Option<Vec<T>> {
-    if given.is_empty() { None } else { Some(given.to_vec()) }
 }

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::format::Unit;
 use crate::judge::best;
+use crate::record::ExperimentId;
 use crate::record::file::RecordFile;
 use crate::summary::{Group, Metric, Spread, Summary, target_title};
 
@@ -198,7 +199,7 @@ pub fn counted(answers: &[Answer]) -> String {
 
 impl Ratio {
     fn decide(&self, experiment: &str, records: &Records<'_>) -> Decision {
-        let Ok(experiment) = experiment.parse() else { return Decision::not_measured(self.missing) };
+        let experiment = ExperimentId::of(experiment);
         let mut outcomes = Vec::new();
         let mut texts = Vec::new();
         let mut used = Vec::new();

@@ -270,7 +270,11 @@ fn differences(a: &RunInfo, b: &RunInfo) -> Vec<String> {
     let mut config = b.config.clone();
     config.dir.clone_from(&a.config.dir);
     config.workload = a.config.workload;
-    if config != a.config {
+    // An experiment that only one of the two builds has was measured in neither way.
+    let mut before = a.config.clone();
+    before.sections.keep_common(&config.sections);
+    config.sections.keep_common(&before.sections);
+    if config != before {
         warnings.push("different settings: see the configuration in each result".into());
     }
     warnings
@@ -284,13 +288,13 @@ mod tests {
     #[test]
     fn a_contender_that_fails_each_time_is_worse_and_one_that_nobody_asked_for_is_only_gone() {
         let rates = [("mmap-random", 1e4), ("pread-direct", 2e4)];
-        let before = crate::verdict::tests::file(ExperimentId::Random, "", &rates);
-        let mut after = crate::verdict::tests::file(ExperimentId::Random, "", &rates[..1]);
+        let before = crate::verdict::tests::file(crate::experiments::random::ID, "", &rates);
+        let mut after = crate::verdict::tests::file(crate::experiments::random::ID, "", &rates[..1]);
         let gone = compare(&before, &after, 0.05).unwrap();
         assert!(!gone.has_regression() && gone.only_before.len() == 1, "{gone:?}");
         let key = gone.only_before[0].clone();
         after.skips.push(Skip {
-            experiment: ExperimentId::Random,
+            experiment: crate::experiments::random::ID,
             target: "file".into(),
             contender: "pread-direct".into(),
             reason: format!("{key} (repeat 0): the device went away"),
@@ -303,7 +307,7 @@ mod tests {
     /// Records of one cell with one figure.
     fn one(experiment: ExperimentId, variant: &str, figure: &str, value: f64) -> RecordFile {
         let mut file = crate::verdict::tests::file(experiment, variant, &[("shadow", 1e4)]);
-        if experiment == ExperimentId::Errors {
+        if experiment == crate::experiments::errors::ID {
             file.cells.truncate(1);
         }
         for cell in &mut file.cells {
@@ -314,7 +318,8 @@ mod tests {
 
     #[test]
     fn what_becomes_of_a_fault_is_decided_by_one_run() {
-        let detected = |value| one(ExperimentId::Errors, crate::experiments::errors::BIT_FLIP, "detected", value);
+        let detected =
+            |value| one(crate::experiments::errors::ID, crate::experiments::errors::BIT_FLIP, "detected", value);
         for (before, after, verdict, exit) in [
             (1.0, 0.0, Verdict::Worse, 1),
             (0.0, 1.0, Verdict::Better, 0),
@@ -331,7 +336,7 @@ mod tests {
     #[test]
     fn a_commit_that_is_lost_is_a_regression_whatever_the_rate() {
         for figure in ["lost_commits", "torn_commits"] {
-            let commits = |value| one(ExperimentId::Safety, "commits", figure, value);
+            let commits = |value| one(crate::experiments::safety::ID, "commits", figure, value);
             let worse = compare(&commits(0.0), &commits(1.0), 0.05).unwrap();
             assert!(worse.exit_code() == 1 && worse.spoilt.len() == 1, "{worse:?}");
             assert!(worse.warnings.iter().any(|warning| warning.contains("after a kill")), "{worse:?}");
@@ -343,8 +348,8 @@ mod tests {
 
     #[test]
     fn results_without_a_cell_in_common_are_no_comparison() {
-        let random = crate::verdict::tests::file(ExperimentId::Random, "", &[("mmap-random", 1e4)]);
-        let scan = crate::verdict::tests::file(ExperimentId::Scan, "", &[("mmap-normal", 1e4)]);
+        let random = crate::verdict::tests::file(crate::experiments::random::ID, "", &[("mmap-random", 1e4)]);
+        let scan = crate::verdict::tests::file(crate::experiments::scan::ID, "", &[("mmap-normal", 1e4)]);
         let refused = compare(&random, &scan, 0.05).unwrap_err();
         assert_eq!(refused.kind(), LabErrorKind::Usage);
         assert!(refused.to_string().contains("no cell in common"), "{refused}");

@@ -86,13 +86,14 @@ pub fn unknown(spec: &CellSpec) -> LabError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, ExperimentId};
+    use crate::config::Config;
     use crate::experiment::Available;
     use crate::experiments;
 
     #[test]
     fn nobody_reads_in_an_order_that_was_read_before() {
-        let plan = experiments::known(ExperimentId::Translate).unwrap().plan(&Config::default(), &Available::default());
+        let plan =
+            experiments::known(experiments::translate::ID).unwrap().plan(&Config::default(), &Available::default());
         let repeats = (0..3).flat_map(|repeat| plan.cells.iter().map(move |spec| CellSpec { repeat, ..spec.clone() }));
         let seeds: Vec<u64> = repeats.map(|spec| order_seed(&spec)).collect();
         let distinct: std::collections::BTreeSet<_> = seeds.iter().collect();

@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicBool;
 use nofault_io::counters::Watch;
 
 use crate::config::Config;
+use crate::config::params::Parameters;
 use crate::error::Result;
 use crate::judge::Finding;
 use crate::literature::{self, Beside, LiteratureRow, LiteratureTable};
@@ -27,6 +28,17 @@ use crate::summary::{Basis, Group, Summary};
 pub(crate) trait Experiment: Sync {
     /// Its name on the command line and in records.
     fn id(&self) -> ExperimentId;
+
+    /// Its parameters: presets, checks and flags.
+    fn params(&self) -> &'static dyn Parameters;
+
+    /// Whether it is part of a quick run that names no experiments; it still runs short when it is named.
+    fn in_quick(&self) -> bool {
+        true
+    }
+
+    /// What the runner must make ready before its first cell.
+    fn needs(&self, config: &Config) -> Needs;
 
     /// The question that it answers, in one line.
     fn question(&self) -> &'static str;
@@ -149,17 +161,17 @@ pub(crate) struct Available {
     pub(crate) devices: Vec<Target>,
     /// Files or devices to stripe over on the user's storage; the first is the data file itself.
     pub(crate) stripe: Vec<Target>,
-    /// The small files of `async`, all in one target.
-    pub(crate) async_files: Target,
+    /// The small files, all in one target.
+    pub(crate) small_files: Target,
     /// The engine's database with the content of the data file; `None` where it is left out.
     pub(crate) pool: Option<Target>,
     /// Limit for cells on the file and on raw devices.
     pub(crate) memory: MemoryLimit,
     /// Limit for cells on RAM-backed devices.
     pub(crate) ram_memory: MemoryLimit,
-    /// The folder of `engines`, in which one store at a time has its database.
+    /// The folder in which one store at a time has its database.
     pub(crate) stores: PathBuf,
-    /// Limit for the cells of `engines` whose data must not fit, where it can be limited.
+    /// Limit for the cells of stores whose data must not fit, where it can be limited.
     pub(crate) stores_memory: Option<MemoryLimit>,
     /// Why it cannot.
     pub(crate) no_stores_memory: String,
@@ -167,12 +179,94 @@ pub(crate) struct Available {
     pub(crate) fio: Option<String>,
     /// The lab's folder, for what cells make themselves.
     pub(crate) folder: PathBuf,
-    /// The ways to make memory full, for `eviction`.
+    /// The ways to make memory full.
     pub(crate) reclaim: Vec<Reclaim>,
     /// Memory that is free for the cells now; `None` where it is not known.
     pub(crate) memory_available_bytes: Option<u64>,
     /// Whether the lab runs as root.
     pub(crate) root: bool,
+}
+
+/// What an experiment needs of the machine, as it is configured.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Needs {
+    /// The large data file.
+    pub(crate) file: bool,
+    /// Which of its cells read data that must not fit in memory.
+    pub(crate) limited: Limited,
+    /// Small files, all in one target.
+    pub(crate) small_files: SmallFiles,
+    /// The engine's database, where it takes part.
+    pub(crate) pool: PoolBytes,
+    /// RAM-backed devices, where there can be some.
+    pub(crate) ram_devices: u32,
+    /// Whether its cells stripe over the further folders and devices of the configuration.
+    pub(crate) stripe: bool,
+    /// Room for databases that its cells make themselves, one at a time.
+    pub(crate) stores: Option<Stores>,
+    /// Ways to make memory full.
+    pub(crate) reclaim: Option<ReclaimBytes>,
+}
+
+/// Which cells read data that must not fit in memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Limited {
+    /// None.
+    #[default]
+    Nothing,
+    /// Some: the others are measured where memory cannot be limited.
+    Some,
+    /// All: the experiment is left out where memory cannot be limited.
+    All,
+}
+
+/// Small files of one target.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum SmallFiles {
+    /// None.
+    #[default]
+    Nothing,
+    /// So many, of so many bytes each.
+    Own {
+        /// How many.
+        count: u32,
+        /// Bytes of each.
+        file_bytes: u64,
+    },
+    /// The ones that another experiment has, as they are.
+    Shared,
+}
+
+/// How much of the engine's database an experiment reads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum PoolBytes {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// As much as the data file has, under the same limit of memory.
+    OfFile,
+    /// So many bytes.
+    Bytes(u64),
+}
+
+/// Databases that cells make themselves.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stores {
+    /// Data of the cells whose data must not fit.
+    pub(crate) data_bytes: u64,
+    /// Memory of these cells.
+    pub(crate) memory_bytes: u64,
+    /// The most data of any cell.
+    pub(crate) data_bytes_max: u64,
+}
+
+/// Memory that each way of reclaim leaves.
+#[derive(Debug, Clone)]
+pub(crate) struct ReclaimBytes {
+    /// Left by a cgroup.
+    pub(crate) cgroup: u64,
+    /// Left by the ballast, or why there is to be none.
+    pub(crate) kswapd: std::result::Result<u64, String>,
 }
 
 /// The cells of one repeat, in any order (the runner interleaves and repeats them), and what is left out with its reason.

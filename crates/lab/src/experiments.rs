@@ -48,6 +48,27 @@ pub(crate) fn known(id: ExperimentId) -> Result<&'static dyn Experiment> {
     find(id).ok_or_else(|| LabError::new(LabErrorKind::Usage, format!("there is no experiment '{id}'")))
 }
 
+/// The ids of all, in their order.
+pub fn ids() -> impl Iterator<Item = ExperimentId> {
+    ALL.into_iter().map(Experiment::id)
+}
+
+/// The place of an experiment in their order; the last for one of a newer nofault.
+pub(crate) fn place(id: ExperimentId) -> usize {
+    ALL.iter().position(|experiment| experiment.id() == id).unwrap_or(ALL.len())
+}
+
+/// The experiment of a name that a user wrote.
+///
+/// # Errors
+/// A sentence that names those there are.
+pub fn parse(name: &str) -> std::result::Result<ExperimentId, String> {
+    ids().find(|id| id.name() == name).ok_or_else(|| {
+        let known: Vec<_> = ids().map(ExperimentId::name).collect();
+        format!("unknown experiment '{name}'; the experiments are {}", known.join(", "))
+    })
+}
+
 /// A method of an experiment, by its id; `None` for one of a newer nofault.
 pub(crate) fn method(experiment: ExperimentId, id: &str) -> Option<&'static Method> {
     methods::find(find(experiment).map_or(&[], |experiment| experiment.methods()), id)
@@ -75,11 +96,14 @@ mod tests {
     use crate::experiment::Available;
 
     #[test]
-    fn each_experiment_stands_where_its_name_says() {
-        for (experiment, id) in ALL.iter().zip(ExperimentId::ALL) {
-            assert_eq!(experiment.id(), id);
-            assert_eq!(find(id).map(|found| found.id()), Some(id));
+    fn no_two_experiments_have_one_name_and_each_is_found_by_its_own() {
+        for experiment in ALL {
+            let id = experiment.id();
+            assert_eq!(ids().filter(|other| *other == id).count(), 1, "{id}");
+            assert_eq!(parse(id.name()), Ok(id));
+            assert_eq!(find(ExperimentId::of(id.name())).map(|found| found.id()), Some(id));
         }
+        assert!(parse("telepathy").unwrap_err().contains("random, scan, async"));
     }
 
     #[test]
@@ -98,7 +122,7 @@ mod tests {
     #[test]
     fn a_method_of_a_newer_nofault_is_shown_and_is_on_no_side() {
         let rates = [("mmap-of-tomorrow", 5e4), ("pread-direct", 9e4)];
-        let file = crate::verdict::tests::file(ExperimentId::Random, "", &rates);
+        let file = crate::verdict::tests::file(random::ID, "", &rates);
         let summary = Summary::of(&file);
         let unknown = &summary.groups[0];
         assert_eq!((unknown.family(), unknown.title()), (methods::Family::Other, "mmap of tomorrow".to_owned()));

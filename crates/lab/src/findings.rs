@@ -35,7 +35,7 @@ pub fn key_figures(findings: &[Finding]) -> Vec<(&Finding, &KeyFigure)> {
             }
         }
     }
-    chosen.sort_by_key(|(finding, _)| finding.experiment);
+    chosen.sort_by_key(|(finding, _)| finding.experiment.map(experiments::place));
     chosen
 }
 

@@ -27,6 +27,7 @@ mod reads;
 pub mod record;
 pub mod report;
 pub mod run;
+pub mod settings;
 mod show;
 mod stores;
 pub mod summary;

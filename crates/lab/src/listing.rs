@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiments;
 use crate::format;
 use crate::record::ExperimentId;
 use crate::record::file::{RecordFile, read_records};
@@ -85,8 +86,7 @@ fn readable(file: &RecordFile) -> State {
     State::Readable {
         started_unix_ms: file.run.started_unix_ms,
         preset: format!("{:?}", file.run.config.preset).to_lowercase(),
-        experiments: ExperimentId::ALL
-            .into_iter()
+        experiments: experiments::ids()
             .filter(|id| file.cells.iter().any(|cell| cell.spec.experiment == *id))
             .collect(),
         cells: file.cells.len(),

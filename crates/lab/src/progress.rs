@@ -223,7 +223,7 @@ mod tests {
             contender: "mmap".into(),
             cache,
             params: Params { threads, depth, ..Params::default() },
-            ..crate::experiments::known(crate::config::ExperimentId::Async)
+            ..crate::experiments::known(crate::experiments::async_hazard::ID)
                 .unwrap()
                 .plan(&crate::config::Config::default(), &crate::experiment::Available::default())
                 .cells

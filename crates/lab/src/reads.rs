@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::experiment::{Available, Context, Plan};
 use crate::measure::{self, Measurement};
 use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
-use crate::workload::{Layout, PAGE_BYTES};
+use crate::workload::Layout;
 
 /// By what means a contender reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +75,8 @@ pub(super) struct Planner<'a> {
     pub(super) target: &'a Target,
     pub(super) memory: MemoryLimit,
     pub(super) duration_s: f64,
+    /// Why the engine's pool cannot do what the others do, where the experiment knows a reason.
+    pub(super) no_pool: Option<&'static str>,
     pub(super) plan: &'a mut Plan,
 }
 
@@ -139,8 +141,7 @@ impl Planner<'_> {
         if self.target.label != "file" {
             return Some("the engine keeps its database in a folder; a bare device has none".into());
         }
-        let blocks = self.experiment == ExperimentId::Random && self.config.random.block_bytes != PAGE_BYTES as u64;
-        blocks.then(|| format!("its entries fill blocks of {PAGE_BYTES} bytes, and random.block_bytes is another size"))
+        self.no_pool.map(str::to_owned)
     }
 
     /// Why this machine cannot run a contender on this target.

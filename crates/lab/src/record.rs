@@ -20,7 +20,6 @@ pub use crate::config::ExperimentId;
 pub const SCHEMA: u32 = 1;
 
 /// One line of a record file.
-#[expect(clippy::large_enum_variant, reason = "one line at a time is made of it; files are kept as lists of each kind")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Record {

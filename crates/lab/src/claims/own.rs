@@ -6,7 +6,6 @@ use crate::experiments::errors::{BIT_FLIP, READ_ERROR, TRUNCATED};
 use crate::experiments::safety::findings::was_looked_at;
 use crate::format::{Unit, bytes, digits};
 use crate::judge::best;
-use crate::record::ExperimentId;
 use crate::summary::{Family, Group, Metric, Spread, target_title};
 
 pub(super) fn mapped<'g, 'a>(groups: &[&'g Group<'a>]) -> Vec<&'g Group<'a>> {
@@ -65,7 +64,7 @@ pub(super) fn predicted(records: &Records<'_>) -> Decision {
     let cpus = f64::from(machine.cpu_count.max(1));
     let mut places = Places::default();
     for target in ["file", "ram"] {
-        let (rate, groups) = (Metric::OpsPerS, records.summary.at(ExperimentId::Random, "", target));
+        let (rate, groups) = (Metric::OpsPerS, records.summary.at(crate::experiments::random::ID, "", target));
         // One request at a time, as a fault makes it: the read itself costs a map what it costs a call.
         let calls = groups.iter().copied().filter(|group| group.family() == Family::Direct);
         let (Some(map), Some(direct), Some(call)) =
@@ -109,8 +108,8 @@ pub(super) fn hint(records: &Records<'_>) -> Decision {
     let missing = "it takes two values of read-ahead: as root, `nofault lab random --read-ahead-kb 128,1024`";
     let own_kib = records.file.run.machine.read_ahead_kb.map(|kib| kib as f64);
     let mut places = Places::default();
-    for (variant, target) in records.summary.places(ExperimentId::Random) {
-        let groups = records.summary.at(ExperimentId::Random, variant, target);
+    for (variant, target) in records.summary.places(crate::experiments::random::ID) {
+        let groups = records.summary.at(crate::experiments::random::ID, variant, target);
         let normal: Vec<(f64, &Group<'_>)> = groups
             .iter()
             .copied()
@@ -154,8 +153,8 @@ pub(super) fn hint(records: &Records<'_>) -> Decision {
 /// The rate after memory was full over that before.
 pub(super) fn collapse(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
-    for (variant, target) in records.summary.places(ExperimentId::Random) {
-        let groups = records.summary.at(ExperimentId::Random, variant, target);
+    for (variant, target) in records.summary.places(crate::experiments::random::ID) {
+        let groups = records.summary.at(crate::experiments::random::ID, variant, target);
         let random = groups.iter().copied().filter(|group| group.spec.contender == "mmap-random");
         let Some(group) = best(random, Metric::OpsPerS) else { continue };
         let ratios = group.good.iter().filter_map(|cell| {
@@ -178,10 +177,14 @@ pub(super) fn striping(records: &Records<'_>) -> Decision {
     let metric = Metric::BytesPerS;
     let summary = records.summary;
     let mut places = Places::default();
-    for (variant, striped) in summary.places(ExperimentId::Scan).into_iter().filter(|(_, at)| at.contains("striped")) {
+    for (variant, striped) in
+        summary.places(crate::experiments::scan::ID).into_iter().filter(|(_, at)| at.contains("striped"))
+    {
         let single = if striped.contains("ram") { "ram" } else { "file" };
-        let (many, one) =
-            (summary.at(ExperimentId::Scan, variant, striped), summary.at(ExperimentId::Scan, variant, single));
+        let (many, one) = (
+            summary.at(crate::experiments::scan::ID, variant, striped),
+            summary.at(crate::experiments::scan::ID, variant, single),
+        );
         let map = best(mapped(&many), metric).zip(best(mapped(&one), metric));
         let direct = best(explicit(&many), metric).zip(best(explicit(&one), metric));
         let (Some((maps, map)), Some((directs, call))) = (map, direct) else { continue };
@@ -203,7 +206,7 @@ pub(super) fn striping(records: &Records<'_>) -> Decision {
 
 /// How long one synchronous direct read takes.
 pub(super) fn one_thread(records: &Records<'_>) -> Decision {
-    let groups = records.summary.at(ExperimentId::Access, "read", "file");
+    let groups = records.summary.at(crate::experiments::access::ID, "read", "file");
     let metric = Metric::Latency("op", 500);
     let found = groups.into_iter().find(|group| group.spec.contender == "pread-direct");
     let Some((group, took)) = found.and_then(|group| Some((group, group.spread(metric)?))) else {

@@ -5,7 +5,7 @@ use super::{Decision, Outcome, Records, against, extra, inside, times};
 use crate::experiments::eviction::findings::evicts;
 use crate::format::{Unit, bytes};
 use crate::judge::best;
-use crate::record::{ExperimentId, MemoryMethod};
+use crate::record::MemoryMethod;
 use crate::summary::{Family, Group, Metric, Spread, target_title};
 
 /// From this share of a core on kswapd has no more to give.
@@ -85,11 +85,11 @@ pub(super) fn kswapd(records: &Records<'_>) -> Decision {
 pub(super) fn shootdowns(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     let cpu = Metric::CpuPerOp;
-    for (variant, target) in records.summary.places(ExperimentId::Eviction) {
+    for (variant, target) in records.summary.places(crate::experiments::eviction::ID) {
         if !variant.starts_with("random-") {
             continue;
         }
-        let groups = records.summary.at(ExperimentId::Eviction, variant, target);
+        let groups = records.summary.at(crate::experiments::eviction::ID, variant, target);
         let maps: Vec<&Group<'_>> = mapped(&groups).into_iter().filter(|group| evicts(group)).collect();
         for pinned in maps.iter().copied().filter(|group| extra(group, "pin") == Some("1")) {
             let same = |free: &&Group<'_>| {
@@ -110,8 +110,8 @@ pub(super) fn shootdowns(records: &Records<'_>) -> Decision {
 pub(super) fn pool(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     let cpu = Metric::CpuPerOp;
-    for (variant, target) in records.summary.places(ExperimentId::Random) {
-        let groups = records.summary.at(ExperimentId::Random, variant, target);
+    for (variant, target) in records.summary.places(crate::experiments::random::ID) {
+        let groups = records.summary.at(crate::experiments::random::ID, variant, target);
         let pools = groups.iter().copied().filter(|group| group.family() == Family::Pool);
         let (Some(pool), Some(map)) = (best(pools, cpu), best(mapped(&groups), cpu)) else { continue };
         let Some(ratio) = pool.spread(cpu).and_then(|cost| cost.over(&map.spread(cpu)?)) else { continue };

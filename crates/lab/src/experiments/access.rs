@@ -20,6 +20,7 @@ mod gate;
 mod literature;
 mod methods;
 mod open_loop;
+mod params;
 mod wishes;
 mod words;
 
@@ -29,12 +30,13 @@ use nofault_io::counters::Snapshot;
 use nofault_io::mapped::Advice;
 use nofault_io::probe::Probe;
 
+use crate::config::params::{Of, Parameters};
 use crate::config::{Config, Preset};
 use crate::contender::map::{self, Maps};
 use crate::contender::sync::{self, Files, Means};
 use crate::contender::{self, Pattern};
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Context, Experiment, Plan, Section};
+use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, Section};
 use crate::judge::Finding;
 use crate::literature::LiteratureTable;
 use crate::machine::content::BLOCK_BYTES;
@@ -104,12 +106,23 @@ fn way_of(variant: &str, id: &str) -> Option<(Way, bool)> {
     CONTENDERS.iter().find(|(v, c, ..)| (*v, *c) == (variant, id)).map(|(_, _, way, durable)| (*way, *durable))
 }
 
+/// Its name on the command line and in records.
+pub const ID: ExperimentId = ExperimentId::new("access");
+
 /// The experiment.
 pub(crate) struct Access;
 
 impl Experiment for Access {
     fn id(&self) -> ExperimentId {
-        ExperimentId::Access
+        ID
+    }
+
+    fn params(&self) -> &'static dyn Parameters {
+        &Of::<params::Params>::NEW
+    }
+
+    fn needs(&self, _: &Config) -> Needs {
+        Needs { file: true, limited: Limited::All, ram_devices: 1, ..Needs::default() }
     }
 
     fn question(&self) -> &'static str {
@@ -219,18 +232,18 @@ fn plan(config: &Config, available: &Available) -> Plan {
 }
 
 fn skip(target: &str, contender: &str, reason: String) -> Skip {
-    Skip { experiment: ExperimentId::Access, target: target.into(), contender: contender.into(), reason }
+    Skip { experiment: ID, target: target.into(), contender: contender.into(), reason }
 }
 
 fn cell(config: &Config, target: &Target, memory: MemoryLimit, wish: Wish) -> CellSpec {
     CellSpec {
-        experiment: ExperimentId::Access,
+        experiment: ID,
         variant: wish.variant.into(),
         target: target.clone(),
         contender: wish.contender.into(),
         params: Params { threads: 1, depth: wish.depth, block_bytes: BLOCK_BYTES as u64, extra: wish.extra },
         repeat: 0,
-        duration_s: config.access.cell_s * wish.share_of_cell,
+        duration_s: config.params::<params::Params>().cell_s * wish.share_of_cell,
         memory,
         cache: CacheState::Cold,
         seed: config.seed,

@@ -16,6 +16,7 @@ mod figures;
 mod findings;
 mod literature;
 mod methods;
+mod params;
 mod pool;
 mod ring;
 mod table;
@@ -27,8 +28,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::config::Config;
+use crate::config::params::{Of, Parameters};
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted};
+use crate::experiment::{Available, Context, Experiment, Needs, Plan, PoolBytes, Section, SmallFiles, Targeted};
 use crate::judge::Finding;
 use crate::literature::LiteratureTable;
 use crate::measure::{self, Measurement, Work, Worker};
@@ -81,12 +83,30 @@ enum Spread {
     Single,
 }
 
+/// Its name on the command line and in records.
+pub const ID: ExperimentId = ExperimentId::new("async");
+
 /// The experiment.
 pub(crate) struct AsyncHazard;
 
 impl Experiment for AsyncHazard {
     fn id(&self) -> ExperimentId {
-        ExperimentId::Async
+        ID
+    }
+
+    fn params(&self) -> &'static dyn Parameters {
+        &Of::<params::Params>::NEW
+    }
+
+    fn needs(&self, config: &Config) -> Needs {
+        let own: params::Params = config.params();
+        Needs {
+            small_files: SmallFiles::Own { count: own.files, file_bytes: own.file_bytes },
+            pool: PoolBytes::Bytes(own.data_bytes()),
+            // Of the questions only the source's open ones are asked there.
+            ram_devices: u32::from(own.open_questions),
+            ..Needs::default()
+        }
     }
 
     fn question(&self) -> &'static str {
@@ -151,9 +171,10 @@ impl Experiment for AsyncHazard {
 
 /// Plans one run of each configuration; the runner repeats them `runs` times.
 fn plan(config: &Config, available: &Available) -> Plan {
-    let mut plan = Plan { repeats: Some(config.async_.runs), ..Plan::default() };
+    let own: params::Params = config.params();
+    let mut plan = Plan { repeats: Some(own.runs), ..Plan::default() };
     let mut variants = vec![RANDOM_TOUCH];
-    if config.async_.sequential {
+    if own.sequential {
         variants.push(SEQUENTIAL);
     }
     for variant in variants {
@@ -167,23 +188,23 @@ fn plan(config: &Config, available: &Available) -> Plan {
                 }
                 let ring_has_no_cache = spread == Spread::Ring && cache == CacheState::Warm;
                 if !(variant == SEQUENTIAL && yields || ring_has_no_cache) {
-                    plan.cells.push(cell(config, &available.async_files, variant, contender, cache, &[]));
+                    plan.cells.push(cell(config, &available.small_files, variant, contender, cache, &[]));
                 }
             }
         }
     }
     plan.skips.push(Skip {
-        experiment: ExperimentId::Async,
-        target: available.async_files.label.clone(),
+        experiment: ID,
+        target: available.small_files.label.clone(),
         contender: "async-uring".into(),
         reason: "no warm run: direct reads bypass the page cache; async-pool is the same with a cache".into(),
     });
-    if config.async_.open_questions {
+    if own.open_questions {
         plan_open_questions(config, available, &mut plan);
     } else {
         plan.skips.push(Skip {
-            experiment: ExperimentId::Async,
-            target: available.async_files.label.clone(),
+            experiment: ID,
+            target: available.small_files.label.clone(),
             contender: String::new(),
             reason:
                 "the source's open questions (madvise options, read-ahead, prefetch instructions, device kinds) are \
@@ -201,7 +222,7 @@ fn plan_pool(config: &Config, available: &Available, variant: &str, cache: Cache
             "random-touch only: a database has no bytes to sum in a row; its scan is in `scan`"
         }
         Some(pool) => {
-            let data_bytes = config.async_.file_bytes * u64::from(config.async_.files);
+            let data_bytes = config.params::<params::Params>().data_bytes();
             let target = Target { data_bytes, ..pool.clone() };
             let bytes = crate::contender::pool::cache_bytes(MemoryLimit::default()).to_string();
             plan.cells.push(cell(config, &target, variant, "async-pool", cache, &[("cache_bytes", &bytes)]));
@@ -209,7 +230,7 @@ fn plan_pool(config: &Config, available: &Available, variant: &str, cache: Cache
         }
         None => "left out by the configuration (pool = 'off')",
     };
-    let (experiment, target) = (ExperimentId::Async, available.async_files.label.clone());
+    let (experiment, target) = (ID, available.small_files.label.clone());
     let skip = Skip { experiment, target, contender: "async-pool".into(), reason: reason.into() };
     if !plan.skips.contains(&skip) {
         plan.skips.push(skip);
@@ -220,7 +241,7 @@ fn plan_pool(config: &Config, available: &Available, variant: &str, cache: Cache
 fn plan_open_questions(config: &Config, available: &Available, plan: &mut Plan) {
     let cold = CacheState::Cold;
     let skip = |target: &str, contender: &str, reason: &str| Skip {
-        experiment: ExperimentId::Async,
+        experiment: ID,
         target: target.into(),
         contender: contender.into(),
         reason: reason.into(),
@@ -228,23 +249,23 @@ fn plan_open_questions(config: &Config, available: &Available, plan: &mut Plan) 
     let may_set = available.root;
     if !may_set && !config.read_ahead_kb.is_empty() {
         let reason = "other values of read_ahead_kb: setting it needs root; run with sudo";
-        plan.skips.push(skip(&available.async_files.label, "async-mmap", reason));
+        plan.skips.push(skip(&available.small_files.label, "async-mmap", reason));
     }
     for variant in [RANDOM_TOUCH, SEQUENTIAL] {
         for advice in ["normal", "sequential", "willneed", "populate"] {
             let extra = [("advice", advice)];
-            plan.cells.push(cell(config, &available.async_files, variant, "async-mmap", cold, &extra));
+            plan.cells.push(cell(config, &available.small_files, variant, "async-mmap", cold, &extra));
         }
         for read_ahead in config.read_ahead_kb.iter().filter(|_| may_set) {
             let read_ahead = read_ahead.to_string();
             for contender in ["async-mmap", "async-read"] {
                 let extra = [("advice", "normal"), ("read_ahead_kb", read_ahead.as_str())];
-                plan.cells.push(cell(config, &available.async_files, variant, contender, cold, &extra));
+                plan.cells.push(cell(config, &available.small_files, variant, contender, cold, &extra));
             }
         }
     }
     let prefetch = [("prefetch", "cpu")];
-    plan.cells.push(cell(config, &available.async_files, RANDOM_TOUCH, "async-mmap-yield", cold, &prefetch));
+    plan.cells.push(cell(config, &available.small_files, RANDOM_TOUCH, "async-mmap-yield", cold, &prefetch));
     if available.ram.is_empty() {
         let reason = "no RAM-backed device here (root and zram make one): the question of device kinds stays open";
         plan.skips.push(skip("ram", "", reason));
@@ -264,24 +285,25 @@ fn cell(
     cache: CacheState,
     extra: &[(&str, &str)],
 ) -> CellSpec {
+    let own: params::Params = config.params();
     let threads = match spread_of(contender) {
-        Some((Spread::Threads, _)) => config.async_.files,
+        Some((Spread::Threads, _)) => own.files,
         _ => 1,
     };
     let mut extra: std::collections::BTreeMap<String, String> =
         extra.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    extra.insert("files".into(), config.async_.files.to_string());
+    extra.insert("files".into(), own.files.to_string());
     if variant == RANDOM_TOUCH {
-        extra.insert("touches".into(), config.async_.touches.to_string());
+        extra.insert("touches".into(), own.touches.to_string());
     }
     CellSpec {
-        experiment: ExperimentId::Async,
+        experiment: ID,
         variant: variant.into(),
         target: target.clone(),
         contender: contender.into(),
         params: Params { threads, depth: 1, block_bytes: 4096, extra },
         repeat: 0,
-        duration_s: planned_s(config, variant, contender, cache),
+        duration_s: planned_s(&own, variant, contender, cache),
         memory: MemoryLimit::default(),
         cache,
         seed: config.seed,
@@ -289,12 +311,12 @@ fn cell(
 }
 
 /// What the plan reckons with: the work is of fixed size, and takes what it takes. Of an ordinary disk.
-fn planned_s(config: &Config, variant: &str, contender: &str, cache: CacheState) -> f64 {
-    let files = f64::from(config.async_.files);
+fn planned_s(own: &params::Params, variant: &str, contender: &str, cache: CacheState) -> f64 {
+    let files = f64::from(own.files);
     let whole_s = if variant == RANDOM_TOUCH {
-        f64::from(config.async_.touches) * files * PLANNED_TOUCH_S
+        f64::from(own.touches) * files * PLANNED_TOUCH_S
     } else {
-        config.async_.file_bytes as f64 * files / PLANNED_BYTES_PER_S
+        own.file_bytes as f64 * files / PLANNED_BYTES_PER_S
     };
     let several = matches!(spread_of(contender), Some((Spread::Threads | Spread::Ring | Spread::Pool, _)));
     let share = if several { 0.5 } else { 1.0 } * if cache == CacheState::Cold { 1.0 } else { 0.25 };

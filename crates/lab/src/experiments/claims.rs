@@ -21,6 +21,7 @@ mod figures;
 mod literature;
 mod maps;
 mod methods;
+mod params;
 mod raw_map;
 mod reader;
 mod remap;
@@ -30,9 +31,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::config::Config;
+use crate::config::params::{Of, Parameters};
 use crate::contender::{self, Pattern};
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted};
+use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, Section, SmallFiles, Targeted};
 use crate::literature::LiteratureTable;
 use crate::measure::{self, Measurement, Work};
 use crate::methods::Method;
@@ -67,12 +69,25 @@ const GROWTH_STEPS: [u64; 3] = [PAGE_BYTES as u64, 1 << 20, 64 << 20];
 /// What the plan reckons with for a cell of `long-reader`, in seconds for a million updates.
 const READER_S_PER_MILLION: f64 = 30.0;
 
+/// Its name on the command line and in records.
+pub const ID: ExperimentId = ExperimentId::new("claims");
+
 /// The experiment.
 pub(crate) struct Claims;
 
 impl Experiment for Claims {
     fn id(&self) -> ExperimentId {
-        ExperimentId::Claims
+        ID
+    }
+
+    fn params(&self) -> &'static dyn Parameters {
+        &Of::<params::Params>::NEW
+    }
+
+    fn needs(&self, config: &Config) -> Needs {
+        let claims: params::Params = config.params();
+        let limited = if claims.thorough { Limited::Some } else { Limited::Nothing };
+        Needs { file: claims.thorough, limited, small_files: SmallFiles::Shared, ..Needs::default() }
     }
 
     fn question(&self) -> &'static str {
@@ -128,15 +143,15 @@ impl Experiment for Claims {
 /// Plans the cells. Cached ones use one of the small files of `async`, the uncached ones the large file.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
-    let Some(path) = available.async_files.paths.first() else {
+    let Some(path) = available.small_files.paths.first() else {
         plan.skips.push(skip("", "no file to read: the lab makes it when it runs".into()));
         return plan;
     };
-    let target = Target { paths: vec![path.clone()], ..available.async_files.clone() };
-    let claims = &config.claims;
+    let target = Target { paths: vec![path.clone()], ..available.small_files.clone() };
+    let claims: params::Params = config.params();
     let mut cell = |variant: &str, contender: &str, params: Params, cache: CacheState, duration_s: f64| {
         plan.cells.push(CellSpec {
-            experiment: ExperimentId::Claims,
+            experiment: ID,
             variant: variant.into(),
             target: target.clone(),
             contender: contender.into(),
@@ -154,7 +169,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
         }
     }
     if target.data_bytes >= 2 * CALL_BYTES {
-        for threads in map_threads(config) {
+        for threads in map_threads(&claims) {
             for contender in calls::CONTENDERS {
                 cell(MAP_CALLS, contender, params(threads, 1, CALL_BYTES), CacheState::Warm, claims.cell_s);
             }
@@ -192,7 +207,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
                 cell(MAP_COMMIT, contender, pages("commit_pages", *count), CacheState::Cold, claims.cell_s);
             }
         }
-        plan_uncached(config, available, &mut plan);
+        plan_uncached(config, claims.cell_s, available, &mut plan);
     } else {
         let later = "measured from --preset standard on, or with claims.thorough = true";
         plan.skips.push(skip("", format!("{UNCACHED_READ}, {MAP_COMMIT}: {later}")));
@@ -212,13 +227,13 @@ fn in_units(mut params: Params) -> Params {
 }
 
 fn skip(contender: &str, reason: String) -> Skip {
-    Skip { experiment: ExperimentId::Claims, target: String::new(), contender: contender.into(), reason }
+    Skip { experiment: ID, target: String::new(), contender: contender.into(), reason }
 }
 
 /// Thread counts of `map-calls`: one, and those of the configuration.
-fn map_threads(config: &Config) -> Vec<u32> {
+fn map_threads(claims: &params::Params) -> Vec<u32> {
     let cpus = std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX));
-    let named = config.claims.map_threads.iter().map(|threads| if *threads == 0 { cpus.max(2) } else { *threads });
+    let named = claims.map_threads.iter().map(|threads| if *threads == 0 { cpus.max(2) } else { *threads });
     let mut all: Vec<u32> = std::iter::once(1).chain(named).collect();
     all.sort_unstable();
     all.dedup();
@@ -226,7 +241,7 @@ fn map_threads(config: &Config) -> Vec<u32> {
 }
 
 /// Random reads and scans of the large file, with as much memory as `random` has.
-fn plan_uncached(config: &Config, available: &Available, plan: &mut Plan) {
+fn plan_uncached(config: &Config, cell_s: f64, available: &Available, plan: &mut Plan) {
     if available.file.paths.is_empty() || available.memory.method == MemoryMethod::None {
         plan.skips.push(skip("", format!("{UNCACHED_READ}: memory cannot be limited here")));
         return;
@@ -234,13 +249,14 @@ fn plan_uncached(config: &Config, available: &Available, plan: &mut Plan) {
     let from = plan.cells.len();
     let threads = 16;
     let mut planner = Planner {
-        experiment: ExperimentId::Claims,
+        experiment: ID,
         config,
         available,
         target: &available.file,
         memory: available.memory,
         // Memory must be full before the part that counts.
-        duration_s: config.claims.cell_s * 4.0,
+        duration_s: cell_s * 4.0,
+        no_pool: None,
         plan,
     };
     for block_bytes in [PAGE_BYTES as u64, 64 << 10] {

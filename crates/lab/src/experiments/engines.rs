@@ -14,6 +14,7 @@ mod findings;
 mod history;
 mod literature;
 mod methods;
+mod params;
 mod place;
 mod table;
 mod words;
@@ -21,11 +22,12 @@ mod work;
 
 use std::time::Duration;
 
-use crate::config::{Config, EnginesConfig};
+use crate::config::Config;
+use crate::config::params::{Of, Parameters};
 use crate::contender;
 use crate::entries::{Data, KEY_BYTES, Zipfian};
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted};
+use crate::experiment::{Available, Context, Experiment, Needs, Plan, Section, Stores, Targeted};
 use crate::judge::Finding;
 use crate::literature::LiteratureTable;
 use crate::measure::{self, Measurement, Work, Worker, unix_ms};
@@ -67,12 +69,33 @@ const WARM_SHARE: f64 = 1.0 / 3.0;
 /// What the plan reckons with for loading.
 const LOAD_BYTES_PER_S: f64 = 60e6;
 
+/// Its name on the command line and in records.
+pub const ID: ExperimentId = ExperimentId::new("engines");
+
 /// The experiment.
 pub(crate) struct Engines;
 
 impl Experiment for Engines {
     fn id(&self) -> ExperimentId {
-        ExperimentId::Engines
+        ID
+    }
+
+    fn params(&self) -> &'static dyn Parameters {
+        &Of::<params::Params>::NEW
+    }
+
+    fn in_quick(&self) -> bool {
+        false
+    }
+
+    fn needs(&self, config: &Config) -> Needs {
+        let engines: params::Params = config.params();
+        let stores = Stores {
+            data_bytes: engines.data_bytes,
+            memory_bytes: engines.memory_bytes,
+            data_bytes_max: engines.data_bytes.max(engines.fit_data_bytes),
+        };
+        Needs { stores: Some(stores), ..Needs::default() }
     }
 
     fn question(&self) -> &'static str {
@@ -151,7 +174,7 @@ impl Experiment for Engines {
 
 /// Plans the cells of every store that was built, and names the others with the feature that brings them.
 fn plan(config: &Config, available: &Available) -> Plan {
-    let engines = &config.engines;
+    let engines: params::Params = config.params();
     let mut plan = Plan { repeats: Some(engines.repeats), together: true, ..Plan::default() };
     let wanted = |kind: &&Kind| engines.contenders.is_empty() || engines.contenders.iter().any(|id| id == kind.id);
     for kind in KINDS.iter().filter(wanted) {
@@ -212,7 +235,7 @@ fn fits_in(variant: &str) -> bool {
 }
 
 fn skip(target: &str, contender: &str, reason: String) -> Skip {
-    Skip { experiment: ExperimentId::Engines, target: target.into(), contender: contender.into(), reason }
+    Skip { experiment: ID, target: target.into(), contender: contender.into(), reason }
 }
 
 fn cell(
@@ -223,7 +246,7 @@ fn cell(
     kind: &Kind,
     variant: &str,
 ) -> CellSpec {
-    let engines = &config.engines;
+    let engines: params::Params = config.params();
     let larger = label == LARGER;
     let data_bytes = if larger { engines.data_bytes } else { engines.fit_data_bytes };
     let threads = match variant {
@@ -236,10 +259,10 @@ fn cell(
     let extra = [
         ("fit", if larger { "larger" } else { "in-memory" }.to_owned()),
         ("durability", if durable { "sync" } else { "deferred" }.to_owned()),
-        ("memory", budget(engines, memory, larger).to_string()),
+        ("memory", budget(&engines, memory, larger).to_string()),
     ];
     CellSpec {
-        experiment: ExperimentId::Engines,
+        experiment: ID,
         variant: variant.into(),
         target: Target {
             label: label.into(),
@@ -263,7 +286,7 @@ fn cell(
 }
 
 /// Memory that caches are sized by: what the limit leaves, where there is one.
-fn budget(engines: &EnginesConfig, memory: MemoryLimit, larger: bool) -> u64 {
+fn budget(engines: &params::Params, memory: MemoryLimit, larger: bool) -> u64 {
     match memory.method {
         MemoryMethod::None if !larger => engines.fit_memory_bytes,
         // Neither ballast nor a large file leaves less to one process than to all.

@@ -24,6 +24,7 @@ pub(crate) mod findings;
 mod literature;
 mod methods;
 mod pages;
+mod params;
 mod stores;
 pub mod subject;
 mod table;
@@ -31,9 +32,10 @@ mod words;
 
 use std::path::Path;
 
+use crate::config::params::{Of, Parameters};
 use crate::config::{Config, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted};
+use crate::experiment::{Available, Context, Experiment, Needs, Plan, Section, Targeted};
 use crate::judge::Finding;
 use crate::literature::LiteratureTable;
 use crate::machine::faulty;
@@ -106,12 +108,23 @@ fn stores(variant: &str, preset: Preset) -> &'static [&'static str] {
     }
 }
 
+/// Its name on the command line and in records.
+pub const ID: ExperimentId = ExperimentId::new("errors");
+
 /// The experiment.
 pub(crate) struct Errors;
 
 impl Experiment for Errors {
     fn id(&self) -> ExperimentId {
-        ExperimentId::Errors
+        ID
+    }
+
+    fn params(&self) -> &'static dyn Parameters {
+        &Of::<params::Params>::NEW
+    }
+
+    fn needs(&self, _: &Config) -> Needs {
+        Needs { file: true, ..Needs::default() }
     }
 
     fn question(&self) -> &'static str {
@@ -182,7 +195,7 @@ impl Experiment for Errors {
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     let skip = |target: &str, contender: &str, reason: String| Skip {
-        experiment: ExperimentId::Errors,
+        experiment: ID,
         target: target.into(),
         contender: contender.into(),
         reason,
@@ -210,7 +223,8 @@ fn plan(config: &Config, available: &Available) -> Plan {
         plan.skips.push(skip("file", "", format!("{CHECKSUM_COST}: no data file, as memory cannot be limited here")));
         return plan;
     }
-    for bytes in &config.errors.working_sets {
+    let errors: params::Params = config.params();
+    for bytes in &errors.working_sets {
         // What does not fit in memory twice is no measurement of memory.
         let bytes = (*bytes).min(available.file.data_bytes);
         for contender in check::CONTENDERS {
@@ -221,7 +235,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
                 target: available.file.clone(),
                 contender: contender.into(),
                 params,
-                duration_s: config.errors.cell_s,
+                duration_s: errors.cell_s,
                 ..fault_cell(config, available, CHECKSUM_COST, contender)
             });
         }
@@ -235,7 +249,7 @@ fn params() -> Params {
 
 fn fault_cell(config: &Config, available: &Available, variant: &str, store: &str) -> CellSpec {
     CellSpec {
-        experiment: ExperimentId::Errors,
+        experiment: ID,
         variant: variant.into(),
         target: Target {
             label: "file".into(),

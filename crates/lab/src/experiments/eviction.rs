@@ -13,14 +13,16 @@ mod figures;
 pub(crate) mod findings;
 mod literature;
 mod methods;
+mod params;
 mod parts;
 mod table;
 mod words;
 
 use crate::config::Config;
+use crate::config::params::{Of, Parameters};
 use crate::contender::{self, Pattern};
 use crate::error::Result;
-use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted};
+use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, ReclaimBytes, Section, Targeted};
 use crate::judge::Finding;
 use crate::literature::{Beside, LiteratureRow, LiteratureTable};
 use crate::methods::Method;
@@ -39,12 +41,39 @@ pub const SHOOTDOWNS: &str = "shootdowns";
 /// Said of a cell that did not do what the experiment is about.
 const NOTHING_EVICTED: &str = "memory was never full: nothing was evicted, so this says nothing of reclaim";
 
+/// Bytes of one read of a scan by calls.
+const SCAN_BLOCK_BYTES: u64 = 1 << 20;
+
+/// Its name on the command line and in records.
+pub const ID: ExperimentId = ExperimentId::new("eviction");
+
 /// The experiment.
 pub(crate) struct Eviction;
 
 impl Experiment for Eviction {
     fn id(&self) -> ExperimentId {
-        ExperimentId::Eviction
+        ID
+    }
+
+    fn params(&self) -> &'static dyn Parameters {
+        &Of::<params::Params>::NEW
+    }
+
+    fn in_quick(&self) -> bool {
+        false
+    }
+
+    fn needs(&self, config: &Config) -> Needs {
+        let eviction: params::Params = config.params();
+        let kswapd = match eviction.kswapd {
+            true => Ok(eviction.kswapd_bytes),
+            false => {
+                Err("from --preset standard on, or with eviction.kswapd = true: a ballast takes nearly all memory"
+                    .into())
+            }
+        };
+        let reclaim = Some(ReclaimBytes { cgroup: eviction.cgroup_bytes, kswapd });
+        Needs { file: true, limited: Limited::All, ram_devices: 1, reclaim, ..Needs::default() }
     }
 
     fn question(&self) -> &'static str {
@@ -134,7 +163,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
 }
 
 fn skip(plan: &mut Plan, target: &str, reason: String) {
-    let skip = Skip { experiment: ExperimentId::Eviction, target: target.into(), contender: String::new(), reason };
+    let skip = Skip { experiment: ID, target: target.into(), contender: String::new(), reason };
     if !plan.skips.contains(&skip) {
         plan.skips.push(skip);
     }
@@ -145,7 +174,7 @@ fn cpus() -> u32 {
 }
 
 fn plan_parts(config: &Config, plan: &mut Plan) {
-    let eviction = &config.eviction;
+    let eviction: params::Params = config.params();
     let target = Target {
         label: "memory".into(),
         paths: Vec::new(),
@@ -164,7 +193,7 @@ fn plan_parts(config: &Config, plan: &mut Plan) {
         for contender in contenders {
             for threads in &counts {
                 plan.cells.push(CellSpec {
-                    experiment: ExperimentId::Eviction,
+                    experiment: ID,
                     variant: variant.into(),
                     target: target.clone(),
                     contender: (*contender).into(),
@@ -181,10 +210,10 @@ fn plan_parts(config: &Config, plan: &mut Plan) {
 }
 
 fn plan_reclaim(config: &Config, target: &Target, by: &str, memory: MemoryLimit, plan: &mut Plan) {
-    let eviction = &config.eviction;
+    let eviction: params::Params = config.params();
     let mut add = |work: &str, contender: &str, params: Params| {
         plan.cells.push(CellSpec {
-            experiment: ExperimentId::Eviction,
+            experiment: ID,
             variant: format!("{work}-{by}"),
             target: target.clone(),
             contender: contender.into(),
@@ -210,8 +239,8 @@ fn plan_reclaim(config: &Config, target: &Target, by: &str, memory: MemoryLimit,
         add("random", "mmap-random", pinned);
     }
     add("scan", "mmap-normal", reads::params(eviction.scan_threads, 1, page));
-    add("scan", "pread-buffered", reads::params(eviction.scan_threads, 1, config.scan.block_bytes));
-    add("scan", "pread-direct", reads::params(eviction.scan_threads, 1, config.scan.block_bytes));
+    add("scan", "pread-buffered", reads::params(eviction.scan_threads, 1, SCAN_BLOCK_BYTES));
+    add("scan", "pread-direct", reads::params(eviction.scan_threads, 1, SCAN_BLOCK_BYTES));
 }
 
 /// Measures one contender.

@@ -8,12 +8,14 @@
 mod findings;
 mod literature;
 mod methods;
+mod params;
 mod words;
 
+use crate::config::params::{Of, Parameters};
 use crate::config::{Config, Preset};
 use crate::contender::Pattern;
 use crate::error::Result;
-use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted};
+use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted};
 use crate::judge::Finding;
 use crate::literature::LiteratureTable;
 use crate::methods::Method;
@@ -22,14 +24,29 @@ use crate::record::{CellSpec, ExperimentId, MemoryLimit, Outcome, Skip, Target};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, costs, latencies, rates, sweeps, time_series};
 use crate::summary::{Basis, Metric, Summary};
-use crate::workload;
+use crate::workload::{self, PAGE_BYTES};
+
+/// Why the pool cannot read other blocks.
+const OTHER_BLOCKS: &str = "its entries fill blocks of 4096 bytes, and random.block_bytes is another size";
+const _: () = assert!(PAGE_BYTES == 4096, "as OTHER_BLOCKS says");
+
+/// Its name on the command line and in records.
+pub const ID: ExperimentId = ExperimentId::new("random");
 
 /// The experiment.
 pub(crate) struct Random;
 
 impl Experiment for Random {
     fn id(&self) -> ExperimentId {
-        ExperimentId::Random
+        ID
+    }
+
+    fn params(&self) -> &'static dyn Parameters {
+        &Of::<params::Params>::NEW
+    }
+
+    fn needs(&self, _: &Config) -> Needs {
+        Needs { file: true, limited: Limited::All, pool: PoolBytes::OfFile, ram_devices: 1, ..Needs::default() }
     }
 
     fn question(&self) -> &'static str {
@@ -97,7 +114,7 @@ impl Experiment for Random {
 /// Plans the contenders over their threads and depths, on the file, on a RAM-backed device and on raw devices.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
-    let random = &config.random;
+    let random: params::Params = config.params();
     plan_target(config, available, &available.file, available.memory, &random.threads, random.cell_s, &mut plan);
     match available.ram.first() {
         Some(target) => {
@@ -105,7 +122,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
             plan_target(config, available, target, memory, threads, random.ram_cell_s, &mut plan);
         }
         None => plan.skips.push(Skip {
-            experiment: ExperimentId::Random,
+            experiment: ID,
             target: "ram".into(),
             contender: String::new(),
             reason: "no RAM-backed device: making one needs root, the zram module and ram_device = 'auto'".into(),
@@ -126,14 +143,15 @@ fn plan_target(
     duration_s: f64,
     plan: &mut Plan,
 ) {
+    let random: params::Params = config.params();
     let in_ram = available.ram.iter().any(|ram| ram == target);
-    let experiment = ExperimentId::Random;
-    let mut planner = Planner { experiment, config, available, target, memory, duration_s, plan };
-    let block_bytes = config.random.block_bytes;
+    let block_bytes = random.block_bytes;
+    let no_pool = Some(OTHER_BLOCKS).filter(|_| block_bytes != PAGE_BYTES as u64);
+    let mut planner = Planner { experiment: ID, config, available, target, memory, duration_s, no_pool, plan };
     let most = threads.iter().copied().max();
     let all = || threads.iter().map(|threads| params(*threads, 1, block_bytes));
     let one = || most.map(|threads| params(threads, 1, block_bytes));
-    let deep = || config.random.depths.iter().map(|depth| params(1, *depth, block_bytes));
+    let deep = || random.depths.iter().map(|depth| params(1, *depth, block_bytes));
     planner.add("mmap-random", all());
     planner.add("mmap-normal", one());
     planner.add("pread-direct", all());

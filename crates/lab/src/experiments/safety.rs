@@ -18,14 +18,16 @@ pub(crate) mod findings;
 pub mod killed;
 mod literature;
 mod methods;
+mod params;
 mod sin;
 mod stores;
 mod table;
 mod words;
 
+use crate::config::params::{Of, Parameters};
 use crate::config::{Config, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted};
+use crate::experiment::{Available, Context, Experiment, Needs, Plan, Section, Targeted};
 use crate::judge::Finding;
 use crate::literature::LiteratureTable;
 use crate::methods::Method;
@@ -50,12 +52,23 @@ const KILLED_SHARE: f64 = 1.0 / 3.0;
 /// Longest wait for the kernel's own write-back, in seconds.
 const KERNEL_S_MAX: f64 = 60.0;
 
+/// Its name on the command line and in records.
+pub const ID: ExperimentId = ExperimentId::new("safety");
+
 /// The experiment.
 pub(crate) struct Safety;
 
 impl Experiment for Safety {
     fn id(&self) -> ExperimentId {
-        ExperimentId::Safety
+        ID
+    }
+
+    fn params(&self) -> &'static dyn Parameters {
+        &Of::<params::Params>::NEW
+    }
+
+    fn needs(&self, _: &Config) -> Needs {
+        Needs::default()
     }
 
     fn question(&self) -> &'static str {
@@ -126,7 +139,7 @@ impl Experiment for Safety {
 /// Plans both variants in the lab's folder.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
-    let safety = &config.safety;
+    let safety: params::Params = config.params();
     for map in MAPS {
         plan.cells.push(cell(config, available, SIN, map, 1, &[("cause", "sync")], 0.05));
     }
@@ -147,7 +160,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     if config.preset == Preset::Quick {
         let reason = "measured from --preset standard on: 1 and 64 writers, and the kernel's own write-back of uncommitted pages";
         plan.skips.push(Skip {
-            experiment: ExperimentId::Safety,
+            experiment: ID,
             target: "file".into(),
             contender: String::new(),
             reason: reason.into(),
@@ -166,20 +179,21 @@ fn cell(
     duration_s: f64,
 ) -> CellSpec {
     let extra = extra.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let safety: params::Params = config.params();
     CellSpec {
-        experiment: ExperimentId::Safety,
+        experiment: ID,
         variant: variant.into(),
         target: Target {
             label: "file".into(),
             paths: vec![available.folder.display().to_string()],
-            data_bytes: u64::from(config.safety.keys) * u64::from(config.safety.value_bytes),
+            data_bytes: u64::from(safety.keys) * u64::from(safety.value_bytes),
             content_seed: None,
         },
         contender: contender.into(),
         params: Params { threads, depth: 1, block_bytes: 4096, extra },
         repeat: 0,
         duration_s: if variant == COMMITS {
-            duration_s * (1.0 + KILLED_SHARE) + f64::from(config.safety.keys) / 1000.0 * FILL_S_PER_1000
+            duration_s * (1.0 + KILLED_SHARE) + f64::from(safety.keys) / 1000.0 * FILL_S_PER_1000
         } else {
             duration_s
         },

@@ -11,12 +11,14 @@
 
 mod findings;
 mod literature;
+mod params;
 mod words;
 
+use crate::config::params::{Of, Parameters};
 use crate::config::{Config, Preset};
 use crate::contender::Pattern;
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted};
+use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted};
 use crate::judge::Finding;
 use crate::literature::LiteratureTable;
 use crate::reads::{self, Planner, params};
@@ -29,12 +31,31 @@ use crate::workload::{self, PAGE_BYTES};
 /// Bytes of a thread's part, as in the original benchmark; another size stands in the cell's `part_bytes`.
 const PART_BYTES: u64 = 128 << 20;
 
+/// Its name on the command line and in records.
+pub const ID: ExperimentId = ExperimentId::new("scan");
+
 /// The experiment.
 pub(crate) struct Scan;
 
 impl Experiment for Scan {
     fn id(&self) -> ExperimentId {
-        ExperimentId::Scan
+        ID
+    }
+
+    fn params(&self) -> &'static dyn Parameters {
+        &Of::<params::Params>::NEW
+    }
+
+    fn needs(&self, config: &Config) -> Needs {
+        let scan: params::Params = config.params();
+        Needs {
+            file: true,
+            limited: Limited::All,
+            pool: PoolBytes::OfFile,
+            ram_devices: scan.ram_devices.max(1),
+            stripe: true,
+            ..Needs::default()
+        }
     }
 
     fn question(&self) -> &'static str {
@@ -110,7 +131,8 @@ fn plan(config: &Config, available: &Available) -> Plan {
         plan_one(config, available, device, available.memory, &mut plan);
     }
     plan_striped(config, available, "striped", &available.stripe, available.memory, &mut plan);
-    let ram_count = available.ram.len().min(config.scan.ram_devices as usize);
+    let scan: params::Params = config.params();
+    let ram_count = available.ram.len().min(scan.ram_devices as usize);
     let ram = &available.ram[..ram_count];
     if !ram.is_empty() {
         plan_striped(config, available, "ram-striped", ram, available.ram_memory, &mut plan);
@@ -119,12 +141,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
 }
 
 fn skip(plan: &mut Plan, target: &str, reason: &str) {
-    plan.skips.push(Skip {
-        experiment: ExperimentId::Scan,
-        target: target.into(),
-        contender: String::new(),
-        reason: reason.into(),
-    });
+    plan.skips.push(Skip { experiment: ID, target: target.into(), contender: String::new(), reason: reason.into() });
 }
 
 fn planner<'a>(
@@ -134,12 +151,12 @@ fn planner<'a>(
     memory: MemoryLimit,
     plan: &'a mut Plan,
 ) -> Planner<'a> {
-    let duration_s = config.scan.cell_s;
-    Planner { experiment: ExperimentId::Scan, config, available, target, memory, duration_s, plan }
+    let duration_s = config.params::<params::Params>().cell_s;
+    Planner { experiment: ID, config, available, target, memory, duration_s, no_pool: None, plan }
 }
 
 fn plan_one(config: &Config, available: &Available, target: &Target, memory: MemoryLimit, plan: &mut Plan) {
-    let scan = &config.scan;
+    let scan: params::Params = config.params();
     let lean = config.preset == Preset::Quick && available.ram.iter().any(|ram| ram == target);
     let mut planner = planner(config, available, target, memory, plan);
     let most = scan.map_threads.iter().copied().max();
@@ -189,7 +206,7 @@ fn plan_striped(
         let reason = if label == "striped" { reason } else { "one RAM-backed device only: set scan.ram_devices to 2" };
         return skip(plan, label, reason);
     }
-    let scan = &config.scan;
+    let scan: params::Params = config.params();
     let stripe_bytes = scan.raid_stripe_bytes.max(scan.block_bytes);
     let striped = |params: Params| {
         let mut params = params;
@@ -240,8 +257,9 @@ fn striped_target(label: &str, parts: &[Target]) -> Target {
 }
 
 fn with_part(config: &Config, mut params: Params) -> Params {
-    if config.scan.map_stripe_bytes != PART_BYTES {
-        params.extra.insert("part_bytes".into(), config.scan.map_stripe_bytes.to_string());
+    let part_bytes = config.params::<params::Params>().map_stripe_bytes;
+    if part_bytes != PART_BYTES {
+        params.extra.insert("part_bytes".into(), part_bytes.to_string());
     }
     params
 }

@@ -22,14 +22,16 @@ mod fits;
 mod leaf_scan;
 mod literature;
 mod methods;
+mod params;
 mod probe;
 mod table;
 mod words;
 
+use crate::config::params::{Of, Parameters};
 use crate::config::{Config, Preset};
 use crate::contender;
 use crate::error::Result;
-use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted};
+use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted};
 use crate::judge::Finding;
 use crate::literature::LiteratureTable;
 use crate::machine::memory::lock_bytes_max;
@@ -52,12 +54,25 @@ pub const LEAF_SCAN: &str = "leaf-scan";
 const LOCKED_SHARE: u64 = 2;
 const WORKING_SHARE: u64 = 4;
 
+/// Its name on the command line and in records.
+pub const ID: ExperimentId = ExperimentId::new("stalls");
+
 /// The experiment.
 pub(crate) struct Stalls;
 
 impl Experiment for Stalls {
     fn id(&self) -> ExperimentId {
-        ExperimentId::Stalls
+        ID
+    }
+
+    fn params(&self) -> &'static dyn Parameters {
+        &Of::<params::Params>::NEW
+    }
+
+    fn needs(&self, config: &Config) -> Needs {
+        let stalls: params::Params = config.params();
+        let pool = PoolBytes::Bytes(stalls.scan_bytes);
+        Needs { file: true, limited: Limited::All, pool, ..Needs::default() }
     }
 
     fn question(&self) -> &'static str {
@@ -120,9 +135,9 @@ impl Experiment for Stalls {
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
     let quick = config.preset == Preset::Quick;
-    let stalls = &config.stalls;
+    let stalls: params::Params = config.params();
     let skip = |contender: &str, reason: String| Skip {
-        experiment: ExperimentId::Stalls,
+        experiment: ID,
         target: "file".into(),
         contender: contender.into(),
         reason,
@@ -130,7 +145,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     let memory = available.memory;
     let cell =
         |variant: &str, contender: &str, target: &Target, memory: MemoryLimit, extra: &[(&str, String)]| CellSpec {
-            experiment: ExperimentId::Stalls,
+            experiment: ID,
             variant: variant.into(),
             target: target.clone(),
             contender: contender.into(),

@@ -18,6 +18,7 @@ mod findings;
 mod frames;
 mod literature;
 mod methods;
+mod params;
 mod places;
 mod table;
 mod tree;
@@ -27,9 +28,10 @@ use frames::Frames;
 use places::{Array, Hash, Mapped, Pinned, Place, Swizzled};
 
 use crate::config::Config;
+use crate::config::params::{Of, Parameters};
 use crate::contender;
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Context, Experiment, Plan, Section, Targeted};
+use crate::experiment::{Available, Context, Experiment, Needs, Plan, Section, Targeted};
 use crate::judge::Finding;
 use crate::literature::{Beside, LiteratureRow, LiteratureTable};
 use crate::machine::system::human_bytes;
@@ -57,12 +59,23 @@ const CONTENDERS: [(&str, bool); 7] = [
     ("hash-pinned", true),
 ];
 
+/// Its name on the command line and in records.
+pub const ID: ExperimentId = ExperimentId::new("translate");
+
 /// The experiment.
 pub(crate) struct Translate;
 
 impl Experiment for Translate {
     fn id(&self) -> ExperimentId {
-        ExperimentId::Translate
+        ID
+    }
+
+    fn params(&self) -> &'static dyn Parameters {
+        &Of::<params::Params>::NEW
+    }
+
+    fn needs(&self, _: &Config) -> Needs {
+        Needs::default()
     }
 
     fn question(&self) -> &'static str {
@@ -134,11 +147,11 @@ fn title(id: &str) -> String {
 /// Plans every contender over sizes and threads.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
-    let translate = &config.translate;
+    let translate: params::Params = config.params();
     let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
     let mut skip = |contender: &str, reason: String| {
         let target = "memory".to_owned();
-        let skip = Skip { experiment: ExperimentId::Translate, target, contender: contender.into(), reason };
+        let skip = Skip { experiment: ID, target, contender: contender.into(), reason };
         if !plan.skips.contains(&skip) {
             plan.skips.push(skip);
         }
@@ -171,7 +184,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
 fn cell(config: &Config, variant: &str, contender: &str, working_set: u64, threads: u32) -> CellSpec {
     let extra = [("working_set".to_owned(), working_set.to_string())].into();
     CellSpec {
-        experiment: ExperimentId::Translate,
+        experiment: ID,
         variant: variant.into(),
         target: Target {
             label: "memory".into(),
@@ -182,7 +195,7 @@ fn cell(config: &Config, variant: &str, contender: &str, working_set: u64, threa
         contender: contender.into(),
         params: Params { threads, depth: 1, block_bytes: PAGE_BYTES as u64, extra },
         repeat: 0,
-        duration_s: config.translate.cell_s,
+        duration_s: config.params::<params::Params>().cell_s,
         memory: MemoryLimit::default(),
         // All of it is in memory before the clock starts.
         cache: CacheState::Warm,

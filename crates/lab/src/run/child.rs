@@ -193,20 +193,20 @@ mod tests {
 
     #[test]
     fn a_killed_cell_says_what_gives_cells_of_its_kind_more_memory() {
-        use ExperimentId::{Engines, Eviction, Random, Scan, Translate};
+        use experiments::{engines, eviction, random, scan, translate};
         let by_group = |experiment, label| told_when_killed(experiment, label, MemoryMethod::CgroupV2);
         for (experiment, label, flag) in [
-            (Random, "file", "(--memory)"),
-            (Eviction, "ram", "(--memory)"),
-            (Engines, "file", "(--memory)"),
-            (Engines, "in-memory", "(--set engines.fit_memory_bytes=BYTES)"),
-            (Random, "ram", "(--set ram_memory_bytes=BYTES)"),
-            (Scan, "ram-striped-2", "(--set ram_memory_bytes=BYTES)"),
+            (random::ID, "file", "(--memory)"),
+            (eviction::ID, "ram", "(--memory)"),
+            (engines::ID, "file", "(--memory)"),
+            (engines::ID, "in-memory", "(--set engines.fit_memory_bytes=BYTES)"),
+            (random::ID, "ram", "(--set ram_memory_bytes=BYTES)"),
+            (scan::ID, "ram-striped-2", "(--set ram_memory_bytes=BYTES)"),
         ] {
             let told = by_group(experiment, label);
             assert!(told.contains("under its limit") && told.ends_with(flag), "{experiment} {label}: {told}");
         }
-        let unlimited = told_when_killed(Translate, "memory", MemoryMethod::None);
+        let unlimited = told_when_killed(translate::ID, "memory", MemoryMethod::None);
         assert!(unlimited.contains("the machine ran out of memory; ask for less"), "{unlimited}");
         assert!(unlimited.contains("translate.working_set_bytes"), "{unlimited}");
     }

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::show_limit;
-use crate::config::{Choice, Config, ExperimentId, MemoryChoice};
+use crate::config::{Choice, Config, MemoryChoice};
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::experiment::{Available, Reclaim};
+use crate::experiment::{Available, Needs, PoolBytes, Reclaim, ReclaimBytes, SmallFiles, Stores};
+use crate::experiments;
 use crate::format;
 use crate::machine::data::{self, Wanted};
 use crate::machine::memory::Wish;
@@ -53,13 +54,15 @@ enum Making {
         path: PathBuf,
         wanted: Wanted,
     },
-    /// Room for the databases of `engines`: each makes its own, one at a time.
+    /// Room for databases that cells make themselves, one at a time; the folder is named after the experiment.
     Stores {
         folder: PathBuf,
+        name: &'static str,
         bytes: u64,
     },
     Files {
         folder: PathBuf,
+        name: &'static str,
         count: u32,
         wanted: Wanted,
     },
@@ -83,7 +86,7 @@ impl Making {
         match self {
             Self::File { path, .. } => path.clone(),
             Self::Stores { folder, .. } => folder.join("store"),
-            Self::Files { folder, .. } => data::file_names(folder, "async", 1).remove(0),
+            Self::Files { folder, name, .. } => data::file_names(folder, name, 1).remove(0),
             Self::Pool { folder, .. } => folder.join("pool.db"),
         }
     }
@@ -100,9 +103,8 @@ impl Prepared {
         // Data of an earlier run stays until this one begins: a plan, or a call that is refused, removes nothing.
         let dir = WorkDir::open(&config.dir, true)?;
         notes.extend(dir.cleaned().iter().cloned());
-        let runs = |id| config.experiments.contains(&id);
-        let claims_read_it = runs(ExperimentId::Claims) && config.claims.thorough;
-        let needs_file = claims_read_it || config.experiments.iter().any(|id| id.needs_file());
+        let needs: Vec<(&'static str, Needs)> =
+            config.chosen().map(|experiment| (experiment.id().name(), experiment.needs(config))).collect();
         let ram_wanted = Wanted { seed: config.seed, data_bytes: whole_blocks(config.ram_data_bytes) };
         let mut prepared = Self {
             available: Available {
@@ -123,20 +125,19 @@ impl Prepared {
             keep_data,
             no_limit: None,
         };
-        if needs_file {
-            prepared.plan_file(config)?;
+        if needs.iter().any(|(_, needs)| needs.file) {
+            prepared.plan_file(config, needs.iter().any(|(_, needs)| needs.stripe))?;
         }
-        if runs(ExperimentId::Async) || runs(ExperimentId::Claims) {
-            prepared.plan_async_files(config);
+        if needs.iter().any(|(_, needs)| needs.small_files != SmallFiles::Nothing) {
+            prepared.plan_small_files(config);
         }
-        if runs(ExperimentId::Engines) {
-            prepared.plan_stores(config)?;
+        for (name, stores) in needs.iter().filter_map(|(name, needs)| Some((name, needs.stores.as_ref()?))) {
+            prepared.plan_stores(config, name, stores)?;
         }
-        prepared.plan_pool(config);
-        let asks_async = runs(ExperimentId::Async) && config.async_.open_questions;
-        prepared.plan_ram(config, asks_async || config.experiments.iter().any(|id| id.uses_ram_device()))?;
-        if runs(ExperimentId::Eviction) {
-            prepared.plan_reclaim(config);
+        prepared.plan_pool(config, &needs);
+        prepared.plan_ram(config, needs.iter().map(|(_, needs)| needs.ram_devices).max().unwrap_or(0))?;
+        for reclaim in needs.iter().filter_map(|(_, needs)| needs.reclaim.as_ref()) {
+            prepared.plan_reclaim(reclaim);
         }
         for (path, label) in config.devices.iter().zip(device_labels(&config.devices)) {
             let target = device::target(path, config.unmarked_devices)?;
@@ -145,7 +146,7 @@ impl Prepared {
         Ok(prepared)
     }
 
-    fn plan_file(&mut self, config: &Config) -> Result<()> {
+    fn plan_file(&mut self, config: &Config, stripe: bool) -> Result<()> {
         let place = self.dirs[0].data_file("main");
         // A size that somebody chose is kept; the preset's may grow with the machine.
         let room = match config.data_bytes == Config::preset(config.preset).data_bytes {
@@ -179,7 +180,7 @@ impl Prepared {
         self.available.file = data::target("file", &[&place], wanted);
         self.wanted.push(Making::File { path: place, wanted });
         self.available.stripe.push(self.available.file.clone());
-        if !config.experiments.contains(&ExperimentId::Scan) {
+        if !stripe {
             return Ok(());
         }
         for place in &config.stripe_over {
@@ -197,42 +198,42 @@ impl Prepared {
     }
 
     /// Both ways of reclaim, on the file and on a device of RAM: whether each can be had, and why not.
-    fn plan_reclaim(&mut self, config: &Config) {
-        let eviction = &config.eviction;
+    fn plan_reclaim(&mut self, bytes: &ReclaimBytes) {
         let targets = [(true, self.ram_wanted.data_bytes), (false, self.available.file.data_bytes)];
         for (on_ram, data_bytes) in targets.into_iter().filter(|(_, data_bytes)| *data_bytes > 0) {
             for (by, choice, memory_bytes) in [
-                ("cgroup", MemoryChoice::Cgroup, eviction.cgroup_bytes),
-                ("kswapd", MemoryChoice::Ballast, eviction.kswapd_bytes),
+                ("cgroup", MemoryChoice::Cgroup, Ok(bytes.cgroup)),
+                ("kswapd", MemoryChoice::Ballast, bytes.kswapd.clone()),
             ] {
-                let wish = Wish { choice, memory_bytes, data_bytes, data_bytes_max: 0 };
-                let limit = match by {
-                    "kswapd" if !eviction.kswapd => Err(
-                        "from --preset standard on, or with eviction.kswapd = true: a ballast takes nearly all memory"
-                            .into(),
-                    ),
-                    _ => memory::choose(&wish).map(|plan| plan.limit).map_err(|error| error.to_string()),
-                };
+                let limit = memory_bytes.and_then(|memory_bytes| {
+                    let wish = Wish { choice, memory_bytes, data_bytes, data_bytes_max: 0 };
+                    memory::choose(&wish).map(|plan| plan.limit).map_err(|error| error.to_string())
+                });
                 self.available.reclaim.push(Reclaim { by, on_ram, limit });
             }
         }
     }
 
-    fn plan_async_files(&mut self, config: &Config) {
-        let wanted = Wanted { seed: config.seed, data_bytes: whole_blocks(config.async_.file_bytes) };
-        let (folder, count) = (self.dirs[0].path().to_path_buf(), config.async_.files);
-        let paths = data::file_names(&folder, "async", count);
+    /// The small files of the experiment that has some, whether it is chosen or another that shares them.
+    fn plan_small_files(&mut self, config: &Config) {
+        let own = experiments::ALL.into_iter().find_map(|experiment| match experiment.needs(config).small_files {
+            SmallFiles::Own { count, file_bytes } => Some((experiment.id().name(), count, file_bytes)),
+            SmallFiles::Nothing | SmallFiles::Shared => None,
+        });
+        let Some((name, count, file_bytes)) = own else { return };
+        let wanted = Wanted { seed: config.seed, data_bytes: whole_blocks(file_bytes) };
+        let folder = self.dirs[0].path().to_path_buf();
+        let paths = data::file_names(&folder, name, count);
         let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
-        self.available.async_files = data::target("file", &paths, wanted);
-        self.wanted.push(Making::Files { folder, count, wanted });
+        self.available.small_files = data::target("file", &paths, wanted);
+        self.wanted.push(Making::Files { folder, name, count, wanted });
     }
 
-    fn plan_stores(&mut self, config: &Config) -> Result<()> {
-        let engines = &config.engines;
+    fn plan_stores(&mut self, config: &Config, name: &'static str, stores: &Stores) -> Result<()> {
         let wish = Wish {
             choice: config.memory_method,
-            memory_bytes: engines.memory_bytes,
-            data_bytes: engines.data_bytes,
+            memory_bytes: stores.memory_bytes,
+            data_bytes: stores.data_bytes,
             data_bytes_max: 0,
         };
         match memory::choose(&wish) {
@@ -246,20 +247,19 @@ impl Prepared {
             Err(error) => return Err(error),
         }
         // Trees that copy what they change and trees that merge hold it twice for a while; logs come on top.
-        let bytes = engines.data_bytes.max(engines.fit_data_bytes).saturating_mul(3).saturating_add(STORE_LOGS_BYTES);
-        self.wanted.push(Making::Stores { folder: self.dirs[0].path().to_path_buf(), bytes });
+        let bytes = stores.data_bytes_max.saturating_mul(3).saturating_add(STORE_LOGS_BYTES);
+        self.wanted.push(Making::Stores { folder: self.dirs[0].path().to_path_buf(), name, bytes });
         Ok(())
     }
 
     /// As much data as the largest cell reads of it.
-    fn plan_pool(&mut self, config: &Config) {
-        let runs = |id| config.experiments.contains(&id);
-        let limited = self.no_limit.is_none() && (runs(ExperimentId::Random) || runs(ExperimentId::Scan));
-        let of_file = if limited { self.available.file.data_bytes } else { 0 };
-        let async_bytes = config.async_.file_bytes.saturating_mul(u64::from(config.async_.files));
-        let of_async = if runs(ExperimentId::Async) { async_bytes } else { 0 };
-        let of_stalls = if runs(ExperimentId::Stalls) { config.stalls.scan_bytes } else { 0 };
-        let data_bytes = whole_blocks(of_file.max(of_async).max(of_stalls));
+    fn plan_pool(&mut self, config: &Config, needs: &[(&'static str, Needs)]) {
+        let bytes = needs.iter().map(|(_, needs)| match needs.pool {
+            PoolBytes::Bytes(bytes) => bytes,
+            PoolBytes::OfFile if self.no_limit.is_none() => self.available.file.data_bytes,
+            PoolBytes::OfFile | PoolBytes::Nothing => 0,
+        });
+        let data_bytes = whole_blocks(bytes.max().unwrap_or(0));
         let wanted = Wanted { seed: config.seed, data_bytes };
         if config.pool == Choice::Off || wanted.data_bytes == 0 {
             return;
@@ -269,11 +269,10 @@ impl Prepared {
         self.wanted.push(Making::Pool { folder, wanted });
     }
 
-    fn plan_ram(&mut self, config: &Config, needed: bool) -> Result<()> {
-        if config.ram_device == Choice::Off || !needed {
+    fn plan_ram(&mut self, config: &Config, count: u32) -> Result<()> {
+        if config.ram_device == Choice::Off || count == 0 {
             return Ok(());
         }
-        let count = if config.experiments.contains(&ExperimentId::Scan) { config.scan.ram_devices.max(1) } else { 1 };
         let wish = Wish {
             choice: config.memory_method,
             memory_bytes: config.ram_memory_bytes,
@@ -310,15 +309,15 @@ impl Prepared {
                     let bar = &*progress;
                     data::ensure_file(path, *wanted, &|done, _| bar.at_bytes(done), cancel)?;
                 }
-                Making::Stores { folder, .. } => {
-                    let scratch = Scratch::make(folder, "engines")?;
+                Making::Stores { folder, name, .. } => {
+                    let scratch = Scratch::make(folder, name)?;
                     self.available.stores = scratch.path().to_path_buf();
                     self.stores = Some(scratch);
                 }
-                Making::Files { folder, count, wanted } => {
-                    progress.begin_bytes("make the files of `async`", making.bytes());
+                Making::Files { folder, name, count, wanted } => {
+                    progress.begin_bytes(&format!("make the files of `{name}`"), making.bytes());
                     let bar = &*progress;
-                    data::ensure_files(folder, "async", *count, *wanted, &|done, _| bar.at_bytes(done), cancel)?;
+                    data::ensure_files(folder, name, *count, *wanted, &|done, _| bar.at_bytes(done), cancel)?;
                 }
                 Making::Pool { folder, wanted } => {
                     progress.begin_bytes("make the engine's database", making.bytes());
@@ -343,7 +342,7 @@ impl Prepared {
     fn read_through(&self, progress: &mut Progress, cancel: &AtomicBool) -> Result<()> {
         let files = self.wanted.iter().flat_map(|making| match making {
             Making::File { path, .. } => vec![path.clone()],
-            Making::Files { folder, count, .. } => data::file_names(folder, "async", *count),
+            Making::Files { folder, name, count, .. } => data::file_names(folder, name, *count),
             Making::Pool { .. } => self.available.pool.iter().flat_map(|pool| &pool.paths).map(PathBuf::from).collect(),
             Making::Stores { .. } => Vec::new(),
         });

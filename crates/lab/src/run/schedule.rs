@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::prepare::Prepared;
 use super::{seconds, show_limit};
-use crate::config::{Config, ExperimentId};
+use crate::config::Config;
 use crate::error::Result;
-use crate::experiment::Available;
+use crate::experiment::{Available, Limited};
 use crate::experiments;
 use crate::format;
 use crate::machine::system::meminfo_bytes;
@@ -62,12 +62,12 @@ impl Schedule {
     pub(super) fn of(config: &Config, available: &Available, no_limit: Option<&str>) -> Self {
         let mut schedule = Self { cells: Vec::new(), skips: Vec::new() };
         for id in &config.experiments {
-            if let Some(reason) = no_limit.filter(|_| id.needs_limit()) {
+            let Some(experiment) = experiments::find(*id) else { continue };
+            if let Some(reason) = no_limit.filter(|_| experiment.needs(config).limited == Limited::All) {
                 let (target, contender) = (String::new(), String::new());
                 schedule.skips.push(Skip { experiment: *id, target, contender, reason: reason.to_owned() });
                 continue;
             }
-            let Some(experiment) = experiments::find(*id) else { continue };
             let plan = experiment.plan(config, available);
             // Once each, however many targets a plan has of one name.
             for skip in plan.skips {
@@ -133,7 +133,7 @@ impl Schedule {
         if let Some(device) = prepared.show_ram(config) {
             line("ram", device);
         }
-        for id in ExperimentId::ALL {
+        for id in experiments::ids() {
             for skip in self.skips.iter().filter(|skip| skip.experiment == id) {
                 let what = [id.name(), &skip.target, &skip.contender];
                 let what: Vec<&str> = what.into_iter().filter(|part| !part.is_empty()).collect();
@@ -186,18 +186,19 @@ mod tests {
         let config = Config::default();
         let schedule = Schedule::of(&config, &Available::default(), Some("no rights"));
         assert!(!schedule.cells.is_empty());
-        assert!(schedule.cells.iter().all(|cell| !cell.experiment.needs_limit()));
-        for id in config.experiments.iter().copied().filter(|id| id.needs_limit()) {
+        let limited = |id| experiments::find(id).unwrap().needs(&config).limited == Limited::All;
+        assert!(schedule.cells.iter().all(|cell| !limited(cell.experiment)));
+        for id in config.experiments.iter().copied().filter(|id| limited(*id)) {
             assert!(schedule.skips.iter().any(|skip| skip.experiment == id && skip.reason == "no rights"), "{id}");
         }
     }
 
     #[test]
     fn contenders_are_interleaved_over_the_repeats() {
-        let config = Config { experiments: vec![ExperimentId::Async], ..Config::default() };
+        let config = Config { experiments: vec![experiments::async_hazard::ID], ..Config::default() };
         let schedule = Schedule::of(&config, &Available::default(), None);
         let repeats: Vec<u32> = schedule.cells.iter().map(|cell| cell.repeat).collect();
-        assert!(repeats.is_sorted() && repeats.last() == Some(&(config.async_.runs - 1)));
+        assert!(repeats.is_sorted() && repeats.last() == Some(&2));
         let round = |number| {
             let cells = schedule.cells.iter().filter(move |cell| cell.repeat == number);
             cells.map(|cell| (&cell.contender, &cell.variant, cell.cache)).collect::<Vec<_>>()
@@ -207,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_ballast_is_made_once_for_all_repeats_of_an_experiment() {
-        let config = Config { experiments: vec![ExperimentId::Eviction], repeats: 3, ..Config::default() };
+        let config = Config { experiments: vec![experiments::eviction::ID], repeats: 3, ..Config::default() };
         let reclaim = |by: &'static str, method| crate::experiment::Reclaim {
             on_ram: false,
             by,
@@ -229,7 +230,7 @@ mod tests {
 
     #[test]
     fn cells_that_build_on_each_other_keep_their_order_in_every_round() {
-        let config = Config { experiments: vec![ExperimentId::Engines], ..Config::default() };
+        let config = Config { experiments: vec![experiments::engines::ID], ..Config::default() };
         let schedule = Schedule::of(&config, &Available::default(), None);
         let first: Vec<_> = schedule.cells.iter().filter(|cell| cell.repeat == 0).map(|cell| &cell.variant).collect();
         let own = |repeat| {

@@ -50,7 +50,6 @@ pub(crate) fn few<'g, 'a>(groups: Vec<&'g Group<'a>>, metric: Metric) -> (Vec<&'
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::ExperimentId;
     use crate::summary::Summary;
 
     #[test]
@@ -66,7 +65,7 @@ mod tests {
             ("pool", 7e4),
             ("pool-tasks", 8e4),
         ];
-        let file = crate::verdict::tests::file(ExperimentId::Random, "", &rates);
+        let file = crate::verdict::tests::file(crate::experiments::random::ID, "", &rates);
         let summary = Summary::of(&file);
         let groups: Vec<&Group<'_>> = summary.groups.iter().collect();
         let (shown, left) = few(one_each(&groups, Metric::OpsPerS), Metric::OpsPerS);

@@ -3,7 +3,7 @@
 use super::{Reason, Side, Workload};
 use crate::claims::{Records, figure, signals_met};
 use crate::judge::{Comparison, Kind, best, compare};
-use crate::record::{CacheState, ExperimentId};
+use crate::record::CacheState;
 use crate::summary::{Family, Group, Metric, is_plain, target_title};
 
 /// A difference below this is none that anybody would choose by.
@@ -186,12 +186,12 @@ impl Reason {
 fn throughput(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let mut reasons = Vec::new();
     for (id, rate, cpu, what) in [
-        (ExperimentId::Random, Metric::OpsPerS, Metric::CpuPerOp, "random reads"),
-        (ExperimentId::Scan, Metric::BytesPerS, Metric::CpuPerGb, "scan"),
+        (crate::experiments::random::ID, Metric::OpsPerS, Metric::CpuPerOp, "random reads"),
+        (crate::experiments::scan::ID, Metric::BytesPerS, Metric::CpuPerGb, "scan"),
     ] {
         let places = records.summary.places(id).into_iter().filter(|(_, target)| !target.contains("striped"));
         // A scan knows what comes: how deep its queue is, and how many of the threads that there are it takes, is the program's own choice.
-        let scans = id == ExperimentId::Scan;
+        let scans = id == crate::experiments::scan::ID;
         let wanted = workload.threads;
         let count: fn(&Group<'_>) -> u32 = if scans { threads } else { in_flight };
         for (variant, target) in places {
@@ -229,7 +229,7 @@ fn throughput(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
 
 /// (4) for databases that run with a map and without: reads of data larger than memory.
 fn databases(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
-    let groups = records.summary.at(ExperimentId::Engines, "ycsb-c", crate::experiments::engines::LARGER);
+    let groups = records.summary.at(crate::experiments::engines::ID, "ycsb-c", crate::experiments::engines::LARGER);
     // At its best: read-ahead may have been varied.
     let of = |id: &str, wanted: Option<u32>| {
         let own = groups.iter().copied().filter(|group| group.spec.contender == id).collect();
@@ -278,8 +278,8 @@ fn stalls(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
         return reasons;
     }
     // Without those two: what random reads take.
-    for (variant, target) in records.summary.places(ExperimentId::Random) {
-        let groups = records.summary.at(ExperimentId::Random, variant, target);
+    for (variant, target) in records.summary.places(crate::experiments::random::ID) {
+        let groups = records.summary.at(crate::experiments::random::ID, variant, target);
         let calls: Vec<&Group<'_>> =
             explicit(&groups).into_iter().filter(|group| group.spec.params.depth <= 1).collect();
         // More threads wait longer for the same device, on either side.
@@ -298,11 +298,11 @@ fn stalls(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
 /// (2) where the data fits: fitting is not staying, as a neighbour in the same memory reads through the page cache.
 fn stalls_in_memory(records: &Records<'_>) -> Vec<Reason> {
     let (mut reasons, tail) = (Vec::new(), Metric::Latency("op", 999));
-    for (variant, target) in records.summary.places(ExperimentId::Stalls) {
+    for (variant, target) in records.summary.places(crate::experiments::stalls::ID) {
         if variant != crate::experiments::stalls::FITS {
             continue;
         }
-        let groups = records.summary.at(ExperimentId::Stalls, variant, target);
+        let groups = records.summary.at(crate::experiments::stalls::ID, variant, target);
         let own = groups.iter().copied().filter(|group| group.family() == Family::Pool);
         let (Some(map), Some(own)) = (best(mapped(&groups), tail), best(own, tail)) else { continue };
         let what = "p99.9 of an access to data that fits, beside a neighbour in the page cache";

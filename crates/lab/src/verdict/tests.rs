@@ -100,7 +100,7 @@ fn text(verdict: &Verdict) -> String {
 
 #[test]
 fn without_evidence_there_is_no_answer() {
-    let verdict = judged(&file(ExperimentId::Random, "", &[]), Workload::default());
+    let verdict = judged(&file(crate::experiments::random::ID, "", &[]), Workload::default());
     assert_eq!((verdict.advice, verdict.sure), (Advice::NoAnswer, Sure::Nothing));
     assert!(verdict.reasons.is_empty() && verdict.not_measured.len() >= 3, "{verdict:?}");
     assert!(text(&verdict).contains("No answer") && text(&verdict).contains("not measured"), "{}", text(&verdict));
@@ -109,20 +109,21 @@ fn without_evidence_there_is_no_answer() {
 
 #[test]
 fn the_faster_side_wins_whichever_it_is() {
-    let slower = file(ExperimentId::Random, "", &[("mmap-random", 40_000.0), ("pread-direct", 90_000.0)]);
+    let slower = file(crate::experiments::random::ID, "", &[("mmap-random", 40_000.0), ("pread-direct", 90_000.0)]);
     let verdict = judged(&slower, Workload::default());
     assert_eq!(verdict.advice, Advice::Explicit, "{verdict:#?}");
     assert!(text(&verdict).contains("40.4 K/s") && text(&verdict).contains("to 0.4"), "{}", text(&verdict));
-    let faster = file(ExperimentId::Random, "", &[("mmap-random", 90_000.0), ("pread-direct", 40_000.0)]);
+    let faster = file(crate::experiments::random::ID, "", &[("mmap-random", 90_000.0), ("pread-direct", 40_000.0)]);
     assert_eq!(judged(&faster, Workload::default()).advice, Advice::Map);
-    let even = file(ExperimentId::Random, "", &[("mmap-random", 50_000.0), ("pread-direct", 50_100.0)]);
+    let even = file(crate::experiments::random::ID, "", &[("mmap-random", 50_000.0), ("pread-direct", 50_100.0)]);
     let verdict = judged(&even, Workload::default());
     assert_eq!((verdict.advice, verdict.sure), (Advice::Either, Sure::Little));
 }
 
 #[test]
 fn evidence_for_another_workload_gives_no_answer_to_this_one() {
-    let out_of_core = file(ExperimentId::Random, "", &[("mmap-random", 40_000.0), ("pread-direct", 90_000.0)]);
+    let out_of_core =
+        file(crate::experiments::random::ID, "", &[("mmap-random", 40_000.0), ("pread-direct", 90_000.0)]);
     let in_memory = Workload { fits_in_memory: Some(true), read_only: Some(true), ..Workload::default() };
     let verdict = judged(&out_of_core, in_memory);
     assert_eq!(verdict.advice, Advice::NoAnswer, "{verdict:#?}");
@@ -136,17 +137,18 @@ fn a_read_only_database_in_memory_may_be_mapped_where_the_figures_say_so() {
     let variant = crate::experiments::claims::CACHED_READ;
     let rates = [("mmap-in-place", 90_000.0), ("pread-buffered", 40_000.0)];
     let said = Workload { fits_in_memory: Some(true), read_only: Some(true), ..Workload::default() };
-    let verdict = judged(&file(ExperimentId::Claims, variant, &rates), said);
+    let verdict = judged(&file(crate::experiments::claims::ID, variant, &rates), said);
     assert_eq!(verdict.advice, Advice::Map, "{verdict:#?}");
     assert_eq!(verdict.sure, Sure::Fairly, "errors were not measured");
     assert!(text(&verdict).contains("one rule alone"), "{}", text(&verdict));
     let turned = [("mmap-in-place", 40_000.0), ("pread-buffered", 90_000.0)];
-    assert_eq!(judged(&file(ExperimentId::Claims, variant, &turned), said).advice, Advice::Explicit);
+    assert_eq!(judged(&file(crate::experiments::claims::ID, variant, &turned), said).advice, Advice::Explicit);
 }
 
 #[test]
 fn noise_and_missing_ends_make_it_less_sure() {
-    let mut records = file(ExperimentId::Random, "", &[("mmap-random", 40_000.0), ("pread-direct", 90_000.0)]);
+    let mut records =
+        file(crate::experiments::random::ID, "", &[("mmap-random", 40_000.0), ("pread-direct", 90_000.0)]);
     let sure = judged(&records, Workload::default()).sure;
     assert_eq!(sure, Sure::Fairly);
     for cell in &mut records.cells {
@@ -161,7 +163,7 @@ fn noise_and_missing_ends_make_it_less_sure() {
 
 #[test]
 fn what_was_said_and_what_was_assumed_are_told_apart() {
-    let records = file(ExperimentId::Random, "", &[("mmap-random", 40_000.0), ("pread-direct", 90_000.0)]);
+    let records = file(crate::experiments::random::ID, "", &[("mmap-random", 40_000.0), ("pread-direct", 90_000.0)]);
     let said = Workload { threads: Some(2), read_only: Some(true), ..Workload::default() };
     let words = text(&judged(&records, said));
     assert!(words.contains("You said: only read, 2 threads."), "{words}");
@@ -171,21 +173,21 @@ fn what_was_said_and_what_was_assumed_are_told_apart() {
 #[test]
 fn a_pool_counts_beside_bare_calls_on_either_side() {
     let rates = |pool: f64| [("mmap-random", 60_000.0), ("pread-direct", 90_000.0), ("pool-tasks", pool)];
-    let better = judged(&file(ExperimentId::Random, "", &rates(85_000.0)), Workload::default());
+    let better = judged(&file(crate::experiments::random::ID, "", &rates(85_000.0)), Workload::default());
     let side =
         |verdict: &Verdict| verdict.reasons.iter().find(|reason| reason.rule == rules::POOL).map(|reason| reason.side);
     assert_eq!((better.advice, side(&better)), (Advice::Explicit, Some(Side::Against)), "{better:#?}");
-    let worse = judged(&file(ExperimentId::Random, "", &rates(30_000.0)), Workload::default());
+    let worse = judged(&file(crate::experiments::random::ID, "", &rates(30_000.0)), Workload::default());
     assert_eq!((worse.advice, side(&worse)), (Advice::Explicit, Some(Side::For)), "{worse:#?}");
     assert!(worse.why_no_surer.iter().any(|why| why.contains("pool is slower")), "{:?}", worse.why_no_surer);
     // The pool alone is evidence as well.
     let alone = [("mmap-random", 60_000.0), ("pool-tasks", 30_000.0)];
-    assert_eq!(judged(&file(ExperimentId::Random, "", &alone), Workload::default()).advice, Advice::Map);
+    assert_eq!(judged(&file(crate::experiments::random::ID, "", &alone), Workload::default()).advice, Advice::Map);
 }
 
 #[test]
 fn databases_with_and_without_a_map_are_evidence() {
-    let mut records = file(ExperimentId::Engines, "ycsb-c", &[("sqlite-mmap", 1_000.0), ("sqlite", 9_000.0)]);
+    let mut records = file(crate::experiments::engines::ID, "ycsb-c", &[("sqlite-mmap", 1_000.0), ("sqlite", 9_000.0)]);
     records.cells.iter_mut().for_each(|cell| cell.spec.target.label = crate::experiments::engines::LARGER.into());
     assert_eq!(judged(&records, Workload::default()).advice, Advice::Explicit);
     let in_memory = Workload { fits_in_memory: Some(true), read_only: Some(true), ..Workload::default() };
@@ -194,7 +196,7 @@ fn databases_with_and_without_a_map_are_evidence() {
 
 #[test]
 fn a_map_whose_waits_are_timed_apart_is_no_reason_for_it() {
-    let ahead = (ExperimentId::Stalls, "ahead");
+    let ahead = (crate::experiments::stalls::ID, "ahead");
     let mut records = empty();
     add(&mut records, ahead, "uring-direct", (1, 32), 1e4, takes("op", 1_000.0));
     add(&mut records, ahead, "mmap-mincore", (1, 32), 1e4, |cell| {
@@ -210,7 +212,7 @@ fn a_map_whose_waits_are_timed_apart_is_no_reason_for_it() {
 
 /// What `--preset standard` measures of random reads, on a device that gives more to more requests at a time.
 fn random_reads() -> RecordFile {
-    let (mut records, random) = (empty(), (ExperimentId::Random, ""));
+    let (mut records, random) = (empty(), (crate::experiments::random::ID, ""));
     for (contender, count, rate) in [
         ("mmap-random", (1, 1), 15_000.0),
         ("mmap-random", (16, 1), 75_000.0),
@@ -252,7 +254,7 @@ fn a_scan_takes_as_many_of_the_users_threads_as_serve_it_best() {
         ("pread-direct", (20, 1), 2_500.0),
         ("uring-direct", (1, 32), 2_450.0),
     ] {
-        add(&mut records, (ExperimentId::Scan, ""), contender, count, rate, |_| ());
+        add(&mut records, (crate::experiments::scan::ID, ""), contender, count, rate, |_| ());
     }
     for (threads, other, far) in
         [(1, "depth 32", false), (8, "pread O_DIRECT · 20 threads", true), (16, "20 threads", false)]
@@ -274,7 +276,7 @@ fn a_scan_takes_as_many_of_the_users_threads_as_serve_it_best() {
 fn threads_that_were_not_measured_make_it_less_sure() {
     let mut records = empty();
     for (contender, rate) in [("mmap-random", 40_000.0), ("pread-direct", 90_000.0)] {
-        add(&mut records, (ExperimentId::Random, ""), contender, (16, 1), rate, |_| ());
+        add(&mut records, (crate::experiments::random::ID, ""), contender, (16, 1), rate, |_| ());
     }
     for (threads, told) in [(1, true), (100, true), (8, false), (16, false)] {
         let verdict = judged(&records, Workload { threads: Some(threads), ..Workload::default() });
@@ -289,7 +291,7 @@ fn the_users_threads_count_for_commits_databases_and_lookups_too() {
     let said = |threads| Workload { threads: Some(threads), ..Workload::default() };
     let mut records = empty();
     records.run.machine.cpu_count = 2;
-    let commits = (ExperimentId::Safety, "commits");
+    let commits = (crate::experiments::safety::ID, "commits");
     for (writers, map, engine) in [(1, 9_000.0, 5_000.0), (64, 9_000.0, 50_000.0)] {
         add(&mut records, commits, "shadow", (writers, 1), map, |_| ());
         add(&mut records, commits, "engine", (writers, 1), engine, |_| ());
@@ -304,8 +306,8 @@ fn the_users_threads_count_for_commits_databases_and_lookups_too() {
 
     for (threads, map, calls) in [(1, 9_000.0, 1_000.0), (16, 9_000.0, 90_000.0)] {
         let larger = |cell: &mut Cell| cell.spec.target.label = crate::experiments::engines::LARGER.into();
-        add(&mut records, (ExperimentId::Engines, "ycsb-c"), "sqlite-mmap", (threads, 1), map, larger);
-        add(&mut records, (ExperimentId::Engines, "ycsb-c"), "sqlite", (threads, 1), calls, larger);
+        add(&mut records, (crate::experiments::engines::ID, "ycsb-c"), "sqlite-mmap", (threads, 1), map, larger);
+        add(&mut records, (crate::experiments::engines::ID, "ycsb-c"), "sqlite", (threads, 1), calls, larger);
     }
     for (threads, side) in [(1, Side::For), (16, Side::Against)] {
         let verdict = judged(&records, said(threads));
@@ -314,8 +316,8 @@ fn the_users_threads_count_for_commits_databases_and_lookups_too() {
 
     for (threads, map, pool) in [(1, 9e6, 1e6), (2, 9e6, 90e6)] {
         let set = |cell: &mut Cell| drop(cell.spec.params.extra.insert("working_set".into(), "1073741824".into()));
-        add(&mut records, (ExperimentId::Translate, "lookup"), "mapped", (threads, 1), map, set);
-        add(&mut records, (ExperimentId::Translate, "lookup"), "array", (threads, 1), pool, set);
+        add(&mut records, (crate::experiments::translate::ID, "lookup"), "mapped", (threads, 1), map, set);
+        add(&mut records, (crate::experiments::translate::ID, "lookup"), "array", (threads, 1), pool, set);
     }
     for (threads, side) in [(1, Side::For), (2, Side::Against), (40, Side::Against)] {
         let verdict = judged(&records, Workload { fits_in_memory: Some(true), ..said(threads) });
@@ -325,7 +327,7 @@ fn the_users_threads_count_for_commits_databases_and_lookups_too() {
 
 #[test]
 fn data_that_fits_may_stall_as_well() {
-    let fits = (ExperimentId::Stalls, "fits");
+    let fits = (crate::experiments::stalls::ID, "fits");
     let said = Workload { fits_in_memory: Some(true), latency_matters: Some(true), ..Workload::default() };
     let nothing = judged(&empty(), said);
     assert!(nothing.not_measured.iter().any(|what| what.contains("no stalls")), "{:?}", nothing.not_measured);

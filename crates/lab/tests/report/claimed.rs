@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use hdrhistogram::Histogram;
 use nofault_lab::claims::{self, Decision, Outcome};
+use nofault_lab::experiments;
 use nofault_lab::findings::findings;
 use nofault_lab::record::file::RecordFile;
 use nofault_lab::record::{Cell, ExperimentId, Latency, MemoryLimit, MemoryMethod};
@@ -73,13 +74,13 @@ fn all_of(microseconds: f64) -> Latency {
     Latency::of(&histogram)
 }
 
-const RANDOM: Place = (ExperimentId::Random, "", "file");
-const SCAN: Place = (ExperimentId::Scan, "", "file");
-const READ: Place = (ExperimentId::Access, "read", "file");
+const RANDOM: Place = (experiments::random::ID, "", "file");
+const SCAN: Place = (experiments::scan::ID, "", "file");
+const READ: Place = (experiments::access::ID, "read", "file");
 
 /// Records that bear a claim out (`so`), or the opposite; `false` for a claim that is not here.
 fn made(id: &str, so: bool, made: &mut Made) -> bool {
-    let of = |variant: &'static str| (ExperimentId::Claims, variant, "file");
+    let of = |variant: &'static str| (experiments::claims::ID, variant, "file");
     let either = |yes: f64, no: f64| if so { yes } else { no };
     match id {
         "half-of-direct" => {
@@ -105,19 +106,19 @@ fn made(id: &str, so: bool, made: &mut Made) -> bool {
             made.plain(SCAN, rate("mmap-normal", 4, either(1e3, 2.5e3))).plain(SCAN, rate("uring-direct", 1, 3e3));
         }
         "striping-gains-nothing" => {
-            let striped = (ExperimentId::Scan, "", "striped-2");
+            let striped = (experiments::scan::ID, "", "striped-2");
             made.plain(SCAN, rate("mmap-normal", 4, 1e3)).plain(SCAN, rate("uring-direct", 1, 3e3));
             made.plain(striped, rate("mmap-normal", 4, either(1e3, 1.9e3)))
                 .plain(striped, rate("uring-direct", 1, 6e3));
         }
         "shootdowns-dominate" => {
-            let place = (ExperimentId::Eviction, "random-cgroup", "file");
+            let place = (experiments::eviction::ID, "random-cgroup", "file");
             let like = |cpu_us| Like::steady("mmap-random", 16, 1, 1e5, cpu_us).mapped(1e5, 1.0, 900.0, 0.1);
             made.plain(place, like(10.0)).with(place, like(either(3.0, 9.0)), "pin", "1");
         }
         "one-kswapd-is-the-wall" => scans_by_kswapd(0.97, Some(either(2e3, 1e3)), made),
         "one-fault-stalls-all" => {
-            let place = (ExperimentId::Async, "random-touch", "file");
+            let place = (experiments::async_hazard::ID, "random-touch", "file");
             for (contender, seconds) in [("async-mmap", either(1.0, 0.3)), ("single-mmap", 1.0)] {
                 made.changed(place, rate(contender, 1, 1e3), |cell| cell.outcome.elapsed_s = seconds);
             }
@@ -180,39 +181,39 @@ fn made(id: &str, so: bool, made: &mut Made) -> bool {
             made.plain(RANDOM, Like::steady("pool", 16, 1, 1e5, either(16.0, 5.0)));
             made.plain(RANDOM, Like::steady("mmap-random", 16, 1, 1e5, 12.0));
             for (contender, ns) in [("hash-pinned", either(400.0, 100.0)), ("mapped", 200.0), ("array", 90.0)] {
-                made.changed((ExperimentId::Translate, "lookup", "memory"), rate(contender, 1, 1e6), |cell| {
+                made.changed((experiments::translate::ID, "lookup", "memory"), rate(contender, 1, 1e6), |cell| {
                     set(cell, "working_set", "1073741824");
                     cell.outcome.figures.insert("time_per_op_s".into(), ns / 1e9);
                 });
             }
         }
         "pool-matches-map-in-memory" => {
-            let place = (ExperimentId::Translate, "lookup", "memory");
+            let place = (experiments::translate::ID, "lookup", "memory");
             made.with(place, rate("array", 1, either(1.2e6, 5e5)), "working_set", "1073741824");
             made.with(place, rate("mapped", 1, 1e6), "working_set", "1073741824");
         }
         "uncommitted-reaches-disk" => {
-            let place = (ExperimentId::Safety, "sin", "file");
+            let place = (experiments::safety::ID, "sin", "file");
             made.figures(place, "mmap-shared", &[("uncommitted_on_disk", either(64.0, 0.0))]);
         }
         "workarounds-do-not-cure" => {
-            let place = (ExperimentId::Stalls, "ahead", "file");
+            let place = (experiments::stalls::ID, "ahead", "file");
             made.changed(place, rate("mmap-helpers", 1, 1e4), |cell| takes(cell, either(9e3, 1e3)));
             made.changed(place, rate("uring-direct", 1, 1e4), |cell| takes(cell, 1e3));
         }
         "errors-become-signals" => {
-            let place = (ExperimentId::Errors, "read-error", "file");
+            let place = (experiments::errors::ID, "read-error", "file");
             made.figures(place, "mmap", &[("signals", either(1.0, 0.0)), ("error_returned", 0.0)]);
             made.figures(place, "engine", &[("signals", 0.0), ("error_returned", either(1.0, 0.0))]);
         }
         "lmdb-is-crash-proof" => {
-            let place = (ExperimentId::Safety, "commits", "file");
+            let place = (experiments::safety::ID, "commits", "file");
             made.figures(place, "shadow", &[("lost_commits", either(0.0, 2.0)), ("torn_commits", either(0.0, 1.0))]);
-            let place = (ExperimentId::Errors, "bit-flip", "file");
+            let place = (experiments::errors::ID, "bit-flip", "file");
             made.figures(place, "shadow", &[("wrong_answers", either(0.0, 1.0)), ("signals", either(0.0, 1.0))]);
         }
         "sqlite-gains-from-mmap" => {
-            let place = (ExperimentId::Engines, "ycsb-c", "in-memory");
+            let place = (experiments::engines::ID, "ycsb-c", "in-memory");
             made.with(place, rate("sqlite-mmap", 2, either(1.5e5, 6e4)), "durability", "deferred");
             made.with(place, rate("sqlite", 2, 1e5), "durability", "deferred");
         }
@@ -224,11 +225,11 @@ fn made(id: &str, so: bool, made: &mut Made) -> bool {
 /// A map that scans while kswapd is so busy, and the same under a cgroup where that was measured.
 fn scans_by_kswapd(busy: f64, under_cgroup: Option<f64>, made: &mut Made) {
     let like = |rate: f64, kswapd: f64| Like::steady("mmap-normal", 4, 1, rate, 3.0).mapped(rate, 1.0, 9.0, kswapd);
-    made.changed((ExperimentId::Eviction, "scan-kswapd", "file"), like(1e3, busy), |cell| {
+    made.changed((experiments::eviction::ID, "scan-kswapd", "file"), like(1e3, busy), |cell| {
         cell.spec.memory = MemoryLimit { method: MemoryMethod::Ballast, bytes: 1 << 30 };
     });
     if let Some(rate) = under_cgroup {
-        made.plain((ExperimentId::Eviction, "scan-cgroup", "file"), like(rate, 0.0));
+        made.plain((experiments::eviction::ID, "scan-cgroup", "file"), like(rate, 0.0));
     }
 }
 
@@ -257,10 +258,11 @@ fn every_claim_holds_by_figures_that_bear_it_out_and_not_by_the_opposite() {
 
 #[test]
 fn half_of_a_claim_is_not_the_whole() {
-    for (experiment, figure) in [(ExperimentId::Safety, "lost_commits"), (ExperimentId::Errors, "wrong_answers")] {
+    for (experiment, figure) in [(experiments::safety::ID, "lost_commits"), (experiments::errors::ID, "wrong_answers")]
+    {
         for (bad, expected) in [(0.0, Outcome::Undecided), (1.0, Outcome::DidNotHold)] {
             let mut records = Made::new();
-            let variant = if experiment == ExperimentId::Safety { "commits" } else { "bit-flip" };
+            let variant = if experiment == experiments::safety::ID { "commits" } else { "bit-flip" };
             records.figures((experiment, variant, "file"), "shadow", &[(figure, bad)]);
             let decision = decided(&records.file, "lmdb-is-crash-proof");
             assert_eq!(decision.outcome, expected, "{experiment} {bad}: {}", decision.text);
@@ -288,7 +290,7 @@ fn a_kswapd_is_a_wall_only_where_the_same_goes_faster_without_it() {
 
 #[test]
 fn a_work_around_that_waits_apart_from_its_accesses_cures_nothing_by_that() {
-    let place = (ExperimentId::Stalls, "ahead", "file");
+    let place = (experiments::stalls::ID, "ahead", "file");
     let probing = |records: &mut Made| {
         records.changed(place, rate("mmap-mincore", 1, 1e4), |cell| {
             takes(cell, 2.0);
@@ -315,7 +317,7 @@ fn a_work_around_that_waits_apart_from_its_accesses_cures_nothing_by_that() {
 fn a_signal_that_the_labs_guard_caught_is_a_signal() {
     for variant in ["truncated", "read-error"] {
         let mut records = Made::new();
-        let place = (ExperimentId::Errors, variant, "file");
+        let place = (experiments::errors::ID, variant, "file");
         records.figures(place, "mmap", &[("signals", 1.0), ("error_returned", 0.0)]);
         for contender in ["mmap-guarded", "os-cow", "user-cow-pwrite", "mapped-log", "shadow"] {
             records.figures(place, contender, &[("signals", 0.0), ("error_returned", 1.0)]);
@@ -332,23 +334,23 @@ fn a_signal_that_the_labs_guard_caught_is_a_signal() {
 fn a_design_is_not_crash_proof_because_a_guard_caught_its_signal() {
     let mut records = Made::new();
     let figures = [("lost_commits", 0.0), ("torn_commits", 0.0)];
-    records.figures((ExperimentId::Safety, "commits", "file"), "shadow", &figures);
+    records.figures((experiments::safety::ID, "commits", "file"), "shadow", &figures);
     let met = [("signals", 0.0), ("error_returned", 1.0), ("wrong_answers", 0.0)];
-    records.figures((ExperimentId::Errors, "bit-flip", "file"), "shadow-checked", &met);
+    records.figures((experiments::errors::ID, "bit-flip", "file"), "shadow-checked", &met);
     assert_eq!(decided(&records.file, "lmdb-is-crash-proof").outcome, Outcome::Held, "a checksum's error is no signal");
-    records.figures((ExperimentId::Errors, "read-error", "file"), "shadow", &met);
+    records.figures((experiments::errors::ID, "read-error", "file"), "shadow", &met);
     let decision = decided(&records.file, "lmdb-is-crash-proof");
     assert_eq!(decision.outcome, Outcome::InPart, "{}", decision.text);
     assert!(decision.text.contains("read-error: 1"), "{}", decision.text);
     // A stray write that a read-only map refuses by a signal is neither of the faults in question.
     let mut refused = Made::new();
-    refused.figures((ExperimentId::Errors, "stray-write", "file"), "shadow", &[("signals", 1.0)]);
+    refused.figures((experiments::errors::ID, "stray-write", "file"), "shadow", &[("signals", 1.0)]);
     assert_eq!(decided(&refused.file, "lmdb-is-crash-proof").outcome, Outcome::NotMeasured);
 }
 
 #[test]
 fn shootdowns_are_judged_with_equal_threads_and_where_pages_were_evicted() {
-    let place = (ExperimentId::Eviction, "random-cgroup", "file");
+    let place = (experiments::eviction::ID, "random-cgroup", "file");
     let like = |threads, cpu_us, shootdowns| {
         Like::steady("mmap-random", threads, 1, 1e5, cpu_us).mapped(1e5, 1.0, shootdowns, 0.1)
     };
@@ -367,7 +369,7 @@ fn shootdowns_are_judged_with_equal_threads_and_where_pages_were_evicted() {
 
 #[test]
 fn a_disk_that_nobody_looked_at_refutes_nothing() {
-    let place = (ExperimentId::Safety, "sin", "file");
+    let place = (experiments::safety::ID, "sin", "file");
     let figures = |found| [("uncommitted_on_disk", found), ("uncommitted_stored", 64.0), ("until_on_disk_s", 60.0)];
     let mut records = Made::new();
     records.figures(place, "mmap-shared", &figures(64.0));

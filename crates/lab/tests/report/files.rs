@@ -5,8 +5,9 @@ use std::path::Path;
 
 use nofault_lab::compare::{Verdict, compare};
 use nofault_lab::error::LabErrorKind;
+use nofault_lab::experiments;
+use nofault_lab::record::Record;
 use nofault_lab::record::file::{RecordError, RecordFile, RecordWriter, parse_records, read_records};
-use nofault_lab::record::{ExperimentId, Record};
 use nofault_lab::table::comparison_table;
 use nofault_lab::{listing, run};
 
@@ -199,13 +200,39 @@ fn what_is_not_known_is_kept_aside() {
     assert!(file.is_complete() && file.cells.len() == 2);
 }
 
+#[test]
+fn an_experiment_of_a_newer_nofault_is_read_and_one_that_is_missing_has_its_preset() {
+    let (_folder, bytes) = small();
+    let text = String::from_utf8(bytes).unwrap();
+    let newer = text.replacen("\"random\":{", "\"telepathy\":{\"range\":3},\"random\":{", 1);
+    let newer = newer.replacen("\"experiment\":\"random\"", "\"experiment\":\"telepathy\"", 1);
+    let file = parse_records(Path::new("r"), newer.as_bytes()).unwrap();
+    assert_eq!(
+        (file.cells[0].spec.experiment.name(), file.unknown_settings.as_slice()),
+        ("telepathy", &["telepathy".to_owned()][..])
+    );
+    assert!(nofault_lab::report::html(&file).is_ok() && !nofault_lab::table::summary_table(&file, 100).is_empty());
+
+    let whole = parse_records(Path::new("r"), text.as_bytes()).unwrap();
+    let (before, rest) = text.split_once("\"claims\":{").unwrap();
+    let older = format!("{before}{}", rest.split_once("},").unwrap().1);
+    let file = parse_records(Path::new("r"), older.as_bytes()).unwrap();
+    assert!(file.run.config.sections.get("claims").is_none());
+    let completed = file.run.config.with_flags(&[], &[]).unwrap();
+    assert_eq!(completed, whole.run.config.with_flags(&[], &[]).unwrap());
+}
+
 /// A result with one contender at a rate, three repeats.
 fn at(rate: f64, seed: u64, repeats: u32) -> RecordFile {
     let rng = &mut fastrand::Rng::with_seed(seed);
     let mut file = synthetic::empty();
     let like = Like::steady("uring-direct", 1, 64, rate, 3.0);
     for repeat in 0..repeats {
-        file.cells.push(synthetic::timed(rng, synthetic::spec(ExperimentId::Random, "", "file", &like, repeat), &like));
+        file.cells.push(synthetic::timed(
+            rng,
+            synthetic::spec(experiments::random::ID, "", "file", &like, repeat),
+            &like,
+        ));
     }
     file
 }

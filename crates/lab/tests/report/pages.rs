@@ -1,9 +1,10 @@
 //! Findings, page, table and JSON: what must be in them and what must never be.
 
 use nofault_lab::claims::{self, Outcome as Claimed};
+use nofault_lab::experiments;
 use nofault_lab::findings::{Finding, Kind, findings};
 use nofault_lab::record::file::RecordFile;
-use nofault_lab::record::{CacheState, Checks, ExperimentId, Outcome, Tick};
+use nofault_lab::record::{CacheState, Checks, Outcome, Tick};
 use nofault_lab::report;
 use nofault_lab::summary::Summary;
 use nofault_lab::table::{summary_json, summary_table};
@@ -23,7 +24,7 @@ fn by_rule<'f>(findings: &'f [Finding], rule: &str, words: &str) -> &'f Finding 
 pub(crate) fn odd_files() -> Vec<(&'static str, RecordFile)> {
     let rng = &mut fastrand::Rng::with_seed(7);
     let like = Like::steady("mmap-random", 2, 1, 1e5, 8.0).mapped(2e5, 1.0, 1e4, 0.4);
-    let spec = |repeat| synthetic::spec(ExperimentId::Random, "", "file", &like, repeat);
+    let spec = |repeat| synthetic::spec(experiments::random::ID, "", "file", &like, repeat);
     let mut files = vec![("full", synthetic::full(3)), ("empty", synthetic::empty())];
 
     let mut one = synthetic::empty();
@@ -42,7 +43,7 @@ pub(crate) fn odd_files() -> Vec<(&'static str, RecordFile)> {
     for (index, rate) in [1e-6, 1.0, 1e14, f64::from(u32::MAX)].into_iter().enumerate() {
         let like =
             Like::steady(["mmap-normal", "pread-direct", "uring-direct", "fio-uring"][index], 128, 256, rate, 1e-6);
-        let mut spec = synthetic::spec(ExperimentId::Random, "", "file", &like, 0);
+        let mut spec = synthetic::spec(experiments::random::ID, "", "file", &like, 0);
         spec.params
             .extra
             .insert("a_very_long_parameter_name".into(), "with_an_unbreakable_value_that_never_ends".into());
@@ -67,7 +68,7 @@ pub(crate) fn odd_files() -> Vec<(&'static str, RecordFile)> {
         for (threads, depth) in [(1, 1), (2, 1), (16, 1), (100, 1), (1, 8), (1, 32), (1, 128)] {
             let contender = if depth > 1 { "uring-direct" } else { "mmap-random" };
             let like = Like::steady(contender, threads, depth, 1e3 * f64::from(threads * depth), 9.0);
-            let spec = synthetic::spec(ExperimentId::Random, "", "device", &like, repeat);
+            let spec = synthetic::spec(experiments::random::ID, "", "device", &like, repeat);
             sweep.cells.push(synthetic::timed(rng, spec, &like));
         }
     }
@@ -158,7 +159,7 @@ fn no_finding_prefers_an_outcome() {
     let mut file = synthetic::empty();
     for repeat in 0..3 {
         for like in [Like::steady("mmap-random", 4, 1, 9e5, 1.0), Like::steady("pread-direct", 4, 1, 1e5, 8.0)] {
-            let spec = synthetic::spec(ExperimentId::Random, "", "file", &like, repeat);
+            let spec = synthetic::spec(experiments::random::ID, "", "file", &like, repeat);
             file.cells.push(synthetic::timed(rng, spec, &like));
         }
     }
@@ -177,7 +178,8 @@ fn a_cell_with_wrong_data_is_never_a_number() {
     let mut file = synthetic::empty();
     let like = Like::steady("pread-direct", 4, 1, 123_456.0, 8.0);
     for repeat in 0..2 {
-        let mut cell = synthetic::timed(rng, synthetic::spec(ExperimentId::Random, "", "file", &like, repeat), &like);
+        let mut cell =
+            synthetic::timed(rng, synthetic::spec(experiments::random::ID, "", "file", &like, repeat), &like);
         cell.outcome.checks = Checks { verified: 1000, wrong: 1, ..Checks::default() };
         file.cells.push(cell);
     }
@@ -211,7 +213,7 @@ fn doubts_are_said() {
     for repeat in 0..2 {
         file.cells.push(synthetic::timed(
             rng,
-            synthetic::spec(ExperimentId::Random, "", "device", &like, repeat),
+            synthetic::spec(experiments::random::ID, "", "device", &like, repeat),
             &like,
         ));
     }
@@ -255,7 +257,7 @@ fn the_page_holds_what_the_reader_needs() {
         assert!(page.contains(words), "'{words}' is missing");
     }
     let file = synthetic::full(1);
-    for id in ExperimentId::ALL.into_iter().filter(|id| file.cells.iter().any(|cell| cell.spec.experiment == *id)) {
+    for id in experiments::ids().filter(|id| file.cells.iter().any(|cell| cell.spec.experiment == *id)) {
         assert!(page.contains(&format!("<section id=\"{id}\">")), "{id}");
     }
 }
@@ -266,7 +268,7 @@ fn a_cell_in_which_nothing_was_evicted_says_nothing_of_reclaim() {
     let rules = ["which-bottleneck-binds", "pinned-to-one-cpu", "scan-under-reclaim", "kswapd-against-cgroup"];
     let found = |file: &RecordFile| all_findings(file).iter().filter(|finding| rules.contains(&finding.rule)).count();
     assert!(found(&file) > 0);
-    for cell in file.cells.iter_mut().filter(|cell| cell.spec.experiment == ExperimentId::Eviction) {
+    for cell in file.cells.iter_mut().filter(|cell| cell.spec.experiment == experiments::eviction::ID) {
         let steady = cell.outcome.steady.iter_mut().map(|window| &mut window.counters);
         for counters in steady.chain([&mut cell.outcome.counters]) {
             counters.insert("pgsteal_file".into(), 0.0);
@@ -319,7 +321,7 @@ fn cold_and_warm_are_cells_of_their_own() {
     let file = synthetic::full(1);
     let summary = Summary::of(&file);
     let mmap = |cache| {
-        let groups = summary.at(ExperimentId::Async, "random-touch", "file");
+        let groups = summary.at(experiments::async_hazard::ID, "random-touch", "file");
         groups
             .into_iter()
             .find(|g| g.spec.contender == "async-mmap" && g.spec.cache == cache)
@@ -346,7 +348,7 @@ fn an_open_loop_that_lost_its_rate_is_a_doubt_and_no_finding() {
 #[test]
 fn a_doubt_of_many_cells_is_said_once_with_its_range() {
     let mut file = synthetic::full(8);
-    let random = file.cells.iter_mut().filter(|cell| cell.spec.experiment == ExperimentId::Random);
+    let random = file.cells.iter_mut().filter(|cell| cell.spec.experiment == experiments::random::ID);
     for (index, cell) in random.take(9).enumerate() {
         cell.outcome.warnings = vec![format!("others used {} % of the CPU time", 40 + index)];
     }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use fastrand::Rng;
 use hdrhistogram::Histogram;
 use nofault_lab::config::Config;
+use nofault_lab::experiments;
 use nofault_lab::record::file::RecordFile;
 use nofault_lab::record::{
     CacheState, Cell, CellSpec, Checks, End, ExperimentId, Latency, MachineInfo, MemoryLimit, MemoryMethod, Note,
@@ -117,7 +118,7 @@ pub(crate) fn spec(experiment: ExperimentId, variant: &str, target: &str, like: 
         params: Params {
             threads: like.threads,
             depth: like.depth,
-            block_bytes: if experiment == ExperimentId::Scan { 1 << 20 } else { 4096 },
+            block_bytes: if experiment == experiments::scan::ID { 1 << 20 } else { 4096 },
             extra: BTreeMap::new(),
         },
         repeat,
@@ -215,28 +216,28 @@ pub(crate) fn full(seed: u64) -> RecordFile {
     ];
     for repeat in 0..3 {
         for like in &random {
-            file.cells.push(timed(rng, spec(ExperimentId::Random, "", "file", like, repeat), like));
+            file.cells.push(timed(rng, spec(experiments::random::ID, "", "file", like, repeat), like));
         }
         for like in &ram {
-            file.cells.push(timed(rng, spec(ExperimentId::Random, "", "ram", like, repeat), like));
+            file.cells.push(timed(rng, spec(experiments::random::ID, "", "ram", like, repeat), like));
         }
         for (target, gain) in [("file", 1.0), ("ram", 2.6), ("striped-2", 2.9)] {
             for like in &scan {
                 let mapped = like.contender.starts_with("mmap");
                 let like = Like { rate: like.rate * if mapped { 0.9 } else { gain }, ..*like };
-                file.cells.push(timed(rng, spec(ExperimentId::Scan, "", target, &like, repeat), &like));
+                file.cells.push(timed(rng, spec(experiments::scan::ID, "", target, &like, repeat), &like));
             }
         }
         for like in &access {
-            file.cells.push(timed(rng, spec(ExperimentId::Access, "read", "file", like, repeat), like));
+            file.cells.push(timed(rng, spec(experiments::access::ID, "read", "file", like, repeat), like));
             if like.depth == 1 {
-                let mut cell = timed(rng, spec(ExperimentId::Access, "overwrite", "file", like, repeat), like);
+                let mut cell = timed(rng, spec(experiments::access::ID, "overwrite", "file", like, repeat), like);
                 cell.outcome.latency.insert("sync".into(), latency(rng, 9e6, 60));
                 file.cells.push(cell);
             }
         }
         for like in &access[..3] {
-            let mut open = spec(ExperimentId::Access, "open-loop", "file", like, repeat);
+            let mut open = spec(experiments::access::ID, "open-loop", "file", like, repeat);
             open.params.extra.insert("rate_per_s".into(), format!("{:.0}", like.rate * 0.5));
             let mut cell = timed(rng, open, &Like { rate: like.rate * 0.5, fill_rate: like.rate * 0.5, ..*like });
             cell.outcome.latency.insert("open_loop".into(), latency(rng, 1.1e9 / like.rate * 4.0, 4000));
@@ -252,19 +253,19 @@ pub(crate) fn full(seed: u64) -> RecordFile {
     push_claims(rng, &mut file);
     file.skips = vec![
         Skip {
-            experiment: ExperimentId::Access,
+            experiment: experiments::access::ID,
             target: "file".into(),
             contender: "uring-sqpoll".into(),
             reason: "SQPOLL needs CAP_SYS_NICE here: run as root".into(),
         },
         Skip {
-            experiment: ExperimentId::Scan,
+            experiment: experiments::scan::ID,
             target: "device".into(),
             contender: String::new(),
             reason: "no raw device was given: --device /dev/…".into(),
         },
         Skip {
-            experiment: ExperimentId::Engines,
+            experiment: experiments::engines::ID,
             target: String::new(),
             contender: "rocksdb-mmap".into(),
             reason: "not built: --features peer-rocksdb (cargo run --release --features peer-rocksdb -- lab engines)"
@@ -288,7 +289,7 @@ pub(crate) fn push_safety(rng: &mut Rng, file: &mut RecordFile) {
     let like = |contender, rate| Like::steady(contender, 8, 1, rate, 90.0);
     for repeat in 0..3 {
         let like = like("mmap-shared", 64.0);
-        let mut sin = timed(rng, spec(ExperimentId::Safety, "sin", "file", &like, repeat), &like);
+        let mut sin = timed(rng, spec(experiments::safety::ID, "sin", "file", &like, repeat), &like);
         let figures =
             [("uncommitted_on_disk", 64.0), ("uncommitted_stored", 64.0), ("mlocked", 1.0), ("until_on_disk_s", 0.002)];
         sin.outcome.figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
@@ -297,7 +298,7 @@ pub(crate) fn push_safety(rng: &mut Rng, file: &mut RecordFile) {
     for (contender, rate) in [("os-cow", 9e3), ("shadow", 3e3), ("engine", 11e3)] {
         for repeat in 0..3 {
             let like = like(contender, rate);
-            let mut cell = timed(rng, spec(ExperimentId::Safety, "commits", "file", &like, repeat), &like);
+            let mut cell = timed(rng, spec(experiments::safety::ID, "commits", "file", &like, repeat), &like);
             cell.outcome.latency.insert("read".into(), latency(rng, 5e3, 1000));
             let figures = [
                 ("bytes_written_per_commit", 9000.0),
@@ -330,7 +331,7 @@ pub(crate) fn push_stalls(rng: &mut Rng, file: &mut RecordFile) {
     for repeat in 0..3 {
         let all = ahead.iter().map(|like| ("ahead", like)).chain(walks.iter().map(|like| ("leaf-scan", like)));
         for (variant, (like, threads)) in all {
-            let mut cell = timed(rng, spec(ExperimentId::Stalls, variant, "file", like, repeat), like);
+            let mut cell = timed(rng, spec(experiments::stalls::ID, variant, "file", like, repeat), like);
             cell.outcome.latency.insert("op".into(), latency(rng, 1e9 / like.rate, 4000));
             cell.outcome.figures.insert("extra_threads".into(), *threads);
             file.cells.push(cell);
@@ -383,12 +384,12 @@ pub(crate) fn push_errors(rng: &mut Rng, file: &mut RecordFile) {
             texts: BTreeMap::from([(name.to_owned(), text.to_owned())]),
             ..Outcome::default()
         };
-        file.cells.push(Cell { spec: spec(ExperimentId::Errors, variant, "file", &like, 0), outcome });
+        file.cells.push(Cell { spec: spec(experiments::errors::ID, variant, "file", &like, 0), outcome });
     }
     for (contender, ns) in [("no-check", 24.0), ("check-every-access", 480.0), ("check-every-load", 21.0)] {
         for repeat in 0..3 {
             let like = Like::steady(contender, 1, 1, 1e9 / ns, ns / 1000.0);
-            let mut spec = spec(ExperimentId::Errors, "checksum-cost", "file", &like, repeat);
+            let mut spec = spec(experiments::errors::ID, "checksum-cost", "file", &like, repeat);
             spec.params.extra.insert("working_set".into(), "67108864".into());
             let mut cell = timed(rng, spec, &like);
             cell.outcome.figures.insert("ns_per_access".into(), ns * (1.0 + rng.f64() * 0.02));
@@ -404,7 +405,7 @@ fn push_claims(rng: &mut Rng, file: &mut RecordFile) {
             for (contender, rate) in [("mmap-copy", 1e5 * gain), ("mmap-in-place", 2e5 * gain), ("pread-buffered", 1e5)]
             {
                 let like = Like::steady(contender, 1, 1, rate, 3.0);
-                let mut spec = spec(ExperimentId::Claims, "cached-read", "file", &like, repeat);
+                let mut spec = spec(experiments::claims::ID, "cached-read", "file", &like, repeat);
                 spec.cache = CacheState::Warm;
                 spec.params.block_bytes = unit;
                 spec.params.extra.insert("unit".into(), format!("{}KiB", unit >> 10));
@@ -413,7 +414,7 @@ fn push_claims(rng: &mut Rng, file: &mut RecordFile) {
         }
         for (pages, ms) in [("1024", 0.2), ("16384", 3.1)] {
             let like = Like::steady("mmap-private", 1, 1, 100.0, 3.0);
-            let mut spec = spec(ExperimentId::Claims, "private-remap", "file", &like, repeat);
+            let mut spec = spec(experiments::claims::ID, "private-remap", "file", &like, repeat);
             spec.params.extra.insert("copied_pages".into(), pages.into());
             let mut cell = timed(rng, spec, &like);
             cell.outcome.latency.insert("op".into(), latency(rng, ms * 1e6, 500));
@@ -423,7 +424,7 @@ fn push_claims(rng: &mut Rng, file: &mut RecordFile) {
             [("nofault", "none", 1e4), ("nofault", "held", 3e5), ("redb", "none", 2e4), ("redb", "held", 9e7)]
         {
             let like = Like::steady(contender, 1, 1, 1e5, 3.0);
-            let mut spec = spec(ExperimentId::Claims, "long-reader", "file", &like, repeat);
+            let mut spec = spec(experiments::claims::ID, "long-reader", "file", &like, repeat);
             spec.params.extra = BTreeMap::from([("reader".into(), reader.into()), ("updates".into(), "50000".into())]);
             let mut cell = timed(rng, spec, &like);
             cell.outcome.figures = BTreeMap::from([
@@ -449,7 +450,7 @@ pub(crate) fn push_engines(rng: &mut Rng, file: &mut RecordFile) {
             for (contender, rate, cpu_us) in stores {
                 for repeat in 0..2 {
                     let like = Like::steady(contender, 1, 1, rate * share * gain, cpu_us);
-                    let mut cell = timed(rng, spec(ExperimentId::Engines, variant, target, &like, repeat), &like);
+                    let mut cell = timed(rng, spec(experiments::engines::ID, variant, target, &like, repeat), &like);
                     cell.spec.params.extra.insert("durability".into(), "deferred".into());
                     cell.outcome.figures.insert("space_ratio".into(), 1.2);
                     cell.outcome.texts.insert("set: page".into(), "4 KiB <default>".into());
@@ -476,7 +477,7 @@ pub(crate) fn push_async(rng: &mut Rng, file: &mut RecordFile) {
             for (contender, threads, cold, warm, late) in configurations {
                 for (cache, seconds) in [(CacheState::Cold, cold), (CacheState::Warm, warm)] {
                     let like = Like::steady(contender, threads, 1, 1.0, 1.0);
-                    let mut spec = spec(ExperimentId::Async, variant, "file", &like, repeat);
+                    let mut spec = spec(experiments::async_hazard::ID, variant, "file", &like, repeat);
                     spec.cache = cache;
                     spec.params.extra =
                         BTreeMap::from([("files".into(), "8".into()), ("touches".into(), "512".into())]);
@@ -506,7 +507,8 @@ pub(crate) fn push_memory(rng: &mut Rng, file: &mut RecordFile) {
             for working_set in [64_u64 << 20, 1 << 30] {
                 for (contender, ns) in times {
                     let like = Like::steady(contender, 1, 1, 1.0, 1.0);
-                    let mut cell = timed(rng, spec(ExperimentId::Translate, variant, "memory", &like, repeat), &like);
+                    let mut cell =
+                        timed(rng, spec(experiments::translate::ID, variant, "memory", &like, repeat), &like);
                     cell.spec.target.data_bytes = working_set;
                     cell.spec.params.extra.insert("working_set".into(), working_set.to_string());
                     let time =
@@ -525,7 +527,7 @@ pub(crate) fn push_memory(rng: &mut Rng, file: &mut RecordFile) {
             ("shootdowns", "mmap-unmap-page", 2, 6.5),
         ] {
             let like = Like::steady(contender, threads, 1, 1e6 / us, us);
-            let mut cell = timed(rng, spec(ExperimentId::Eviction, variant, "memory", &like, repeat), &like);
+            let mut cell = timed(rng, spec(experiments::eviction::ID, variant, "memory", &like, repeat), &like);
             cell.outcome.figures.insert("time_per_op_s".into(), us * (1.0 + rng.f64() * 0.02) / 1e6);
             file.cells.push(cell);
         }
@@ -537,16 +539,16 @@ pub(crate) fn push_memory(rng: &mut Rng, file: &mut RecordFile) {
             ];
             for like in &random {
                 let variant = format!("random-{by}");
-                file.cells.push(timed(rng, spec(ExperimentId::Eviction, &variant, "ram", like, repeat), like));
+                file.cells.push(timed(rng, spec(experiments::eviction::ID, &variant, "ram", like, repeat), like));
             }
-            let mut pinned = spec(ExperimentId::Eviction, &format!("random-{by}"), "ram", &random[0], repeat);
+            let mut pinned = spec(experiments::eviction::ID, &format!("random-{by}"), "ram", &random[0], repeat);
             pinned.params.extra.insert("pin".into(), "1".into());
             let like = Like { shootdowns: 3.0, cpu_us: 7.0, rate: 130_000.0, ..random[0] };
             file.cells.push(timed(rng, pinned, &like));
             let scan = Like::steady("mmap-normal", 4, 1, 400_000.0, 2.2).mapped(400_000.0, 1.0, 20_000.0, 2.2 * kswapd);
             file.cells.push(timed(
                 rng,
-                spec(ExperimentId::Eviction, &format!("scan-{by}"), "ram", &scan, repeat),
+                spec(experiments::eviction::ID, &format!("scan-{by}"), "ram", &scan, repeat),
                 &scan,
             ));
         }

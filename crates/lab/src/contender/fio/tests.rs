@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use nofault_io::counters::Watch;
 
 use super::*;
-use crate::config::{Config, ExperimentId};
+use crate::config::Config;
 use crate::experiment::Available;
 use crate::experiments;
 use crate::record::Target;
@@ -97,7 +97,8 @@ fn another_seed_is_another_order_also_for_its_first_thread() {
             data_bytes: (64 << 20) - 4096,
             content_seed: None,
         };
-        let plan = experiments::known(ExperimentId::Translate).unwrap().plan(&Config::default(), &Available::default());
+        let plan =
+            experiments::known(experiments::translate::ID).unwrap().plan(&Config::default(), &Available::default());
         let mut spec = CellSpec { target, seed, ..plan.cells[0].clone() };
         (spec.params.threads, spec.params.depth, spec.params.block_bytes) = (1, 1, 4096);
         let layout = Layout::new(&spec.target, 4096, 4096).unwrap();

@@ -1,15 +1,15 @@
 //! Rules for `access`: what one thread gets, what batching adds, what a sync costs, and what closed loops hide.
 
+use super::ID;
 use super::{OVERWRITE, SYNC_COST};
 use crate::format::{Unit, digits};
 use crate::judge::{Finding, KeyFigure, Kind, best, compare, compare_by, keys, on, shown};
-use crate::record::ExperimentId;
 use crate::summary::{Family, Group, Metric, Summary};
 
 /// The rules of `access`.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
-    for (variant, target) in summary.places(ExperimentId::Access) {
-        let groups = summary.at(ExperimentId::Access, variant, target);
+    for (variant, target) in summary.places(ID) {
+        let groups = summary.at(ID, variant, target);
         match variant {
             "open-loop" => {
                 open_loop(summary, &groups, target, all);
@@ -47,7 +47,7 @@ fn one_at_a_time(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut V
     all.push(Finding {
         rule: "one-at-a-time",
         rule_text: "median rate of the fastest mapped contender over that of the fastest synchronous O_DIRECT contender, one thread",
-        experiment: Some(ExperimentId::Access),
+        experiment: Some(ID),
         kind: comparison.kind,
         text: format!(
             "{}{}one thread gets {} {} through a mapping ({}) and {} with O_DIRECT calls: {}.",
@@ -75,7 +75,7 @@ fn batching(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Fi
     all.push(Finding {
         rule: "batching",
         rule_text: "median rate of the fastest io_uring contender with several requests in flight over the fastest contender with one",
-        experiment: Some(ExperimentId::Access),
+        experiment: Some(ID),
         kind: comparison.kind,
         text: format!(
             "{}{}batches change what one thread gets: {} {} with {}, {} at best with one request at a time ({}): {}.",
@@ -118,7 +118,7 @@ fn syncs(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Findi
         rule: "sync-tail",
         rule_text: "99th percentile of the time of one sync (msync, fdatasync or a durable write), median over repeats; smallest and \
             largest of the contenders",
-        experiment: Some(ExperimentId::Access),
+        experiment: Some(ID),
         kind: if first.2.differs_from(&last.2) { Kind::Difference } else { Kind::Inconclusive },
         text: format!(
             "{}{}: the p99 of a sync lies between {} ({}; {}) and {} ({}; {}).",
@@ -156,7 +156,7 @@ fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &m
             rule: "coordinated-omission",
             rule_text: "p99 with requests at a fixed rate, timed from when each was due, over the p99 of the closed loop of the same \
                 contender, which asks again only after an answer and so never sees the queue",
-            experiment: Some(ExperimentId::Access),
+            experiment: Some(ID),
             kind: comparison.kind,
             text: format!(
                 "{}{}at a fixed rate {} takes {} at p99 from when a read was due{from_start}; its closed loop reports {}: {}.",
@@ -187,7 +187,7 @@ fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &m
         rule: "open-loop-disturbed",
         rule_text: "less than 98 % of the scheduled reads were started, or the rate that the cell found for itself lies outside 0.67 to 1.5 of \
             the closed loop's median: then queues grow for other reasons than the contender's",
-        experiment: Some(ExperimentId::Access),
+        experiment: Some(ID),
         kind: Kind::Warning,
         text: format!(
             "{}latency at a fixed rate says nothing about {}; repeat when the machine is quiet.",
@@ -201,7 +201,7 @@ fn open_loop(summary: &Summary<'_>, groups: &[&Group<'_>], target: &str, all: &m
 
 /// The closed loop of the same contender on the same target: variant `read`, nothing else set.
 fn closed_loop_of<'g, 'a>(open: &Group<'_>, summary: &'g Summary<'a>) -> Option<&'g Group<'a>> {
-    summary.of_experiment(ExperimentId::Access).find(|group| {
+    summary.of_experiment(ID).find(|group| {
         let (a, b) = (group.spec, open.spec);
         a.variant == "read"
             && a.target.label == b.target.label

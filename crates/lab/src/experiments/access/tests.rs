@@ -33,9 +33,11 @@ fn available(folder: &Path) -> Available {
 
 fn config(preset: Preset) -> Config {
     let mut config = Config::preset(preset);
-    config.access.cell_s = 0.04;
-    config.access.batches = vec![1, 3, 64];
-    config.access.open_loop_shares = vec![0.5];
+    config.change(|access: &mut params::Params| {
+        access.cell_s = 0.04;
+        access.batches = vec![1, 3, 64];
+        access.open_loop_shares = vec![0.5];
+    });
     config
 }
 

@@ -6,6 +6,7 @@ use nofault_io::probe::{Ability, Probe};
 
 use super::batches::{SETUPS, Setup};
 use super::blocking::Way;
+use super::params::Params;
 use super::{CONTENDERS, OPEN_LOOP, OVERWRITE, READ, RING_SETUP, SYNC_COST, way_of};
 use crate::config::Config;
 use crate::contender::sync::Means;
@@ -72,7 +73,7 @@ pub(super) fn on_file(config: &Config) -> Vec<Wish> {
         _ => false,
     };
     let mut all = all(config, quick);
-    if config.access.ring_setups {
+    if config.params::<Params>().ring_setups {
         for flags in SETUPS {
             for batch in SETUP_BATCHES {
                 let extra = [("flags".to_owned(), flags.to_owned())].into();
@@ -99,7 +100,8 @@ pub(super) fn on_device(config: &Config) -> Vec<Wish> {
 
 /// Every contender with its parameters. `quick` is told variant, contender, and whether it is the deepest batch.
 fn all(config: &Config, quick: impl Fn(&str, &str, bool) -> bool) -> Vec<Wish> {
-    let mut batches = config.access.batches.clone();
+    let access: Params = config.params();
+    let mut batches = access.batches.clone();
     batches.sort_unstable();
     batches.dedup();
     let deepest = batches.last().copied().unwrap_or(1);
@@ -123,11 +125,11 @@ fn all(config: &Config, quick: impl Fn(&str, &str, bool) -> bool) -> Vec<Wish> {
             };
             match variant {
                 OVERWRITE => {
-                    let every = config.access.writes_per_sync.to_string();
+                    let every = access.writes_per_sync.to_string();
                     wishes.push(wish([("writes_per_sync".to_owned(), every)].into(), true));
                 }
                 OPEN_LOOP => {
-                    for (number, share) in config.access.open_loop_shares.iter().enumerate() {
+                    for (number, share) in access.open_loop_shares.iter().enumerate() {
                         wishes.push(wish([("rate_share".to_owned(), share.to_string())].into(), number == 0));
                     }
                 }

@@ -1,15 +1,16 @@
 //! Rules for `async`: whether tasks on one executor wait at the same time, and how late its timer fires meanwhile.
 
+use super::ID;
 use super::{SEQUENTIAL, Spread, spread_of};
 use crate::format::Unit;
 use crate::judge::{Finding, KeyFigure, Kind, compare, keys, on, shown};
-use crate::record::{CacheState, ExperimentId};
+use crate::record::CacheState;
 use crate::summary::{Family, Group, Metric, Summary, is_plain};
 
 /// The rules of `async`.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
-    for (variant, target) in summary.places(ExperimentId::Async) {
-        let groups = summary.at(ExperimentId::Async, variant, target);
+    for (variant, target) in summary.places(ID) {
+        let groups = summary.at(ID, variant, target);
         for cache in [CacheState::Cold, CacheState::Warm] {
             let at: Vec<&Group<'_>> = groups
                 .iter()
@@ -20,9 +21,9 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
             ticker(&at, variant, target, cache, all);
         }
     }
-    for (variant, target) in summary.places(ExperimentId::Async) {
+    for (variant, target) in summary.places(ID) {
         for cache in [CacheState::Cold, CacheState::Warm] {
-            let groups = summary.at(ExperimentId::Async, variant, target);
+            let groups = summary.at(ID, variant, target);
             let at: Vec<&Group<'_>> = groups.into_iter().filter(|group| group.spec.cache == cache).collect();
             tasks(&at, target, cache, all);
         }
@@ -59,7 +60,7 @@ fn hazard(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
             all.push(Finding {
                 rule,
                 rule_text,
-                experiment: Some(ExperimentId::Async),
+                experiment: Some(ID),
                 kind: comparison.kind,
                 text: format!("{}{place}: {}{text}", on(target), comparison.doubt()),
                 cells: keys(&[map, other]),
@@ -125,7 +126,7 @@ fn ticker(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
         rule: "late-ticker",
         rule_text: "99th percentile, and the largest, of how late a 1 ms timer on the same executor fires, medians over the runs: mapping \
             against awaited reads, judged by the percentile",
-        experiment: Some(ExperimentId::Async),
+        experiment: Some(ID),
         kind: comparison.kind,
         text: format!(
             "{}{place}: {}a 1 ms timer on the executor fires {a} late at p99 (worst {}) while tasks touch a mapping, {b} (worst {}) while \
@@ -154,7 +155,7 @@ fn tasks(groups: &[&Group<'_>], target: &str, cache: CacheState, all: &mut Vec<F
         rule: "async-pool-against-map",
         rule_text: "time of the tasks that await the engine over that of tasks that touch a mapping, on one single-threaded executor, same \
             touches; warm means in the pool, or in the page cache",
-        experiment: Some(ExperimentId::Async),
+        experiment: Some(ID),
         kind: comparison.kind,
         text: format!(
             "{}{cache}: {}tasks that await the engine's pool take {}, tasks over a mapping {}: {}{timer}.",

@@ -21,8 +21,10 @@ fn files(folder: &std::path::Path) -> Target {
 
 fn config() -> Config {
     let mut config = Config::preset(Preset::Standard);
-    config.async_.files = 3;
-    config.async_.touches = 40;
+    config.change(|own: &mut params::Params| {
+        own.files = 3;
+        own.touches = 40;
+    });
     config
 }
 
@@ -34,7 +36,7 @@ fn run(spec: &CellSpec) -> Result<Outcome> {
 #[test]
 fn every_planned_configuration_reads_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
-    let available = Available { async_files: files(folder.path()), ..Available::default() };
+    let available = Available { small_files: files(folder.path()), ..Available::default() };
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     for spec in plan(&config(), &available).cells {
         let outcome = run(&spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
@@ -54,9 +56,11 @@ fn the_engines_tasks_read_what_they_must_cold_and_warm() {
     let wanted = Wanted { seed: SEED, data_bytes: 3 * BLOCKS * 4096 };
     let _pool = PoolData::make(folder.path(), wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap();
     let pool = Some(pool::target(folder.path(), wanted));
-    let available = Available { async_files: files(folder.path()), pool, ..Available::default() };
+    let available = Available { small_files: files(folder.path()), pool, ..Available::default() };
     let mut config = config();
-    config.async_.file_bytes = BLOCKS * 4096;
+    config.change(|own: &mut params::Params| {
+        own.file_bytes = BLOCKS * 4096;
+    });
     let specs = plan(&config, &available).cells;
     let mut misses = BTreeMap::new();
     for spec in specs.iter().filter(|spec| spec.contender == "async-pool") {
@@ -77,7 +81,7 @@ fn a_block_that_is_not_what_it_must_be_is_counted() {
         file.write_all_at(&[0xff; 8], content::block_offset(block)).unwrap();
     }
     file.sync_all().unwrap();
-    let available = Available { async_files: target, ..Available::default() };
+    let available = Available { small_files: target, ..Available::default() };
     for spec in plan(&config(), &available).cells.iter().filter(|spec| spec.variant == RANDOM_TOUCH) {
         assert_eq!(run(spec).unwrap().checks.wrong, 40, "{}", spec.key());
     }
@@ -87,7 +91,7 @@ fn a_block_that_is_not_what_it_must_be_is_counted() {
 fn a_truncated_file_is_an_error_and_not_the_end_of_the_process() {
     let folder = tempfile::tempdir().unwrap();
     let target = files(folder.path());
-    let available = Available { async_files: target.clone(), ..Available::default() };
+    let available = Available { small_files: target.clone(), ..Available::default() };
     std::fs::OpenOptions::new().write(true).open(&target.paths[2]).unwrap().set_len(4096).unwrap();
     for spec in plan(&config(), &available).cells {
         assert!(run(&spec).is_err(), "{}", spec.key());
@@ -99,7 +103,7 @@ fn one_device_serves_all_tasks_with_a_part_each() {
     let folder = tempfile::tempdir().unwrap();
     let mut target = files(folder.path());
     target.paths.truncate(1);
-    let available = Available { ram: vec![target], async_files: files(folder.path()), ..Available::default() };
+    let available = Available { ram: vec![target], small_files: files(folder.path()), ..Available::default() };
     let specs = plan(&config(), &available).cells;
     let on_device: Vec<_> = specs.iter().filter(|spec| spec.target.paths.len() == 1).collect();
     assert!(!on_device.is_empty());
@@ -116,7 +120,7 @@ fn every_kind_of_device_is_asked_and_read_ahead_only_by_who_may_set_it() {
     let device = |label: &str| Target { label: label.into(), ..files(folder.path()) };
     let of = |root: bool| {
         let (ram, devices) = (vec![device("ram")], vec![device("device")]);
-        plan(&config, &Available { async_files: device("file"), ram, devices, root, ..Available::default() })
+        plan(&config, &Available { small_files: device("file"), ram, devices, root, ..Available::default() })
     };
     let sets = |plan: &Plan| plan.cells.iter().any(|spec| spec.params.extra.contains_key("read_ahead_kb"));
     assert!(sets(&of(true)) && !sets(&of(false)));
@@ -131,7 +135,7 @@ fn every_kind_of_device_is_asked_and_read_ahead_only_by_who_may_set_it() {
 #[test]
 fn nonsense_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
-    let available = Available { async_files: files(folder.path()), ..Available::default() };
+    let available = Available { small_files: files(folder.path()), ..Available::default() };
     let good = plan(&config(), &available).cells.remove(0);
     let with = |name: &str, value: &str| {
         let mut spec = good.clone();

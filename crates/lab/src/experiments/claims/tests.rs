@@ -14,7 +14,7 @@ fn available(folder: &Path) -> Available {
         data::ensure_file(&folder.join(name), wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap()
     };
     Available {
-        async_files: make("small.data", 4 << 20),
+        small_files: make("small.data", 4 << 20),
         file: make("large.data", 8 << 20),
         // Named so that the cells are planned; nothing enforces it here.
         memory: MemoryLimit { method: MemoryMethod::LargeFile, bytes: 4 << 20 },
@@ -24,13 +24,15 @@ fn available(folder: &Path) -> Available {
 
 fn config() -> Config {
     let mut config = Config::preset(Preset::Standard);
-    config.claims.cell_s = 0.05;
-    config.claims.unit_bytes = vec![4096, 1 << 20];
-    config.claims.map_threads = vec![3];
-    config.claims.copied_pages = vec![8, 512];
-    config.claims.commit_pages = vec![1, 64];
-    config.claims.reader_updates = 3_000;
-    config.claims.reader_keys = 200;
+    config.change(|claims: &mut params::Params| {
+        claims.cell_s = 0.05;
+        claims.unit_bytes = vec![4096, 1 << 20];
+        claims.map_threads = vec![3];
+        claims.copied_pages = vec![8, 512];
+        claims.commit_pages = vec![1, 64];
+        claims.reader_updates = 3_000;
+        claims.reader_keys = 200;
+    });
     config
 }
 

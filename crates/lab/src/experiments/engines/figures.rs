@@ -1,8 +1,8 @@
 //! Whole databases in the report: one table of everything at the top, one of the settings; the charts are those of the other
 //! experiments.
 
+use super::ID;
 use super::{COMMIT, COMMIT_MANY, IN_MEMORY, LARGER, LOAD, SCAN, SCAN_AGED};
-use crate::record::ExperimentId;
 use crate::show::figures::{Figure, Table};
 use crate::summary::{Group, Metric, Summary, is_plain, target_title};
 
@@ -35,7 +35,7 @@ pub(super) fn worth_detail(variant: &str) -> bool {
 
 /// The tables that stand before the charts.
 pub(super) fn overviews(summary: &Summary<'_>) -> Vec<Figure> {
-    let groups: Vec<&Group<'_>> = summary.of_experiment(ExperimentId::Engines).collect();
+    let groups: Vec<&Group<'_>> = summary.of_experiment(ID).collect();
     let mut figures = Vec::new();
     for target in [LARGER, IN_MEMORY] {
         let own: Vec<&Group<'_>> = groups.iter().copied().filter(|group| group.spec.target.label == target).collect();

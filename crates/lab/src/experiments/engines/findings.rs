@@ -1,9 +1,9 @@
 //! Rules for `engines`: what a map changes in a store that has the choice, and where the engine stands among whole databases.
 
+use super::ID;
 use super::{COMMIT, COMMIT_MANY, IN_MEMORY, LARGER, SCAN};
 use crate::format::Unit;
 use crate::judge::{Finding, KeyFigure, best, compare, keys, shown};
-use crate::record::ExperimentId;
 use crate::summary::{Group, Metric, Summary};
 
 /// Stores that can be run either way: with a map, without, and what the difference is called.
@@ -22,7 +22,7 @@ const ENGINE: &str = "nofault";
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     for target in [LARGER, IN_MEMORY] {
         for work in WORKS {
-            let groups = summary.at(ExperimentId::Engines, work, target);
+            let groups = summary.at(ID, work, target);
             with_and_without(&groups, work, target, all);
             among_others(&groups, work, target, all);
         }
@@ -44,7 +44,7 @@ fn with_and_without(groups: &[&Group<'_>], work: &str, target: &str, all: &mut V
         all.push(Finding {
             rule: "store-with-and-without-map",
             rule_text: "median rate of a store run in one way over that of the same store run in the other, same work, same memory",
-            experiment: Some(ExperimentId::Engines),
+            experiment: Some(ID),
             kind: comparison.kind,
             text: format!(
                 "{}{}: {}{what} changes {} from {y} to {x}{}, {}: {}.",
@@ -85,7 +85,7 @@ fn among_others(groups: &[&Group<'_>], work: &str, target: &str, all: &mut Vec<F
     all.push(Finding {
         rule: "engine-among-databases",
         rule_text: "median rate of nofault over that of the fastest other database that was built, same work, same memory, same class of durability",
-        experiment: Some(ExperimentId::Engines),
+        experiment: Some(ID),
         kind: comparison.kind,
         text: format!(
             "{}{}: {}nofault does {x}, {}, the fastest other database ({}) {y}: {}{cpu}.",

@@ -1,16 +1,16 @@
 //! Whole databases in the terminal: one row a store.
 
+use super::ID;
 use super::figures::store_title;
 use super::methods::METHODS;
 use crate::methods;
-use crate::record::ExperimentId;
 use crate::record::file::RecordFile;
 use crate::show::columns::Column;
 use crate::summary::{Group, Metric, Summary};
 
 /// A row a store, a column for each of its works: medians, what is asked of them first first.
 pub(super) fn columns(summary: &Summary<'_>, target: &str, title: &str) -> Vec<Column> {
-    let groups: Vec<&Group<'_>> = summary.of_experiment(ExperimentId::Engines).collect();
+    let groups: Vec<&Group<'_>> = summary.of_experiment(ID).collect();
     let groups: Vec<&Group<'_>> = groups.into_iter().filter(|group| group.spec.target.label == target).collect();
     let mut stores: Vec<String> = Vec::new();
     for group in &groups {
@@ -55,8 +55,7 @@ pub(super) fn columns(summary: &Summary<'_>, target: &str, title: &str) -> Vec<C
 /// The stores that were not compiled in, a line for each reason: they never vanish from a table.
 pub(super) fn not_built(file: &RecordFile) -> String {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
-    for skip in file.skips.iter().filter(|skip| skip.experiment == ExperimentId::Engines && !skip.contender.is_empty())
-    {
+    for skip in file.skips.iter().filter(|skip| skip.experiment == ID && !skip.contender.is_empty()) {
         let Some(reason) = skip.reason.split(" (").next().filter(|reason| reason.starts_with("not built")) else {
             continue;
         };

@@ -11,19 +11,21 @@ use crate::stores::{LookAtEntry, LookAtValue, Reader};
 
 fn config() -> Config {
     let mut config = Config::preset(Preset::Standard);
-    config.engines = EnginesConfig {
-        cell_s: 0.12,
-        repeats: 1,
-        data_bytes: 4 << 20,
-        memory_bytes: 48 << 20,
-        fit_data_bytes: 1 << 20,
-        fit_memory_bytes: 48 << 20,
-        value_bytes: 200,
-        threads: 4,
-        fit_threads: 2,
-        writers: 4,
-        ..config.engines
-    };
+    config.change(|engines: &mut params::Params| {
+        *engines = params::Params {
+            cell_s: 0.12,
+            repeats: 1,
+            data_bytes: 4 << 20,
+            memory_bytes: 48 << 20,
+            fit_data_bytes: 1 << 20,
+            fit_memory_bytes: 48 << 20,
+            value_bytes: 200,
+            threads: 4,
+            fit_threads: 2,
+            writers: 4,
+            ..engines.clone()
+        };
+    });
     config
 }
 
@@ -85,11 +87,15 @@ fn without_a_limit_what_fits_is_measured_and_the_rest_says_why_not() {
 #[test]
 fn only_named_stores_are_planned() {
     let mut config = config();
-    config.engines.contenders = vec!["nofault".into()];
+    config.change(|engines: &mut params::Params| {
+        engines.contenders = vec!["nofault".into()];
+    });
     let plan = plan(&config, &available(Path::new("here")));
     assert!(plan.skips.is_empty() && plan.cells.iter().all(|spec| spec.contender == "nofault"));
-    assert_eq!(crate::config::engines::STORES, KINDS.map(|kind| kind.id));
-    config.engines.contenders = vec!["oracle".into()];
+    assert_eq!(params::STORES, KINDS.map(|kind| kind.id));
+    config.change(|engines: &mut params::Params| {
+        engines.contenders = vec!["oracle".into()];
+    });
     let error = config.validate().unwrap_err().to_string();
     assert!(error.contains("oracle") && error.contains("rocksdb-mmap"), "{error}");
 }

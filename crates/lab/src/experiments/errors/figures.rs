@@ -1,17 +1,15 @@
 //! Figures of `errors`: what became of each store under each fault, as tables, since outcomes are words; and the cost of checking.
 
 use super::FAULTS;
+use super::ID;
 use super::findings::{fate, fault_title, outcome_of, store_title};
-use crate::record::ExperimentId;
 use crate::show::figures::{Figure, Table};
 use crate::summary::{Group, Summary};
 
 /// The tables of the faults: one over all of them, and what each store said.
 pub(super) fn faults(summary: &Summary<'_>) -> Vec<Figure> {
-    let groups: Vec<&Group<'_>> = summary
-        .of_experiment(ExperimentId::Errors)
-        .filter(|group| FAULTS.contains(&group.spec.variant.as_str()))
-        .collect();
+    let groups: Vec<&Group<'_>> =
+        summary.of_experiment(ID).filter(|group| FAULTS.contains(&group.spec.variant.as_str())).collect();
     if groups.is_empty() {
         return Vec::new();
     }

@@ -1,17 +1,18 @@
 //! Rules for `errors`: what each store made of each fault, and what it costs to notice.
 
+use super::ID;
 use super::methods::METHODS;
 use super::{BIT_FLIP, CHECKSUM_COST, FAULTS, READ_ERROR, STRAY_WRITE, TRUNCATED, TRUNCATED_INSIDE};
 use crate::format::digits;
 use crate::judge::{Finding, KeyFigure, Kind, compare_by, keys, on};
 use crate::methods;
-use crate::record::{ExperimentId, Outcome};
+use crate::record::Outcome;
 use crate::summary::{Group, Metric, Summary, parameters};
 
 /// The rules of `errors`.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
-    for (variant, target) in summary.places(ExperimentId::Errors) {
-        let groups = summary.at(ExperimentId::Errors, variant, target);
+    for (variant, target) in summary.places(ID) {
+        let groups = summary.at(ID, variant, target);
         if FAULTS.contains(&variant) {
             fault(&groups, variant, all);
         } else if variant == CHECKSUM_COST {
@@ -80,7 +81,7 @@ fn fault(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
         rule: "fault",
         rule_text: "one fault, made for real, met by a process of its own for each store: what it was told, what it handed out, and what \
             another process finds on disk afterwards; an outcome, not a rate, so one run decides",
-        experiment: Some(ExperimentId::Errors),
+        experiment: Some(ID),
         kind: Kind::Fact,
         text: format!(
             "When {}: over a plain mapping – {}; in the engine – {}.{said}",
@@ -142,7 +143,7 @@ fn checking(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
             rule: "checksum-at-every-access",
             rule_text: "mean time of one access to a random page in memory, one thread: through a mapping with the page's checksum verified \
                 each time, over memory of one's own whose pages were verified when they were loaded",
-            experiment: Some(ExperimentId::Errors),
+            experiment: Some(ID),
             kind: comparison.kind,
             text: format!(
                 "{}{}{size}: an access takes {} ns when a mapping's page is verified each time, {} ns when pages are verified as they are \

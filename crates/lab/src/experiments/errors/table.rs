@@ -1,14 +1,14 @@
 //! The terminal's table of `errors`.
 
 use super::FAULTS;
+use super::ID;
 use super::findings::{outcome_of, short_fate, store_title};
-use crate::record::ExperimentId;
 use crate::show::columns::Column;
 use crate::summary::Summary;
 
 /// What each store made of each fault, in a word or two; the report says more.
 pub(super) fn columns(summary: &Summary<'_>, target: &str, title: &str) -> Option<Vec<Column>> {
-    let at = |fault: &str| summary.at(ExperimentId::Errors, fault, target);
+    let at = |fault: &str| summary.at(ID, fault, target);
     let mut stores: Vec<&str> = Vec::new();
     for group in FAULTS.into_iter().flat_map(at) {
         if !stores.contains(&group.spec.contender.as_str()) {

@@ -142,7 +142,9 @@ fn what_checking_costs_is_measured_on_the_same_pages() {
     let wanted = Wanted { seed: 5, data_bytes: 512 * 4096 };
     data::ensure_file(&path, wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap();
     let mut config = Config::default();
-    config.errors.cell_s = 0.05;
+    config.change(|errors: &mut params::Params| {
+        errors.cell_s = 0.05;
+    });
     let available = Available {
         file: data::target("file", &[&path], wanted),
         folder: folder.path().to_path_buf(),

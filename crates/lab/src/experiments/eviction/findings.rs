@@ -1,9 +1,9 @@
 //! Rules for `eviction`: the price of each mechanism, and which of them binds under full memory.
 
+use super::ID;
 use super::{FAULTS, SHOOTDOWNS};
 use crate::format::{Unit, digits};
 use crate::judge::{Finding, KeyFigure, Kind, compare, keys, on, shown};
-use crate::record::ExperimentId;
 use crate::summary::{Group, Metric, Spread, Summary};
 
 /// From this share of the direct rate on the map is held up by the device and by nothing of its own.
@@ -11,16 +11,14 @@ const DEVICE_BOUND: f64 = 0.9;
 /// From this share of a core on the one thread that evicts has no more to give.
 const KSWAPD_BOUND: f64 = 80.0;
 
-const EXPERIMENT: ExperimentId = ExperimentId::Eviction;
-
 /// The rules of `eviction`.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
-    let faults = summary.at(EXPERIMENT, FAULTS, "memory");
-    let shootdowns = summary.at(EXPERIMENT, SHOOTDOWNS, "memory");
+    let faults = summary.at(ID, FAULTS, "memory");
+    let shootdowns = summary.at(ID, SHOOTDOWNS, "memory");
     contention(&faults, all);
     shootdown(&shootdowns, all);
-    for (variant, target) in summary.places(EXPERIMENT) {
-        let groups = summary.at(EXPERIMENT, variant, target);
+    for (variant, target) in summary.places(ID) {
+        let groups = summary.at(ID, variant, target);
         match variant.split_once('-') {
             Some(("random", by)) => {
                 pinned(&groups, target, by, all);
@@ -71,7 +69,7 @@ fn contention(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
             rule: "page-table-contention",
             rule_text: "CPU time of one fault with a thread on each CPU over that with one thread: what is above one is contention, for the page \
                 table where only the shared map has it, for the page cache where read calls have it too",
-            experiment: Some(EXPERIMENT),
+            experiment: Some(ID),
             kind: comparison.kind,
             text: format!(
                 "{}{what} costs {} of CPU on {threads} threads and {} on one: {}.",
@@ -101,7 +99,7 @@ fn shootdown(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
             rule: "price-of-a-shootdown",
             rule_text: "time to fault a cached page in and take it out of the map again, with other threads of the process running on the other CPUs \
                 over that without: the difference is what telling them costs whoever unmaps",
-            experiment: Some(EXPERIMENT),
+            experiment: Some(ID),
             kind: comparison.kind,
             text: format!(
                 "{}with {each}, a page comes and goes in {} while other CPUs run threads of the same process, in {} when none does: {}.",
@@ -138,7 +136,7 @@ fn pinned(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>)
         rule: "pinned-to-one-cpu",
         rule_text: "CPU time of one mapped read under full memory with all CPUs over that with all threads pinned to one CPU, where no TLB but its own \
             is to be flushed; other costs of several CPUs (locks, cache lines) go with them, so this bounds what shootdowns cost from above",
-        experiment: Some(EXPERIMENT),
+        experiment: Some(ID),
         kind: comparison.kind,
         text: format!(
             "{}reclaim by {by}: {}{} costs {} of CPU on all CPUs ({} TLB interrupts) and {} on one ({}): {}.",
@@ -202,7 +200,7 @@ fn binding(
         rule_text: "of the mapped random reads on the most threads: no bottleneck binds from 0.9 of the direct rate on; else kswapd from 80 % of a core on; \
             else the largest of: contention (CPU of a fault on all CPUs less that on one), shootdowns (interrupts a page times the measured price of one), \
             and the rest of the CPU time above a direct read (faulting, scanning, unmapping, freeing). An estimate: prices are measured apart",
-        experiment: Some(EXPERIMENT),
+        experiment: Some(ID),
         kind: Kind::Fact,
         text: format!(
             "{}reclaim by {by}: {binds}. mmap reads {} against {} direct ({}), at {} of CPU a page against {}: contention {}, shootdowns {} \
@@ -243,7 +241,7 @@ fn scan(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>) {
         all.push(Finding {
             rule: "scan-under-reclaim",
             rule_text: "CPU of the process and kswapd for 10^9 bytes scanned under full memory, through the map over the other way on as many threads",
-            experiment: Some(EXPERIMENT),
+            experiment: Some(ID),
             kind: comparison.kind,
             text: format!(
                 "{}reclaim by {by}: {}a scanned GB costs {} of CPU through the map ({}, kswapd {} of a core) and {} by {what} ({}): {}.",
@@ -268,7 +266,7 @@ fn ways(summary: &Summary<'_>, all: &mut Vec<Finding>) {
         [("random", "mmap-random", Metric::OpsPerS), ("scan", "mmap-normal", Metric::BytesPerS)]
     {
         for target in ["file", "ram"] {
-            let by = |by: &str| summary.at(EXPERIMENT, &format!("{work}-{by}"), target);
+            let by = |by: &str| summary.at(ID, &format!("{work}-{by}"), target);
             let (kswapd, cgroup) = (by("kswapd"), by("cgroup"));
             let threads = most(&kswapd);
             let (Some(a), Some(b)) = (with(&kswapd, contender, threads), with(&cgroup, contender, threads)) else {
@@ -279,7 +277,7 @@ fn ways(summary: &Summary<'_>, all: &mut Vec<Finding>) {
                 rule: "kswapd-against-cgroup",
                 rule_text: "rate of the same mapped work where kswapd, one thread, evicts, over that where the faulting threads evict for themselves \
                     (a cgroup). The memory that is left differs: a ballast leaves more, which helps random reads",
-                experiment: Some(EXPERIMENT),
+                experiment: Some(ID),
                 kind: comparison.kind,
                 text: format!(
                     "{}{}{} reaches {} where kswapd evicts and {} where a cgroup makes the threads evict: {}.",

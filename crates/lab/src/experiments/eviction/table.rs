@@ -1,14 +1,14 @@
 //! The terminal's table of `eviction`.
 
+use super::ID;
 use crate::format::Unit;
-use crate::record::ExperimentId;
 use crate::show::columns::{Column, measured};
 use crate::summary::{Group, Metric, Summary};
 
 /// What reclaim does to each contender, and what it costs; every setting has its row.
 pub(super) fn columns(summary: &Summary<'_>, variants: &[&str], target: &str, title: &str) -> Vec<Column> {
     let at = |variant: &&str| {
-        let mut groups = summary.at(ExperimentId::Eviction, variant, target);
+        let mut groups = summary.at(ID, variant, target);
         groups.sort_by_key(|group| group.family());
         groups.into_iter().map(|group| (variant.replace('-', " by "), group)).collect::<Vec<_>>()
     };

@@ -12,11 +12,12 @@ use crate::record::MemoryMethod;
 
 fn config() -> Config {
     let mut config = Config::preset(Preset::Standard);
-    config.eviction.cell_s = 0.1;
-    config.eviction.part_s = 0.05;
-    config.eviction.fault_bytes = 2 << 20;
-    config.eviction.threads = vec![1, 3];
-    config.scan.block_bytes = 1 << 18;
+    config.change(|eviction: &mut params::Params| {
+        eviction.cell_s = 0.1;
+        eviction.part_s = 0.05;
+        eviction.fault_bytes = 2 << 20;
+        eviction.threads = vec![1, 3];
+    });
     config
 }
 

@@ -1,15 +1,16 @@
 //! Rules of `random`: what mmap gives against explicit I/O, at what CPU, what hints do, and how the fill differs from what follows.
 
+use super::ID;
 use crate::format::{Unit, digits};
 use crate::judge::paging::{against_fio, cpu, mapped, mapped_against_explicit, of_family, reclaim};
 use crate::judge::{Finding, Kind, best, compare, keys, on, pool, shown};
-use crate::record::{ExperimentId, Outcome};
+use crate::record::Outcome;
 use crate::summary::{Group, Metric, Summary};
 
 /// The rules of `random`.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
-    for (variant, target) in summary.places(ExperimentId::Random) {
-        let groups = summary.at(ExperimentId::Random, variant, target);
+    for (variant, target) in summary.places(ID) {
+        let groups = summary.at(ID, variant, target);
         mapped_against_explicit(&groups, target, Metric::OpsPerS, all);
         cpu(&groups, target, Metric::CpuPerOp, all);
         hints(&groups, target, all);
@@ -17,7 +18,7 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
         reclaim(&groups, target, all);
         against_fio(&groups, target, Metric::OpsPerS, all);
     }
-    pool::rates(summary, ExperimentId::Random, Metric::OpsPerS, all);
+    pool::rates(summary, ID, Metric::OpsPerS, all);
 }
 
 /// What the wrong advice costs, and how much more than asked the device then reads.
@@ -37,7 +38,7 @@ fn hints(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
         all.push(Finding {
             rule: "advice",
             rule_text: "median rate with MADV_RANDOM over that with another advice, same threads; device bytes over work bytes",
-            experiment: Some(ExperimentId::Random),
+            experiment: Some(ID),
             kind: comparison.kind,
             text: format!(
                 "{}{}{} gives {}, {} {}: {}{read}.",
@@ -101,7 +102,7 @@ fn phases(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
         rule: "phases",
         rule_text: "of the repeat with the median rate: mean rate before memory was full, the slowest tick of the two seconds after, and the \
             mean after; 'hardly changed' from 0.9 of the fill rate, 'a dip' below 0.75 of the plateau",
-        experiment: Some(ExperimentId::Random),
+        experiment: Some(ID),
         kind: Kind::Fact,
         text: format!(
             "{}{}: {shape} (filling {}, slowest tick {}, plateau {}). TLB shootdowns went from {} to {}.",

@@ -35,10 +35,12 @@ fn with_pool(folder: &std::path::Path) -> (Available, PoolData) {
 
 fn config() -> Config {
     let mut config = Config::preset(Preset::Quick);
-    config.random.cell_s = 0.3;
-    config.random.ram_cell_s = 0.3;
-    config.random.threads = vec![1, 3];
-    config.random.depths = vec![1, 16];
+    config.change(|random: &mut params::Params| {
+        random.cell_s = 0.3;
+        random.ram_cell_s = 0.3;
+        random.threads = vec![1, 3];
+        random.depths = vec![1, 16];
+    });
     config
 }
 
@@ -74,7 +76,9 @@ fn every_planned_contender_reads_the_right_blocks_and_the_same_sample() {
 fn larger_blocks_are_read_and_verified_whole() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = config();
-    config.random.block_bytes = 16384;
+    config.change(|random: &mut params::Params| {
+        random.block_bytes = 16384;
+    });
     for spec in plan(&config, &available(folder.path())).cells.iter().filter(|spec| spec.params.threads == 1) {
         let outcome = run(spec).unwrap();
         assert!(outcome.ops > 0 && outcome.bytes >= 16384, "{}", spec.key());

@@ -1,18 +1,18 @@
 //! What `safety` shows besides rates and latencies: the price of each cure, and the sin.
 
+use super::ID;
 use super::findings::{PRICES, shown, was_looked_at};
 use super::{COMMITS, SIN};
 use crate::format::Unit;
-use crate::record::ExperimentId;
 use crate::show::figures::{Figure, Table};
 use crate::summary::{Group, Metric, Summary};
 
 /// The tables of the experiment.
 pub(super) fn overview(summary: &Summary<'_>) -> Vec<Figure> {
     let mut figures = Vec::new();
-    let places = summary.places(ExperimentId::Safety);
+    let places = summary.places(ID);
     for (variant, target) in places {
-        let groups = summary.at(ExperimentId::Safety, variant, target);
+        let groups = summary.at(ID, variant, target);
         let table = match variant {
             SIN => sins(&groups),
             COMMITS => prices(&groups),

@@ -1,9 +1,9 @@
 //! Rules for `safety`: whether uncommitted bytes got to disk, and what preventing it costs.
 
+use super::ID;
 use super::{COMMITS, SIN};
 use crate::format::{Unit, bytes, digits};
 use crate::judge::{Finding, KeyFigure, Kind, best, compare, keys, on};
-use crate::record::ExperimentId;
 use crate::summary::{Group, Metric, Summary};
 
 /// What a cure costs: name, figure, unit (none: bytes).
@@ -33,8 +33,8 @@ pub(crate) fn shown(group: &Group<'_>, metric: Metric, unit: Option<Unit>) -> St
 
 /// The rules of `safety`.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
-    for (variant, target) in summary.places(ExperimentId::Safety) {
-        let groups = summary.at(ExperimentId::Safety, variant, target);
+    for (variant, target) in summary.places(ID) {
+        let groups = summary.at(ID, variant, target);
         match variant {
             SIN => groups.iter().for_each(|group| sin(group, all)),
             COMMITS => {
@@ -85,7 +85,7 @@ fn sin(group: &Group<'_>, all: &mut Vec<Finding>) {
     all.push(Finding {
         rule: "uncommitted-on-disk",
         rule_text: "pages with uncommitted bytes that a direct read finds on disk after somebody else's sync, or after the kernel's own write-back",
-        experiment: Some(ExperimentId::Safety),
+        experiment: Some(ID),
         kind: Kind::Fact,
         text,
         cells: keys(&[group]),
@@ -110,7 +110,7 @@ fn price(groups: &[&Group<'_>], target: &str, writers: u32, all: &mut Vec<Findin
     all.push(Finding {
         rule: "price-of-safety",
         rule_text: "median durable commits a second of the engine over those of the fastest mapped store, same number of writers",
-        experiment: Some(ExperimentId::Safety),
+        experiment: Some(ID),
         kind: comparison.kind,
         text: format!(
             "{}{}with {writers} {} the engine makes {} durable commits, the fastest safe mapping ({}) {}: {}. A commit writes {} and {}.",
@@ -142,7 +142,7 @@ fn survival(group: &Group<'_>, all: &mut Vec<Finding>) {
     all.push(Finding {
         rule: "commits-lost",
         rule_text: "acknowledged commits that are missing, or there in part, in the files that a process killed by SIGKILL in the midst of committing leaves",
-        experiment: Some(ExperimentId::Safety),
+        experiment: Some(ID),
         kind: Kind::Warning,
         text: format!(
             "{}: {} acknowledged commits lost and {} torn after the process was killed.",

@@ -3,7 +3,6 @@ use std::sync::atomic::AtomicBool;
 use nofault_io::counters::Watch;
 
 use super::*;
-use crate::record::ExperimentId;
 
 /// No test: the process that other tests start, and kill.
 #[test]
@@ -20,9 +19,11 @@ fn planned() -> (tempfile::TempDir, Plan) {
     let folder = tempfile::tempdir().unwrap();
     let available = Available { folder: folder.path().to_path_buf(), ..Available::default() };
     let mut config = Config::preset(Preset::Quick);
-    config.safety.keys = 300;
-    config.safety.writers = vec![2];
-    config.safety.cell_s = 0.1;
+    config.change(|safety: &mut params::Params| {
+        safety.keys = 300;
+        safety.writers = vec![2];
+        safety.cell_s = 0.1;
+    });
     let plan = plan(&config, &available);
     (folder, plan)
 }
@@ -93,7 +94,7 @@ fn longer_presets_wait_for_the_kernel_and_take_more_writers() {
         let of_so_many = plan.cells.iter().filter(|spec| spec.variant == COMMITS && spec.params.threads == writers);
         assert_eq!(of_so_many.count(), STORES.len());
     }
-    assert!(plan.cells.iter().all(|spec| spec.experiment == ExperimentId::Safety));
+    assert!(plan.cells.iter().all(|spec| spec.experiment == ID));
     let mut unknown = plan.cells[0].clone();
     unknown.contender = "nobody".into();
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));

@@ -1,15 +1,15 @@
 //! Rules of `scan`: what mmap gives against explicit I/O, what several devices add, and what bounds either.
 
+use super::ID;
 use crate::format::Unit;
 use crate::judge::paging::{against_fio, cpu, mapped, mapped_against_explicit, of_family, reclaim};
 use crate::judge::{Finding, KeyFigure, Kind, best, compare, keys, on, pool, shown};
-use crate::record::ExperimentId;
 use crate::summary::{Family, Group, Metric, Summary, target_title};
 
 /// The rules of `scan`.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
-    for (variant, target) in summary.places(ExperimentId::Scan) {
-        let groups = summary.at(ExperimentId::Scan, variant, target);
+    for (variant, target) in summary.places(ID) {
+        let groups = summary.at(ID, variant, target);
         mapped_against_explicit(&groups, target, Metric::BytesPerS, all);
         cpu(&groups, target, Metric::CpuPerGb, all);
         ceiling(&groups, target, all);
@@ -18,7 +18,7 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
         against_fio(&groups, target, Metric::BytesPerS, all);
     }
     striping(summary, all);
-    pool::rates(summary, ExperimentId::Scan, Metric::BytesPerS, all);
+    pool::rates(summary, ID, Metric::BytesPerS, all);
 }
 
 /// What the device gives to whoever asks best, and how much of that each other way of scanning gets.
@@ -47,7 +47,7 @@ fn ceiling(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
         rule: "scan-ceiling",
         rule_text: "the highest median of all direct contenders, fio among them, is taken for what the device can give; median scan \
             rates of the others, each with its best threads, as shares of it",
-        experiment: Some(ExperimentId::Scan),
+        experiment: Some(ID),
         kind: Kind::Fact,
         text: format!(
             "{}of the device's own ceiling ({}, by {}) a scan gets: {}.",
@@ -73,7 +73,7 @@ fn buffers(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
         all.push(Finding {
             rule: "buffers",
             rule_text: "median scan rate with buffers in huge pages over that with buffers in 4 KiB pages, same contender and depth",
-            experiment: Some(ExperimentId::Scan),
+            experiment: Some(ID),
             kind: comparison.kind,
             text: format!(
                 "{}{}{} scans at {} into huge pages and {} into 4 KiB pages: {}.",
@@ -93,11 +93,10 @@ fn buffers(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
 /// Whether several devices help: the fastest of each kind on a striped target over the fastest on one part of it.
 fn striping(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     let metric = Metric::BytesPerS;
-    let places = summary.places(ExperimentId::Scan);
+    let places = summary.places(ID);
     for (variant, striped) in places.iter().filter(|(_, target)| target.contains("striped")) {
         let single = if striped.contains("ram") { "ram" } else { "file" };
-        let (many, one) =
-            (summary.at(ExperimentId::Scan, variant, striped), summary.at(ExperimentId::Scan, variant, single));
+        let (many, one) = (summary.at(ID, variant, striped), summary.at(ID, variant, single));
         let gain = |wanted: fn(Family) -> bool| {
             let (a, b) = (best(of_family(&many, wanted), metric)?, best(of_family(&one, wanted), metric)?);
             Some((compare(a, b, metric)?, keys(&[a, b])))
@@ -110,7 +109,7 @@ fn striping(summary: &Summary<'_>, all: &mut Vec<Finding>) {
         all.push(Finding {
             rule: "striping",
             rule_text: "scan rate of the fastest contender of each kind on the striped target over that on a single one",
-            experiment: Some(ExperimentId::Scan),
+            experiment: Some(ID),
             kind: if clear { Kind::Difference } else { Kind::Inconclusive },
             text: format!(
                 "From {} to {striped}: explicit I/O becomes {} as fast{}, mmap {}{}.",

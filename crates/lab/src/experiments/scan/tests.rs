@@ -28,12 +28,14 @@ fn available(folder: &Path) -> Available {
 
 fn config() -> Config {
     let mut config = Config { preset: Preset::Standard, ..Config::preset(Preset::Quick) };
-    config.scan.cell_s = 0.2;
-    config.scan.block_bytes = 256 << 10;
-    config.scan.raid_stripe_bytes = 256 << 10;
-    config.scan.map_stripe_bytes = 1 << 20;
-    config.scan.map_threads = vec![1, 3];
-    config.scan.depths = vec![3];
+    config.change(|scan: &mut params::Params| {
+        scan.cell_s = 0.2;
+        scan.block_bytes = 256 << 10;
+        scan.raid_stripe_bytes = 256 << 10;
+        scan.map_stripe_bytes = 1 << 20;
+        scan.map_threads = vec![1, 3];
+        scan.depths = vec![3];
+    });
     config
 }
 
@@ -80,7 +82,9 @@ fn one_wrong_page_in_any_file_is_found_by_every_scan() {
         file.sync_all().unwrap();
     }
     let mut config = config();
-    config.scan.cell_s = 0.6;
+    config.change(|scan: &mut params::Params| {
+        scan.cell_s = 0.6;
+    });
     for spec in plan(&config, &available).cells.iter().filter(|spec| !spec.contender.starts_with("fio")) {
         let checks = run(spec).unwrap().checks;
         assert!(checks.wrong > 0 && checks.wrong < checks.verified, "{}: {checks:?}", spec.key());

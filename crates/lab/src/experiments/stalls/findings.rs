@@ -1,9 +1,9 @@
 //! Rules for `stalls`: what each work-around makes of the waits of a mapping, and what it takes for that.
 
+use super::ID;
 use super::{AHEAD, FITS, LEAF_SCAN};
 use crate::format::{Unit, bytes};
 use crate::judge::{Finding, KeyFigure, best, compare, keys, on};
-use crate::record::ExperimentId;
 use crate::summary::{Family, Group, Metric, Summary};
 
 /// Judged by what one access in a thousand takes: the single longest of a run is one event.
@@ -12,8 +12,8 @@ const LONGEST: Metric = Metric::Latency("op", 1000);
 
 /// The rules of `stalls`.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
-    for (variant, target) in summary.places(ExperimentId::Stalls) {
-        let groups = summary.at(ExperimentId::Stalls, variant, target);
+    for (variant, target) in summary.places(ID) {
+        let groups = summary.at(ID, variant, target);
         match variant {
             AHEAD => {
                 explicit(&groups, target, all);
@@ -75,7 +75,7 @@ fn work_arounds(groups: &[&Group<'_>], target: &str, what: &str, all: &mut Vec<F
         rule: "work-around",
         rule_text: "99.9th percentile of how long the thread is held by one access, the work-around's own calls included: the mapped \
             work-around where it is smallest, over plain touches; without those that probe, whose waits are timed apart from their accesses",
-        experiment: Some(ExperimentId::Stalls),
+        experiment: Some(ID),
         kind: comparison.kind,
         text: format!(
             "{}{what}: {}plain touches hold the thread {} ({}); of the work-arounds {} has the smallest tail: {} ({}): {} of it.",
@@ -102,7 +102,7 @@ fn explicit(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
         rule: "work-around-against-reads-in-flight",
         rule_text: "accesses a second of one thread: the fastest mapped work-around over reads in flight on a ring, the same order known as \
             far ahead",
-        experiment: Some(ExperimentId::Stalls),
+        experiment: Some(ID),
         kind: comparison.kind,
         text: format!(
             "{}{}the fastest mapped work-around, {}, gives {} and holds the thread {}; one thread with reads in flight gives {} and waits {}: {}.",
@@ -132,7 +132,7 @@ fn leaf_scan(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     all.push(Finding {
         rule: "leaf-scan-prefetch",
         rule_text: "entries a second of the engine's walk through its leaves: with the pool asking for the leaves to come, over without",
-        experiment: Some(ExperimentId::Stalls),
+        experiment: Some(ID),
         kind: comparison.kind,
         text: format!(
             "{}{}the engine walks its leaves at {} when its pool asks for them early, at {} when it does not: {}.",

@@ -28,8 +28,10 @@ fn every_work_around_reads_what_the_plain_touch_reads_and_names_its_price() {
         ..Available::default()
     };
     let mut config = Config::preset(Preset::Standard);
-    config.stalls.cell_s = 0.05;
-    config.stalls.helpers = vec![2];
+    config.change(|stalls: &mut params::Params| {
+        stalls.cell_s = 0.05;
+        stalls.helpers = vec![2];
+    });
     let plan = plan(&config, &available);
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     let mut seen = std::collections::BTreeSet::new();

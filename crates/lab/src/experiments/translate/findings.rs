@@ -1,9 +1,9 @@
 //! Rules for `translate`: what finding a page costs a pool, beside what it costs the hardware, and whether swizzling would pay.
 
+use super::ID;
 use super::{ACCESS, LOOKUP};
 use crate::format::{Unit, bytes, digits};
 use crate::judge::{Comparison, Finding, KeyFigure, Kind, compare, keys, shown};
-use crate::record::ExperimentId;
 use crate::summary::{Group, Metric, Summary};
 
 /// A swizzled lookup must take less than this share of one through the array before hints are worth their bookkeeping.
@@ -14,12 +14,12 @@ const SIMILAR: f64 = 1.25;
 /// The rules of `translate`.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     for variant in [LOOKUP, ACCESS] {
-        let groups = summary.at(ExperimentId::Translate, variant, "memory");
+        let groups = summary.at(ID, variant, "memory");
         pool_against_map(&groups, variant, all);
         pages_of_the_map(&groups, variant, all);
         pins(&groups, variant, all);
     }
-    swizzling(&summary.at(ExperimentId::Translate, LOOKUP, "memory"), all);
+    swizzling(&summary.at(ID, LOOKUP, "memory"), all);
 }
 
 /// Working sets, smallest first.
@@ -63,7 +63,7 @@ fn pool_against_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>
             rule_text: "time of one operation on one thread at the largest working set, through the pool's table over through the mapped file in small \
                 pages; 'similar' when neither takes more than a quarter longer. The pool's frames lie in huge pages, which the map of a file has only \
                 where the file system gives them",
-            experiment: Some(ExperimentId::Translate),
+            experiment: Some(ID),
             kind: comparison.kind,
             text: format!(
                 "{}{} in {} of memory takes {a} through {} and {b} through the map: {}; {says}.",
@@ -93,7 +93,7 @@ fn pages_of_the_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>
         all.push(Finding {
             rule: "page-size-in-memory",
             rule_text: "time of one operation on one thread at the largest working set, with the same contender's memory in 4 KiB pages over huge ones",
-            experiment: Some(ExperimentId::Translate),
+            experiment: Some(ID),
             kind: comparison.kind,
             text: format!(
                 "{}with {whose} in small pages {} in {} takes {a}, in huge pages {b}: {}.",
@@ -124,7 +124,7 @@ fn pins(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
             rule: "pins-and-locks",
             rule_text: "time of one operation through a hash table behind locks that pins and unpins each page (the textbook's pool) over that through \
                 the map, at the largest working set",
-            experiment: Some(ExperimentId::Translate),
+            experiment: Some(ID),
             kind: comparison.kind,
             text: format!(
                 "{}on {on}, {} in {} takes {a} when each page is looked up under a lock and pinned, {b} through the map: {}.",
@@ -159,7 +159,7 @@ fn swizzling(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
         rule: "would-swizzling-pay",
         rule_text: "time of a lookup over swizzled pointers over that through the page-table array, one thread, largest working set; hints pay when the \
             repeats tell the two apart and the ratio is below 0.9. The engine keeps ids dense, so its array is what is compared",
-        experiment: Some(ExperimentId::Translate),
+        experiment: Some(ID),
         kind: comparison.kind,
         text: format!(
             "Swizzled hints in the engine {}: {}a lookup in {} takes {a} over swizzled pointers and {b} through the page-table array: {}{others}.",

@@ -1,12 +1,12 @@
 //! The terminal's table of `translate`.
 
-use crate::record::ExperimentId;
+use super::ID;
 use crate::show::columns::{Column, measured};
 use crate::summary::{Group, Metric, Summary, target_title};
 
 /// A row a contender and thread count, a column a variant and working set: the time of one operation.
 pub(super) fn columns(summary: &Summary<'_>, target: &str) -> Vec<Column> {
-    let experiment = ExperimentId::Translate;
+    let experiment = ID;
     let mut rows: Vec<(&str, u32)> = Vec::new();
     let mut headers: Vec<(&str, u64)> = Vec::new();
     for group in summary.of_experiment(experiment) {

@@ -9,8 +9,10 @@ use crate::config::Preset;
 
 fn config() -> Config {
     let mut config = Config::preset(Preset::Standard);
-    config.translate.cell_s = 0.02;
-    config.translate.working_set_bytes = vec![2 << 20];
+    config.change(|translate: &mut params::Params| {
+        translate.cell_s = 0.02;
+        translate.working_set_bytes = vec![2 << 20];
+    });
     config
 }
 
@@ -76,8 +78,10 @@ fn what_does_not_fit_or_is_not_there_is_said() {
     let available = Available { memory_available_bytes: Some(3 << 20), ..Available::default() };
     let none = plan(&config, &available);
     assert!(none.cells.is_empty() && none.skips[0].reason.contains("not enough memory"), "{:?}", none.skips);
-    config.translate.threads = vec![1, 4096];
-    config.translate.controls = false;
+    config.change(|translate: &mut params::Params| {
+        translate.threads = vec![1, 4096];
+        translate.controls = false;
+    });
     let some = plan(&config, &Available::default());
     assert!(some.skips.iter().any(|skip| skip.reason.contains("CPUs")));
     assert!(some.skips.iter().any(|skip| skip.contender == "hash-pinned"));

@@ -1,46 +1,45 @@
-//! Parameters of `safety`.
+//! Parameters of `safety`, with their presets.
 
 use serde::{Deserialize, Serialize};
 
-use super::Preset;
-
-const MIB: u64 = 1 << 20;
+use super::ID;
+use crate::config::check::positive;
+use crate::config::flags::{self, Use};
+use crate::config::{self, ExperimentId, MIB, Preset};
 
 /// Parameters of `safety`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct SafetyConfig {
+pub(crate) struct Params {
     /// Length of a cell; filling the store, opening it again and checking it come on top.
-    pub cell_s: f64,
+    pub(crate) cell_s: f64,
     /// Keys in the store.
-    pub keys: u32,
+    pub(crate) keys: u32,
     /// Bytes of a value.
-    pub value_bytes: u32,
+    pub(crate) value_bytes: u32,
     /// Writers that commit at the same time.
-    pub writers: Vec<u32>,
+    pub(crate) writers: Vec<u32>,
     /// Bytes of log between checkpoints, for all that have a log.
-    pub log_bytes: u64,
+    pub(crate) log_bytes: u64,
     /// Also wait until the kernel writes uncommitted pages of its own accord, which takes as long as the machine's
     /// `dirty_expire_centisecs` says.
-    pub wait_for_kernel: bool,
+    pub(crate) wait_for_kernel: bool,
 }
 
-impl Default for SafetyConfig {
-    fn default() -> Self {
-        Self::preset(Preset::Quick)
-    }
-}
+impl config::Params for Params {
+    const OF: ExperimentId = ID;
 
-impl SafetyConfig {
-    /// What types cannot check.
-    pub(super) fn check(&self) -> Result<(), String> {
+    const FLAGS: &'static [Use<Self>] = &[
+        Use::own(&flags::SECONDS, |params, value| value.put_seconds(&mut params.cell_s)),
+        Use::none(&flags::SIZE, "--set safety.keys=COUNT"),
+        Use::own(&flags::THREADS, |params, value| value.put_counts(&mut params.writers)),
+    ];
+
+    fn check(&self) -> Result<(), String> {
         let in_range = |name: &str, value: u64, least: u64, most: u64| {
             let fine = (least..=most).contains(&value);
             if fine { Ok(()) } else { Err(format!("safety.{name} = {value}: must be {least} to {most}")) }
         };
-        if !(self.cell_s > 0.0 && self.cell_s.is_finite()) {
-            return Err(format!("safety.cell_s = {}: must be more than zero", self.cell_s));
-        }
+        positive("safety.cell_s", &[self.cell_s])?;
         if self.writers.is_empty() {
             return Err("safety.writers: at least one is needed".into());
         }
@@ -50,8 +49,7 @@ impl SafetyConfig {
         in_range("log_bytes", self.log_bytes, 1 << 20, 1 << 40)
     }
 
-    /// The values of a preset.
-    pub fn preset(preset: Preset) -> Self {
+    fn preset(preset: Preset) -> Self {
         let quick = Self {
             cell_s: 0.3,
             keys: 10_000,

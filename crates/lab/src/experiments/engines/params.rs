@@ -1,12 +1,14 @@
-//! What `engines` does: its parameters, their presets, and what they may be.
+//! Parameters of `engines`, with their presets.
 
 use serde::{Deserialize, Serialize};
 
-use super::{GIB, MIB, Preset};
+use super::ID;
+use crate::config::flags::{self, Use};
+use crate::config::{self, ExperimentId, GIB, MIB, Preset};
 use crate::format::bytes;
 
 /// The stores by their ids, built or not.
-pub(crate) const STORES: [&str; 10] = [
+pub(super) const STORES: [&str; 10] = [
     "nofault",
     "lmdb",
     "lmdb-readahead",
@@ -21,34 +23,51 @@ pub(crate) const STORES: [&str; 10] = [
 
 /// Parameters of `engines`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct EnginesConfig {
+pub(crate) struct Params {
     /// Length of a cell, warming up included.
-    pub cell_s: f64,
+    pub(crate) cell_s: f64,
     /// How often each is measured. Each time every store is loaded anew.
-    pub repeats: u32,
+    pub(crate) repeats: u32,
     /// Keys and values of the data that must not fit.
-    pub data_bytes: u64,
+    pub(crate) data_bytes: u64,
     /// Memory that process and page cache may use together there.
-    pub memory_bytes: u64,
+    pub(crate) memory_bytes: u64,
     /// Keys and values of the data that must fit.
-    pub fit_data_bytes: u64,
+    pub(crate) fit_data_bytes: u64,
     /// Memory there.
-    pub fit_memory_bytes: u64,
+    pub(crate) fit_memory_bytes: u64,
     /// Bytes of a value; a key has 16.
-    pub value_bytes: u32,
+    pub(crate) value_bytes: u32,
     /// Threads of the mixes where the data does not fit.
-    pub threads: u32,
+    pub(crate) threads: u32,
     /// Threads of the mixes where it does.
-    pub fit_threads: u32,
+    pub(crate) fit_threads: u32,
     /// Writers of the durable commits, besides one.
-    pub writers: u32,
+    pub(crate) writers: u32,
     /// Only these stores; all when empty.
-    pub contenders: Vec<String>,
+    pub(crate) contenders: Vec<String>,
 }
 
-impl EnginesConfig {
-    /// The values of a preset.
-    pub(super) fn preset(preset: Preset) -> Self {
+impl config::Params for Params {
+    const OF: ExperimentId = ID;
+
+    const FLAGS: &'static [Use<Self>] = &[
+        Use::own(&flags::REPEATS, |params, value| value.put_count(&mut params.repeats)),
+        Use::own(&flags::SECONDS, |params, value| value.put_seconds(&mut params.cell_s)),
+        Use::own(&flags::SIZE, |params: &mut Self, value| value.put_bytes(&mut params.data_bytes))
+            .noted(", and of the databases of engines"),
+        Use::own(&flags::MEMORY, |params, value| value.put_bytes(&mut params.memory_bytes)),
+        Use::shared(&flags::MEMORY_METHOD),
+        Use::own(&flags::THREADS, |params: &mut Self, value| {
+            value.put_count(&mut params.threads);
+            value.put_count(&mut params.fit_threads);
+        })
+        .only(|_, value| value.one().is_some(), "a single count for engines, as in --threads 16")
+        .noted("; engines takes a single count only"),
+        Use::shared(&flags::READ_AHEAD),
+    ];
+
+    fn preset(preset: Preset) -> Self {
         let quick = Self {
             cell_s: 0.6,
             repeats: 2,
@@ -84,14 +103,13 @@ impl EnginesConfig {
         }
     }
 
-    /// What is wrong with the values; empty when nothing is.
-    pub(super) fn wrong(&self) -> Option<String> {
+    fn check(&self) -> Result<(), String> {
         if let Some(id) = self.contenders.iter().find(|id| !STORES.contains(&id.as_str())) {
-            return Some(format!("engines.contenders: no store is called '{id}'; there are {}", STORES.join(", ")));
+            return Err(format!("engines.contenders: no store is called '{id}'; there are {}", STORES.join(", ")));
         }
         if self.data_bytes / 2 < self.memory_bytes {
             let (data, memory) = (bytes(self.data_bytes), bytes(self.memory_bytes));
-            return Some(format!(
+            return Err(format!(
                 "engines.data_bytes (--size): {data} of data must be at least twice the {memory} of memory, \
                  engines.memory_bytes (--memory)"
             ));
@@ -112,6 +130,9 @@ impl EnginesConfig {
             ((1..=512).contains(&self.fit_threads), "fit_threads must be 1 to 512"),
             ((2..=512).contains(&self.writers), "writers must be 2 to 512"),
         ];
-        checks.into_iter().find(|(fine, _)| !fine).map(|(_, what)| format!("engines.{what}"))
+        match checks.into_iter().find(|(fine, _)| !fine) {
+            Some((_, what)) => Err(format!("engines.{what}")),
+            None => Ok(()),
+        }
     }
 }

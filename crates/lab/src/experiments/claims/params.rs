@@ -1,38 +1,36 @@
-//! Parameters of `claims`: the small cells that only this experiment needs.
+//! Parameters of `claims`, the small cells that only this experiment needs.
 
 use serde::{Deserialize, Serialize};
 
+use super::ID;
+use crate::config::check::{counts, positive};
+use crate::config::flags::{self, Use};
+use crate::config::{self, ExperimentId, Preset};
+
 /// Parameters of `claims`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ClaimsConfig {
+pub(crate) struct Params {
     /// Length of a cell.
-    pub cell_s: f64,
+    pub(crate) cell_s: f64,
     /// Bytes of one read of cached data, from the smallest that is claimed to the largest.
-    pub unit_bytes: Vec<u64>,
+    pub(crate) unit_bytes: Vec<u64>,
     /// Threads that map and unmap at the same time, besides one; 0 stands for one a CPU.
-    pub map_threads: Vec<u32>,
+    pub(crate) map_threads: Vec<u32>,
     /// Pages copied in a private map before it is mapped anew.
-    pub copied_pages: Vec<u32>,
+    pub(crate) copied_pages: Vec<u32>,
     /// Also the cells that take longer: uncached buffered reads, commits through a map, growth under a reader.
-    pub thorough: bool,
+    pub(crate) thorough: bool,
     /// Pages changed in one durable commit.
-    pub commit_pages: Vec<u32>,
+    pub(crate) commit_pages: Vec<u32>,
     /// Updates while a reader is held.
-    pub reader_updates: u64,
+    pub(crate) reader_updates: u64,
     /// Keys that they go to.
-    pub reader_keys: u64,
+    pub(crate) reader_keys: u64,
 }
 
-impl Default for ClaimsConfig {
-    fn default() -> Self {
-        Self::quick()
-    }
-}
-
-impl ClaimsConfig {
+impl Params {
     /// What a first answer takes.
-    pub(super) fn quick() -> Self {
+    fn quick() -> Self {
         Self {
             cell_s: 0.2,
             unit_bytes: vec![4096, 1 << 20],
@@ -46,7 +44,7 @@ impl ClaimsConfig {
     }
 
     /// All of it.
-    pub(super) fn standard() -> Self {
+    fn standard() -> Self {
         Self {
             cell_s: 0.5,
             unit_bytes: vec![4096, 16 << 10, 64 << 10, 1 << 20],
@@ -60,7 +58,7 @@ impl ClaimsConfig {
     }
 
     /// Longer, and with what lies between.
-    pub(super) fn paper() -> Self {
+    fn paper() -> Self {
         Self {
             cell_s: 10.0,
             unit_bytes: vec![4096, 16 << 10, 64 << 10, 256 << 10, 1 << 20],
@@ -68,17 +66,32 @@ impl ClaimsConfig {
             ..Self::standard()
         }
     }
+}
 
-    /// The first value that makes no sense.
-    pub(super) fn check(&self) -> Result<(), String> {
-        let pages = |name: &str, values: &[u32]| match values.iter().find(|pages| !(1..=1 << 20).contains(*pages)) {
-            Some(pages) => Err(format!("{name} = {pages}: must be 1 to 2^20")),
-            None if values.is_empty() => Err(format!("{name}: at least one is needed")),
-            None => Ok(()),
-        };
-        if !(self.cell_s > 0.0 && self.cell_s.is_finite()) {
-            return Err(format!("claims.cell_s = {}: must be more than zero", self.cell_s));
+/// What reaches the thorough cells only.
+const THOROUGH: &str = "--set claims.thorough=true beside it";
+
+impl config::Params for Params {
+    const OF: ExperimentId = ID;
+
+    const FLAGS: &'static [Use<Self>] = &[
+        Use::own(&flags::SECONDS, |params, value| value.put_seconds(&mut params.cell_s)),
+        Use::shared(&flags::SIZE).only(|params, _| params.thorough, THOROUGH),
+        Use::shared(&flags::MEMORY).only(|params, _| params.thorough, THOROUGH),
+        Use::shared(&flags::MEMORY_METHOD).only(|params, _| params.thorough, THOROUGH),
+        Use::own(&flags::THREADS, |params, value| value.put_counts(&mut params.map_threads)),
+    ];
+
+    fn preset(preset: Preset) -> Self {
+        match preset {
+            Preset::Quick => Self::quick(),
+            Preset::Standard => Self::standard(),
+            Preset::Paper => Self::paper(),
         }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        positive("claims.cell_s", &[self.cell_s])?;
         let unit = |bytes: &&u64| !(bytes.is_power_of_two() && (4096..=8 << 20).contains(*bytes));
         if let Some(bytes) = self.unit_bytes.iter().find(unit) {
             return Err(format!("claims.unit_bytes = {bytes}: must be a power of two from 4096 to 8 MiB"));
@@ -86,8 +99,8 @@ impl ClaimsConfig {
         if let Some(threads) = self.map_threads.iter().find(|threads| **threads > 1024) {
             return Err(format!("claims.map_threads = {threads}: must be at most 1024"));
         }
-        pages("claims.copied_pages", &self.copied_pages)?;
-        pages("claims.commit_pages", &self.commit_pages)?;
+        counts("claims.copied_pages", &self.copied_pages, 1 << 20)?;
+        counts("claims.commit_pages", &self.commit_pages, 1 << 20)?;
         if self.reader_keys == 0 || self.reader_keys > 1 << 24 || self.reader_updates > 1 << 32 {
             return Err("claims.reader_keys must be 1 to 2^24, and claims.reader_updates at most 2^32".into());
         }

@@ -1,0 +1,370 @@
+//! The flags of the command line that reach experiments, as data: what each is called and takes, and which shared value of the
+//! configuration it sets. An experiment says with a [`Use`] that it has a parameter of a flag's meaning; a flag that only one experiment has
+//! stands in that experiment's folder. The command line makes its arguments from these.
+
+use std::path::PathBuf;
+
+use super::{Choice, Config, MemoryChoice};
+
+/// A flag.
+#[derive(Debug)]
+pub struct Flag {
+    /// Its name, without the dashes.
+    pub name: &'static str,
+    /// The placeholder of its value in the help.
+    pub value_name: &'static str,
+    /// What it does, in a sentence.
+    pub help: &'static str,
+    /// Under which heading of the help it stands.
+    pub heading: Heading,
+    /// What it takes.
+    pub kind: Kind,
+    /// Which experiments' parameters it changes.
+    pub reach: Reach,
+    /// Sets the value of the configuration that all its users share; `None` where each has its own.
+    pub shared: Option<fn(&mut Config, &Value)>,
+}
+
+/// A heading of the help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heading {
+    /// What is measured.
+    What,
+    /// Where it is measured.
+    Where,
+    /// How it is measured.
+    How,
+}
+
+impl Heading {
+    /// The heading itself.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::What => "What to measure",
+            Self::Where => "Where",
+            Self::How => "How",
+        }
+    }
+}
+
+/// What a flag takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Seconds.
+    Seconds,
+    /// A size, as in `16GiB`.
+    Bytes,
+    /// A count.
+    Count,
+    /// Counts with commas between them.
+    Counts,
+    /// Numbers with commas between them.
+    Numbers,
+    /// `auto`, `require` or `off`.
+    Choice,
+    /// How memory is limited.
+    Memory,
+    /// A path; the flag may be repeated.
+    Paths,
+}
+
+/// Which experiments' parameters a flag changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Those of the chosen experiments: a count that suits them may be more than others take. Refused where none has such a parameter.
+    Chosen,
+    /// Those of every experiment. Refused where no chosen one has such a parameter.
+    Every,
+    /// Those of every experiment, and the run itself: never refused.
+    Run,
+}
+
+/// What a flag was given.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// For [`Kind::Seconds`].
+    Seconds(f64),
+    /// For [`Kind::Bytes`].
+    Bytes(u64),
+    /// For [`Kind::Count`].
+    Count(u32),
+    /// For [`Kind::Counts`].
+    Counts(Vec<u32>),
+    /// For [`Kind::Numbers`].
+    Numbers(Vec<u64>),
+    /// For [`Kind::Choice`].
+    Choice(Choice),
+    /// For [`Kind::Memory`].
+    Memory(MemoryChoice),
+    /// For [`Kind::Paths`].
+    Paths(Vec<PathBuf>),
+}
+
+impl Value {
+    /// Whether it asks for something: leaving out what is not there anyway is done, and so is what may be had where it can.
+    pub fn asks(&self) -> bool {
+        match self {
+            Self::Choice(choice) => *choice == Choice::Require,
+            Self::Memory(method) => *method != MemoryChoice::Auto,
+            _ => true,
+        }
+    }
+
+    /// The only count, where one was given.
+    pub fn one(&self) -> Option<u32> {
+        match self {
+            Self::Counts(counts) => match counts.as_slice() {
+                [one] => Some(*one),
+                _ => None,
+            },
+            Self::Count(one) => Some(*one),
+            _ => None,
+        }
+    }
+
+    /// Puts seconds where they belong; another kind of value changes nothing. So do the others of this name.
+    pub fn put_seconds(&self, to: &mut f64) {
+        if let Self::Seconds(seconds) = self {
+            *to = *seconds;
+        }
+    }
+
+    /// Puts a size where it belongs.
+    pub fn put_bytes(&self, to: &mut u64) {
+        if let Self::Bytes(bytes) = self {
+            *to = *bytes;
+        }
+    }
+
+    /// Puts a single count where it belongs.
+    pub fn put_count(&self, to: &mut u32) {
+        if let Some(one) = self.one() {
+            *to = one;
+        }
+    }
+
+    /// Puts counts where they belong.
+    pub fn put_counts(&self, to: &mut Vec<u32>) {
+        if let Self::Counts(counts) = self {
+            to.clone_from(counts);
+        }
+    }
+
+    /// Puts numbers where they belong.
+    pub fn put_numbers(&self, to: &mut Vec<u64>) {
+        if let Self::Numbers(numbers) = self {
+            to.clone_from(numbers);
+        }
+    }
+
+    fn put_choice(&self, to: &mut Choice) {
+        if let Self::Choice(choice) = self {
+            *to = *choice;
+        }
+    }
+
+    /// Puts paths where they belong.
+    pub fn put_paths(&self, to: &mut Vec<PathBuf>) {
+        if let Self::Paths(paths) = self {
+            to.clone_from(paths);
+        }
+    }
+}
+
+/// A flag with its value.
+#[derive(Debug, Clone)]
+pub struct Given {
+    /// The flag.
+    pub flag: &'static Flag,
+    /// Its value.
+    pub value: Value,
+}
+
+/// What a flag is to an experiment with the parameters `P`.
+pub struct Use<P> {
+    pub(super) flag: &'static Flag,
+    pub(super) put: fn(&mut P, &Value),
+    pub(super) reaches: fn(&P, &Value) -> bool,
+    pub(super) shares: bool,
+    pub(super) nearest: Option<&'static str>,
+    pub(super) note: &'static str,
+}
+
+impl<P> Use<P> {
+    /// The flag sets parameters of the experiment.
+    pub const fn own(flag: &'static Flag, put: fn(&mut P, &Value)) -> Self {
+        Self { flag, put, reaches: |_, _| true, shares: false, nearest: None, note: "" }
+    }
+
+    /// The flag sets the value that all share, and the experiment obeys it.
+    pub const fn shared(flag: &'static Flag) -> Self {
+        Self { flag, put: |_, _| (), reaches: |_, _| true, shares: true, nearest: None, note: "" }
+    }
+
+    /// The flag sets parameters of the experiment beside the value that all share.
+    pub const fn and_own(self, put: fn(&mut P, &Value)) -> Self {
+        Self { put, ..self }
+    }
+
+    /// The experiment has no such parameter; `nearest` says what comes nearest.
+    pub const fn none(flag: &'static Flag, nearest: &'static str) -> Self {
+        Self { flag, put: |_, _| (), reaches: |_, _| false, shares: false, nearest: Some(nearest), note: "" }
+    }
+
+    /// The flag reaches the experiment where `reaches` says so of its parameters and the value; `nearest` says what to do elsewhere.
+    pub const fn only(self, reaches: fn(&P, &Value) -> bool, nearest: &'static str) -> Self {
+        Self { reaches, nearest: Some(nearest), ..self }
+    }
+
+    /// What the help says of the flag for this experiment, beginning with the sign that joins it to the flag's own sentence.
+    pub const fn noted(self, note: &'static str) -> Self {
+        Self { note, ..self }
+    }
+}
+
+const fn flag(name: &'static str, value_name: &'static str, heading: Heading, kind: Kind, help: &'static str) -> Flag {
+    Flag { name, value_name, help, heading, kind, reach: Reach::Chosen, shared: None }
+}
+
+/// How often each cell is measured.
+pub static REPEATS: Flag = Flag {
+    reach: Reach::Run,
+    shared: Some(|config, value| value.put_count(&mut config.repeats)),
+    ..flag("repeats", "COUNT", Heading::What, Kind::Count, "How often each cell is measured")
+};
+
+/// Length of a cell.
+pub static SECONDS: Flag = Flag {
+    reach: Reach::Every,
+    ..flag(
+        "seconds",
+        "SECONDS",
+        Heading::What,
+        Kind::Seconds,
+        "Length of a cell in seconds, in every experiment that runs for a time",
+    )
+};
+
+/// Size of the data.
+pub static SIZE: Flag = Flag {
+    shared: Some(|config, value| value.put_bytes(&mut config.data_bytes)),
+    ..flag(
+        "size",
+        "SIZE",
+        Heading::How,
+        Kind::Bytes,
+        "Size of the data that must not fit in memory, as in 16GiB: of the data file",
+    )
+};
+
+/// Memory of the cells.
+pub static MEMORY: Flag = Flag {
+    shared: Some(|config, value| value.put_bytes(&mut config.memory_bytes)),
+    ..flag(
+        "memory",
+        "SIZE",
+        Heading::How,
+        Kind::Bytes,
+        "Memory that page cache and process may use together where the data must not fit",
+    )
+};
+
+/// How memory is limited.
+pub static MEMORY_METHOD: Flag = Flag {
+    shared: Some(|config, value| {
+        if let Value::Memory(method) = value {
+            config.memory_method = *method;
+        }
+    }),
+    ..flag("memory-method", "METHOD", Heading::How, Kind::Memory, "How memory is limited")
+};
+
+/// Thread counts.
+pub static THREADS: Flag = flag(
+    "threads",
+    "COUNT",
+    Heading::How,
+    Kind::Counts,
+    "Thread counts of what works on several threads, as in 1,16,100",
+);
+
+/// Queue depths.
+pub static DEPTHS: Flag =
+    flag("depths", "DEPTH", Heading::How, Kind::Counts, "Queue depths of the ring contenders, as in 1,32,128");
+
+/// Whether to make a RAM-backed device.
+pub static RAM_DEVICE: Flag = Flag {
+    shared: Some(|config, value| value.put_choice(&mut config.ram_device)),
+    ..flag(
+        "ram-device",
+        "CHOICE",
+        Heading::Where,
+        Kind::Choice,
+        "A RAM-backed device (zram, root) as a second target, where software is the limit and not the disk",
+    )
+};
+
+/// Size of the data on it.
+pub static RAM_SIZE: Flag = Flag {
+    shared: Some(|config, value| value.put_bytes(&mut config.ram_data_bytes)),
+    ..flag("ram-size", "SIZE", Heading::Where, Kind::Bytes, "Size of the data on the RAM-backed device")
+};
+
+/// Raw devices.
+pub static DEVICE: Flag = Flag {
+    shared: Some(|config, value| value.put_paths(&mut config.devices)),
+    ..flag(
+        "device",
+        "DEVICE",
+        Heading::Where,
+        Kind::Paths,
+        "A raw block device to read from as well; it must carry the lab's marker (see prepare-device)",
+    )
+};
+
+/// Whether fio takes part.
+pub static FIO: Flag = Flag {
+    shared: Some(|config, value| value.put_choice(&mut config.fio)),
+    ..flag("fio", "CHOICE", Heading::How, Kind::Choice, "fio as an outside baseline")
+};
+
+/// Whether the engine's pool takes part.
+pub static POOL: Flag = Flag {
+    shared: Some(|config, value| value.put_choice(&mut config.pool)),
+    ..flag(
+        "pool",
+        "CHOICE",
+        Heading::How,
+        Kind::Choice,
+        "The engine's own pool beside the raw ways to read (it needs a database of the size of the data)",
+    )
+};
+
+/// Values of read-ahead.
+pub static READ_AHEAD: Flag = Flag {
+    shared: Some(|config, value| value.put_numbers(&mut config.read_ahead_kb)),
+    ..flag(
+        "read-ahead-kb",
+        "KIB",
+        Heading::How,
+        Kind::Numbers,
+        "Set the device's read-ahead to these values in turn (KiB, root) for the cells that depend on it",
+    )
+};
+
+/// The flags that several experiments have, in the order of the help.
+pub static SHARED: [&Flag; 13] = [
+    &REPEATS,
+    &SECONDS,
+    &SIZE,
+    &MEMORY,
+    &MEMORY_METHOD,
+    &THREADS,
+    &DEPTHS,
+    &RAM_DEVICE,
+    &RAM_SIZE,
+    &DEVICE,
+    &FIO,
+    &POOL,
+    &READ_AHEAD,
+];

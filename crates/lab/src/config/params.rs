@@ -1,0 +1,143 @@
+//! The parameters of an experiment: a section of the configuration with names and types, its presets, its check, and the flags that
+//! reach it.
+
+use std::marker::PhantomData;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::flags::{Flag, Given, Reach, Use};
+use super::sections::Section;
+use super::{Config, ExperimentId, Preset};
+
+/// The parameters of an experiment.
+pub trait Params: Serialize + DeserializeOwned + Sized + 'static {
+    /// The experiment, which the section is named after.
+    const OF: ExperimentId;
+
+    /// What the flags of the command line are to it.
+    const FLAGS: &'static [Use<Self>];
+
+    /// The values of a preset.
+    fn preset(preset: Preset) -> Self;
+
+    /// Checks what types cannot: sizes, counts and lengths that make sense together.
+    ///
+    /// # Errors
+    /// The first value that makes no sense, by its full name, and what it may be.
+    fn check(&self) -> Result<(), String>;
+}
+
+impl Config {
+    /// The parameters of an experiment. A value that is missing has the preset's; a section that cannot be read, which
+    /// [`Config::validate`] refuses, is the preset's as a whole.
+    pub fn params<P: Params>(&self) -> P {
+        self.try_params().unwrap_or_else(|_| P::preset(self.preset))
+    }
+
+    /// Changes parameters of an experiment.
+    pub fn change<P: Params>(&mut self, change: impl FnOnce(&mut P)) {
+        let mut params = self.params();
+        change(&mut params);
+        self.sections.put(P::OF.name(), Section::of(&params));
+    }
+
+    fn try_params<P: Params>(&self) -> Result<P, toml::de::Error> {
+        let preset = P::preset(self.preset);
+        match self.sections.get(P::OF.name()) {
+            Some(section) => section.read(Section::of(&preset)),
+            None => Ok(preset),
+        }
+    }
+}
+
+/// The parameters of an experiment of which only the name is known.
+pub(crate) trait Parameters: Sync {
+    /// The section of a preset.
+    fn preset(&self, preset: Preset) -> Section;
+
+    /// Writes the section anew, in the declared order and with each value in its declared type.
+    ///
+    /// # Errors
+    /// What cannot be read.
+    fn normalise(&self, config: &mut Config) -> Result<(), String>;
+
+    /// Checks the section.
+    ///
+    /// # Errors
+    /// The first value that makes no sense.
+    fn check(&self, config: &Config) -> Result<(), String>;
+
+    /// The flags that the experiment has a parameter for, with what the help says of each for it.
+    fn flags(&self) -> Vec<(&'static Flag, &'static str)>;
+
+    /// Whether a flag changes how the experiment, as it is configured, is measured.
+    fn takes(&self, given: &Given, config: &Config) -> bool;
+
+    /// Whether it does so by the value that all experiments share.
+    fn shares(&self, given: &Given, config: &Config) -> bool;
+
+    /// What comes nearest where it does not.
+    fn nearest(&self, flag: &Flag) -> Option<&'static str>;
+
+    /// Puts a flag's value where the experiment has a parameter of its own.
+    fn put(&self, given: &Given, config: &mut Config);
+}
+
+/// [`Parameters`] of the type `P`.
+pub(crate) struct Of<P>(PhantomData<fn() -> P>);
+
+impl<P> Of<P> {
+    pub(crate) const NEW: Self = Self(PhantomData);
+}
+
+fn use_of<P: Params>(flag: &Flag) -> Option<&'static Use<P>> {
+    P::FLAGS.iter().find(|own| own.flag.name == flag.name)
+}
+
+fn unreadable<P: Params>(error: &toml::de::Error) -> String {
+    format!("[{}] {}", P::OF, error.to_string().trim_end().replace('\n', " "))
+}
+
+impl<P: Params> Parameters for Of<P> {
+    fn preset(&self, preset: Preset) -> Section {
+        Section::of(&P::preset(preset))
+    }
+
+    fn normalise(&self, config: &mut Config) -> Result<(), String> {
+        let params: P = config.try_params().map_err(|error| unreadable::<P>(&error))?;
+        config.sections.put(P::OF.name(), Section::of(&params));
+        Ok(())
+    }
+
+    fn check(&self, config: &Config) -> Result<(), String> {
+        let params: P = config.try_params().map_err(|error| unreadable::<P>(&error))?;
+        params.check()
+    }
+
+    fn flags(&self) -> Vec<(&'static Flag, &'static str)> {
+        P::FLAGS.iter().map(|own| (own.flag, own.note)).collect()
+    }
+
+    fn takes(&self, given: &Given, config: &Config) -> bool {
+        use_of::<P>(given.flag).is_some_and(|own| (own.reaches)(&config.params(), &given.value))
+    }
+
+    fn shares(&self, given: &Given, config: &Config) -> bool {
+        use_of::<P>(given.flag).is_some_and(|own| own.shares) && self.takes(given, config)
+    }
+
+    fn nearest(&self, flag: &Flag) -> Option<&'static str> {
+        use_of::<P>(flag)?.nearest
+    }
+
+    fn put(&self, given: &Given, config: &mut Config) {
+        let Some(own) = use_of::<P>(given.flag) else { return };
+        let mut params: P = config.params();
+        let everywhere = given.flag.reach != Reach::Chosen;
+        if everywhere || (own.reaches)(&params, &given.value) {
+            (own.put)(&mut params, &given.value);
+            config.sections.put(P::OF.name(), Section::of(&params));
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Parameters of `access`, with their presets.
+
+use serde::{Deserialize, Serialize};
+
+use super::ID;
+use crate::config::check::{counts, positive};
+use crate::config::flags::{self, Use};
+use crate::config::{self, ExperimentId, Preset};
+
+/// Parameters of `access`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Params {
+    /// Length of a cell.
+    pub(crate) cell_s: f64,
+    /// Batch sizes of the ring contender.
+    pub(crate) batches: Vec<u32>,
+    /// Overwrites between two syncs.
+    pub(crate) writes_per_sync: u32,
+    /// Rates of the open-loop cells, as shares of the closed-loop rate of the same contender.
+    pub(crate) open_loop_shares: Vec<f64>,
+    /// Also ring set-ups: registered buffers, DEFER_TASKRUN, SQPOLL.
+    pub(crate) ring_setups: bool,
+}
+
+impl config::Params for Params {
+    const OF: ExperimentId = ID;
+
+    const FLAGS: &'static [Use<Self>] = &[
+        Use::own(&flags::SECONDS, |params, value| value.put_seconds(&mut params.cell_s)),
+        Use::shared(&flags::SIZE),
+        Use::shared(&flags::MEMORY),
+        Use::shared(&flags::MEMORY_METHOD),
+        Use::own(&flags::DEPTHS, |params: &mut Self, value| value.put_counts(&mut params.batches))
+            .noted("; in access the sizes of their batches"),
+        Use::shared(&flags::RAM_DEVICE),
+        Use::shared(&flags::RAM_SIZE),
+        Use::shared(&flags::DEVICE),
+    ];
+
+    fn preset(preset: Preset) -> Self {
+        let quick = Self {
+            cell_s: 0.4,
+            batches: vec![8, 64],
+            writes_per_sync: 64,
+            open_loop_shares: vec![0.5],
+            ring_setups: false,
+        };
+        let standard = |quick| Self {
+            cell_s: 0.8,
+            batches: vec![1, 4, 16, 64, 128],
+            open_loop_shares: vec![0.5, 0.8],
+            ring_setups: true,
+            ..quick
+        };
+        match preset {
+            Preset::Quick => quick,
+            Preset::Standard => standard(quick),
+            Preset::Paper => Self { cell_s: 60.0, batches: vec![1, 2, 4, 8, 16, 32, 64, 128], ..standard(quick) },
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        positive("access.cell_s", &[self.cell_s])?;
+        counts("access.batches", &self.batches, 4096)?;
+        counts("access.writes_per_sync", &[self.writes_per_sync], 1 << 20)?;
+        positive("access.open_loop_shares", &self.open_loop_shares)
+    }
+}

@@ -1,0 +1,76 @@
+//! Parameters of `async`, with their presets.
+
+use serde::{Deserialize, Serialize};
+
+use super::ID;
+use crate::config::check::{at_least, counts};
+use crate::config::flags::{self, Use};
+use crate::config::{self, ExperimentId, MIB, Preset};
+
+/// Parameters of `async`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Params {
+    /// Files, each read by one task.
+    pub(crate) files: u32,
+    /// Bytes of a file.
+    pub(crate) file_bytes: u64,
+    /// Random 4 KiB touches in each file.
+    pub(crate) touches: u32,
+    /// Runs of each configuration: one dot each in the strip plot.
+    pub(crate) runs: u32,
+    /// Also the source's sequential sum.
+    pub(crate) sequential: bool,
+    /// Also the source's open questions: madvise options, read-ahead, prefetch instructions, device kinds.
+    pub(crate) open_questions: bool,
+}
+
+impl Params {
+    /// Bytes of all files together.
+    pub(super) fn data_bytes(&self) -> u64 {
+        self.file_bytes.saturating_mul(u64::from(self.files))
+    }
+}
+
+/// What reaches the cells of the open questions only.
+const ASKED: &str = "--set async.open_questions=true beside it";
+
+impl config::Params for Params {
+    const OF: ExperimentId = ID;
+
+    const FLAGS: &'static [Use<Self>] = &[
+        Use::own(&flags::REPEATS, |params, value| value.put_count(&mut params.runs)),
+        Use::none(&flags::SECONDS, "--set async.touches=COUNT"),
+        Use::none(&flags::SIZE, "--set async.file_bytes=BYTES"),
+        Use::none(&flags::THREADS, "--set async.files=COUNT, each read by a task"),
+        Use::shared(&flags::RAM_DEVICE).only(|params, _| params.open_questions, ASKED),
+        Use::shared(&flags::RAM_SIZE).only(|params, _| params.open_questions, ASKED),
+        Use::shared(&flags::DEVICE).only(|params, _| params.open_questions, ASKED),
+        Use::shared(&flags::POOL),
+        Use::shared(&flags::READ_AHEAD),
+    ];
+
+    fn preset(preset: Preset) -> Self {
+        let quick =
+            Self { files: 8, file_bytes: 64 * MIB, touches: 512, runs: 3, sequential: false, open_questions: false };
+        let standard = |quick| Self {
+            file_bytes: 256 * MIB,
+            touches: 2048,
+            runs: 8,
+            sequential: true,
+            open_questions: true,
+            ..quick
+        };
+        match preset {
+            Preset::Quick => quick,
+            Preset::Standard => standard(quick),
+            Preset::Paper => Self { runs: 100, ..standard(quick) },
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        counts("async.files", &[self.files], 1024)?;
+        counts("async.runs", &[self.runs], 10_000)?;
+        counts("async.touches", &[self.touches], 1 << 24)?;
+        at_least("async.file_bytes", self.file_bytes, MIB)
+    }
+}

@@ -1,0 +1,37 @@
+//! Parameters of `errors`, with their presets.
+
+use serde::{Deserialize, Serialize};
+
+use super::ID;
+use crate::config::check::{at_least, positive};
+use crate::config::flags::{self, Use};
+use crate::config::{self, ExperimentId, MIB, Preset};
+
+/// Parameters of `errors`. The faults have none: each is met once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Params {
+    /// Length of a cell that measures what checking costs.
+    pub(crate) cell_s: f64,
+    /// Bytes of the data, all in memory, that are accessed there.
+    pub(crate) working_sets: Vec<u64>,
+}
+
+impl config::Params for Params {
+    const OF: ExperimentId = ID;
+
+    const FLAGS: &'static [Use<Self>] =
+        &[Use::own(&flags::SECONDS, |params, value| value.put_seconds(&mut params.cell_s)), Use::shared(&flags::SIZE)];
+
+    fn preset(preset: Preset) -> Self {
+        match preset {
+            Preset::Quick => Self { cell_s: 0.4, working_sets: vec![64 * MIB] },
+            Preset::Standard => Self { cell_s: 2.0, working_sets: vec![MIB, 512 * MIB] },
+            Preset::Paper => Self { cell_s: 20.0, working_sets: vec![MIB, 64 * MIB, 512 * MIB, 2048 * MIB] },
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        positive("errors.cell_s", &[self.cell_s])?;
+        self.working_sets.iter().try_for_each(|bytes| at_least("errors.working_sets", *bytes, 4096))
+    }
+}

@@ -1,0 +1,108 @@
+//! Parameters of `eviction`, with their presets.
+
+use serde::{Deserialize, Serialize};
+
+use super::ID;
+use crate::config::check::{at_least, counts, positive};
+use crate::config::flags::{self, Use};
+use crate::config::{self, ExperimentId, MIB, Preset};
+
+/// Parameters of `eviction`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Params {
+    /// Length of a cell under reclaim.
+    pub(crate) cell_s: f64,
+    /// Length of a cell that takes one mechanism apart (`faults`, `shootdowns`).
+    pub(crate) part_s: f64,
+    /// Thread counts under reclaim.
+    pub(crate) threads: Vec<u32>,
+    /// Threads of a scan.
+    pub(crate) scan_threads: u32,
+    /// Bytes that a cgroup leaves to page cache and process.
+    pub(crate) cgroup_bytes: u64,
+    /// Bytes that the ballast leaves to everyone, so that kswapd reclaims; it leaves more where the machine needs it.
+    pub(crate) kswapd_bytes: u64,
+    /// Whether kswapd is made to work at all: the ballast takes nearly all of the machine's memory for a while.
+    pub(crate) kswapd: bool,
+    /// Bytes of the file whose cached pages are faulted in.
+    pub(crate) fault_bytes: u64,
+}
+
+impl Params {
+    /// Short, by a cgroup alone.
+    fn quick() -> Self {
+        Self {
+            cell_s: 0.6,
+            part_s: 0.2,
+            threads: vec![8],
+            scan_threads: 4,
+            cgroup_bytes: 64 * MIB,
+            kswapd_bytes: 1024 * MIB,
+            kswapd: false,
+            fault_bytes: 64 * MIB,
+        }
+    }
+
+    /// Both ways to reclaim, on one thread and on many.
+    fn standard() -> Self {
+        Self {
+            cell_s: 1.2,
+            part_s: 0.4,
+            threads: vec![1, 16],
+            kswapd: true,
+            fault_bytes: 256 * MIB,
+            cgroup_bytes: 256 * MIB,
+            ..Self::quick()
+        }
+    }
+
+    /// Longer, on as many threads as the paper.
+    fn paper() -> Self {
+        Self {
+            cell_s: 60.0,
+            part_s: 5.0,
+            threads: vec![1, 16, 100],
+            scan_threads: 20,
+            cgroup_bytes: 4096 * MIB,
+            kswapd_bytes: 102_400 * MIB,
+            fault_bytes: 1024 * MIB,
+            ..Self::standard()
+        }
+    }
+}
+
+impl config::Params for Params {
+    const OF: ExperimentId = ID;
+
+    const FLAGS: &'static [Use<Self>] = &[
+        Use::own(&flags::SECONDS, |params, value| value.put_seconds(&mut params.cell_s)),
+        Use::shared(&flags::SIZE),
+        Use::shared(&flags::MEMORY).and_own(|params, value| {
+            value.put_bytes(&mut params.cgroup_bytes);
+            value.put_bytes(&mut params.kswapd_bytes);
+        }),
+        Use::own(&flags::THREADS, |params, value| {
+            value.put_counts(&mut params.threads);
+            value.put_count(&mut params.scan_threads);
+        }),
+        Use::shared(&flags::RAM_DEVICE),
+        Use::shared(&flags::RAM_SIZE),
+    ];
+
+    fn preset(preset: Preset) -> Self {
+        match preset {
+            Preset::Quick => Self::quick(),
+            Preset::Standard => Self::standard(),
+            Preset::Paper => Self::paper(),
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        positive("eviction.cell_s", &[self.cell_s, self.part_s])?;
+        counts("eviction.threads", &self.threads, 4096)?;
+        counts("eviction.scan_threads", &[self.scan_threads], 4096)?;
+        at_least("eviction.cgroup_bytes", self.cgroup_bytes, 32 * MIB)?;
+        at_least("eviction.kswapd_bytes", self.kswapd_bytes, 32 * MIB)?;
+        at_least("eviction.fault_bytes", self.fault_bytes, MIB)
+    }
+}

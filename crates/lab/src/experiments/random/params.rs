@@ -1,0 +1,87 @@
+//! Parameters of `random`, with their presets.
+
+use serde::{Deserialize, Serialize};
+
+use super::ID;
+use crate::config::check::{block, counts, positive};
+use crate::config::flags::{self, Use};
+use crate::config::{self, ExperimentId, Preset};
+
+/// Parameters of `random`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Params {
+    /// Length of a cell.
+    pub(crate) cell_s: f64,
+    /// Length of a cell on the RAM-backed device.
+    pub(crate) ram_cell_s: f64,
+    /// Thread counts of the synchronous contenders.
+    pub(crate) threads: Vec<u32>,
+    /// Queue depths of the ring contenders (one thread).
+    pub(crate) depths: Vec<u32>,
+    /// Thread counts on the RAM-backed device.
+    pub(crate) ram_threads: Vec<u32>,
+    /// Bytes of one read.
+    pub(crate) block_bytes: u64,
+}
+
+impl config::Params for Params {
+    const OF: ExperimentId = ID;
+
+    const FLAGS: &'static [Use<Self>] = &[
+        Use::own(&flags::SECONDS, |params, value| {
+            value.put_seconds(&mut params.cell_s);
+            value.put_seconds(&mut params.ram_cell_s);
+        }),
+        Use::shared(&flags::SIZE),
+        Use::shared(&flags::MEMORY),
+        Use::shared(&flags::MEMORY_METHOD),
+        Use::own(&flags::THREADS, |params, value| {
+            value.put_counts(&mut params.threads);
+            value.put_counts(&mut params.ram_threads);
+        }),
+        Use::own(&flags::DEPTHS, |params, value| value.put_counts(&mut params.depths)),
+        Use::shared(&flags::RAM_DEVICE),
+        Use::shared(&flags::RAM_SIZE),
+        Use::shared(&flags::DEVICE),
+        Use::shared(&flags::FIO),
+        Use::shared(&flags::POOL),
+        Use::shared(&flags::READ_AHEAD),
+    ];
+
+    fn preset(preset: Preset) -> Self {
+        let quick = Self {
+            cell_s: 1.2,
+            ram_cell_s: 0.8,
+            threads: vec![16],
+            depths: vec![64],
+            ram_threads: vec![2],
+            block_bytes: 4096,
+        };
+        let standard = |quick| Self {
+            cell_s: 3.5,
+            ram_cell_s: 2.0,
+            threads: vec![1, 16, 100],
+            depths: vec![1, 32, 128],
+            ram_threads: vec![1, 2, 16],
+            ..quick
+        };
+        match preset {
+            Preset::Quick => quick,
+            Preset::Standard => standard(quick),
+            Preset::Paper => Self {
+                cell_s: 300.0,
+                threads: vec![1, 2, 4, 8, 16, 32, 64, 100, 128],
+                depths: vec![1, 2, 4, 8, 16, 32, 64, 128, 256],
+                ..standard(quick)
+            },
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        positive("random.cell_s", &[self.cell_s, self.ram_cell_s])?;
+        counts("random.threads", &self.threads, 4096)?;
+        counts("random.ram_threads", &self.ram_threads, 4096)?;
+        counts("random.depths", &self.depths, 4096)?;
+        block("random.block_bytes", self.block_bytes)
+    }
+}

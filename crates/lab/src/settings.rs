@@ -1,0 +1,268 @@
+//! What a configuration says as a whole: the presets, the checks, and how a TOML file, `--set` and the flags change one. The parameters of
+//! the experiments are their own; this asks each experiment of the registry for its part.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::config::check::{at_least, counts, larger};
+use crate::config::flags::{Flag, Given, Reach, SHARED};
+use crate::config::{Choice, Config, ExperimentId, GIB, MIB, MemoryChoice, Preset, Sections, WorkloadConfig};
+use crate::error::{LabError, LabErrorKind, Result};
+use crate::experiment::{Experiment, Limited};
+use crate::experiments;
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::preset(Preset::Quick)
+    }
+}
+
+impl Config {
+    /// The values of a preset.
+    pub fn preset(preset: Preset) -> Self {
+        let mut sections = Sections::default();
+        for experiment in experiments::ALL {
+            sections.put(experiment.id().name(), experiment.params().preset(preset));
+        }
+        let chosen = |experiment: &&dyn Experiment| preset != Preset::Quick || experiment.in_quick();
+        let quick = Self {
+            preset,
+            experiments: experiments::ALL.into_iter().filter(chosen).map(Experiment::id).collect(),
+            dir: PathBuf::from("nofault-lab"),
+            repeats: 2,
+            seed: 1,
+            data_bytes: 4 * GIB,
+            memory_bytes: 256 * MIB,
+            memory_method: MemoryChoice::Auto,
+            ram_device: Choice::Auto,
+            ram_data_bytes: GIB,
+            ram_memory_bytes: 128 * MIB,
+            devices: Vec::new(),
+            unmarked_devices: false,
+            stripe_over: Vec::new(),
+            fio: Choice::Auto,
+            pool: Choice::Auto,
+            read_ahead_kb: Vec::new(),
+            sections,
+            workload: WorkloadConfig::default(),
+        };
+        let standard = |quick| Self {
+            repeats: 3,
+            // Twenty times the memory, as in the paper. No more memory, because it must fill in a part of a cell.
+            data_bytes: 5 * GIB,
+            ram_data_bytes: 3 * GIB,
+            ram_memory_bytes: 512 * MIB,
+            // Linux's own default, beside whatever this machine has.
+            read_ahead_kb: vec![128],
+            ..quick
+        };
+        match preset {
+            Preset::Quick => quick,
+            Preset::Standard => standard(quick),
+            Preset::Paper => Self {
+                data_bytes: 2000 * GIB,
+                memory_bytes: 100 * GIB,
+                memory_method: MemoryChoice::Ballast,
+                ..standard(quick)
+            },
+        }
+    }
+
+    /// Whether a chosen experiment reads the data file in less memory than it has bytes.
+    pub fn limits_file(&self) -> bool {
+        self.chosen().any(|experiment| experiment.needs(self).limited != Limited::Nothing)
+    }
+
+    /// The chosen experiments that this build has.
+    pub(crate) fn chosen(&self) -> impl Iterator<Item = &'static dyn Experiment> {
+        self.experiments.iter().filter_map(|id| experiments::find(*id))
+    }
+
+    /// Checks what types cannot: sizes, counts and lengths that make sense together.
+    ///
+    /// # Errors
+    /// `Usage`, naming the first value that makes no sense and what it may be.
+    pub fn validate(&self) -> Result<()> {
+        self.check().map_err(|wrong| LabError::new(LabErrorKind::Usage, format!("configuration: {wrong}")))
+    }
+
+    fn check(&self) -> std::result::Result<(), String> {
+        for (at, id) in self.experiments.iter().enumerate() {
+            experiments::parse(id.name())?;
+            if self.experiments[..at].contains(id) {
+                return Err(format!("experiments: {id} is named twice"));
+            }
+        }
+        if let Some((_, path)) = self.devices.iter().enumerate().find(|(at, path)| self.devices[..*at].contains(path)) {
+            return Err(format!("devices: {} is named twice", path.display()));
+        }
+        if self.experiments.is_empty() {
+            return Err("experiments: at least one is needed".to_owned());
+        }
+        counts("repeats", &[self.repeats], 1000)?;
+        at_least("data_bytes", self.data_bytes, 64 * MIB)?;
+        at_least("memory_bytes", self.memory_bytes, 32 * MIB)?;
+        if self.limits_file() {
+            larger(("data_bytes (--size)", self.data_bytes), ("memory_bytes (--memory)", self.memory_bytes))?;
+        }
+        at_least("ram_data_bytes", self.ram_data_bytes, 64 * MIB)?;
+        at_least("ram_memory_bytes", self.ram_memory_bytes, 32 * MIB)?;
+        larger(
+            ("ram_data_bytes (--ram-size)", self.ram_data_bytes),
+            ("ram_memory_bytes (--set ram_memory_bytes=BYTES)", self.ram_memory_bytes),
+        )?;
+        experiments::ALL.into_iter().try_for_each(|experiment| experiment.params().check(self))
+    }
+
+    /// Reads a TOML file's text. What it does not say comes from the preset it names (`quick` where it names none).
+    ///
+    /// # Errors
+    /// `Usage` with line and reason for bad TOML, unknown names and values of the wrong type.
+    pub fn from_toml(text: &str) -> Result<Self> {
+        let usage = |error: &dyn fmt::Display| LabError::new(LabErrorKind::Usage, format!("configuration: {error}"));
+        let given: toml::Table = text.parse().map_err(|error| usage(&error))?;
+        let preset = match given.get("preset") {
+            Some(name) => name.clone().try_into().map_err(|error| usage(&error))?,
+            None => Preset::Quick,
+        };
+        Self::preset(preset).with(given).map_err(|error| usage(&error))
+    }
+
+    /// The whole set as TOML, ready to be edited and given back.
+    ///
+    /// # Errors
+    /// `Usage` when a value has no TOML form (an integer beyond 2^63).
+    pub fn to_toml(&self) -> Result<String> {
+        toml::to_string(self).map_err(|error| LabError::new(LabErrorKind::Usage, format!("configuration: {error}")))
+    }
+
+    /// The same with one value changed: `name=value`, as a TOML file would say it; quotes around a word may be left out.
+    ///
+    /// # Errors
+    /// `Usage` for what is no assignment, for unknown names and for values of the wrong type.
+    pub fn assign(&self, assignment: &str) -> Result<Self> {
+        let usage = |why: String| LabError::new(LabErrorKind::Usage, format!("--set {assignment}: {why}"));
+        let (name, value) = assignment
+            .split_once('=')
+            .map(|(name, value)| (name.trim(), value.trim()))
+            .filter(|(name, value)| !name.is_empty() && !value.is_empty())
+            .ok_or_else(|| usage("a name and a value are needed, as in random.block_bytes=8192".into()))?;
+        if name == "preset" {
+            return Err(usage("other values begin with the preset; say --preset".into()));
+        }
+        let quoted = toml::Value::from(value);
+        let given: toml::Table = format!("{name} = {value}")
+            .parse()
+            .or_else(|_| format!("{name} = {quoted}").parse())
+            .map_err(|error: toml::de::Error| usage(error.message().to_owned()))?;
+        self.with(given).map_err(usage)
+    }
+
+    /// The same with the values of a table over its own.
+    fn with(&self, given: toml::Table) -> std::result::Result<Self, String> {
+        let whole = self.clone().normalised()?;
+        let mut all = toml::Table::try_from(&whole).map_err(|error| error.to_string())?;
+        merge(&mut all, given, "")?;
+        let wrong = |error: toml::de::Error| error.to_string().trim_end().replace('\n', " ");
+        let mut config: Self = all.try_into().map_err(wrong)?;
+        // A table sorts its names.
+        config.sections = config.sections.in_order_of(&whole.sections);
+        config.normalised()
+    }
+
+    /// The same with every section whole, its values in the declared order and of the declared types.
+    fn normalised(mut self) -> std::result::Result<Self, String> {
+        experiments::ALL.into_iter().try_for_each(|experiment| experiment.params().normalise(&mut self))?;
+        Ok(self)
+    }
+
+    /// The same with the flags of the command line, and over them the assignments of `--set`, which also decide where the flags go.
+    ///
+    /// # Errors
+    /// `Usage` for what cannot be assigned, and for a flag that none of the chosen experiments has a parameter for: a run that ignores what
+    /// was asked for is believed to have done it.
+    pub fn with_flags(self, given: &[Given], assignments: &[String]) -> Result<Self> {
+        let assigned = |config: Self| assignments.iter().try_fold(config, |config, text| config.assign(text));
+        let usage = |why: String| LabError::new(LabErrorKind::Usage, format!("configuration: {why}"));
+        let mut config = self.normalised().map_err(usage)?;
+        let seen = assigned(config.clone())?;
+        for given in given {
+            given.put(&mut config, &seen);
+        }
+        let config = assigned(config)?;
+        let unused = |given: &&Given| {
+            let taken = || config.chosen().any(|experiment| experiment.params().takes(given, &config));
+            given.value.asks() && given.flag.reach != Reach::Run && !taken()
+        };
+        match given.iter().find(unused) {
+            Some(given) => Err(given.refused(&config)),
+            None => Ok(config),
+        }
+    }
+}
+
+impl Given {
+    /// Puts the value where the experiments that `seen` chose have it.
+    fn put(&self, config: &mut Config, seen: &Config) {
+        let shared = || seen.chosen().any(|experiment| experiment.params().shares(self, seen));
+        if let Some(put) = self.flag.shared
+            && (self.flag.reach == Reach::Run || !self.value.asks() || shared())
+        {
+            put(config, &self.value);
+        }
+        for experiment in experiments::ALL {
+            if self.flag.reach != Reach::Chosen || seen.experiments.contains(&experiment.id()) {
+                experiment.params().put(self, config);
+            }
+        }
+    }
+
+    /// Why it is refused: the experiments that have such a parameter, and what comes nearest in the chosen ones.
+    fn refused(&self, config: &Config) -> LabError {
+        let names = |names: Vec<ExperimentId>| {
+            let names: Vec<&str> = names.into_iter().map(ExperimentId::name).collect();
+            match names.as_slice() {
+                [before @ .., last] if !before.is_empty() => format!("{} and {last}", before.join(", ")),
+                names => names.join(""),
+            }
+        };
+        let takes = |experiment: &&dyn Experiment| experiment.params().takes(self, config);
+        let takers = experiments::ALL.into_iter().filter(takes).map(Experiment::id).collect();
+        let nearest: Vec<&str> =
+            config.chosen().filter_map(|experiment| experiment.params().nearest(self.flag)).collect();
+        let nearest = if nearest.is_empty() { String::new() } else { format!("; nearest: {}", nearest.join("; ")) };
+        let (chosen, takers) = (names(config.experiments.clone()), names(takers));
+        let message = format!("--{} changes nothing in {chosen}: it is for {takers}{nearest}", self.flag.name);
+        LabError::new(LabErrorKind::Usage, message)
+    }
+}
+
+/// A flag as the help shows it: with what the experiments add to its sentence.
+pub fn flags() -> Vec<(&'static Flag, String)> {
+    let mut flags: Vec<(&'static Flag, String)> = SHARED.into_iter().map(|flag| (flag, flag.help.to_owned())).collect();
+    for (flag, note) in experiments::ALL.into_iter().flat_map(|experiment| experiment.params().flags()) {
+        match flags.iter_mut().find(|(known, _)| known.name == flag.name) {
+            Some((_, help)) => help.push_str(note),
+            None => flags.push((flag, format!("{}{note}", flag.help))),
+        }
+    }
+    flags
+}
+
+/// Puts `given` over `base`, table by table. A name that `base` does not have is a mistake of the writer's.
+fn merge(base: &mut toml::Table, given: toml::Table, inside: &str) -> std::result::Result<(), String> {
+    for (name, value) in given {
+        match (base.get_mut(&name), value) {
+            (Some(toml::Value::Table(inner)), toml::Value::Table(value)) => merge(inner, value, &format!("{name}."))?,
+            (Some(old), value) => *old = value,
+            (None, _) => {
+                let known: Vec<&str> = base.keys().map(String::as_str).collect();
+                return Err(format!("unknown name '{inside}{name}'; known: {}", known.join(", ")));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
