@@ -18,16 +18,26 @@ mod catalog;
 mod close;
 mod closing;
 mod commit;
+mod commit_error;
+mod commit_pages;
 mod compact;
 mod completions;
 mod core;
-mod drops;
+mod data_room;
+mod deferred_free;
+mod large;
+mod loader;
+mod loads;
+mod log_waits;
 mod many;
+mod node_check;
 mod open;
+mod overflow;
+mod owner;
 mod pins;
+mod reader;
 mod replay;
 mod retry;
-mod room;
 mod scan;
 mod stats;
 mod stripes;
@@ -38,6 +48,7 @@ mod transaction;
 mod verify;
 mod views;
 mod wait;
+mod write_set;
 
 #[cfg(test)]
 mod tests;
@@ -49,18 +60,18 @@ use nofault_io::disk::Directory;
 
 pub use self::batch::Batch;
 pub use self::catalog::TableList;
-use self::catalog::in_catalog;
 pub(crate) use self::compact::compact;
 pub use self::compact::{Compaction, Pace};
 pub use self::completions::Completions;
 use self::core::Core;
-use self::open::Owner;
+use self::owner::Owner;
 pub(crate) use self::retry::transact;
 pub use self::stats::{Stats, TransactionStats};
 pub use self::stripes::data_bytes;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::stripes::parse as parse_stripes;
 pub use self::table::Table;
+use self::tables::in_catalog;
 pub use self::verify::{Problem, Verification};
 pub use self::views::{Range, Snapshot, Transaction, TransactionRange};
 use crate::buffer_pool::Pager;
@@ -70,7 +81,7 @@ use crate::pages::{Durability, Store};
 use crate::recovery::Purpose;
 use crate::settings::Settings;
 use crate::tree::Tree;
-use crate::txn::{Commit, Op};
+use crate::txn::Op;
 use crate::wal::Log;
 pub use crate::wal::LogStats;
 
@@ -182,7 +193,7 @@ impl Db {
             return Err(Error::new(ErrorKind::InvalidCall, "create a table: its name is empty"));
         }
         let op = Op::CreateTable { name: name.as_bytes().to_vec() };
-        self.commit(op).await.map_err(in_catalog)?;
+        self.core.committer.commit_op(op).await.map_err(in_catalog)?;
         self.table(name).await
     }
 
@@ -196,12 +207,12 @@ impl Db {
     /// [`Db::write`]. A failure to free pages is not an error of this call: damaged pages are left out
     /// ([`Stats::damaged_in_dropped`]), and after any other failure the next `drop_table` or `open` tries again.
     pub async fn drop_table(&self, name: &str) -> Result<()> {
-        let tree = self.core.table(name.as_bytes()).await?;
+        let tree = self.core.catalog.table(name.as_bytes()).await?;
         let op = Op::DropTable { tree, name: name.as_bytes().to_vec() };
         let is_of_table = |error: &Error| error.page() == Some(tree.root);
-        let dropped = self.commit(op).await;
+        let dropped = self.core.committer.commit_op(op).await;
         dropped.map_err(|error| if is_of_table(&error) { error } else { in_catalog(error) })?;
-        self.owner.free_dropped(&self.core);
+        self.owner.free_dropped(&self.core.dropped);
         Ok(())
     }
 
@@ -210,7 +221,7 @@ impl Db {
     /// # Errors
     /// `NotFound`: create it.
     pub async fn table(&self, name: &str) -> Result<Table> {
-        let tree = self.core.table(name.as_bytes()).await?;
+        let tree = self.core.catalog.table(name.as_bytes()).await?;
         Ok(Table { db: self.clone(), tree, name: name.into() })
     }
 
@@ -228,7 +239,7 @@ impl Db {
     /// # Errors
     /// `Closed` and other errors that are not damage; damage is in the list.
     pub async fn list_tables(&self) -> Result<TableList> {
-        self.core.list_tables(&self.core.store.snapshot()).await
+        self.core.catalog.list(&self.core.store.snapshot()).await
     }
 
     /// Applies a batch: all of it or nothing.
@@ -241,7 +252,7 @@ impl Db {
         if let Some(stranger) = batch.db.iter().find(|db| !Arc::ptr_eq(&db.core, &self.core)) {
             return Err(stranger.stranger());
         }
-        Ok(self.core.commit_writes(batch.writes, None, durability, None).await?)
+        Ok(self.core.committer.commit_writes(batch.writes, None, durability, None).await?)
     }
 
     /// A snapshot of the newest visible commit. It lasts as long as the returned value lives. No I/O.
@@ -251,7 +262,7 @@ impl Db {
 
     /// Begins a serializable transaction. No I/O. Dropping it undoes everything.
     pub fn begin(&self) -> Transaction {
-        Transaction { db: self.clone(), inner: transaction::Transaction::begin(&self.core) }
+        Transaction { db: self.clone(), inner: transaction::TransactionState::begin(&self.core) }
     }
 
     /// Runs `work` in a transaction and commits it; runs it again, from the beginning, for as long as other commits
@@ -298,7 +309,7 @@ impl Db {
     /// # Errors
     /// `Poisoned` after a failure of the log.
     pub async fn sync(&self) -> Result<()> {
-        self.core.wait_stated(self.core.commits.last().position).await?;
+        self.core.waits.stated(self.core.commits.last().position).await?;
         self.core.commits.check_poison()
     }
 
@@ -359,6 +370,22 @@ impl Db {
         thread::run("nofault-backup", move || backup::backup(&db, &folder)).await?
     }
 
+    /// Returns counters and sizes of the database.
+    pub fn stats(&self) -> Stats {
+        stats::stats(self)
+    }
+
+    /// The live snapshots, oldest first, with their age and the memory that they keep in use.
+    pub fn readers(&self) -> Vec<ReaderInfo> {
+        self.core.store.readers()
+    }
+
+    /// Completions of reads for the caller's own poller, instead of a thread of the database. `None` where the disk has no
+    /// descriptor to poll: then the thread goes on.
+    pub fn completions(&self) -> Option<Completions> {
+        completions::completions(self)
+    }
+
     /// Bytes of a page of this database.
     pub fn page_bytes(&self) -> usize {
         self.core.store.page_bytes()
@@ -367,10 +394,6 @@ impl Db {
     /// Length of the longest key that a table takes, in bytes.
     pub fn key_bytes_max(&self) -> usize {
         crate::format::node::key_bytes_max(self.page_bytes())
-    }
-
-    async fn commit(&self, op: Op) -> Result<()> {
-        Ok(self.core.commit(Commit::blind(vec![op], Durability::Sync)).await?)
     }
 
     fn tree_of(&self, table: &Table) -> Result<Tree> {

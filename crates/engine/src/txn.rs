@@ -83,7 +83,7 @@ pub(crate) enum Op {
     Delete { tree: Tree, key: Vec<u8> },
     /// Creates an empty table whose id is the number of the commit.
     CreateTable { name: Vec<u8> },
-    /// Removes a table: its name, and the way to it. Its pages are freed later (`db::drops`). Alone in its commit.
+    /// Removes a table: its name, and the way to it. Its pages are freed later (`db::deferred_free`). Alone in its commit.
     DropTable { tree: Tree, name: Vec<u8> },
 }
 

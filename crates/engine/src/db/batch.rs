@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::transaction::WriteSet;
+use super::write_set::WriteSet;
 use super::{Db, Table};
 
 /// Changes that are applied together. Of several changes of one key the last counts.

@@ -5,19 +5,17 @@
 //! that. A crash before leaves the table empty.
 //!
 //! The caller's iterator runs while the section is held, so a call of it that waits for the section would wait for
-//! itself: such a call is refused ([`Loads`]).
+//! itself: such a call is refused (`loads`).
 //!
 //! A load that is stopped before that is taken back: its pages are freed in its own commit, which never becomes
 //! visible. Taking back reads and writes nothing and needs no frame, as a failed disk may be the reason.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::ThreadId;
 
 use super::core::Core;
+use super::loads::refuse_too_long;
 use super::pins::PinBudget;
-use super::wait::{attempt, load};
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::node::{Cell, Node, OverflowRef, inline_value_bytes_max};
@@ -26,7 +24,7 @@ use crate::ids::PageRuns;
 use crate::pages::{Claim, CommitLog, Durability, Edits, Pages, Store, Wait};
 use crate::tree::Tree;
 use crate::tree::build::Builder;
-use crate::tree::overflow::{VALUE_BYTES_MAX, Writer, data_bytes};
+use crate::tree::overflow::{Writer, data_bytes};
 use crate::txn::Exclusive;
 
 #[cfg(test)]
@@ -73,112 +71,88 @@ impl From<Error> for Stopped {
     }
 }
 
-impl<S: Store, L: CommitLog> Core<S, L> {
-    /// Fills `tree`, calls `checkpoint` to make this commit durable, and makes it visible. Answers the number of entries. Blocks.
-    ///
-    /// # Errors
-    /// `InvalidCall` for a table that is not empty, or keys that do not ascend; the errors of writing: then the table
-    /// stays empty, as it does when `entries` panics (the panic goes on afterwards). When `checkpoint` fails with
-    /// `Poisoned`, it is unknown whether this commit is durable, and nothing is committed any more.
-    pub(crate) fn bulk_load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
-        self: &Arc<Self>,
-        tree: Tree,
-        entries: impl Iterator<Item = (K, V)>,
-        checkpoint: impl FnOnce(CommitSeq) -> Result<()>,
-    ) -> Result<u64> {
-        block_on(async {
-            self.loads.refuse_inside()?;
-            let (mut section, _precedence) = loop {
-                let precedence = self.commits.precedence().wait().await;
-                let turn = self.commits.turn().acquire(1).await;
-                if let Some(section) = self.commits.occupy_for(turn, None)? {
-                    break (section, precedence);
-                }
-            };
-            let _loading = self.loads.begin();
-            self.tables.refusal(tree).map_or(Ok(()), Err)?;
-            // The next durable and visible commit must follow everything before it.
-            let position = self.commits.last().position;
-            self.wait_durable(position).await?;
-            self.refuse_unless_empty(tree).await?;
-            let mut load =
-                Load { builder: Builder::new(tree, self.store.page_bytes()), long: PageRuns::default(), count: 0 };
-            if let Err(stopped) = self.fill(&mut section, tree, entries, &mut load).await {
-                take_back(&mut section, &load)?;
-                // Neither in the log nor in a checkpoint: there is nothing that could fail.
-                section.give_up();
-                drop(section);
-                match stopped {
-                    Stopped::Failed(error) => return Err(error),
-                    Stopped::Panicked(why) => resume_unwind(why),
-                }
+/// Fills `tree`, calls `checkpoint` to make this commit durable, and makes it visible. Returns the number of entries.
+/// Blocks.
+///
+/// # Errors
+/// `InvalidCall` for a table that is not empty, or keys that do not ascend; the errors of writing: then the table
+/// stays empty, as it does when `entries` panics (the panic goes on afterwards). When `checkpoint` fails with
+/// `Poisoned`, it is unknown whether this commit is durable, and nothing is committed any more.
+pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    core: &Core<S, L>,
+    tree: Tree,
+    entries: impl Iterator<Item = (K, V)>,
+    checkpoint: impl FnOnce(CommitSeq) -> Result<()>,
+) -> Result<u64> {
+    block_on(async {
+        core.committer.loads.refuse_inside()?;
+        let (mut section, _precedence) = loop {
+            let precedence = core.commits.precedence().wait().await;
+            let turn = core.commits.turn().acquire(1).await;
+            if let Some(section) = core.commits.occupy_for(turn, None)? {
+                break (section, precedence);
             }
-            self.make_durable(&mut section, tree, &load, checkpoint).await?;
-            // It is, so it may be seen without waiting for anything.
-            section.settle(Durability::Deferred, position);
-            Ok(load.count)
-        })
-    }
-
-    /// Makes a filled tree durable. With an error other than `Poisoned` it is empty again, and this commit does not take place.
-    async fn make_durable(
-        &self,
-        section: &mut Exclusive<S, L>,
-        tree: Tree,
-        load: &Load,
-        checkpoint: impl FnOnce(CommitSeq) -> Result<()>,
-    ) -> Result<()> {
-        let emptied = || {
-            let mut edits = self.store.edits();
-            tree.empty(&mut edits)?;
-            Ok(edits)
         };
-        // The pages needed to take the load back are prepared before: later there may be neither a disk nor room.
-        let emptied = attempt(&*self.store, &self.admission, emptied).await;
-        let mut emptied = emptied.map_err(|error| {
-            let what = format!("a load could be neither made durable nor taken back ({error}); reopen the database");
-            let error = Error::new(ErrorKind::Poisoned, what);
-            self.commits.poison(&error);
-            error
-        })?;
-        let made = emptied.aside(|| checkpoint(section.seq()));
-        if let Err(error) = &made {
-            if error.kind() == ErrorKind::Poisoned {
-                self.commits.poison(error);
-            } else {
-                load.pages().for_each(|page| emptied.free(page));
-                self.store.publish(emptied, section.seq());
-                section.give_up();
+        let _loading = core.committer.loads.begin();
+        core.tables.refusal(tree).map_or(Ok(()), Err)?;
+        // The next durable and visible commit must follow everything before it.
+        let position = core.commits.last().position;
+        core.waits.durable(position).await?;
+        let builder = Builder::new(tree, core.store.page_bytes());
+        let mut load = BulkLoad { core, tree, builder, long: PageRuns::default(), count: 0 };
+        load.refuse_unless_empty().await?;
+        if let Err(stopped) = load.fill(&mut section, entries).await {
+            load.take_back(&mut section)?;
+            // Neither in the log nor in a checkpoint: there is nothing that could fail.
+            section.give_up();
+            drop(section);
+            match stopped {
+                Stopped::Failed(error) => return Err(error),
+                Stopped::Panicked(why) => resume_unwind(why),
             }
         }
-        made
-    }
+        load.make_durable(&mut section, checkpoint).await?;
+        // It is, so it may be seen without waiting for anything.
+        section.settle(Durability::Deferred, position);
+        Ok(load.count)
+    })
+}
 
-    async fn refuse_unless_empty(&self, tree: Tree) -> Result<()> {
+/// A load under way.
+struct BulkLoad<'c, S: Store, L: CommitLog> {
+    core: &'c Core<S, L>,
+    tree: Tree,
+    builder: Builder,
+    /// All pages of long values.
+    long: PageRuns,
+    count: u64,
+}
+
+impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
+    async fn refuse_unless_empty(&self) -> Result<()> {
         let look = || {
-            let view = self.store.tip();
-            let root = view.page(tree.root)?;
-            let node = Node::open(tree.root, &root)?;
+            let view = self.core.store.tip();
+            let root = view.page(self.tree.root)?;
+            let node = Node::open(self.tree.root, &root)?;
             Ok(node.level() == 0 && node.count() == 0)
         };
-        if attempt(&*self.store, &self.admission, look).await? {
+        if self.core.reader.loader.attempt(look).await? {
             return Ok(());
         }
         Err(Error::new(ErrorKind::InvalidCall, "bulk load: the table is not empty"))
     }
 
     async fn fill<K: AsRef<[u8]>, V: AsRef<[u8]>>(
-        self: &Arc<Self>,
+        &mut self,
         section: &mut Exclusive<S, L>,
-        tree: Tree,
         mut entries: impl Iterator<Item = (K, V)>,
-        state: &mut Load,
     ) -> std::result::Result<(), Stopped> {
-        let inline_max = inline_value_bytes_max(self.store.page_bytes());
-        let portion = (PORTION_BYTES / self.store.page_bytes()).min(self.store.edit_frames_max() / 2).max(1);
+        let (core, tree) = (self.core, self.tree);
+        let inline_max = inline_value_bytes_max(core.store.page_bytes());
+        let portion = (PORTION_BYTES / core.store.page_bytes()).min(core.store.edit_frames_max() / 2).max(1);
         let mut next = next_of(&mut entries)?;
         let mut at: Option<OverflowRef> = None;
-        let mut held = PinBudget::default();
+        let mut pins = PinBudget::default();
         loop {
             if let Some((_, value)) = &next
                 && at.is_none()
@@ -186,14 +160,14 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             {
                 refuse_too_long(value.as_ref())?;
                 let mut writer = Writer::new(value.as_ref());
-                let pages = value.as_ref().len() / data_bytes(self.store.page_bytes()) * 65 / 64 + 3;
-                let _room = self.claim_room(pages, Claim::Ordinary).await?;
-                let written = self.write_long(section, tree, &mut writer).await;
-                writer.pages().iter().for_each(|page| state.long.push(*page));
+                let pages = value.as_ref().len() / data_bytes(core.store.page_bytes()) * 65 / 64 + 3;
+                let _room = core.room.claim(pages, Claim::Ordinary).await?;
+                let written = core.committer.large.write_long(section, tree, &mut writer).await;
+                writer.pages().iter().for_each(|page| self.long.push(*page));
                 at = written?;
             }
-            let Load { builder, count, .. } = &mut *state;
-            let room = self.claim_room(portion + builder.frames_max(), Claim::Ordinary).await?;
+            let Self { builder, count, .. } = &mut *self;
+            let room = core.room.claim(portion + builder.frames_max(), Claim::Ordinary).await?;
             let step = section.edit(|edits, _| {
                 let mut fill = || {
                     builder.begin_portion(edits)?;
@@ -210,7 +184,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                         *count += 1;
                         at = None;
                         // They may come from a database, and wait for frames, or for permits, there.
-                        held.release();
+                        pins.release();
                         match edits.aside(|| next_of(&mut entries)) {
                             Ok(entry) => next = entry,
                             Err(stopped) => return Ok(Step::Stopped(stopped)),
@@ -223,94 +197,73 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 Ok(step)
             });
             drop(room);
-            self.store.write_soon(builder.portion());
+            core.store.write_soon(builder.portion());
             match step {
                 Ok(Step::Done) => return Ok(()),
                 Ok(Step::Stopped(stopped)) => return Err(stopped),
-                Ok(Step::More) => held = PinBudget::default(),
+                Ok(Step::More) => pins = PinBudget::default(),
                 Ok(Step::Wait(wait)) | Err(wait) => {
                     // The filled pages are published: only the next pages must find room, not all of them once more.
                     let wait = match wait {
                         Wait::Full { .. } => Wait::Full { frames: portion.min(ROOM_PAGES).max(builder.frames_max()) },
                         other => other,
                     };
-                    load(&*self.store, &self.admission, &mut held, &[wait]).await?;
+                    core.reader.loader.load(&mut pins, &[wait]).await?;
                 }
             }
         }
     }
-}
 
-/// Frees the pages of an abandoned load. Reads and writes nothing, as a failed disk may be the reason.
-fn take_back<S: Store, L: CommitLog>(section: &mut Exclusive<S, L>, load: &Load) -> Result<()> {
-    let freed = section.edit(|edits, _| {
-        load.pages().for_each(|page| edits.free(page));
-        Ok(())
-    });
-    freed.map_err(|wait| Error::new(ErrorKind::Bug, format!("freeing pages met {wait:?}")))
-}
-
-/// Takes the caller's next entry. A panic in it is caught, so that half-published pages can be taken back first.
-fn next_of<T>(entries: &mut impl Iterator<Item = T>) -> std::result::Result<Option<T>, Stopped> {
-    // Nothing of ours is changed inside, and the caller's iterator is not used again.
-    catch_unwind(AssertUnwindSafe(|| entries.next())).map_err(Stopped::Panicked)
-}
-
-/// The thread that holds the section for a load, and makes the caller's entries meanwhile: none, or one.
-#[derive(Debug, Default)]
-pub(super) struct Loads(Mutex<Option<ThreadId>>);
-
-impl Loads {
-    /// This thread holds the section for a load, for as long as the answer lives.
-    fn begin(&self) -> impl Drop + '_ {
-        self.set(Some(std::thread::current().id()));
-        Loading(self)
-    }
-
-    /// # Errors
-    /// `InvalidCall` on a thread that holds the section for a load: it would wait for itself.
-    pub(super) fn refuse_inside(&self) -> Result<()> {
-        let loading = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if loading.is_none_or(|thread| thread != std::thread::current().id()) {
-            return Ok(());
+    /// Makes a filled tree durable. With an error other than `Poisoned` it is empty again, and this commit does not take place.
+    async fn make_durable(
+        &self,
+        section: &mut Exclusive<S, L>,
+        checkpoint: impl FnOnce(CommitSeq) -> Result<()>,
+    ) -> Result<()> {
+        let core = self.core;
+        let emptied = || {
+            let mut edits = core.store.edits();
+            self.tree.empty(&mut edits)?;
+            Ok(edits)
+        };
+        // The pages needed to take the load back are prepared before: later there may be neither a disk nor room.
+        let emptied = core.reader.loader.attempt(emptied).await;
+        let mut emptied = emptied.map_err(|error| {
+            let what = format!("a load could be neither made durable nor taken back ({error}); reopen the database");
+            let error = Error::new(ErrorKind::Poisoned, what);
+            core.commits.poison(&error);
+            error
+        })?;
+        let made = emptied.aside(|| checkpoint(section.seq()));
+        if let Err(error) = &made {
+            if error.kind() == ErrorKind::Poisoned {
+                core.commits.poison(error);
+            } else {
+                self.pages().for_each(|page| emptied.free(page));
+                core.store.publish(emptied, section.seq());
+                section.give_up();
+            }
         }
-        let what = "the entries of a bulk load write to the database that is being loaded, which waits for them: write before \
-                    or after the load, or to another database";
-        Err(Error::new(ErrorKind::InvalidCall, what))
+        made
     }
 
-    fn set(&self, thread: Option<ThreadId>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = thread;
+    /// Frees the pages of an abandoned load. Reads and writes nothing, as a failed disk may be the reason.
+    fn take_back(&self, section: &mut Exclusive<S, L>) -> Result<()> {
+        let freed = section.edit(|edits, _| {
+            self.pages().for_each(|page| edits.free(page));
+            Ok(())
+        });
+        freed.map_err(|wait| Error::new(ErrorKind::Bug, format!("freeing pages met {wait:?}")))
     }
-}
 
-struct Loading<'l>(&'l Loads);
-
-impl Drop for Loading<'_> {
-    fn drop(&mut self) {
-        self.0.set(None);
-    }
-}
-
-/// A load under way.
-struct Load {
-    builder: Builder,
-    /// All pages of long values.
-    long: PageRuns,
-    count: u64,
-}
-
-impl Load {
     /// Every page that was published but the root.
     fn pages(&self) -> impl Iterator<Item = PageId> {
         self.builder.pages().chain(self.long.iter())
     }
 }
 
-pub(super) fn refuse_too_long(value: &[u8]) -> Result<()> {
-    if value.len() as u64 <= VALUE_BYTES_MAX {
-        return Ok(());
-    }
-    let message = format!("a value of {} bytes; {VALUE_BYTES_MAX} is the most", value.len());
-    Err(Error::new(ErrorKind::InvalidCall, message))
+/// Takes the caller's next entry. A panic in it is caught, so that half-published pages can be taken back first.
+fn next_of<T>(entries: &mut impl Iterator<Item = T>) -> std::result::Result<Option<T>, Stopped> {
+    // Nothing of ours is changed inside, and the caller's iterator is not used again.
+    catch_unwind(AssertUnwindSafe(|| entries.next())).map_err(Stopped::Panicked)
 }

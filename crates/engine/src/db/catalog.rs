@@ -1,14 +1,15 @@
 //! Reads the catalog, the table of tables, past pages of it that are damaged: the tables named in the others are there all the same.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashSet;
 
-use super::core::Core;
-use super::tables::Fixed;
-use super::verify::{Expected, Value, look};
-use super::wait::attempt;
+use super::loader::Loader;
+use super::node_check::{Expected, Value, check_node};
+use super::tables::{FixedTables, Tables, in_catalog, is_damage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::catalog::is_name;
-use crate::pages::{CommitLog, Pages, Store};
+use crate::pages::{Pages, Snapshot as _, Store};
 use crate::reread::READS;
 use crate::tree::{Found, Tree};
 use crate::txn::{CATALOG, table_of};
@@ -45,16 +46,6 @@ pub(super) struct Entries {
     pub(super) damage: Vec<Error>,
 }
 
-/// Whether the error is about bytes on the disk.
-fn is_damage(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io)
-}
-
-/// An error that reading or changing the catalog failed with: says that it is the catalog, if it is about bytes on the disk.
-pub(super) fn in_catalog(error: Error) -> Error {
-    if is_damage(&error) { error.met_in("the catalog (the table of tables) is damaged") } else { error }
-}
-
 impl Entries {
     fn take(&mut self, key: Vec<u8>, found: &Found) {
         match table_of(&key, found) {
@@ -64,20 +55,51 @@ impl Entries {
     }
 }
 
-impl<S: Store, L: CommitLog> Core<S, L> {
+/// The catalog of a database.
+pub(crate) struct Catalog<S: Store> {
+    loader: Arc<Loader<S>>,
+    tables: Arc<Tables>,
+}
+
+impl<S: Store> Catalog<S> {
+    pub(super) fn new(loader: Arc<Loader<S>>, tables: Arc<Tables>) -> Self {
+        Self { loader, tables }
+    }
+
+    /// The table of this name.
+    ///
+    /// # Errors
+    /// `NotFound`; the errors of reading the catalog.
+    pub(super) async fn table(&self, name: &[u8]) -> Result<Tree> {
+        if let Some(tree) = self.tables.known(name) {
+            return Ok(tree);
+        }
+        if let Some(answer) = self.tables.fixed_table(name) {
+            return answer;
+        }
+        let found = self.loader.attempt(|| CATALOG.get(&self.loader.store().latest(), name)).await;
+        let Some(found) = found.map_err(in_catalog)? else {
+            let name = String::from_utf8_lossy(name);
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no table {name:?}")));
+        };
+        let tree = table_of(name, &found)?;
+        self.tables.remember(name, tree);
+        Ok(tree)
+    }
+
     /// The tables that `snapshot` shows.
     ///
     /// # Errors
     /// Errors other than damage.
-    pub(super) async fn list_tables(&self, snapshot: &S::Snapshot) -> Result<TableList> {
+    pub(super) async fn list(&self, snapshot: &S::Snapshot) -> Result<TableList> {
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-        if let Some(Fixed { tables, error }) = self.tables.fixed() {
+        if let Some(FixedTables { tables, error }) = self.tables.fixed() {
             return Ok(TableList {
                 names: tables.keys().map(|name| text(name)).collect(),
                 damage: vec![error.clone()],
             });
         }
-        let found = self.read_catalog(snapshot).await?;
+        let found = self.read(snapshot).await?;
         let names = found.tables.iter().map(|(key, _)| key).filter(|key| is_name(key)).map(|key| text(key)).collect();
         Ok(TableList { names, damage: found.damage })
     }
@@ -86,27 +108,27 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     ///
     /// # Errors
     /// Errors other than damage.
-    pub(super) async fn read_catalog(&self, snapshot: &S::Snapshot) -> Result<Entries> {
+    pub(super) async fn read(&self, snapshot: &S::Snapshot) -> Result<Entries> {
         let mut entries = Entries::default();
-        let mut met = FxHashSet::default();
+        let mut seen = FxHashSet::default();
         let mut todo = vec![Expected::root(CATALOG)];
         while let Some(expected) = todo.pop() {
             let page = expected.page;
-            let read = || Ok(self.store.view(snapshot).page(page)?.to_vec());
-            let mut body = attempt(&*self.store, &self.admission, read).await;
+            let read = || Ok(self.loader.store().view(snapshot).page(page)?.to_vec());
+            let mut body = self.loader.attempt(read).await;
             for _ in 1..READS {
                 // The pool repeats a read with wrong bytes, not one that failed.
                 if !body.as_ref().is_err_and(|error| error.kind() == ErrorKind::Io) {
                     break;
                 }
-                body = attempt(&*self.store, &self.admission, read).await;
+                body = self.loader.attempt(read).await;
             }
             let (before, mut found) = (todo.len(), Vec::new());
             let looked = body.and_then(|body| {
-                if !met.insert(page) {
+                if !seen.insert(page) {
                     return Err(Error::corrupt_page(page, "is part of more than one node"));
                 }
-                look(CATALOG, &expected, &body, &mut todo, &mut found)
+                check_node(CATALOG, &expected, &body, &mut todo, &mut found)
             });
             match looked {
                 Err(error) if is_damage(&error) => entries.damage.push(in_catalog(error)),
@@ -114,7 +136,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 Ok(()) => {
                     // Leaves come next: those that are in no memory are read side by side.
                     let children: Vec<_> = todo[before..].iter().rev().map(|child| child.page).collect();
-                    self.prefetch(&children, crate::pages::Snapshot::seq(snapshot));
+                    self.loader.prefetch(&children, snapshot.seq());
                 }
             }
             for (key, value) in found {

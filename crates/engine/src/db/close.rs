@@ -1,11 +1,9 @@
-//! Closing a database: the last checkpoint, so that opening has nothing to replay, and then the end of its threads.
+//! Closes a database: makes the last checkpoint, so that opening has nothing to replay, and ends its threads.
 
 use std::sync::Arc;
 
 use super::Db;
-use super::open::Threads;
 use crate::background;
-use crate::checkpoint::Checkpointer;
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -27,22 +25,4 @@ pub(super) fn close(db: Db) -> Result<()> {
             saved.and(Err(Error::new(ErrorKind::Busy, what)))
         }
     }
-}
-
-/// Ends the threads of a database, in this order: first the thread that frees pages, which needs room in the log, which
-/// checkpoints make; then the checkpoint thread, so that the last checkpoint is the only one; last the log, which keeps
-/// the commits that the checkpoint could not take over.
-///
-/// # Errors
-/// The error of the checkpoint. The threads end all the same.
-pub(super) fn end_threads(threads: Threads, checkpointer: &Checkpointer) -> Result<()> {
-    let Threads { freer, checkpoints, log, pool } = threads;
-    drop(freer);
-    drop(checkpoints);
-    let outcome = checkpointer.checkpoint_before_closing();
-    drop(log);
-    // Now that no thread writes to the log.
-    checkpointer.shrink_log();
-    drop(pool);
-    outcome
 }

@@ -14,9 +14,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::core::Keep;
 use crate::background;
 use crate::error::{ErrorKind, Result};
+
+/// Returns a guard that keeps the database open until it is dropped; `None` once the database is closed.
+pub(super) type Keep = Box<dyn Fn() -> Option<Box<dyn Any + Send + Sync>> + Send + Sync>;
 
 /// A data file: its device and inode.
 type FileId = (u64, u64);

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::wait::attempt;
 use super::{Db, TheCore};
 use crate::buffer_pool::{self, Mover, Together};
 use crate::driver::block_on;
@@ -152,7 +151,7 @@ pub(crate) fn compact(db: &Db, pace: Pace, go_on: &mut dyn FnMut(&Compaction) ->
 impl Walk<'_> {
     /// Walks one table. False when it was told to end.
     fn table(&mut self, name: &str) -> Result<bool> {
-        let tree = block_on(self.core().table(name.as_bytes()))?;
+        let tree = block_on(self.core().catalog.table(name.as_bytes()))?;
         let mut start = Some(Vec::new());
         while let Some(from) = start {
             let Some((leaves, values, next)) = self.look(tree, &from)? else { break };
@@ -211,7 +210,7 @@ impl Walk<'_> {
             return Ok(values);
         }
         values.clear();
-        self.core().prefetch(leaves, snapshot.seq());
+        self.core().reader.loader.prefetch(leaves, snapshot.seq());
         for leaf in leaves {
             name(*leaf, &mut values)?;
         }
@@ -219,7 +218,7 @@ impl Walk<'_> {
     }
 
     fn attempt<R>(&self, look: impl FnMut() -> crate::pages::Attempt<R>) -> Result<R> {
-        block_on(attempt(&*self.core().store, &self.core().admission, look))
+        block_on(self.core().reader.loader.attempt(look))
     }
 
     /// Moves the pages of each list that is long enough, and with `all` (the end of a table) the rest. False when the

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use super::Db;
-use super::open::Owner;
+use super::owner::Owner;
 use crate::buffer_pool::ReadCompletions;
 
 /// Completions of reads, for a runtime to take. While one lives, no thread of the database takes them: its owner must
@@ -64,11 +64,8 @@ impl std::fmt::Debug for Completions {
     }
 }
 
-impl Db {
-    /// Completions of reads for the caller's own poller, instead of a thread of the database. `None` where the disk has no
-    /// descriptor to poll: then the thread goes on.
-    pub fn completions(&self) -> Option<Completions> {
-        let reads = self.core.store.completions()?;
-        Some(Completions { reads, _owner: self.owner.clone() })
-    }
+/// Completions of the reads of `db`; `None` where its disk has no descriptor to poll.
+pub(super) fn completions(db: &Db) -> Option<Completions> {
+    let reads = db.core.store.completions()?;
+    Some(Completions { reads, _owner: db.owner.clone() })
 }

@@ -13,12 +13,13 @@ use std::ops::Range;
 
 use rustc_hash::FxHashSet;
 
-use super::core::{Core, is_younger, takes_another};
+use super::overflow;
 use super::pins::PinBudget;
-use super::wait::{let_others_run, load, ready_sent};
+use super::reader::{Reader, is_younger, takes_another};
+use super::wait::{ready_sent, yield_now};
 use crate::driver::is_blocking;
 use crate::error::{Error, Result};
-use crate::pages::{CommitLog, Snapshot as _, Store, Wait};
+use crate::pages::{Snapshot as _, Store, Wait};
 use crate::tree::many::{Lookup, SIDE_BY_SIDE};
 use crate::tree::{Found, Position, Tree};
 
@@ -41,9 +42,72 @@ struct Part<T> {
     ticket: T,
 }
 
-/// The keys of a call, and the values found so far.
-struct Wanted<'a, S> {
-    snapshot: &'a S,
+/// The values of many keys at one moment, in the order of `keys`.
+///
+/// # Errors
+/// The errors of reading; `SnapshotTooOld` when snapshots are evicted faster than this reads.
+pub(super) async fn get_many<S: Store, K: AsRef<[u8]>>(
+    reader: &Reader<S>,
+    tree: Tree,
+    keys: &[K],
+) -> Result<Vec<Option<Vec<u8>>>> {
+    if keys.len() <= KEYS_AT_ONCE
+        && let Some(values) = look_at_all(reader, tree, &slices(keys))
+    {
+        return Ok(values);
+    }
+    let mut taken = 0;
+    loop {
+        match get_many_at(reader, &reader.loader.store().snapshot(), tree, keys).await {
+            Err(error) if takes_another(&error, &mut taken) => {}
+            result => return result,
+        }
+    }
+}
+
+/// The newest visible values, if all are in memory and none is long.
+fn look_at_all<S: Store>(reader: &Reader<S>, tree: Tree, keys: &[&[u8]]) -> Option<Vec<Option<Vec<u8>>>> {
+    let view = reader.loader.store().latest();
+    let mut values = vec![None; keys.len()];
+    for (keys, values) in keys.chunks(SIDE_BY_SIDE).zip(values.chunks_mut(SIDE_BY_SIDE)) {
+        let begin = |number: usize| Lookup { number, key: keys[number], position: tree.start() };
+        let mut all = true;
+        tree.get_each(&view, (0..keys.len()).map(begin).collect(), |lookup, answer| match answer {
+            Ok(None) => {}
+            Ok(Some(Found::Inline(value))) => values[lookup.number] = Some(value),
+            _ => all = false,
+        });
+        if !all {
+            return None;
+        }
+    }
+    Some(values)
+}
+
+/// The values of many keys in a snapshot, in the order of `keys`.
+///
+/// # Errors
+/// The errors of reading; `SnapshotTooOld` when the snapshot was evicted.
+pub(super) async fn get_many_at<S: Store, K: AsRef<[u8]>>(
+    reader: &Reader<S>,
+    snapshot: &S::Snapshot,
+    tree: Tree,
+    keys: &[K],
+) -> Result<Vec<Option<Vec<u8>>>> {
+    let mut values = Vec::with_capacity(keys.len());
+    for keys in keys.chunks(KEYS_AT_ONCE) {
+        if !values.is_empty() {
+            yield_now().await;
+        }
+        values.append(&mut Lookups::new(reader, snapshot, tree, &slices(keys)).run().await?);
+    }
+    Ok(values)
+}
+
+/// A lookup of some keys in a snapshot, few enough for one poll, and the values found so far.
+struct Lookups<'a, S: Store> {
+    reader: &'a Reader<S>,
+    snapshot: &'a S::Snapshot,
     tree: Tree,
     keys: &'a [&'a [u8]],
     /// How far each key has come: the snapshot stays, so it goes on there.
@@ -51,114 +115,65 @@ struct Wanted<'a, S> {
     found: Vec<Option<Found>>,
 }
 
-impl<S: Store, L: CommitLog> Core<S, L> {
-    /// The values of many keys at one moment, in the order asked.
-    pub(crate) async fn get_many<K: AsRef<[u8]>>(&self, tree: Tree, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
-        if keys.len() <= KEYS_AT_ONCE
-            && let Some(values) = self.look_at_all(tree, &slices(keys))
-        {
-            return Ok(values);
-        }
-        let mut taken = 0;
-        loop {
-            match self.get_many_at(&self.store.snapshot(), tree, keys).await {
-                Err(error) if takes_another(&error, &mut taken) => {}
-                result => return result,
-            }
-        }
-    }
-
-    /// The newest visible values, if all are in memory and none is long.
-    fn look_at_all(&self, tree: Tree, keys: &[&[u8]]) -> Option<Vec<Option<Vec<u8>>>> {
-        let view = self.store.latest();
-        let mut values = vec![None; keys.len()];
-        for (keys, values) in keys.chunks(SIDE_BY_SIDE).zip(values.chunks_mut(SIDE_BY_SIDE)) {
-            let begin = |number: usize| Lookup { number, key: keys[number], position: tree.start() };
-            let mut all = true;
-            tree.get_each(&view, (0..keys.len()).map(begin).collect(), |lookup, answer| match answer {
-                Ok(None) => {}
-                Ok(Some(Found::Inline(value))) => values[lookup.number] = Some(value),
-                _ => all = false,
-            });
-            if !all {
-                return None;
-            }
-        }
-        Some(values)
-    }
-
-    /// The values of many keys in a snapshot, in the order asked.
-    pub(crate) async fn get_many_at<K: AsRef<[u8]>>(
-        &self,
-        snapshot: &S::Snapshot,
-        tree: Tree,
-        keys: &[K],
-    ) -> Result<Vec<Option<Vec<u8>>>> {
-        let mut values = Vec::with_capacity(keys.len());
-        for keys in keys.chunks(KEYS_AT_ONCE) {
-            if !values.is_empty() {
-                let_others_run().await;
-            }
-            values.append(&mut self.get_part_at(snapshot, tree, &slices(keys)).await?);
-        }
-        Ok(values)
-    }
-
-    /// The values of some keys in a snapshot, few enough for one poll.
-    async fn get_part_at(&self, snapshot: &S::Snapshot, tree: Tree, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
-        if is_younger(tree, snapshot) {
-            return Ok(vec![None; keys.len()]);
-        }
+impl<'a, S: Store> Lookups<'a, S> {
+    fn new(reader: &'a Reader<S>, snapshot: &'a S::Snapshot, tree: Tree, keys: &'a [&'a [u8]]) -> Self {
         let (positions, found) = (vec![tree.start(); keys.len()], vec![None; keys.len()]);
-        let mut wanted = Wanted { snapshot, tree, keys, positions, found };
-        let left = self.get_in_parts(&mut wanted).await?;
-        self.get_together(&mut wanted, left).await?;
-        let long = wanted.found.iter().filter_map(|found| match found {
+        Self { reader, snapshot, tree, keys, positions, found }
+    }
+
+    /// The values of the keys.
+    async fn run(mut self) -> Result<Vec<Option<Vec<u8>>>> {
+        if is_younger(self.tree, self.snapshot) {
+            return Ok(vec![None; self.keys.len()]);
+        }
+        let left = self.get_in_parts().await?;
+        self.get_together(left).await?;
+        let long = self.found.iter().filter_map(|found| match found {
             Some(Found::Overflow(value)) => Some(*value),
             _ => None,
         });
-        let mut long = self.long_values(snapshot, long.collect()).await?.into_iter();
+        let mut long = overflow::values(&self.reader.loader, self.snapshot, long.collect()).await?.into_iter();
         let value = |found: Option<Found>| match found? {
             Found::Inline(value) => Some(value),
             Found::Overflow(_) => long.next(),
         };
-        Ok(wanted.found.into_iter().map(value).collect())
+        Ok(self.found.into_iter().map(value).collect())
     }
 
     /// Finds the keys that it can find without ever waiting for permits. Returns the keys that are left.
-    async fn get_in_parts(&self, wanted: &mut Wanted<'_, S::Snapshot>) -> Result<Vec<usize>> {
-        let window = self.admission.window();
+    async fn get_in_parts(&mut self) -> Result<Vec<usize>> {
+        let window = self.reader.loader.window();
         let part_keys = SIDE_BY_SIDE.min(window);
         let mut parts: VecDeque<Part<S::Ticket>> = VecDeque::new();
-        let (mut left, mut new, mut asked) = (Vec::new(), 0..wanted.keys.len(), 0);
+        let (mut left, mut new, mut asked) = (Vec::new(), 0..self.keys.len(), 0);
         loop {
             let (keys, rounds);
             let mut before = None;
             if !new.is_empty() && asked + part_keys <= window {
                 (keys, rounds) = (take_first(&mut new, part_keys).collect(), 0);
             } else if let Some(mut part) = parts.pop_front() {
-                ready_sent(&mut part.ticket).await.map_err(|error| self.explain_in(wanted, error))?;
+                ready_sent(&mut part.ticket).await.map_err(|error| self.explain(error))?;
                 asked -= part.pages;
                 (keys, rounds) = (std::mem::take(&mut part.keys), part.rounds + 1);
                 before = Some(part);
             } else {
                 return Ok(left);
             }
-            let (keys, waits) = self.look_at(wanted, keys, usize::MAX)?;
+            let (keys, waits) = self.look_at(keys, usize::MAX)?;
             drop(before);
             if keys.is_empty() {
                 continue;
             }
-            let permit = if rounds < ROUNDS_MAX { self.admission.try_pins(waits.len()) } else { None };
+            let permit = if rounds < ROUNDS_MAX { self.reader.loader.try_pins(waits.len()) } else { None };
             let Some(permit) = permit else {
                 left.extend(keys);
                 continue;
             };
-            let ticket = self.store.request(&waits, permit);
+            let ticket = self.reader.loader.store().request(&waits, permit);
             // A caller that waits for one page, with no other reads under way, reads it on its own thread.
             let alone = waits.len() == 1 && parts.is_empty() && new.is_empty();
             if !alone || !is_blocking().await {
-                self.store.submit();
+                self.reader.loader.store().submit();
             }
             asked += waits.len();
             parts.push_back(Part { keys, pages: waits.len(), rounds, ticket });
@@ -166,14 +181,14 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     }
 
     /// Finds the values of some keys, with at most one wait per tree level and window of keys.
-    async fn get_together(&self, wanted: &mut Wanted<'_, S::Snapshot>, mut keys: Vec<usize>) -> Result<()> {
-        let mut held = PinBudget::default();
+    async fn get_together(&mut self, mut keys: Vec<usize>) -> Result<()> {
+        let mut pins = PinBudget::default();
         while !keys.is_empty() {
             let waits;
-            (keys, waits) = self.look_at(wanted, keys, self.admission.window())?;
+            (keys, waits) = self.look_at(keys, self.reader.loader.window())?;
             if !waits.is_empty() {
-                let loaded = load(&*self.store, &self.admission, &mut held, &waits).await;
-                loaded.map_err(|error| self.explain_in(wanted, error))?;
+                let loaded = self.reader.loader.load(&mut pins, &waits).await;
+                loaded.map_err(|error| self.explain(error))?;
             }
         }
         Ok(())
@@ -181,14 +196,9 @@ impl<S: Store, L: CommitLog> Core<S, L> {
 
     /// Looks for the values of some keys. Returns the keys that are not found yet, and the waits that they need: at
     /// most `waits_max`.
-    fn look_at(
-        &self,
-        wanted: &mut Wanted<'_, S::Snapshot>,
-        keys: Vec<usize>,
-        waits_max: usize,
-    ) -> Result<(Vec<usize>, Vec<Wait>)> {
-        let Wanted { snapshot, tree, keys: all, positions, found } = wanted;
-        let view = self.store.view(snapshot);
+    fn look_at(&mut self, keys: Vec<usize>, waits_max: usize) -> Result<(Vec<usize>, Vec<Wait>)> {
+        let Self { reader, snapshot, tree, keys: all, positions, found } = &mut *self;
+        let view = reader.loader.store().view(snapshot);
         let (mut still, mut waits, mut asked, mut failed) = (Vec::new(), Vec::new(), FxHashSet::default(), None);
         for part in keys.chunks(SIDE_BY_SIDE) {
             if waits.len() + part.len() > waits_max && !waits.is_empty() {
@@ -216,14 +226,14 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             });
         }
         match failed {
-            Some(error) => Err(self.explain_in(wanted, error)),
+            Some(error) => Err(self.explain(error)),
             None => Ok((still, waits)),
         }
     }
 
-    /// Returns the error that the caller gets for one that was met in the wanted snapshot.
-    fn explain_in(&self, wanted: &Wanted<'_, S::Snapshot>, error: Error) -> Error {
-        self.tables.explain(wanted.tree, wanted.snapshot.seq(), error)
+    /// Returns the error that the caller gets for one of reading the snapshot.
+    fn explain(&self, error: Error) -> Error {
+        self.reader.tables.explain(self.tree, self.snapshot.seq(), error)
     }
 }
 

@@ -1,179 +1,28 @@
-//! Creating, opening and closing a database: puts the parts together.
+//! Creates and opens a database: puts its parts together.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::mem::ManuallyDrop;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
-use nofault_io::disk::{Directory, Disk, DiskInfo, FileLock};
+use nofault_io::disk::{Directory, FileLock};
 use nofault_io::folder::{Backend, EntryKind, Folder, make_folder};
 
 use super::Db;
-use super::close::end_threads;
-use super::closing::{self, Opening};
+use super::closing;
 use super::core::Core;
-use super::drops::Freer;
+use super::deferred_free::FreeingThread;
+use super::owner::{Memory, OpenLocks, Owner, Threads};
 use super::replay::Replay;
 use super::stripes::{self, ThisMachine};
-use crate::background;
-use crate::buffer_pool::{Keeper, Mover, Pager, ToEmptyOut, Together};
-use crate::checkpoint::{Background, Checkpointer};
+use crate::checkpoint::Background;
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{CommitSeq, PageId};
 use crate::pages::Store;
 use crate::recovery::names::{self, Contents, DATA, LOCK};
 use crate::recovery::{self, Creation, Locks, Opened, Purpose};
 use crate::settings::Settings;
 use crate::txn::Commits;
 use crate::txn::visibility::Visibility;
-use crate::verify::{BlockReport, verify_blocks};
-use crate::wal::{Log, LogKeeper};
-
-/// The parts of a database besides its core: threads, the lock, access to its files. Its threads end when it is
-/// dropped, before the lock is given back. All that may still write keeps it: handles, and large commits that outlive
-/// theirs. None of its own threads keeps it, as it waits for them; but a waker that one of them calls may drop the last
-/// object that does.
-pub(super) struct Owner {
-    checkpointer: Arc<Checkpointer>,
-    disk: Arc<dyn Disk>,
-    pager: Pager,
-    /// Descriptions of the damage that opening found and repaired.
-    repairs: Vec<String>,
-    pub(super) memory: Memory,
-    threads: Mutex<Option<Threads>>,
-    /// Held by the thread that frees the pages of dropped tables, where no background thread does.
-    freeing: Mutex<()>,
-    held: Option<Held>,
-    /// The process that opened the database. A forked child inherits handles, but neither threads nor locks of its own.
-    process: u32,
-}
-
-/// The resources that are released when a database is closed, in this order.
-struct Held {
-    _locks: Locks,
-    opening: Opening,
-}
-
-/// Memory that a database may take, and the part of it that it takes beside the pool.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Memory {
-    /// The setting.
-    pub(super) cache_bytes: u64,
-    /// Log buffers and the list of recent commits, when they are full.
-    pub(super) spent_bytes: u64,
-}
-
-/// See [`end_threads`] for the order in which they end.
-pub(super) struct Threads {
-    pub(super) freer: Freer,
-    pub(super) checkpoints: Background,
-    pub(super) log: LogKeeper,
-    pub(super) pool: Keeper,
-}
-
-impl Owner {
-    /// Makes a checkpoint, unless there is nothing that one would add.
-    pub(super) fn save(&self) -> Result<()> {
-        self.checkpointer.checkpoint_before_closing()
-    }
-
-    /// Ends the threads, after a last checkpoint, and lets other processes open the database.
-    ///
-    /// # Errors
-    /// The error of the checkpoint: the database is closed all the same.
-    pub(super) fn close(mut self) -> Result<()> {
-        match self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(threads) => end_threads(threads, &self.checkpointer),
-            None => self.save().inspect(|()| self.checkpointer.shrink_log()),
-        }
-    }
-
-    pub(super) fn checkpoint(&self) -> Result<()> {
-        self.checkpointer.checkpoint()?;
-        self.checkpointer.shrink_log();
-        Ok(())
-    }
-
-    /// See [`Checkpointer::checkpoint_at`].
-    pub(super) fn checkpoint_at(&self, commit: CommitSeq) -> Result<()> {
-        self.checkpointer.checkpoint_at(commit)
-    }
-
-    /// Frees the pages of dropped tables: wakes the thread that does so, or without threads does it here. Errors are
-    /// not reported: the next drop or opening tries again, and only disk space depends on it.
-    pub(super) fn free_dropped(&self, core: &Arc<Core<Pager, Log>>) {
-        if let Some(threads) = &*self.threads.lock().unwrap_or_else(PoisonError::into_inner) {
-            return threads.freer.wake();
-        }
-        let _one = self.freeing.lock().unwrap_or_else(PoisonError::into_inner);
-        while matches!(block_on(core.free_some()), Ok(true)) {}
-    }
-
-    pub(super) fn checkpoints_made(&self) -> u64 {
-        self.checkpointer.made()
-    }
-
-    pub(super) fn disk_info(&self) -> DiskInfo {
-        self.disk.info()
-    }
-
-    pub(super) fn mover(&self) -> Result<Mover> {
-        Mover::new(&self.pager, &*self.disk)
-    }
-
-    pub(super) fn put_together(&self, mover: &mut Mover, pages: &[PageId]) -> Result<Together> {
-        self.checkpointer.put_together(mover, pages)
-    }
-
-    pub(super) fn empty_out(&self, mover: &mut Mover, room: &mut ToEmptyOut) -> Result<Option<u64>> {
-        self.checkpointer.empty_out(mover, room)
-    }
-
-    /// See [`super::Stats::repairs`].
-    pub(super) fn repairs(&self) -> &[String] {
-        &self.repairs
-    }
-
-    /// Checks the superblocks, and all blocks of the page table and of pages.
-    pub(super) fn verify_blocks(&self) -> Result<BlockReport> {
-        let mut report = verify_blocks(&self.pager, &*self.disk, &mut |_, _| {})?;
-        report.problems.splice(0..0, self.checkpointer.check_superblocks(&*self.disk));
-        Ok(report)
-    }
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if self.process != std::process::id() {
-            // The threads do not exist in a forked child, and giving the lock back would take it from the parent.
-            std::mem::forget((threads, self.held.take()));
-            return;
-        }
-        let Some(threads) = threads else { return };
-        if !background::is_here() {
-            let _ = end_threads(threads, &self.checkpointer);
-            return;
-        }
-        // This thread is one of the database's threads, or one that they may be waiting for, as the waker was called in
-        // the middle of its work. So another thread ends them. If none can be started, everything stays as it is, above
-        // all the lock: no other process may open files that are still written to.
-        let stays_open = self.held.as_ref().map(|held| held.opening.stays_open());
-        let left = ManuallyDrop::new((threads, self.held.take()));
-        let checkpointer = Arc::clone(&self.checkpointer);
-        let close = move || {
-            let (threads, held) = ManuallyDrop::into_inner(left);
-            let _ = end_threads(threads, &checkpointer);
-            drop(held);
-        };
-        if std::thread::Builder::new().name("nofault-close".into()).spawn(close).is_err()
-            && let Some(stays_open) = stays_open
-        {
-            stays_open();
-        }
-    }
-}
 
 /// Creates a database in a folder of this machine and opens it. Blocks.
 pub(crate) fn create(path: &Path, settings: &Settings) -> Result<Db> {
@@ -283,10 +132,10 @@ pub(super) fn open_in(
     locks: Option<Locks>,
 ) -> Result<Db> {
     // Declared first, so that it is dropped last, should anything go wrong.
-    let held;
+    let open_locks;
     let Opened { pager, log, cache_bytes, base, records, checkpointer, disk, repairs, locks } =
         recovery::open(directory, settings, purpose, locks)?;
-    held = Held { opening: Opening::register(locks.id()), _locks: locks };
+    open_locks = OpenLocks::new(locks);
     let (store, log) = (Arc::new(pager.clone()), Arc::new(log));
     let visibility = Arc::new(Visibility::new(store.clone(), base));
     let hook = visibility.clone();
@@ -300,8 +149,8 @@ pub(super) fn open_in(
     let commits = Arc::new(Commits::new(store.clone(), log.clone(), visibility, base, recent_bytes_max));
     let core = Arc::new(Core::new(store, log, commits, recovery::read_set_bytes(cache_bytes)));
     let for_blocks = checkpointer.clone();
-    core.free_blocks_by(Box::new(move || for_blocks.checkpoint().map(drop)));
-    let catalog = block_on(core.read_catalog(&core.store.snapshot()))?;
+    core.room.make_checkpoints_by(Box::new(move || for_blocks.checkpoint().map(drop)));
+    let catalog = block_on(core.catalog.read(&core.store.snapshot()))?;
     let stopped = core.log.clone();
     let stop_checkpoints = Box::new(move |why: &Error| stopped.poison(why));
     Replay::new(core.clone(), catalog, stop_checkpoints, recovery::replay_bytes(cache_bytes)).run(records)?;
@@ -309,24 +158,20 @@ pub(super) fn open_in(
         let pool = pager.start_keeper()?;
         let log = core.log.start_keeper()?;
         let checkpoints = Background::start(checkpointer.clone())?;
-        Some(Threads { freer: Freer::start(core.clone())?, checkpoints, log, pool })
+        Some(Threads { freeing: FreeingThread::start(core.dropped.clone())?, checkpoints, log, pool })
     } else {
         let (checkpointer, log) = (checkpointer.clone(), core.log.clone());
-        core.make_checkpoints(Box::new(move |len_bytes| log.make_room(len_bytes, || checkpointer.checkpoint())));
+        core.waits.make_room_by(Box::new(move |len_bytes| log.make_room(len_bytes, || checkpointer.checkpoint())));
         None
     };
     let without_threads = threads.is_none();
-    let (threads, freeing, process) = (Mutex::new(threads), Mutex::default(), std::process::id());
     let memory = Memory { cache_bytes: settings.cache_bytes as u64, spent_bytes: recovery::spent_bytes(cache_bytes) };
-    let owner = Owner { checkpointer, disk, pager, repairs, memory, threads, freeing, held: Some(held), process };
+    let owner = Arc::new(Owner::new((checkpointer, disk, pager), repairs, memory, threads, open_locks));
     if without_threads {
-        owner.free_dropped(&core);
+        owner.free_dropped(&core.dropped);
     }
-    let owner = Arc::new(owner);
-    if let Some(held) = &owner.held {
-        let weak: Weak<Owner> = Arc::downgrade(&owner);
-        held.opening.belongs_to(weak.clone());
-        core.belongs_to(held.opening.outliving(weak));
+    if let Some(guards) = owner.guards() {
+        core.committer.keep_open_with(guards);
     }
     Ok(Db { core, owner })
 }

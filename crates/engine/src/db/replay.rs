@@ -19,8 +19,7 @@ use rustc_hash::FxHashMap;
 
 use super::catalog::Entries;
 use super::core::Core;
-use super::tables::Fixed;
-use super::wait::attempt;
+use super::tables::FixedTables;
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::catalog::{is_name, to_be_freed};
@@ -173,7 +172,7 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
         self.apply()?;
         if let Some(Hidden { tables, error, stopped: true, .. }) = self.hidden {
             self.core.commits.poison(&error);
-            self.core.tables.fix(Fixed { tables, error });
+            self.core.tables.fix(FixedTables { tables, error });
         }
         Ok(())
     }
@@ -231,12 +230,12 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
                 return Ok(());
             }
         };
-        let _room = block_on(self.core.claim_room(EXTRA_PAGES, Claim::Reserve)).ok();
-        self.core.replay(seq, std::iter::once(Ok(ops.clone())))?;
+        let _room = block_on(self.core.room.claim(EXTRA_PAGES, Claim::Reserve)).ok();
+        self.core.committer.large.replay(seq, std::iter::once(Ok(ops.clone())))?;
         for op in ops {
             match op {
                 Op::CreateTable { name } => {
-                    let tree = block_on(self.core.table(&name))?;
+                    let tree = block_on(self.core.catalog.table(&name))?;
                     self.tables.insert(tree.table, tree);
                     if let Some(hidden) = &mut self.hidden {
                         hidden.tables.insert(name, tree);
@@ -259,7 +258,7 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
     fn is_catalog_sound_for(&self, ops: &[Op]) -> bool {
         let is_sound = |key: &[u8]| {
             let look = || CATALOG.get(&self.core.store.tip(), key);
-            block_on(attempt(&*self.core.store, &self.core.admission, look)).is_ok()
+            block_on(self.core.reader.loader.attempt(look)).is_ok()
         };
         ops.iter().all(|op| match op {
             Op::CreateTable { name } => is_sound(name),
@@ -295,8 +294,8 @@ impl<S: Store, L: CommitLog> Replay<S, L> {
             self.changes.dedup_by(|older, younger| older.compare(younger, bytes).is_eq());
             // Every commit found room when it was made, so there is room now, at the latest after a checkpoint of the
             // commits replayed so far.
-            let _room = block_on(self.core.claim_room(pages, Claim::Reserve)).ok();
-            self.core.replay(last, portions(&self.changes, bytes, &self.tables))?;
+            let _room = block_on(self.core.room.claim(pages, Claim::Reserve)).ok();
+            self.core.committer.large.replay(last, portions(&self.changes, bytes, &self.tables))?;
         }
         self.bytes.clear();
         self.changes.clear();

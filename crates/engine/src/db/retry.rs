@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::commit::CommitError;
+use super::commit_error::CommitError;
 use super::transaction;
 use super::{Db, Transaction};
 use crate::error::Result;
@@ -61,10 +61,10 @@ impl Retries {
         if self.losses >= LOSSES_BEFORE_CLAIM {
             let all = self.losses >= LOSSES_BEFORE_ALL;
             let claimed = if all { Claimed::Everything } else { Claimed::Reads(std::mem::take(&mut self.reads)) };
-            self.claim = Some(db.core.claim(claimed, Precedence::limit_after(self.longest_run)).await?);
+            self.claim = Some(db.core.committer.claim(claimed, Precedence::limit_after(self.longest_run)).await?);
         }
         self.begun = Some(Instant::now());
-        let inner = transaction::Transaction::begin_with(&db.core, self.claim.as_ref().map(Claim::id));
+        let inner = transaction::TransactionState::begin_with(&db.core, self.claim.as_ref().map(Claim::id));
         Ok(Transaction { db: db.clone(), inner })
     }
 
@@ -83,7 +83,7 @@ impl Retries {
                 self.reads = reads;
                 // Before it waits: others need not.
                 self.claim = None;
-                core.wait_durable(position).await.map(|()| false)
+                core.waits.durable(position).await.map(|()| false)
             }
             Err(CommitError::Failed(error)) => Err(error),
         }

@@ -11,13 +11,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::core::{Core, is_younger};
+use super::overflow;
 use super::pins::PinBudget;
-use super::wait::{breathe, load};
+use super::reader::{Reader, is_younger};
+use super::wait::yield_sometimes;
 use crate::error::Result;
 use crate::format::PageId;
 use crate::format::node::OverflowRef;
-use crate::pages::{CommitLog, Missing, Snapshot, Store, Wait};
+use crate::pages::{Missing, Snapshot, Store, Wait};
 use crate::tree::{Chunk, Direction, Held, KeyRange, Portion, Tree};
 
 /// Bytes that are asked for together, where the distance is twice as long or more: one large read.
@@ -38,8 +39,8 @@ pub(crate) type Entry = (Vec<u8>, Vec<u8>);
 
 /// A walk through a range as of one snapshot. Entries are copied out of their pages a portion at a time, and given out of that:
 /// [`Scan::make_ready`] waits for the next one, [`Scan::take`] and [`Scan::show`] give it out. Dropping a wait loses no entry.
-pub(crate) struct Scan<S: Store, L: CommitLog> {
-    core: Arc<Core<S, L>>,
+pub(crate) struct Scan<S: Store> {
+    reader: Reader<S>,
     snapshot: Arc<S::Snapshot>,
     tree: Tree,
     direction: Direction,
@@ -140,19 +141,19 @@ impl Asked {
     }
 }
 
-impl<S: Store, L: CommitLog> Scan<S, L> {
+impl<S: Store> Scan<S> {
     /// Begins. No I/O.
     pub(crate) fn new(
-        core: Arc<Core<S, L>>,
+        reader: Reader<S>,
         snapshot: Arc<S::Snapshot>,
         tree: Tree,
         range: KeyRange,
         direction: Direction,
     ) -> Self {
-        let asked = Asked::new(ASKED_AT_ONCE_BYTES / core.store.page_bytes());
+        let asked = Asked::new(ASKED_AT_ONCE_BYTES / reader.loader.store().page_bytes());
         let rest = (!is_younger(tree, &*snapshot)).then_some(range);
         Self {
-            core,
+            reader,
             snapshot,
             tree,
             direction,
@@ -214,7 +215,7 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         }
         if self.is_long(self.given) && self.long.is_empty() {
             let values = self.long_to_come();
-            self.long = self.core.long_values(&self.snapshot, values).await?.into();
+            self.long = overflow::values(&self.reader.loader, &self.snapshot, values).await?.into();
         }
         Ok(())
     }
@@ -266,7 +267,7 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         for index in self.given..self.usable {
             if let Held::Overflow(value) = self.chunk.entry(index).1 {
                 bytes += value.len_bytes;
-                if !values.is_empty() && bytes > self.core.long_bytes_at_once() {
+                if !values.is_empty() && bytes > overflow::bytes_at_once(&self.reader.loader) {
                     break;
                 }
                 values.push(value);
@@ -280,10 +281,12 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         let Some(range) = &self.rest else { return Ok(false) };
         self.usable = 0;
         self.given = 0;
-        let Self { core, snapshot, tree, chunk, asked, distance, values_at_once, leaves_max, direction, walk, .. } =
-            self;
+        let Self {
+            reader, snapshot, tree, chunk, asked, distance, values_at_once, leaves_max, direction, walk, ..
+        } = self;
         let most = Portion { bytes: self.portion_bytes, ..Portion::ALL };
-        let (window, far) = (core.admission.window(), core.admission.ahead_max());
+        let loader = &*reader.loader;
+        let (window, far) = (loader.window(), loader.ahead_max());
         let at = snapshot.seq();
         let mut waited = false;
         // Pages after a leaf are named when the scan reaches it and may request more, and wherever the scan has to
@@ -293,10 +296,10 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
         }
         let mut names_ahead = !self.inside_leaf && asked.idle_leaves == 0;
         chunk.own_max = (*values_at_once).min(window);
-        let mut held = PinBudget::default();
+        let mut pins = PinBudget::default();
         let rest = loop {
             let ahead_max = if names_ahead { (*distance * 2).max(2).min(*leaves_max) } else { 0 };
-            let looked = tree.scan(&core.store.view(snapshot), range, *direction, most, ahead_max, chunk);
+            let looked = tree.scan(&loader.store().view(snapshot), range, *direction, most, ahead_max, chunk);
             let wait = match looked {
                 Ok(rest) => break rest,
                 Err(_) if !std::mem::replace(&mut names_ahead, true) => continue,
@@ -310,7 +313,7 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
                     let wait_for = |page: &PageId| Wait::Miss(Missing { page: *page, at });
                     if walk.is_some() {
                         // They come in this order, more or less: when the last is there, it is worth looking again.
-                        core.prefetch(own, at);
+                        loader.prefetch(own, at);
                         waits.extend(own.last().map(wait_for));
                     } else {
                         waits = own.iter().map(wait_for).collect();
@@ -318,16 +321,16 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
                     asked.pages_a_leaf = asked.pages_a_leaf.max(chunk.own.len() + 1);
                 }
                 // Requests for later leaves go out in the same submission.
-                let view = core.store.view(snapshot);
+                let view = loader.store().view(snapshot);
                 let name = |leaf, into: &mut Vec<PageId>| tree.name_values(&view, leaf, *direction, into);
                 let pages = asked.next(&chunk.ahead, (*distance).max(1), *leaves_max, name);
-                core.prefetch(&pages, at);
+                loader.prefetch(&pages, at);
             }
             waited = true;
-            let loaded = load(&*core.store, &core.admission, &mut held, &waits).await;
-            loaded.map_err(|error| core.tables.explain(*tree, at, error))?;
+            let loaded = loader.load(&mut pins, &waits).await;
+            loaded.map_err(|error| reader.tables.explain(*tree, at, error))?;
         };
-        drop(held);
+        drop(pins);
         if waited {
             *values_at_once = (*values_at_once * 2).min(window);
             *distance = (*distance * 2).clamp(2, far);
@@ -335,25 +338,25 @@ impl<S: Store, L: CommitLog> Scan<S, L> {
             if !self.inside_leaf {
                 *distance = distance.saturating_sub(1);
             }
-            breathe().await;
+            yield_sometimes().await;
         }
         let ahead_pages = (*distance).min(leaves_max.saturating_mul(asked.pages_a_leaf));
-        let ahead_bytes = ahead_pages * core.store.page_bytes();
+        let ahead_bytes = ahead_pages * loader.store().page_bytes();
         if ahead_bytes >= BESIDE_FROM_BYTES {
-            walk.get_or_insert_with(|| core.store.walk());
+            walk.get_or_insert_with(|| loader.store().walk());
         } else if ahead_bytes < BESIDE_FROM_BYTES / 2 {
             *walk = None;
         }
         if names_ahead {
             let pages = {
-                let view = core.store.view(snapshot);
+                let view = loader.store().view(snapshot);
                 let name = |leaf, into: &mut Vec<PageId>| tree.name_values(&view, leaf, *direction, into);
                 asked.next(&chunk.ahead, *distance, *leaves_max, name)
             };
             if !pages.is_empty() {
-                core.prefetch(&pages, at);
+                loader.prefetch(&pages, at);
                 // At the device while the caller looks at this leaf.
-                core.store.submit_soon();
+                loader.store().submit_soon();
             }
         }
         self.portion_bytes = (self.portion_bytes * 2).min(COPIED_AT_ONCE_MAX);

@@ -1,11 +1,9 @@
 //! The statistics of a database.
 
-use std::sync::atomic::Ordering;
-
 use nofault_io::disk::DiskInfo;
 
 use super::Db;
-use crate::buffer_pool::{PoolStats, ReaderInfo};
+use crate::buffer_pool::PoolStats;
 use crate::format::CommitSeq;
 use crate::pages::Store as _;
 pub use crate::txn::precedence::TransactionStats;
@@ -64,31 +62,24 @@ pub struct Stats {
     pub repairs: Vec<String>,
 }
 
-impl Db {
-    /// Returns counters and sizes of the database.
-    pub fn stats(&self) -> Stats {
-        let log = self.core.log.stats();
-        let (pool, memory) = (self.core.store.stats(), self.owner.memory);
-        let memory_bytes = pool.memory_bytes + memory.spent_bytes;
-        Stats {
-            cache_bytes: memory.cache_bytes,
-            memory_bytes,
-            memory_over_bytes: memory_bytes.saturating_sub(memory.cache_bytes),
-            pool,
-            refused_for_space: log.refused_for_space + self.core.refused_for_space.load(Ordering::Relaxed),
-            log,
-            checkpoints: self.owner.checkpoints_made(),
-            disk: self.owner.disk_info(),
-            transactions: self.core.commits.precedence().stats(),
-            recent_commits_bytes: self.core.commits.recent_bytes() as u64,
-            damaged_in_dropped: self.core.damaged_in_dropped.load(Ordering::Relaxed),
-            visible_commit: self.core.store.visible(),
-            repairs: self.owner.repairs().to_vec(),
-        }
-    }
-
-    /// The live snapshots, oldest first, with their age and the memory that they keep in use.
-    pub fn readers(&self) -> Vec<ReaderInfo> {
-        self.core.store.readers()
+/// Counters and sizes of `db`.
+pub(super) fn stats(db: &Db) -> Stats {
+    let log = db.core.log.stats();
+    let (pool, memory) = (db.core.store.stats(), db.owner.memory);
+    let memory_bytes = pool.memory_bytes + memory.spent_bytes;
+    Stats {
+        cache_bytes: memory.cache_bytes,
+        memory_bytes,
+        memory_over_bytes: memory_bytes.saturating_sub(memory.cache_bytes),
+        pool,
+        refused_for_space: log.refused_for_space + db.core.room.refused(),
+        log,
+        checkpoints: db.owner.checkpoints_made(),
+        disk: db.owner.disk_info(),
+        transactions: db.core.commits.precedence().stats(),
+        recent_commits_bytes: db.core.commits.recent_bytes() as u64,
+        damaged_in_dropped: db.core.dropped.damaged(),
+        visible_commit: db.core.store.visible(),
+        repairs: db.owner.repairs().to_vec(),
     }
 }

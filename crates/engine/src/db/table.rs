@@ -4,10 +4,11 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::bounds::{range_of, range_of_prefix};
-use super::core::GetResult;
+use super::many::get_many;
+use super::reader::GetResult;
 use super::views::Range;
 use super::wait::Call;
-use super::{Db, thread};
+use super::{Db, bulk, thread};
 use crate::error::Result;
 use crate::pages::Store as _;
 use crate::tree::{KeyRange, Tree};
@@ -71,7 +72,7 @@ impl Table {
     /// # Errors
     /// As [`Table::get`].
     pub async fn get_many(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
-        self.db.core.get_many(self.tree, keys).await
+        get_many(&self.db.core.reader, self.tree, keys).await
     }
 
     /// Calls `look` with the value of a key where it lies in memory, without copying it, or with `None` when the key is
@@ -92,7 +93,7 @@ impl Table {
     /// As [`Db::write`].
     pub async fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         let (key, value) = (key.as_ref().to_vec(), value.as_ref().to_vec());
-        self.db.commit(Op::Put { tree: self.tree, key, value }).await
+        self.db.core.committer.commit_op(Op::Put { tree: self.tree, key, value }).await
     }
 
     /// Removes a key; nothing happens if it is not there. Durable when it returns.
@@ -100,7 +101,7 @@ impl Table {
     /// # Errors
     /// As [`Db::write`].
     pub async fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.db.commit(Op::Delete { tree: self.tree, key: key.as_ref().to_vec() }).await
+        self.db.core.committer.commit_op(Op::Delete { tree: self.tree, key: key.as_ref().to_vec() }).await
     }
 
     /// Walks the keys in `range`, as they are now: later changes are not seen. `table.range::<&[u8]>(..)` is everything.
@@ -141,7 +142,7 @@ impl Table {
     /// Looks the newest visible value of a key up.
     #[inline]
     pub(crate) fn look(&self, key: &[u8]) -> Call<GetResult, impl Future<Output = GetResult>> {
-        self.db.core.get(self.tree, key)
+        self.db.core.reader.get(self.tree, key)
     }
 
     /// Shows the newest visible value of a key to `look`.
@@ -151,7 +152,7 @@ impl Table {
         key: &[u8],
         look: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Call<Result<R>, impl Future<Output = Result<R>>> {
-        self.db.core.get_with(self.tree, key, look)
+        self.db.core.reader.get_with(self.tree, key, look)
     }
 
     /// See [`Table::bulk_load`]. Blocks.
@@ -162,7 +163,7 @@ impl Table {
         I: IntoIterator<Item = (K, V)>,
     {
         let checkpoint = |commit| self.db.owner.checkpoint_at(commit);
-        self.db.core.bulk_load(self.tree, entries.into_iter(), checkpoint)
+        bulk::load(&self.db.core, self.tree, entries.into_iter(), checkpoint)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which tables there are, as far as this process has met them.
+//! The tables that this process has opened or dropped, so that a name or an error is resolved without reading the catalog.
 //!
 //! A table's id is the number of the commit that created it, so no two tables ever have the same, and every node says which
 //! table it belongs to. So a handle of a table that was dropped finds pages that are not its own, or none: an error, which
@@ -14,17 +14,17 @@ use crate::tree::Tree;
 /// Sees every drop, also one that is not visible yet.
 pub(super) const NEWEST: CommitSeq = CommitSeq(u64::MAX);
 
-/// The tables that are known without reading the catalog, and the tables that are dropped.
+/// The tables that can be opened without reading the catalog, and the tables that are dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
-    known: RwLock<Known>,
-    fixed: OnceLock<Fixed>,
+    state: RwLock<TableState>,
+    fixed: OnceLock<FixedTables>,
 }
 
 /// The only tables that can be opened, after a damaged page of the catalog kept records of the log from being replayed.
 /// The catalog is not read any more: it might now name tables with content older than acknowledged commits.
 #[derive(Debug)]
-pub(super) struct Fixed {
+pub(super) struct FixedTables {
     /// By name. All records that change them were replayed.
     pub(super) tables: BTreeMap<Vec<u8>, Tree>,
     /// Why there are no others.
@@ -32,49 +32,59 @@ pub(super) struct Fixed {
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct TableState {
     /// By name: a root never moves.
     tables: HashMap<Vec<u8>, Tree>,
     /// Dropped since the database was opened, and by which commit: of others there are no handles.
     dropped: HashMap<TableId, CommitSeq>,
 }
 
+/// Whether the error is about bytes on the disk.
+pub(super) fn is_damage(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io)
+}
+
+/// An error that reading or changing the catalog failed with: says that it is the catalog, if it is about bytes on the disk.
+pub(super) fn in_catalog(error: Error) -> Error {
+    if is_damage(&error) { error.met_in("the catalog (the table of tables) is damaged") } else { error }
+}
+
 impl Tables {
-    /// From now on there are these tables and no others. Once, when the database is opened.
-    pub(super) fn fix(&self, fixed: Fixed) {
+    /// Limits the database to these tables. Once, when the database is opened.
+    pub(super) fn fix(&self, fixed: FixedTables) {
         let set = self.fixed.set(fixed);
-        debug_assert!(set.is_ok(), "said once, when the database is opened");
+        debug_assert!(set.is_ok(), "set once, when the database is opened");
     }
 
-    /// The only tables that there are, if that has been said.
-    pub(super) fn fixed(&self) -> Option<&Fixed> {
+    /// The only tables that can be opened, where they are limited.
+    pub(super) fn fixed(&self) -> Option<&FixedTables> {
         self.fixed.get()
     }
 
-    /// The answer for a name where the catalog is not to be asked.
+    /// The table of this name, where the tables are limited and the catalog is not read.
     pub(super) fn fixed_table(&self, name: &[u8]) -> Option<Result<Tree>> {
-        let Fixed { tables, error } = self.fixed.get()?;
+        let FixedTables { tables, error } = self.fixed.get()?;
         Some(tables.get(name).copied().ok_or_else(|| error.clone()))
     }
 
-    /// The table of this name, if it was met.
+    /// The table of this name, if it was opened before.
     pub(super) fn known(&self, name: &[u8]) -> Option<Tree> {
         self.read().tables.get(name).copied()
     }
 
-    /// The catalog has this table. It may have been dropped since it was looked up.
-    pub(super) fn met(&self, name: &[u8], tree: Tree) {
-        let mut known = self.write();
-        if !known.dropped.contains_key(&tree.table) {
-            known.tables.insert(name.to_vec(), tree);
+    /// Notes a table found in the catalog. It may have been dropped since it was looked up.
+    pub(super) fn remember(&self, name: &[u8], tree: Tree) {
+        let mut state = self.write();
+        if !state.dropped.contains_key(&tree.table) {
+            state.tables.insert(name.to_vec(), tree);
         }
     }
 
     /// Notes that this commit drops the table. The commit can no longer fail.
     pub(super) fn dropped(&self, tree: Tree, name: &[u8], commit: CommitSeq) {
-        let mut known = self.write();
-        known.dropped.insert(tree.table, commit);
-        known.tables.remove(name);
+        let mut state = self.write();
+        state.dropped.insert(tree.table, commit);
+        state.tables.remove(name);
     }
 
     /// Why nothing can be written to this table any more.
@@ -93,11 +103,11 @@ impl Tables {
         dropped.then(|| Error::new(ErrorKind::NotFound, "the table was dropped; its handles are of no use any more"))
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Known> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> RwLockReadGuard<'_, TableState> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Known> {
-        self.known.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> RwLockWriteGuard<'_, TableState> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

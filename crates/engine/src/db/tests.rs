@@ -19,10 +19,13 @@ use nofault_io::disk::Directory;
 use nofault_sim::{SimOptions, SimWorld};
 use proptest::prelude::*;
 
-use super::commit::CommitError;
+use super::commit_error::CommitError;
 use super::core::Core;
+use super::many::{get_many, get_many_at};
 use super::scan::Scan;
-use super::transaction::{Transaction, WriteSet};
+use super::transaction::TransactionState;
+use super::verify::verify_tables;
+use super::write_set::WriteSet;
 use crate::buffer_pool::{Map, Pager, PagerOptions};
 use crate::driver::{block_on, run_task};
 use crate::error::{ErrorKind, Result};
@@ -129,12 +132,12 @@ fn easy() -> Hardship {
 
 fn commit<S: Store>(core: &TestCore<S>, mode: Mode, ops: Vec<Op>, durability: Durability) -> Result<()> {
     let commit = Commit::blind(ops, durability);
-    Ok(mode.run(core.commit(commit))?)
+    Ok(mode.run(core.committer.commit(commit))?)
 }
 
 fn new_table<S: Store>(core: &TestCore<S>, mode: Mode, name: &str) -> Tree {
     commit(core, mode, vec![Op::CreateTable { name: name.into() }], Durability::Sync).unwrap();
-    mode.run(core.table(name.as_bytes())).unwrap()
+    mode.run(core.catalog.table(name.as_bytes())).unwrap()
 }
 
 fn put<S: Store>(core: &TestCore<S>, tree: Tree, key: &str, value: &str) {
@@ -151,7 +154,7 @@ fn scan_all<S: Store>(
     reverse: bool,
 ) -> Vec<(Vec<u8>, Vec<u8>)> {
     let direction = if reverse { Direction::Reverse } else { Direction::Forward };
-    let mut scan = Scan::new(core.clone(), snapshot, tree, range, direction);
+    let mut scan = Scan::new(core.reader.clone(), snapshot, tree, range, direction);
     let mut entries = Vec::new();
     loop {
         mode.run(scan.make_ready()).unwrap();
@@ -236,13 +239,13 @@ fn follows_the_model<S: Store>(hardship: Hardship, steps: Vec<Step>, new_store: 
             }
             Step::Get(number) => {
                 let key = key_of(number);
-                assert_eq!(mode.run(core.get(tree, &key).finish()).unwrap(), model.get(&key).cloned());
+                assert_eq!(mode.run(core.reader.get(tree, &key).finish()).unwrap(), model.get(&key).cloned());
             }
             Step::GetMany(numbers) => {
                 let keys: Vec<_> = numbers.into_iter().map(key_of).collect();
                 let slices: Vec<_> = keys.iter().map(Vec::as_slice).collect();
                 let wanted: Vec<_> = keys.iter().map(|key| model.get(key).cloned()).collect();
-                assert_eq!(mode.run(core.get_many(tree, &slices)).unwrap(), wanted);
+                assert_eq!(mode.run(get_many(&core.reader, tree, &slices)).unwrap(), wanted);
             }
             Step::Scan(start, end, reverse) => {
                 let range = KeyRange { start: key_of(start), end: end.map(key_of) };
@@ -255,7 +258,7 @@ fn follows_the_model<S: Store>(hardship: Hardship, steps: Vec<Step>, new_store: 
             Step::CheckSnapshot(which, number) if which < snapshots.len() => {
                 let (snapshot, model) = &snapshots[which];
                 let key = key_of(number);
-                assert_eq!(mode.run(core.get_at(snapshot, tree, &key)).unwrap(), model.get(&key).cloned());
+                assert_eq!(mode.run(core.reader.get_at(snapshot, tree, &key)).unwrap(), model.get(&key).cloned());
             }
             Step::DropSnapshot(_) | Step::CheckSnapshot(..) => {}
         }
@@ -272,17 +275,17 @@ fn replay_gives<S: Store>(core: &TestCore<S>, copy: TestCore<S>, hardship: Hards
     let mut trees = HashMap::from([(TableId::CATALOG, CATALOG)]);
     for (seq, record) in core.log.records() {
         let ops = decode(&record, |table| trees.get(&table).copied()).unwrap();
-        copy.replay(seq, std::iter::once(Ok(ops.clone()))).unwrap();
+        copy.committer.large.replay(seq, std::iter::once(Ok(ops.clone()))).unwrap();
         for op in ops {
             if let Op::CreateTable { name } = op {
-                let tree = hardship.mode.run(copy.table(&name)).unwrap();
+                let tree = hardship.mode.run(copy.catalog.table(&name)).unwrap();
                 trees.insert(tree.table, tree);
             }
         }
     }
     let all = KeyRange { start: Vec::new(), end: None };
     let snapshot = Arc::new(copy.store.snapshot());
-    let tree = hardship.mode.run(copy.table(b"t")).unwrap();
+    let tree = hardship.mode.run(copy.catalog.table(b"t")).unwrap();
     assert_eq!(scan_all(&copy, hardship.mode, snapshot, tree, all.clone(), true), model_range(model, &all, true));
 }
 
@@ -317,7 +320,7 @@ proptest! {
             let ops = keys.iter().map(|key| Op::Put { tree, key: key.clone(), value: value.clone() }).collect();
             let commit = Commit::blind(ops, Durability::Sync);
             {
-                let mut future = pin!(core.commit(commit));
+                let mut future = pin!(core.committer.commit(commit));
                 for _ in 0..polls {
                     if future.as_mut().poll(&mut context).is_ready() {
                         break;
@@ -325,7 +328,7 @@ proptest! {
                 }
             }
             {
-                let mut future = pin!(core.get(tree, &keys[round % 5]).finish());
+                let mut future = pin!(core.reader.get(tree, &keys[round % 5]).finish());
                 for _ in 0..polls {
                     if future.as_mut().poll(&mut context).is_ready() {
                         break;
@@ -337,7 +340,7 @@ proptest! {
         let probe = Op::Put { tree, key: b"probe".to_vec(), value: b"1".to_vec() };
         commit_ok(&core, probe);
         let slices: Vec<_> = keys.iter().map(Vec::as_slice).collect();
-        let values = block_on(core.get_many(tree, &slices)).unwrap();
+        let values = block_on(get_many(&core.reader, tree, &slices)).unwrap();
         prop_assert!(values.iter().all(|value| *value == values[0]), "{values:?}");
     }
 }
@@ -352,13 +355,13 @@ fn a_transaction_whose_reads_were_changed_conflicts() {
         let core = new_core(easy());
         let tree = new_table(&core, Mode::Blocking, "t");
         put(&core, tree, "a", "1");
-        let mut reader = Transaction::begin(&core);
+        let mut reader = TransactionState::begin(&core);
         assert_eq!(block_on(reader.get(tree, b"a")).unwrap(), Some(b"1".to_vec()));
         put(&core, tree, "a", "2");
         (0..writes).for_each(|key| reader.set(tree, &key.to_be_bytes(), Some(b"3")));
         let result = block_on(reader.commit(Durability::Sync));
         assert!(matches!(result, Err(CommitError::Conflict(..))), "{writes} writes: {result:?}");
-        assert_eq!(block_on(core.get(tree, &[0; 4]).finish()).unwrap(), None);
+        assert_eq!(block_on(core.reader.get(tree, &[0; 4]).finish()).unwrap(), None);
     }
 }
 
@@ -368,7 +371,7 @@ fn a_transaction_begins_and_ends_while_the_section_is_held() {
     let tree = new_table(&core, Mode::Blocking, "t");
     // This thread itself holds the section: a transaction that needed the section would wait for ever.
     let _section = core.commits.hold_section();
-    let mut reader = Transaction::begin(&core);
+    let mut reader = TransactionState::begin(&core);
     assert_eq!(block_on(reader.get(tree, b"a")).unwrap(), None);
     drop(reader);
 }
@@ -384,7 +387,7 @@ fn a_range_that_gained_a_key_conflicts_and_what_was_not_walked_over_does_not() {
     for (reverse, walked, other) in [(false, "b", "f"), (true, "f", "b")] {
         for (changed, conflict) in [(walked, true), (other, false)] {
             let direction = if reverse { Direction::Reverse } else { Direction::Forward };
-            let mut transaction = Transaction::begin(&core);
+            let mut transaction = TransactionState::begin(&core);
             {
                 let mut scan = transaction.scan(tree, all.clone(), direction).unwrap();
                 for _ in 0..2 {
@@ -410,7 +413,7 @@ fn a_transaction_reads_its_own_writes_in_order() {
     // Long ones lie elsewhere.
     let long = "x".repeat(2000);
     put(&core, tree, "c", &long);
-    let mut transaction = Transaction::begin(&core);
+    let mut transaction = TransactionState::begin(&core);
     transaction.set(tree, b"a", Some(b"new"));
     transaction.set(tree, b"d", None);
     transaction.set(tree, b"f", Some(b"new"));
@@ -435,7 +438,7 @@ fn a_transaction_reads_its_own_writes_in_order() {
         assert_eq!(found, ["a=new", "b=old", format!("c={long}").as_str(), "f=new", "g=new"]);
     }
     block_on(transaction.commit(Durability::Sync)).unwrap();
-    assert_eq!(block_on(core.get(tree, b"d").finish()).unwrap(), None);
+    assert_eq!(block_on(core.reader.get(tree, b"d").finish()).unwrap(), None);
 }
 
 #[test]
@@ -443,11 +446,11 @@ fn a_deferred_commit_is_visible_at_once_and_a_sync_commit_only_when_durable() {
     let core = new_core(easy());
     let tree = new_table(&core, Mode::Blocking, "t");
     let op = |value: &str| vec![Op::Put { tree, key: b"k".to_vec(), value: value.into() }];
-    let get = || block_on(core.get(tree, b"k").finish()).unwrap();
+    let get = || block_on(core.reader.get(tree, b"k").finish()).unwrap();
     commit(&core, Mode::Blocking, op("deferred"), Durability::Deferred).unwrap();
     assert_eq!(get(), Some(b"deferred".to_vec()));
     let pending = Commit::blind(op("sync"), Durability::Sync);
-    let mut future = pin!(core.commit(pending));
+    let mut future = pin!(core.committer.commit(pending));
     // The first poll publishes and makes the deferred record durable; this one is still on its way.
     assert!(matches!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending));
     assert_eq!(get(), Some(b"deferred".to_vec()));
@@ -467,7 +470,7 @@ fn after_a_failed_log_commits_fail_and_reads_go_on() {
         let error = commit(&core, Mode::Blocking, vec![op], Durability::Sync).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Poisoned);
     }
-    assert_eq!(block_on(core.get(tree, b"a").finish()).unwrap(), Some(b"1".to_vec()));
+    assert_eq!(block_on(core.reader.get(tree, b"a").finish()).unwrap(), Some(b"1".to_vec()));
 }
 
 #[test]
@@ -477,7 +480,7 @@ fn a_table_is_created_once() {
     let again = vec![Op::CreateTable { name: b"t".to_vec() }];
     let error = commit(&core, Mode::Blocking, again, Durability::Sync).unwrap_err();
     assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::AlreadyExists, "table \"t\" exists already"));
-    let error = block_on(core.table(b"u")).unwrap_err();
+    let error = block_on(core.catalog.table(b"u")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
 
@@ -498,7 +501,7 @@ fn transactions_on_many_threads_leave_a_history_that_could_have_been_serial() {
                 let mut done = 0;
                 while done < 60 {
                     let (from, to) = ((thread + done) % 8, (thread * 3 + done * 5 + 1) % 8);
-                    let mut transaction = Transaction::begin(core);
+                    let mut transaction = TransactionState::begin(core);
                     let mut balances = Vec::new();
                     for account in accounts {
                         balances.push(amount(block_on(transaction.get(tree, account)).unwrap()));
@@ -511,7 +514,7 @@ fn transactions_on_many_threads_leave_a_history_that_could_have_been_serial() {
                     match block_on(transaction.commit(Durability::Sync)) {
                         Ok(()) => done += 1,
                         Err(CommitError::Conflict(position, _)) => {
-                            block_on(core.wait_durable(position)).unwrap();
+                            block_on(core.waits.durable(position)).unwrap();
                         }
                         Err(CommitError::Failed(error)) => panic!("{error}"),
                     }
@@ -520,6 +523,6 @@ fn transactions_on_many_threads_leave_a_history_that_could_have_been_serial() {
         }
     });
     let slices: Vec<_> = accounts.iter().map(Vec::as_slice).collect();
-    let balances = block_on(core.get_many(tree, &slices)).unwrap();
+    let balances = block_on(get_many(&core.reader, tree, &slices)).unwrap();
     assert_eq!(balances.into_iter().map(amount).sum::<u64>(), 800);
 }

@@ -1,97 +1,23 @@
 //! Serializable transactions: reads see one snapshot and the transaction's own writes, writes stay private, and the
 //! commit succeeds only if nothing that was read has changed.
 
-use std::collections::{BTreeMap, btree_map};
-use std::ops::Bound;
 use std::sync::Arc;
 
-use super::commit::CommitError;
+use super::commit_error::CommitError;
 use super::core::Core;
 use super::scan::{Entry, Scan};
-use super::wait::let_others_run;
+use super::wait::yield_now;
+use super::write_set::{OwnWrites, WriteSet};
 use crate::budget::Budget;
 use crate::error::Result;
 use crate::format::TableId;
 use crate::pages::{CommitLog, Durability, Snapshot, Store};
 use crate::tree::{Direction, KeyRange, Tree};
-use crate::txn::Op;
 use crate::txn::precedence::ClaimId;
 use crate::txn::reads::ReadSet;
 
-/// Private writes, by table and key.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct WriteSet(BTreeMap<TableId, TableWrites>);
-
-#[derive(Debug, Clone)]
-struct TableWrites {
-    tree: Tree,
-    keys: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-}
-
-impl WriteSet {
-    /// Sets or removes a key; the last word counts.
-    pub(crate) fn set(&mut self, tree: Tree, key: Vec<u8>, value: Option<Vec<u8>>) {
-        let of_table = self.0.entry(tree.table).or_insert_with(|| TableWrites { tree, keys: BTreeMap::new() });
-        of_table.keys.insert(key, value);
-    }
-
-    /// Whether nothing was set or removed.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// How many keys were set or removed.
-    pub(crate) fn len(&self) -> usize {
-        self.0.values().map(|writes| writes.keys.len()).sum()
-    }
-
-    fn get(&self, tree: Tree, key: &[u8]) -> Option<&Option<Vec<u8>>> {
-        self.0.get(&tree.table)?.keys.get(key)
-    }
-
-    /// The keys that the transaction set or removed in a range, in the order of a scan.
-    fn in_range(&self, tree: Tree, range: &KeyRange, direction: Direction) -> Own<'_> {
-        let Some(TableWrites { keys, .. }) = self.0.get(&tree.table).filter(|_| !range.is_empty()) else {
-            return Own::Forward(Default::default());
-        };
-        let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        let found = keys.range::<[u8], _>((Bound::Included(range.start.as_slice()), end));
-        match direction {
-            Direction::Forward => Own::Forward(found),
-            Direction::Reverse => Own::Reverse(found.rev()),
-        }
-    }
-
-    /// As ops, in order of table and key. One at a time: there may be many.
-    pub(crate) fn into_ops(self) -> impl Iterator<Item = Op> + Send {
-        let op = |tree, (key, value): (Vec<u8>, Option<Vec<u8>>)| match value {
-            Some(value) => Op::Put { tree, key, value },
-            None => Op::Delete { tree, key },
-        };
-        let of_table = move |writes: TableWrites| writes.keys.into_iter().map(move |entry| op(writes.tree, entry));
-        self.0.into_values().flat_map(of_table)
-    }
-}
-
-/// Private writes in a range, in the order of a scan.
-enum Own<'w> {
-    Forward(btree_map::Range<'w, Vec<u8>, Option<Vec<u8>>>),
-    Reverse(std::iter::Rev<btree_map::Range<'w, Vec<u8>, Option<Vec<u8>>>>),
-}
-
-impl<'w> Iterator for Own<'w> {
-    type Item = (&'w Vec<u8>, &'w Option<Vec<u8>>);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match self {
-            Self::Forward(writes) => writes.next(),
-            Self::Reverse(writes) => writes.next(),
-        }
-    }
-}
-
-/// See the module.
-pub(crate) struct Transaction<S: Store, L: CommitLog> {
+/// A transaction over any store and log: its snapshot, its reads and its writes.
+pub(crate) struct TransactionState<S: Store, L: CommitLog> {
     core: Arc<Core<S, L>>,
     snapshot: Arc<S::Snapshot>,
     writes: WriteSet,
@@ -100,7 +26,7 @@ pub(crate) struct Transaction<S: Store, L: CommitLog> {
     claim: Option<ClaimId>,
 }
 
-impl<S: Store, L: CommitLog> Transaction<S, L> {
+impl<S: Store, L: CommitLog> TransactionState<S, L> {
     /// Begins a transaction on a snapshot of the newest visible commit. No I/O.
     pub(crate) fn begin(core: &Arc<Core<S, L>>) -> Self {
         Self::begin_with(core, None)
@@ -119,7 +45,7 @@ impl<S: Store, L: CommitLog> Transaction<S, L> {
             return Ok(own.clone());
         }
         self.reads.add_key(tree.table, key)?;
-        self.core.get_at(&self.snapshot, tree, key).await
+        self.core.reader.get_at(&self.snapshot, tree, key).await
     }
 
     /// Sets or removes a key, for this transaction only until it commits.
@@ -131,14 +57,9 @@ impl<S: Store, L: CommitLog> Transaction<S, L> {
     ///
     /// # Errors
     /// `TransactionTooLarge` when it has read too much to remember another range.
-    pub(crate) fn scan(
-        &mut self,
-        tree: Tree,
-        range: KeyRange,
-        direction: Direction,
-    ) -> Result<TransactionScan<'_, S, L>> {
+    pub(crate) fn scan(&mut self, tree: Tree, range: KeyRange, direction: Direction) -> Result<TransactionScan<'_, S>> {
         let own = self.writes.in_range(tree, &range, direction).peekable();
-        let base = Scan::new(self.core.clone(), self.snapshot.clone(), tree, range.clone(), direction);
+        let base = Scan::new(self.core.reader.clone(), self.snapshot.clone(), tree, range.clone(), direction);
         self.reads.begin_walk(tree.table, &range)?;
         let (reads, table) = (&mut self.reads, tree.table);
         Ok(TransactionScan {
@@ -159,20 +80,20 @@ impl<S: Store, L: CommitLog> Transaction<S, L> {
         let Self { core, snapshot, writes, mut reads, claim } = self;
         reads.end_walk();
         let reads = Some((snapshot.seq(), reads));
-        core.commit_writes(writes, reads, durability, claim).await
+        core.committer.commit_writes(writes, reads, durability, claim).await
     }
 }
 
 /// A walk through a range inside a transaction. Dropping a wait loses no entry.
-pub(crate) struct TransactionScan<'t, S: Store, L: CommitLog> {
+pub(crate) struct TransactionScan<'t, S: Store> {
     reads: &'t mut ReadSet,
     table: TableId,
-    base: Scan<S, L>,
+    base: Scan<S>,
     /// That the walk has come to the entry of `base` that is ready, or to its end, was noted.
     is_noted: bool,
     /// It has said so, and is over.
     has_failed: bool,
-    own: std::iter::Peekable<Own<'t>>,
+    own: std::iter::Peekable<OwnWrites<'t>>,
     /// The entry of the transaction's own that was shown last.
     shown: Option<Entry>,
     range: KeyRange,
@@ -189,7 +110,7 @@ enum Next {
     End,
 }
 
-impl<S: Store, L: CommitLog> TransactionScan<'_, S, L> {
+impl<S: Store> TransactionScan<'_, S> {
     /// The next entry.
     pub(crate) async fn next(&mut self) -> Result<Option<Entry>> {
         Ok(match self.find().await? {
@@ -226,7 +147,7 @@ impl<S: Store, L: CommitLog> TransactionScan<'_, S, L> {
             budget.spend(1);
             if budget.is_spent() {
                 budget = Budget::new();
-                let_others_run().await;
+                yield_now().await;
             }
             let of_base = self.base.key();
             let (is_own, is_both) = match (of_base, self.own.peek()) {

@@ -10,14 +10,15 @@ use std::collections::BTreeSet;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Db;
-use super::core::Core;
-use super::wait::attempt;
+use super::loader::Loader;
+use super::node_check::{Expected, Value, check_node};
+use super::overflow;
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::catalog::is_name;
-use crate::format::node::{Cell, Node, OverflowRef, PackedRef};
+use crate::format::node::{OverflowRef, PackedRef};
 use crate::format::{PageId, TableId};
-use crate::pages::{CommitLog, Pages, Store};
+use crate::pages::{Pages, Store};
 use crate::tree::{Found, Tree, packed};
 use crate::txn::{CATALOG, table_of};
 
@@ -103,37 +104,22 @@ pub struct Problem {
     pub error: Error,
 }
 
-/// Pages that were met: a bit for each, in pieces for numbers that lie together. They were read, so they are those of pages that exist,
+/// A set of pages: a bit for each, in pieces for numbers that lie together. They were read, so they are those of pages that exist,
 /// but a page table may have few pages with numbers far apart.
 #[derive(Debug, Default)]
-struct Met(FxHashMap<u64, Box<[u64; MET_WORDS]>>);
+struct PageSet(FxHashMap<u64, Box<[u64; PIECE_WORDS]>>);
 
 /// Words of a piece, which covers 4,096 pages.
-const MET_WORDS: usize = 64;
+const PIECE_WORDS: usize = 64;
 
-impl Met {
-    /// False when it was met before.
+impl PageSet {
+    /// False when the set has the page already.
     fn insert(&mut self, page: PageId) -> bool {
-        let (word, bit) = ((page.0 / 64) as usize % MET_WORDS, 1 << (page.0 % 64));
-        let piece = self.0.entry(page.0 / 64 / MET_WORDS as u64).or_insert_with(|| Box::new([0; MET_WORDS]));
+        let (word, bit) = ((page.0 / 64) as usize % PIECE_WORDS, 1 << (page.0 % 64));
+        let piece = self.0.entry(page.0 / 64 / PIECE_WORDS as u64).or_insert_with(|| Box::new([0; PIECE_WORDS]));
         let is_new = piece[word] & bit == 0;
         piece[word] |= bit;
         is_new
-    }
-}
-
-/// A node still to be checked, with the level and the bounds that its parent gives it.
-pub(super) struct Expected {
-    pub(super) page: PageId,
-    level: Option<u8>,
-    lower: Vec<u8>,
-    upper: Option<Vec<u8>>,
-}
-
-impl Expected {
-    /// The root of a tree.
-    pub(super) fn root(tree: Tree) -> Self {
-        Self { page: tree.root, level: None, lower: Vec::new(), upper: None }
     }
 }
 
@@ -142,91 +128,97 @@ pub(super) fn verify(db: &Db) -> Result<Verification> {
     let blocks = db.owner.verify_blocks()?;
     // It is never evicted: a page that is gone because it changed is not broken.
     let snapshot = db.core.store.essential_snapshot();
-    let mut found = block_on(db.core.verify(&snapshot, &blocks.rooted))?;
+    let mut found = block_on(verify_tables(&db.core.reader.loader, &snapshot, &blocks.rooted))?;
     found.blocks = blocks.pages_checked + blocks.nodes_checked;
     found.repairs = db.owner.repairs().to_vec();
     found.problems.extend(blocks.problems.into_iter().map(|error| Problem { table: None, error }));
     Ok(found)
 }
 
-impl<S: Store, L: CommitLog> Core<S, L> {
-    /// See [`crate::db::Db::verify`]. Walks the tables in `snapshot`; `rooted` are the tables with a sound root on the
-    /// disk.
-    pub(super) async fn verify(&self, snapshot: &S::Snapshot, rooted: &BTreeSet<TableId>) -> Result<Verification> {
-        let mut found = Verification::default();
-        let mut met = Met::default();
-        let (mut tables, mut named) = (Vec::new(), FxHashSet::from_iter([CATALOG.table]));
-        self.verify_tree(snapshot, CATALOG_NAME, CATALOG, &mut met, &mut found, |name, value| {
-            let tree = table_of(&name, &value);
-            named.extend(tree.iter().map(|tree| tree.table));
-            // A dropped table that is being freed is no longer the tree of a whole table.
-            if is_name(&name) {
-                tables.push((String::from_utf8_lossy(&name).into_owned(), tree));
-            }
-        })
-        .await?;
-        found.catalog_pages_damaged = found.problems.len() as u64;
-        if found.catalog_pages_damaged > 0 {
-            found.unnamed_tables = rooted.iter().filter(|table| !named.contains(*table)).copied().collect();
+/// Walks the tables in `snapshot`; `rooted` are the tables with a sound root on the disk.
+///
+/// # Errors
+/// An error that is no damage.
+pub(super) async fn verify_tables<S: Store>(
+    loader: &Loader<S>,
+    snapshot: &S::Snapshot,
+    rooted: &BTreeSet<TableId>,
+) -> Result<Verification> {
+    let mut walk = Verifier { loader, snapshot, seen: PageSet::default(), found: Verification::default() };
+    let (mut tables, mut named) = (Vec::new(), FxHashSet::from_iter([CATALOG.table]));
+    walk.tree(CATALOG_NAME, CATALOG, |name, value| {
+        let tree = table_of(&name, &value);
+        named.extend(tree.iter().map(|tree| tree.table));
+        // A dropped table that is being freed is no longer the tree of a whole table.
+        if is_name(&name) {
+            tables.push((String::from_utf8_lossy(&name).into_owned(), tree));
         }
-        for (name, tree) in tables {
-            let before = found.problems.len();
-            match tree {
-                Ok(tree) => self.verify_tree(snapshot, &name, tree, &mut met, &mut found, |_, _| {}).await?,
-                Err(error) => found.note(&name, error)?,
-            }
-            let is_sound = found.problems.len() == before;
-            if is_sound { &mut found.sound_tables } else { &mut found.damaged_tables }.push(name);
-        }
-        Ok(found)
+    })
+    .await?;
+    walk.found.catalog_pages_damaged = walk.found.problems.len() as u64;
+    if walk.found.catalog_pages_damaged > 0 {
+        walk.found.unnamed_tables = rooted.iter().filter(|table| !named.contains(*table)).copied().collect();
     }
+    for (name, tree) in tables {
+        let before = walk.found.problems.len();
+        match tree {
+            Ok(tree) => walk.tree(&name, tree, |_, _| {}).await?,
+            Err(error) => walk.found.note(&name, error)?,
+        }
+        let found = &mut walk.found;
+        let is_sound = found.problems.len() == before;
+        if is_sound { &mut found.sound_tables } else { &mut found.damaged_tables }.push(name);
+    }
+    Ok(walk.found)
+}
 
-    async fn verify_tree(
-        &self,
-        snapshot: &S::Snapshot,
-        name: &str,
-        tree: Tree,
-        met: &mut Met,
-        found: &mut Verification,
-        mut entry: impl FnMut(Vec<u8>, Found),
-    ) -> Result<()> {
-        found.tables += 1;
+/// A verification under way.
+struct Verifier<'a, S: Store> {
+    loader: &'a Loader<S>,
+    snapshot: &'a S::Snapshot,
+    /// Pages that belong to a node or value checked before.
+    seen: PageSet,
+    found: Verification,
+}
+
+impl<S: Store> Verifier<'_, S> {
+    async fn tree(&mut self, name: &str, tree: Tree, mut entry: impl FnMut(Vec<u8>, Found)) -> Result<()> {
+        self.found.tables += 1;
         let mut values: Option<ValuesPage> = None;
         // Nodes that could not be read so far, and up to the last reference to a page of values.
         let (mut unread, mut unread_before) = (0, 0);
         let mut todo = vec![Expected::root(tree)];
         while let Some(expected) = todo.pop() {
             let page = expected.page;
-            let read = || Ok(self.store.view(snapshot).page(page)?.to_vec());
-            let body = match attempt(&*self.store, &self.admission, read).await {
-                Ok(body) if met.insert(page) => body,
+            let body = match self.read(page).await {
+                Ok(body) if self.seen.insert(page) => body,
                 Ok(_) => {
                     unread += 1;
-                    found.note(name, Error::corrupt_page(page, "is part of more than one node or value"))?;
+                    self.found.note(name, Error::corrupt_page(page, "is part of more than one node or value"))?;
                     continue;
                 }
                 Err(error) => {
                     unread += 1;
-                    found.note(name, error)?;
+                    self.found.note(name, error)?;
                     continue;
                 }
             };
             let (mut entries, mut long) = (Vec::new(), Vec::new());
-            match look(tree, &expected, &body, &mut todo, &mut entries) {
-                Ok(()) => found.pages += 1,
+            match check_node(tree, &expected, &body, &mut todo, &mut entries) {
+                Ok(()) => self.found.pages += 1,
                 Err(error) => {
                     unread += 1;
-                    found.note(name, error)?;
+                    self.found.note(name, error)?;
                 }
             }
-            found.entries += entries.len() as u64;
+            self.found.entries += entries.len() as u64;
             for (key, value) in entries {
                 match value {
                     Value::Packed(at) => {
                         if values.as_ref().is_none_or(|values| values.page != at.page) {
                             let next = ValuesPage { page: at.page, parts: Vec::new(), unread: unread_before };
                             if let Some(last) = values.replace(next) {
-                                self.verify_values(snapshot, name, last.ended(unread), met, found).await?;
+                                self.values_page(name, last.ended(unread)).await?;
                             }
                         }
                         unread_before = unread;
@@ -237,67 +229,50 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 }
             }
             for value in long {
-                self.verify_long(snapshot, name, value, met, found).await?;
+                self.long_value(name, value).await?;
             }
         }
         match values {
-            Some(last) => self.verify_values(snapshot, name, last.ended(unread), met, found).await,
+            Some(last) => self.values_page(name, last.ended(unread)).await,
             None => Ok(()),
         }
     }
 
     /// Checks a page of values; `values.unread` counts the nodes that may have referred to it and could not be read.
-    async fn verify_values(
-        &self,
-        snapshot: &S::Snapshot,
-        name: &str,
-        values: ValuesPage,
-        met: &mut Met,
-        found: &mut Verification,
-    ) -> Result<()> {
+    async fn values_page(&mut self, name: &str, values: ValuesPage) -> Result<()> {
         let page = values.page;
-        let read = || Ok(self.store.view(snapshot).page(page)?.to_vec());
-        let checked = match attempt(&*self.store, &self.admission, read).await {
-            Ok(_) if !met.insert(page) => Err(Error::corrupt_page(page, "is part of more than one node or value")),
+        let checked = match self.read(page).await {
+            Ok(_) if !self.seen.insert(page) => {
+                Err(Error::corrupt_page(page, "is part of more than one node or value"))
+            }
             Ok(body) => check_values(values, &body),
             Err(error) => Err(error),
         };
         match checked {
-            Ok(()) => found.pages += 1,
-            Err(error) => found.note(name, error)?,
+            Ok(()) => self.found.pages += 1,
+            Err(error) => self.found.note(name, error)?,
         }
         Ok(())
     }
 
-    async fn verify_long(
-        &self,
-        snapshot: &S::Snapshot,
-        name: &str,
-        value: OverflowRef,
-        met: &mut Met,
-        found: &mut Verification,
-    ) -> Result<()> {
-        if let Err(error) = self.value(snapshot, Found::Overflow(value)).await {
-            return found.note(name, error);
+    async fn long_value(&mut self, name: &str, value: OverflowRef) -> Result<()> {
+        if let Err(error) = overflow::value(self.loader, self.snapshot, Found::Overflow(value)).await {
+            return self.found.note(name, error);
         }
-        match self.pages_of_at(snapshot, value).await {
+        match overflow::pages_in(self.loader, self.snapshot, value).await {
             Ok(pages) => {
-                found.pages += pages.len() as u64;
-                for page in pages.into_iter().filter(|page| !met.insert(*page)) {
-                    found.note(name, Error::corrupt_page(page, "is part of more than one node or value"))?;
+                self.found.pages += pages.len() as u64;
+                for page in pages.into_iter().filter(|page| !self.seen.insert(*page)) {
+                    self.found.note(name, Error::corrupt_page(page, "is part of more than one node or value"))?;
                 }
                 Ok(())
             }
-            Err(error) => found.note(name, error),
+            Err(error) => self.found.note(name, error),
         }
     }
-}
-
-/// A value as a leaf records it: the value itself, or a reference to its pages.
-pub(super) enum Value {
-    Here(Vec<u8>),
-    Elsewhere(OverflowRef),
-    Packed(PackedRef),
+    async fn read(&self, page: PageId) -> Result<Vec<u8>> {
+        self.loader.attempt(|| Ok(self.loader.store().view(self.snapshot).page(page)?.to_vec())).await
+    }
 }
 
 /// A page of values, as the leaves that refer to it say.
@@ -333,45 +308,6 @@ fn check_values(values: ValuesPage, body: &[u8]) -> Result<()> {
     }
     for (offset, len_bytes) in parts {
         packed::value(PackedRef { page, offset, len_bytes }, body)?;
-    }
-    Ok(())
-}
-
-/// Checks one node and lists its children or its entries.
-pub(super) fn look(
-    tree: Tree,
-    expected: &Expected,
-    body: &[u8],
-    todo: &mut Vec<Expected>,
-    entries: &mut Vec<(Vec<u8>, Value)>,
-) -> Result<()> {
-    let node = Node::open(expected.page, body)?;
-    node.check()?;
-    if node.table() != tree.table.0 {
-        return Err(node.corrupt(format_args!("belongs to table {} and not to {}", node.table(), tree.table)));
-    }
-    if expected.level.is_some_and(|level| level != node.level()) {
-        return Err(node.corrupt(format_args!("is at level {}, its parent says otherwise", node.level())));
-    }
-    if node.lower() != expected.lower || node.upper() != expected.upper.as_deref() {
-        return Err(node.corrupt("its fences are not the keys beside it in its parent"));
-    }
-    if node.level() == 0 {
-        for index in 0..node.count() {
-            let value = match node.cell(index)? {
-                Cell::Inline(value) => Value::Here(value.to_vec()),
-                Cell::Overflow(value) => Value::Elsewhere(value),
-                Cell::Packed(at) => Value::Packed(at),
-            };
-            entries.push((node.key(index)?, value));
-        }
-        return Ok(());
-    }
-    // Pushed in reverse, so that the walk goes in key order.
-    for index in (0..=node.count()).rev() {
-        let lower = if index == 0 { expected.lower.clone() } else { node.key(index - 1)? };
-        let upper = if index == node.count() { expected.upper.clone() } else { Some(node.key(index)?) };
-        todo.push(Expected { page: node.child(index)?, level: Some(node.level() - 1), lower, upper });
     }
     Ok(())
 }

@@ -4,9 +4,11 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::bounds::{range_of, range_of_prefix};
-use super::catalog::{TableList, in_catalog};
-use super::open::Owner;
+use super::catalog::TableList;
+use super::many::get_many_at;
+use super::owner::Owner;
 use super::scan::{Entry, Scan};
+use super::tables::in_catalog;
 use super::transaction;
 use super::{Db, Table};
 use crate::buffer_pool::{self, Pager};
@@ -58,7 +60,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Table::get`]; `SnapshotTooOld` when the pool invalidated the snapshot; `InvalidCall` for a table of another database.
     pub async fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.db.core.get_at(&self.held, self.db.tree_of(table)?, key.as_ref()).await
+        self.db.core.reader.get_at(&self.held, self.db.tree_of(table)?, key.as_ref()).await
     }
 
     /// Reads many keys as of this snapshot. See [`Table::get_many`].
@@ -66,7 +68,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::get`].
     pub async fn get_many(&self, table: &Table, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
-        self.db.core.get_many_at(&self.held, self.db.tree_of(table)?, keys).await
+        get_many_at(&self.db.core.reader, &self.held, self.db.tree_of(table)?, keys).await
     }
 
     /// Walks the keys in `range` as of this snapshot.
@@ -90,7 +92,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Db::table_names`].
     pub(crate) async fn table_names(&self) -> Result<Vec<String>> {
-        let TableList { names, damage } = self.db.core.list_tables(&self.held).await?;
+        let TableList { names, damage } = self.db.core.catalog.list(&self.held).await?;
         damage.into_iter().next().map_or(Ok(names), Err)
     }
 
@@ -102,7 +104,7 @@ impl Snapshot {
         if let Some(answer) = self.db.core.tables.fixed_table(name.as_bytes()) {
             return Ok(Table { db: self.db.clone(), tree: answer?, name: name.into() });
         }
-        let found = self.db.core.get_at(&self.held, CATALOG, name.as_bytes()).await.map_err(in_catalog)?;
+        let found = self.db.core.reader.get_at(&self.held, CATALOG, name.as_bytes()).await.map_err(in_catalog)?;
         let missing = || Error::new(ErrorKind::NotFound, format!("there is no table {name:?} in this snapshot"));
         let tree = table_of(name.as_bytes(), &Found::Inline(found.ok_or_else(missing)?))?;
         Ok(Table { db: self.db.clone(), tree, name: name.into() })
@@ -137,13 +139,13 @@ impl Snapshot {
 /// # }
 /// ```
 pub struct Range {
-    scan: Scan<Pager, Log>,
+    scan: Scan<Pager>,
     _owner: Arc<Owner>,
 }
 
 impl Range {
     pub(super) fn new(db: &Db, snapshot: Arc<buffer_pool::Snapshot>, tree: Tree, range: KeyRange) -> Self {
-        let scan = Scan::new(db.core.clone(), snapshot, tree, range, Direction::Forward);
+        let scan = Scan::new(db.core.reader.clone(), snapshot, tree, range, Direction::Forward);
         Self { scan, _owner: db.owner.clone() }
     }
 
@@ -229,7 +231,7 @@ impl Range {
 /// ```
 pub struct Transaction {
     pub(super) db: Db,
-    pub(super) inner: transaction::Transaction<Pager, Log>,
+    pub(super) inner: transaction::TransactionState<Pager, Log>,
 }
 
 impl Transaction {
@@ -314,7 +316,7 @@ impl Transaction {
 /// # }
 /// ```
 pub struct TransactionRange<'t> {
-    scan: transaction::TransactionScan<'t, Pager, Log>,
+    scan: transaction::TransactionScan<'t, Pager>,
 }
 
 impl TransactionRange<'_> {

@@ -1,29 +1,21 @@
-//! Waits for pages, in one place: attempts are repeated until nothing is missing.
+//! How a call waits: for tickets of the store and of the log, and for other tasks to run.
 //!
 //! The same code serves tasks and blocking calls: who polls decides how a wait is done (see [`driver`](crate::driver)).
 //! For an executor waiting is `Pending`. In a blocking call it happens inside the poll, on the calling thread, which
 //! submits and reaps its own reads.
 //!
-//! Kept true by:
-//! 1. The pages that an operation waits for are pinned with permits of its budget (`pins`), so each operation that has
-//!    its pages can go on.
-//! 2. The first poll of a wait only re-schedules its task: other tasks that are ready add their reads, and the second
-//!    poll submits them together, unless a thread that completes a batch has done so before. A task with submitted
-//!    reads submits nothing more: it would send each read that others have just added alone.
-//! 3. A blocking call that misses one page reads it itself, without permit or ticket: nothing is pinned for it, and it
-//!    waits for no other thread. A page that it misses again and again it requests with a ticket, as tasks do.
+//! Kept true by: the first poll of a wait only re-schedules its task. Other tasks that are ready add their reads, and the
+//! second poll submits them together, unless a thread that completes a batch has done so before. A task with submitted
+//! reads submits nothing more: it would send each read that others have just added alone.
 
 use std::cell::Cell;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::pins::{Admission, PinBudget};
-use crate::driver::{block_on, blocks, is_blocking};
-use crate::error::{Error, ErrorKind, Result};
-use crate::pages::{Attempt, Store, Ticket, Wait};
+use crate::driver::{block_on, blocks};
+use crate::error::Result;
+use crate::pages::{Store, Ticket};
 
-/// Pages that an attempt of a thread reads by itself before it asks for them: more than a tree is high, in most.
-const READ_ALONE_MAX: usize = 8;
 /// Operations that may end without waiting before a task lets others run.
 const HITS_BEFORE_YIELD: u32 = 128;
 
@@ -41,7 +33,7 @@ impl<T, F: Future<Output = T>> Call<T, F> {
     pub(crate) async fn finish(self) -> T {
         match self {
             Self::Done(answer) => {
-                breathe().await;
+                yield_sometimes().await;
                 answer
             }
             Self::Waits(rest) => rest.await,
@@ -56,81 +48,6 @@ impl<T, F: Future<Output = T>> Call<T, F> {
             Self::Waits(rest) => block_on(rest),
         }
     }
-}
-
-/// Repeats `attempt` until all pages and resources that it needs are there.
-///
-/// # Errors
-/// The errors of `attempt`, and of loading a page.
-pub(crate) async fn attempt<S: Store, R>(
-    store: &S,
-    admission: &Admission,
-    attempt: impl FnMut() -> Attempt<R>,
-) -> Result<R> {
-    attempt_within(store, admission, &mut PinBudget::default(), attempt).await
-}
-
-/// [`attempt`] as a step of an operation that has pins already: they are released when this waits.
-///
-/// # Errors
-/// As [`attempt`].
-pub(crate) async fn attempt_within<S: Store, R>(
-    store: &S,
-    admission: &Admission,
-    budget: &mut PinBudget<S::Ticket>,
-    mut attempt: impl FnMut() -> Attempt<R>,
-) -> Result<R> {
-    let mut wait = match attempt() {
-        Ok(result) => {
-            breathe().await;
-            return Ok(result);
-        }
-        Err(wait) => wait,
-    };
-    if is_blocking().await {
-        for _ in 0..READ_ALONE_MAX {
-            let Wait::Miss(missing) = wait else { break };
-            if !store.read_alone(missing)? {
-                break;
-            }
-            wait = match attempt() {
-                Ok(result) => return Ok(result),
-                Err(wait) => wait,
-            };
-        }
-    }
-    loop {
-        load(store, admission, budget, &[wait]).await?;
-        wait = match attempt() {
-            Ok(result) => return Ok(result),
-            Err(wait) => wait,
-        };
-    }
-}
-
-/// One round of an operation: waits for everything in `waits` (at most `admission.window()`), and pins it in `budget` until the next
-/// round.
-///
-/// # Errors
-/// The error of a wait.
-pub(crate) async fn load<S: Store>(
-    store: &S,
-    admission: &Admission,
-    budget: &mut PinBudget<S::Ticket>,
-    waits: &[Wait],
-) -> Result<()> {
-    for wait in waits {
-        match wait {
-            Wait::Failed(error) => return Err(error.clone()),
-            Wait::LogFull { .. } => return Err(Error::new(ErrorKind::Bug, "a store was asked for room in the log")),
-            Wait::Miss(_) | Wait::Full { .. } => {}
-        }
-    }
-    let permit = budget.admit(admission, waits).await?;
-    let mut ticket = store.request(waits, permit);
-    ready(store, &mut ticket).await?;
-    budget.keep(ticket);
-    Ok(())
 }
 
 /// Waits for a ticket of the store.
@@ -208,20 +125,20 @@ impl<S: Store> Drop for Batched<'_, S> {
 }
 
 /// Lets other tasks run once in a while, also when every page is in memory.
-pub(super) async fn breathe() {
+pub(super) async fn yield_sometimes() {
     thread_local! {
         static HITS: Cell<u32> = const { Cell::new(0) };
     }
     let hits = HITS.get() + 1;
     HITS.set(hits % HITS_BEFORE_YIELD);
     if hits == HITS_BEFORE_YIELD {
-        let_others_run().await;
+        yield_now().await;
     }
 }
 
 /// Lets other tasks run: between two parts of a call that may be as long as the caller chooses. A blocking call goes on
 /// at once.
-pub(super) async fn let_others_run() {
+pub(super) async fn yield_now() {
     let mut yielded = false;
     std::future::poll_fn(|context| {
         if blocks(context) || std::mem::replace(&mut yielded, true) {

@@ -1,5 +1,7 @@
 //! Loads that are interrupted, and the states that other callers see.
 
+use std::sync::Arc;
+
 use nofault_io::disk::Directory;
 use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 
@@ -167,7 +169,7 @@ fn a_load_is_seen_when_a_power_cut_can_no_longer_take_it_away() {
         assert_eq!(db.stats().visible_commit, before);
         Ok(())
     };
-    assert_eq!(db.core.bulk_load(table.tree, rows(500), checkpoint).unwrap(), 500);
+    assert_eq!(super::load(&db.core, table.tree, rows(500), checkpoint).unwrap(), 500);
     assert_eq!(rows_of(table), 500);
     for round in 0..20u8 {
         put(&empty.other, &[round], b"v").unwrap();
@@ -200,7 +202,7 @@ fn a_load_whose_checkpoint_fails_is_taken_back_whatever_others_do_meanwhile() {
                 }
                 made
             };
-            let Err(error) = db.core.bulk_load(empty.table.tree, rows(500), checkpoint) else { break };
+            let Err(error) = super::load(&db.core, empty.table.tree, rows(500), checkpoint) else { break };
             if error.kind() == ErrorKind::Poisoned {
                 // The superblock: its write comes last.
                 let refused = put(&empty.other, b"k", b"v").unwrap_err();

@@ -79,11 +79,11 @@ impl Scattered {
     /// Pages in a row on the disk, on average, as a scan in the order of keys meets them.
     fn pages_in_a_row(&self) -> f64 {
         let db = self.inner();
-        let (store, tree) = (&db.core.store, block_on(db.core.table(b"t")).unwrap());
+        let (store, tree) = (&db.core.store, block_on(db.core.catalog.table(b"t")).unwrap());
         let (mut leaves, mut start) = (Vec::new(), Some(Vec::new()));
         while let Some(from) = start {
             let look = || tree.leaves(&store.latest(), &from);
-            let found = block_on(attempt(&**store, &db.core.admission, look)).unwrap();
+            let found = block_on(db.core.reader.loader.attempt(look)).unwrap();
             leaves.extend(found.0);
             start = found.1;
         }
@@ -234,9 +234,9 @@ fn a_damaged_page_is_named_and_moved_nowhere() {
     let block = {
         let table = db.table("t").unwrap();
         let core = &AsRef::<Table>::as_ref(&table).db().core;
-        let tree = block_on(core.table(b"t")).unwrap();
+        let tree = block_on(core.catalog.table(b"t")).unwrap();
         let look = || tree.leaves(&core.store.latest(), b"");
-        let leaves = block_on(attempt(&*core.store, &core.admission, look)).unwrap().0;
+        let leaves = block_on(core.reader.loader.attempt(look)).unwrap().0;
         core.store.core().books().map.get(leaves[5]).unwrap().block.0
     };
     world.flip_bit("data", block * 512 + 100, 3).unwrap();

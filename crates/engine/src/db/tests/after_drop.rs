@@ -20,9 +20,9 @@ fn many_keys_of_a_dropped_table_are_not_found_where_loading_its_pages_meets_dama
         // As after a drop by that commit, with the pages used again.
         core.tables.dropped(tree, b"t", core.store.visible());
         world.set_rates(Rates { flipped_read: 1.0, ..Rates::default() });
-        let error = mode.run(core.get_many(tree, &keys)).unwrap_err();
+        let error = mode.run(get_many(&core.reader, tree, &keys)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
-        let error = mode.run(core.get_many_at(&before, tree, &keys)).unwrap_err();
+        let error = mode.run(get_many_at(&core.reader, &before, tree, &keys)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     }
 }

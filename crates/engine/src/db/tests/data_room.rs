@@ -11,7 +11,7 @@ fn waiting(core: &TestCore<Pager>, tree: Tree) -> Waiting<'_> {
     let mut commits: Waiting<'_> = Vec::new();
     for number in 0..5_u8 {
         let op = Op::Put { tree, key: vec![number], value: vec![number] };
-        commits.push(Box::pin(core.commit(Commit::blind(vec![op], Durability::Sync))));
+        commits.push(Box::pin(core.committer.commit(Commit::blind(vec![op], Durability::Sync))));
     }
     for _ in 0..10 {
         let mut context = Context::from_waker(Waker::noop());
@@ -35,12 +35,12 @@ fn a_commit_that_waits_for_its_turn_or_for_precedence_has_no_blocks_set_aside() 
     // A transaction has precedence.
     let spare = core.store.core().spare_blocks();
     let limit = std::time::Duration::from_secs(60);
-    let claim = block_on(core.claim(Claimed::Everything, limit)).unwrap();
+    let claim = block_on(core.committer.claim(Claimed::Everything, limit)).unwrap();
     let commits = waiting(&core, tree);
     assert_eq!(core.store.core().spare_blocks(), spare, "commits that wait for precedence take blocks from the first");
     drop(claim);
     commits.into_iter().for_each(|commit| block_on(commit).unwrap());
-    assert_eq!(block_on(core.get(tree, &[4]).finish()).unwrap(), Some(vec![4]));
+    assert_eq!(block_on(core.reader.get(tree, &[4]).finish()).unwrap(), Some(vec![4]));
 }
 
 #[test]
@@ -52,13 +52,13 @@ fn deferred_freeing_that_waits_for_its_turn_has_no_blocks_set_aside() {
     commit(&core, Mode::Blocking, vec![drop_table], Durability::Sync).unwrap();
     let spare = core.store.core().spare_blocks();
     let section = core.commits.occupy(block_on(core.commits.turn().acquire(1))).unwrap();
-    let mut free_some = Box::pin(core.free_some());
+    let mut free_some = Box::pin(core.dropped.free_some());
     let mut context = Context::from_waker(Waker::noop());
     assert!(free_some.as_mut().poll(&mut context).is_pending(), "it has the section");
     assert_eq!(core.store.core().spare_blocks(), spare, "it takes blocks from the commit before it");
     drop(section);
     assert!(block_on(free_some).unwrap(), "the table's root is freed");
-    assert!(!block_on(core.free_some()).unwrap(), "nothing is left");
+    assert!(!block_on(core.dropped.free_some()).unwrap(), "nothing is left");
 }
 
 #[test]

@@ -42,8 +42,8 @@ pub(super) fn intact(core: &TestCore<MemoryStore>, tree: Tree, what: &str) -> Mo
     // An appended commit is visible once a later commit is durable.
     put(core, tree, "z later", "commit");
     assert_eq!(core.store.pinned(), 0, "{what}: pages stay pinned");
-    assert!(core.admission.is_idle(), "{what}: permits were lost");
-    let found = block_on(core.verify(&core.store.snapshot(), &Default::default())).unwrap();
+    assert!(core.reader.loader.is_idle(), "{what}: permits were lost");
+    let found = block_on(verify_tables(&core.reader.loader, &core.store.snapshot(), &Default::default())).unwrap();
     assert!(found.is_clean(), "{what}: {:?}", found.problems);
     assert_eq!(found.pages, core.store.live_pages().len() as u64, "{what}: pages belong to nobody");
     let all = KeyRange { start: Vec::new(), end: None };
@@ -83,7 +83,8 @@ fn dropped_at_each_wait<R>(
 fn reads_dropped_at_each_of_their_waits_hold_nothing_and_change_nothing() {
     let same = before();
     for number in [0, LONG, KEYS - 1] {
-        let get = async |core: &TestCore<MemoryStore>, tree: Tree| core.get(tree, &key_of(number)).finish().await;
+        let get =
+            async |core: &TestCore<MemoryStore>, tree: Tree| core.reader.get(tree, &key_of(number)).finish().await;
         let waits = dropped_at_each_wait(&format!("get {number}"), false, &same, get, |found| {
             assert_eq!(found.unwrap(), same.get(&key_of(number)).cloned());
         });
@@ -91,7 +92,7 @@ fn reads_dropped_at_each_of_their_waits_hold_nothing_and_change_nothing() {
     }
     let keys: Vec<_> = (0..KEYS + 3).map(key_of).collect();
     let slices: Vec<_> = keys.iter().map(Vec::as_slice).collect();
-    let get_many = async |core: &TestCore<MemoryStore>, tree: Tree| core.get_many(tree, &slices).await;
+    let get_many = async |core: &TestCore<MemoryStore>, tree: Tree| get_many(&core.reader, tree, &slices).await;
     dropped_at_each_wait("get_many", false, &same, get_many, |found| {
         let wanted: Vec<_> = keys.iter().map(|key| same.get(key).cloned()).collect();
         assert_eq!(found.unwrap(), wanted);
@@ -106,7 +107,7 @@ fn a_walk_dropped_at_each_of_its_waits_goes_on_without_losing_an_entry() {
             let (core, tree) = prepared(false);
             let all = KeyRange { start: Vec::new(), end: None };
             let mut wanted = model_range(&before(), &all, direction == Direction::Reverse).into_iter();
-            let mut scan = Scan::new(core.clone(), Arc::new(core.store.snapshot()), tree, all, direction);
+            let mut scan = Scan::new(core.reader.clone(), Arc::new(core.store.snapshot()), tree, all, direction);
             let (mut left, mut was_dropped) = (polls, false);
             loop {
                 let mut used = 0;
@@ -170,7 +171,8 @@ fn a_commit_dropped_at_each_of_its_waits_has_happened_or_not() {
     // The pages of the long value that goes are looked up on the way.
     let (changes, after) = changes(9, 6);
     for stingy_log in [false, true] {
-        let work = async |core: &TestCore<MemoryStore>, tree: Tree| core.commit(commit_of(tree, &changes)).await;
+        let work =
+            async |core: &TestCore<MemoryStore>, tree: Tree| core.committer.commit(commit_of(tree, &changes)).await;
         let waits = dropped_at_each_wait("a commit", stingy_log, &after, work, |done| done.unwrap());
         assert!(waits > 5, "only {waits} waits");
     }
@@ -183,7 +185,7 @@ fn a_large_commit_whose_future_is_dropped_is_finished_by_its_thread_or_never_beg
     for polls in [0, 1, 2, 3, 10, 100, 10_000] {
         let (core, tree) = prepared(true);
         let paced = async {
-            let mut commit = pin!(core.commit(commit_of(tree, &changes)));
+            let mut commit = pin!(core.committer.commit(commit_of(tree, &changes)));
             std::future::poll_fn(|context| {
                 std::thread::sleep(std::time::Duration::from_micros(100));
                 commit.as_mut().poll(context)
@@ -202,7 +204,7 @@ fn a_large_commit_whose_future_is_dropped_is_finished_by_its_thread_or_never_beg
 fn a_transaction_dropped_at_each_of_its_waits_has_happened_or_not() {
     let (changes, after) = changes(5, 4);
     let work = async |core: &TestCore<MemoryStore>, tree: Tree| {
-        let mut transaction = Transaction::begin(core);
+        let mut transaction = TransactionState::begin(core);
         assert_eq!(transaction.get(tree, &key_of(LONG)).await.unwrap(), Some(value_of(LONG, 1)));
         for (number, value) in &changes {
             transaction.set(tree, &key_of(*number), value.as_deref());

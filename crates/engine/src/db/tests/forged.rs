@@ -40,11 +40,11 @@ fn long_value(core: &TestCore<MemoryStore>, tree: Tree, key: &str) -> OverflowRe
 
 /// Checks that the other table is unchanged, and that so many pages belong to no table.
 fn assert_spared(core: &TestCore<MemoryStore>, other: Tree, lost: u64, what: &str) {
-    let content = |key: &str| block_on(core.get(other, key.as_bytes()).finish()).unwrap();
+    let content = |key: &str| block_on(core.reader.get(other, key.as_bytes()).finish()).unwrap();
     assert_eq!(content("a"), Some(vec![b'a'; 10]), "{what}");
     assert_eq!(content("long"), Some(vec![b'l'; ONE_PAGE]), "{what}");
     put(core, other, "more", "of it");
-    let found = block_on(core.verify(&core.store.snapshot(), &Default::default())).unwrap();
+    let found = block_on(verify_tables(&core.reader.loader, &core.store.snapshot(), &Default::default())).unwrap();
     assert!(found.is_clean(), "{what}: {:?}", found.problems);
     assert_eq!(core.store.live_pages().len() as u64, found.pages + lost, "{what}: pages that belong to nobody");
 }
@@ -103,7 +103,7 @@ fn what_is_in_the_log_already_leaves_pages_of_others_alone() {
         (0..100).for_each(|number| writes.set(tree, key_of(number), Some(vec![7; 20])));
         writes.set(tree, b"k".to_vec(), None);
         commit(&core, Mode::Blocking, writes.into_ops().collect(), Durability::Sync).unwrap();
-        assert_eq!(block_on(core.get(tree, b"k").finish()).unwrap(), None, "{what}");
+        assert_eq!(block_on(core.reader.get(tree, b"k").finish()).unwrap(), None, "{what}");
         assert_spared(&core, other, lost, what);
         assert_eq!(count_keys(&core, tree), 100, "{what}");
     }
@@ -116,7 +116,7 @@ fn count_keys(core: &TestCore<MemoryStore>, tree: Tree) -> usize {
 
 fn free_all(core: &TestCore<MemoryStore>, what: &str) {
     for _ in 0..1000 {
-        if !block_on(core.free_some()).unwrap_or_else(|error| panic!("{what}: {error}")) {
+        if !block_on(core.dropped.free_some()).unwrap_or_else(|error| panic!("{what}: {error}")) {
             return;
         }
     }
@@ -139,7 +139,9 @@ fn a_dropped_tables_node_that_names_pages_of_others_takes_none_of_them_along() {
             let stranger = strangers(&core, other)[case];
             let what = format!("{levels} levels, page {stranger}");
             let pages = core.store.live_pages().len() as u64;
-            let in_tree = block_on(core.verify(&core.store.snapshot(), &Default::default())).unwrap().pages;
+            let in_tree = block_on(verify_tables(&core.reader.loader, &core.store.snapshot(), &Default::default()))
+                .unwrap()
+                .pages;
             assert_eq!(in_tree, pages, "{what}");
             forge(&core, |edits| {
                 let root = edits.page(tree.root)?.to_vec();
@@ -152,11 +154,13 @@ fn a_dropped_tables_node_that_names_pages_of_others_takes_none_of_them_along() {
             commit(&core, Mode::Blocking, vec![Op::DropTable { tree, name: b"t".to_vec() }], Durability::Sync).unwrap();
             free_all(&core, &what);
             // The pages below the node that the foreign page replaces belong to no table now.
-            let found = block_on(core.verify(&core.store.snapshot(), &Default::default())).unwrap().pages;
+            let found = block_on(verify_tables(&core.reader.loader, &core.store.snapshot(), &Default::default()))
+                .unwrap()
+                .pages;
             let lost = core.store.live_pages().len() as u64 - found;
             assert!(lost >= 1 && (levels > 1 || lost == 1), "{what}: {lost} pages are lost");
             assert_spared(&core, other, lost, &what);
-            assert_eq!(core.damaged_in_dropped.load(std::sync::atomic::Ordering::Relaxed), 1, "{what}");
+            assert_eq!(core.dropped.damaged(), 1, "{what}");
         }
     }
 }
@@ -182,6 +186,6 @@ fn long_values_of_a_dropped_table_take_no_pages_of_others_along() {
         commit(&core, Mode::Blocking, vec![Op::DropTable { tree, name: b"t".to_vec() }], Durability::Sync).unwrap();
         free_all(&core, what);
         assert_spared(&core, other, lost, what);
-        assert!(core.damaged_in_dropped.load(std::sync::atomic::Ordering::Relaxed) > 0, "{what}");
+        assert!(core.dropped.damaged() > 0, "{what}");
     }
 }

@@ -19,18 +19,18 @@ fn a_read_whose_own_snapshot_is_given_up_reads_in_another() {
     for mode in [Mode::Async, Mode::Blocking] {
         for given_up in [1, 3, 7] {
             core.store.give_up_snapshots(given_up);
-            assert_eq!(mode.run(core.get(tree, b"k").finish()).unwrap().as_ref(), Some(&value));
+            assert_eq!(mode.run(core.reader.get(tree, b"k").finish()).unwrap().as_ref(), Some(&value));
             core.store.give_up_snapshots(given_up);
-            let found = mode.run(core.get_many(tree, &[&b"k"[..], b"none"])).unwrap();
+            let found = mode.run(get_many(&core.reader, tree, &[&b"k"[..], b"none"])).unwrap();
             assert_eq!(found, [Some(value.clone()), None]);
             core.store.give_up_snapshots(given_up);
             let len = |value: Option<&[u8]>| value.map(<[u8]>::len);
-            assert_eq!(mode.run(core.get_with(tree, b"k", len).finish()).unwrap(), Some(LONG));
+            assert_eq!(mode.run(core.reader.get_with(tree, b"k", len).finish()).unwrap(), Some(LONG));
         }
     }
     // Faster than it can read: it ends all the same.
     core.store.give_up_snapshots(usize::MAX);
-    assert_eq!(block_on(core.get(tree, b"k").finish()).unwrap_err().kind(), ErrorKind::SnapshotTooOld);
+    assert_eq!(block_on(core.reader.get(tree, b"k").finish()).unwrap_err().kind(), ErrorKind::SnapshotTooOld);
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn whoever_holds_the_snapshot_that_is_given_up_is_told() {
     let (core, tree) = prepared();
     core.store.give_up_snapshots(1);
     let held = core.store.snapshot();
-    let error = block_on(core.get_at(&held, tree, b"k")).unwrap_err();
+    let error = block_on(core.reader.get_at(&held, tree, b"k")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::SnapshotTooOld);
 }
 
@@ -46,6 +46,6 @@ fn whoever_holds_the_snapshot_that_is_given_up_is_told() {
 fn a_snapshot_that_was_given_up_is_not_taken_for_damage() {
     let (core, _) = prepared();
     core.store.give_up_snapshots(1);
-    let found = block_on(core.verify(&core.store.snapshot(), &Default::default()));
+    let found = block_on(verify_tables(&core.reader.loader, &core.store.snapshot(), &Default::default()));
     assert_eq!(found.unwrap_err().kind(), ErrorKind::SnapshotTooOld);
 }

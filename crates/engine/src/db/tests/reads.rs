@@ -12,8 +12,8 @@ fn many_keys_are_found_however_few_permits_are_left() {
         commit(&core, mode, ops, Durability::Sync).unwrap();
         let slices: Vec<_> = keys.iter().map(Vec::as_slice).collect();
         for taken in [0, 1, 16, 31, 32] {
-            let _others = core.admission.try_pins(taken).unwrap();
-            let found = mode.run(core.get_many(tree, &slices)).unwrap();
+            let _others = core.reader.loader.try_pins(taken).unwrap();
+            let found = mode.run(get_many(&core.reader, tree, &slices)).unwrap();
             assert!(found.iter().zip(&keys).all(|(found, key)| found.as_ref() == Some(key)), "{taken} permits taken");
         }
     }
@@ -34,7 +34,7 @@ fn tasks_that_go_on_send_what_they_miss_next_together() {
             async move {
                 for step in 0..20 {
                     let key = key((task * 71 + step * 313) % 2000);
-                    assert_eq!(core.get(tree, &key).finish().await.unwrap(), Some(b"v".to_vec()));
+                    assert_eq!(core.reader.get(tree, &key).finish().await.unwrap(), Some(b"v".to_vec()));
                 }
             }
         };
@@ -57,7 +57,7 @@ fn a_lookup_under_way_begins_again_when_a_commit_becomes_visible() {
     for polls in 0..12 {
         let wanted = key(150);
         put(&core, tree, &wanted, "before");
-        let mut get = pin!(core.get(tree, wanted.as_bytes()).finish());
+        let mut get = pin!(core.reader.get(tree, wanted.as_bytes()).finish());
         let mut poll = || get.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         if (0..polls).any(|_| poll().is_ready()) {
             assert!(polls > 4, "a tree of several levels, each of which is missed");
@@ -83,9 +83,9 @@ fn many_keys_wait_while_no_permit_is_left() {
     let tree = new_table(&core, Mode::Async, "t");
     put(&core, tree, "a", "1");
     put(&core, tree, "b", "2");
-    let all = core.admission.try_pins(usize::MAX).unwrap();
+    let all = core.reader.loader.try_pins(usize::MAX).unwrap();
     let keys = [b"b".as_slice(), b"none", b"a"];
-    let mut found = Box::pin(core.get_many(tree, &keys));
+    let mut found = Box::pin(get_many(&core.reader, tree, &keys));
     for _ in 0..10 {
         assert!(found.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "there is no room");
     }

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::dropped::intact;
 use super::*;
+use crate::db::overflow;
 use crate::db::pins::PinBudget;
-use crate::db::wait::attempt;
 use crate::error::Error;
 use crate::format::node::OverflowRef;
 use crate::tree::Found;
@@ -23,7 +23,7 @@ fn set(core: &TestCore<MemoryStore>, tree: Tree, key: &str, len: usize) {
 /// Where the long value of `k` is.
 fn long_value(core: &TestCore<MemoryStore>, tree: Tree) -> OverflowRef {
     let look = || tree.get(&core.store.tip(), b"k");
-    match block_on(attempt(&*core.store, &core.admission, look)).unwrap() {
+    match block_on(core.reader.loader.attempt(look)).unwrap() {
         Some(Found::Overflow(value)) => value,
         other => panic!("{other:?} is no long value"),
     }
@@ -71,7 +71,7 @@ fn a_commit_that_waited_frees_no_pages_that_belong_to_others_by_then() {
         let section = core.commits.occupy(turn).unwrap();
         let ops = vec![Op::Put { tree, key: b"k".to_vec(), value: b"last".to_vec() }];
         let waiting = Commit::blind(ops, Durability::Sync);
-        let mut waiting = pin!(core.commit(waiting));
+        let mut waiting = pin!(core.committer.commit(waiting));
         // It knows by now which pages the old value has, and waits for the section.
         assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         drop(section);
@@ -87,7 +87,9 @@ fn a_large_commit_lists_the_pages_of_a_value_again_that_was_replaced_meanwhile()
         let (core, tree) = prepared();
         let value = long_value(&core, tree);
         assert!(!is_one_page(512, value));
-        let listed: Listed = block_on(core.list(value, &mut PinBudget::default())).unwrap();
+        let listed: Listed =
+            block_on(overflow::list(&core.reader.loader, || core.commits.last().seq, value, &mut PinBudget::default()))
+                .unwrap();
         assert_eq!(listed.pages.len(), 3);
         let known = Known { replaced: HashMap::from([(value.root, listed)]), ..Known::default() };
         replace_by_others(&core, tree, len);
@@ -99,7 +101,7 @@ fn a_large_commit_lists_the_pages_of_a_value_again_that_was_replaced_meanwhile()
             content.insert(key_of(number), vec![7; 20]);
         }
         let commit = Commit { known, ..Commit::blind(writes.into_ops().collect(), Durability::Sync) };
-        block_on(core.commit(commit)).unwrap();
+        block_on(core.committer.commit(commit)).unwrap();
         assert_eq!(intact(&core, tree, &format!("{len} bytes")), content);
     }
 }
@@ -113,7 +115,7 @@ fn a_damaged_value_that_is_to_go_is_reported_however_often_others_commit() {
     core.store.damage(long_value(&core, tree).root, |body| body[0] = 0);
     let ops = vec![Op::Delete { tree, key: b"k".to_vec() }];
     let delete = Commit::blind(ops, Durability::Sync);
-    let mut delete = pin!(core.commit(delete));
+    let mut delete = pin!(core.committer.commit(delete));
     let begun = Instant::now();
     let outcome = loop {
         if let Poll::Ready(outcome) = delete.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -145,7 +147,7 @@ fn commits_beside_each_other_that_free_long_values_all_end() {
             let ops = (0..deletes).map(delete).collect();
             let commit = Commit::blind(ops, Durability::Sync);
             let core = core.clone();
-            async move { core.commit(commit).await }
+            async move { core.committer.commit(commit).await }
         };
         let deletes: Vec<_> = (0..tasks).map(|task| tokio::spawn(delete(task))).collect();
         for delete in deletes {

@@ -1,13 +1,15 @@
-//! Claims room for the pages that a commit changes, before the commit begins: so a full disk refuses commits, and never
-//! stops one half-way.
+//! Claims room in the data file for the pages that a commit changes, before the commit begins: so a full disk refuses
+//! commits, and never stops one half-way.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use super::core::Core;
+use super::thread;
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::node::inline_value_bytes_max;
+use crate::gate::Gate;
 use crate::pages::{Claim, CommitLog, Room, Store};
-use crate::txn::Op;
+use crate::txn::{Commits, Op};
 
 /// Pages of a large commit that its operations and bytes do not account for: the way from the roots, and the page where each portion ends.
 const LARGE_EXTRA_PAGES: u64 = 64;
@@ -24,7 +26,40 @@ pub(super) fn claim_of(ops: &[Op]) -> Claim {
     if only_frees { Claim::Reserve } else { Claim::Ordinary }
 }
 
-impl<S: Store, L: CommitLog> Core<S, L> {
+/// Whether the value of an op lies in overflow pages.
+pub(super) fn is_long(op: &Op, page_bytes: usize) -> bool {
+    matches!(op, Op::Put { value, .. } if value.len() > inline_value_bytes_max(page_bytes))
+}
+
+/// The room of the data file, as commits claim it.
+pub(crate) struct DataRoom<S: Store, L: CommitLog> {
+    store: Arc<S>,
+    commits: Arc<Commits<S, L>>,
+    /// Makes a checkpoint, where something can.
+    make_checkpoint: OnceLock<MakeCheckpoint>,
+    /// Its permit is held by the commit that makes room.
+    making: Arc<Gate>,
+    /// Commits refused because there was no room.
+    refused: AtomicU64,
+}
+
+impl<S: Store, L: CommitLog> DataRoom<S, L> {
+    pub(super) fn new(store: Arc<S>, commits: Arc<Commits<S, L>>) -> Arc<Self> {
+        let (make_checkpoint, making, refused) = (OnceLock::new(), Gate::new(1), AtomicU64::new(0));
+        Arc::new(Self { store, commits, make_checkpoint, making, refused })
+    }
+
+    /// Sets the function that a commit calls when it finds no room. Once, when the database is opened.
+    pub(super) fn make_checkpoints_by(&self, make_checkpoint: MakeCheckpoint) {
+        let set = self.make_checkpoint.set(make_checkpoint);
+        debug_assert!(set.is_ok(), "set once, when the database is opened");
+    }
+
+    /// Commits refused because there was no room, since the database was opened.
+    pub(super) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
     /// Pages that a commit changes, or more: each operation one that is there, as far as there are so many, and new ones for its bytes,
     /// in pages that may be no more than a third full.
     pub(super) fn pages_of_large(&self, ops: &[Op]) -> usize {
@@ -32,7 +67,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let (mut long_pages, mut bytes) = (0, 0);
         for op in ops {
             match op {
-                Op::Put { key, .. } if self.is_long(op) => {
+                Op::Put { key, .. } if is_long(op, page_bytes) => {
                     long_pages += op.frames(page_bytes);
                     bytes += key.len() + 32;
                 }
@@ -45,29 +80,34 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         long_pages + bytes.div_ceil(page_bytes) * 3 + usize::try_from(there).unwrap_or(usize::MAX)
     }
 
+    /// Claims room for so many pages if there is room.
+    pub(super) fn try_claim(&self, pages: usize, claim: Claim) -> Option<Room> {
+        self.store.claim_room(pages, claim)
+    }
+
     /// Claims room for so many pages, and makes room first where there is none: the file grows, or a checkpoint frees
     /// blocks.
     ///
     /// # Errors
     /// `NoSpace` when the disk is full and a checkpoint does not help; the error of a checkpoint.
-    pub(super) async fn claim_room(self: &Arc<Self>, pages: usize, claim: Claim) -> Result<Room> {
-        if let Some(room) = self.store.claim_room(pages, claim) {
+    pub(super) async fn claim(self: &Arc<Self>, pages: usize, claim: Claim) -> Result<Room> {
+        if let Some(room) = self.try_claim(pages, claim) {
             return Ok(room);
         }
         // One at a time: the room that one of them makes is enough for many.
-        let _turn = self.making_room.acquire(1).await;
-        if let Some(room) = self.store.claim_room(pages, claim) {
+        let _turn = self.making.acquire(1).await;
+        if let Some(room) = self.try_claim(pages, claim) {
             return Ok(room);
         }
-        let core = self.clone();
-        super::thread::run("nofault-grow", move || core.make_room_for(pages, claim)).await?
+        let room = self.clone();
+        thread::run("nofault-grow", move || room.make(pages, claim)).await?
     }
 
-    fn make_room_for(&self, pages: usize, claim: Claim) -> Result<Room> {
+    fn make(&self, pages: usize, claim: Claim) -> Result<Room> {
         self.commits.check_poison()?;
         let mut checkpoints = 0;
         loop {
-            if let Some(room) = self.store.claim_room(pages, claim) {
+            if let Some(room) = self.try_claim(pages, claim) {
                 return Ok(room);
             }
             if self.store.grow()? {
@@ -79,7 +119,7 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             }
             checkpoints += 1;
         }
-        self.refused_for_space.fetch_add(1, Ordering::Relaxed);
+        self.refused.fetch_add(1, Ordering::Relaxed);
         let page_bytes = self.store.page_bytes();
         let help = match claim {
             Claim::Ordinary => "or delete rows or drop tables, for which there is a reserve",

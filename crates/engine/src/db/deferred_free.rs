@@ -20,14 +20,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::core::Core;
+use super::data_room::DataRoom;
+use super::log_waits::LogWaits;
+use super::overflow;
 use super::pins::PinBudget;
+use super::reader::Reader;
 use super::scan::Scan;
-use super::wait::{attempt, load};
 use crate::background;
 use crate::bell::Bell;
 use crate::driver::block_on;
@@ -39,7 +41,7 @@ use crate::format::node_mut::{self, NodeSpec};
 use crate::pages::{Attempt, Claim, CommitLog, Durability, Edits, Pages, Store, Wait};
 use crate::tree::overflow::own_pages;
 use crate::tree::{Direction, Found, KeyRange, Tree, packed};
-use crate::txn::{CATALOG, table_of};
+use crate::txn::{CATALOG, Commits, table_of};
 
 /// Leaves that are freed in one step.
 const LEAVES_AT_ONCE: usize = 64;
@@ -63,7 +65,7 @@ struct Step {
     /// One of them that is no page of the table: it stays.
     leaves: Vec<PageId>,
     /// One of them that is no page of the table: it stays.
-    stranger: Option<PageId>,
+    foreign: Option<PageId>,
     /// Pages that only these leaves refer to.
     pages: Vec<PageId>,
     /// Pages of values that other leaves refer to as well, and how many values are left in each.
@@ -110,15 +112,43 @@ fn unless_damaged<T>(result: Result<T>, damaged: &mut u64) -> Result<Option<T>> 
     }
 }
 
-impl<S: Store, L: CommitLog> Core<S, L> {
-    /// Frees the next pages of a dropped table. False when there is none. Blocks. Only one at a time may do this.
+/// The dropped tables of a database, whose pages wait to be freed.
+pub(crate) struct DroppedTables<S: Store, L: CommitLog> {
+    reader: Reader<S>,
+    commits: Arc<Commits<S, L>>,
+    waits: Arc<LogWaits<S, L>>,
+    room: Arc<DataRoom<S, L>>,
+    /// Pages that could not be read when they were to be freed.
+    damaged: AtomicU64,
+}
+
+impl<S: Store, L: CommitLog> DroppedTables<S, L> {
+    pub(super) fn new(
+        reader: Reader<S>,
+        commits: Arc<Commits<S, L>>,
+        waits: Arc<LogWaits<S, L>>,
+        room: Arc<DataRoom<S, L>>,
+    ) -> Arc<Self> {
+        Arc::new(Self { reader, commits, waits, room, damaged: AtomicU64::new(0) })
+    }
+
+    /// Pages that could not be read when they were to be freed, since the database was opened.
+    pub(super) fn damaged(&self) -> u64 {
+        self.damaged.load(Ordering::Relaxed)
+    }
+
+    fn store(&self) -> &S {
+        self.reader.loader.store()
+    }
+
+    /// Frees the next pages of a dropped table. False when there is none. Blocks. Only one thread at a time may do this.
     ///
     /// # Errors
     /// `Corrupt` when the catalog is damaged; the errors of reading and of the log.
-    pub(super) async fn free_some(self: &Arc<Self>) -> Result<bool> {
+    pub(super) async fn free_some(&self) -> Result<bool> {
         let Some(tree) = self.next_to_free().await? else { return Ok(false) };
         let step = self.next_step(tree).await?;
-        let mut held = PinBudget::default();
+        let mut pins = PinBudget::default();
         let changed = step.path.len() + step.shared.len() + CATALOG_PAGES;
         // Room in the data file. While it waits for others it has none, or it would take it from the commit that is first.
         let mut room = None;
@@ -127,15 +157,15 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                 Some(turn) => turn,
                 None => {
                     // The commit that has the turn may need the permits.
-                    held.release();
+                    pins.release();
                     room = None;
                     self.commits.turn().acquire(1).await
                 }
             };
-            room = room.take().or_else(|| self.store.claim_room(changed, Claim::Reserve));
+            room = room.take().or_else(|| self.room.try_claim(changed, Claim::Reserve));
             if room.is_none() {
-                held.release();
-                room = Some(self.claim_room(changed, Claim::Reserve).await?);
+                pins.release();
+                room = Some(self.room.claim(changed, Claim::Reserve).await?);
             }
             let mut section = self.commits.occupy(turn)?;
             match section.edit_and_append(|edits| step.apply(edits)) {
@@ -143,27 +173,27 @@ impl<S: Store, L: CommitLog> Core<S, L> {
                     section.settle_unseen(Durability::Deferred, position);
                     drop(section);
                     // Visible from then on, so the next step sees the tree that this one left.
-                    self.wait_durable(position).await?;
-                    self.damaged_in_dropped.fetch_add(step.damaged, Ordering::Relaxed);
+                    self.waits.durable(position).await?;
+                    self.damaged.fetch_add(step.damaged, Ordering::Relaxed);
                     return Ok(true);
                 }
                 Err(Wait::LogFull { len_bytes }) => {
                     drop(section);
                     room = None;
-                    self.wait_for_room(len_bytes).await?;
+                    self.waits.room(len_bytes).await?;
                 }
                 Err(wait) => {
                     drop(section);
-                    load(&*self.store, &self.admission, &mut held, &[wait]).await?;
+                    self.reader.loader.load(&mut pins, &[wait]).await?;
                 }
             }
         }
     }
 
-    async fn next_to_free(self: &Arc<Self>) -> Result<Option<Tree>> {
-        let snapshot = Arc::new(self.store.snapshot());
+    async fn next_to_free(&self) -> Result<Option<Tree>> {
+        let snapshot = Arc::new(self.store().snapshot());
         let mut scan = Scan::new(
-            self.clone(),
+            self.reader.clone(),
             snapshot,
             CATALOG,
             KeyRange { start: first_to_be_freed(), end: None },
@@ -180,23 +210,23 @@ impl<S: Store, L: CommitLog> Core<S, L> {
     /// Looks at the last leaves of a tree, and at the pages that they refer to.
     async fn next_step(&self, tree: Tree) -> Result<Step> {
         let mut damaged = 0;
-        let look = || tree.last_leaves(&self.store.tip(), LEAVES_AT_ONCE.min(self.admission.window()));
-        let (path, mut last) = match attempt(&*self.store, &self.admission, look).await {
+        let look = || tree.last_leaves(&self.store().tip(), LEAVES_AT_ONCE.min(self.reader.loader.window()));
+        let (path, mut last) = match self.reader.loader.attempt(look).await {
             Ok(found) => found,
             Err(error) => {
                 let Some(page) = error.page().filter(|_| error.kind() == ErrorKind::Corrupt) else { return Err(error) };
-                let look = || tree.last_way(&self.store.tip(), page);
-                let way = attempt(&*self.store, &self.admission, look).await?;
+                let look = || tree.last_way(&self.store().tip(), page);
+                let way = self.reader.loader.attempt(look).await?;
                 let Some(path) = way else { return Err(error) };
-                let stranger = self.is_stranger(tree, page).await?.then_some(page);
+                let foreign = self.is_foreign(tree, page).await?.then_some(page);
                 // Freed as if it were a leaf, without the pages below it.
                 let (leaves, pages, shared) = (vec![page], Vec::new(), Vec::new());
-                return Ok(Step { tree, path, leaves, stranger, pages, shared, damaged: 1 });
+                return Ok(Step { tree, path, leaves, foreign, pages, shared, damaged: 1 });
             }
         };
         let seq = self.commits.last().seq;
-        self.prefetch(&last, seq);
-        let (mut leaves, mut stranger, mut pages) = (Vec::new(), None, Vec::new());
+        self.reader.loader.prefetch(&last, seq);
+        let (mut leaves, mut foreign, mut pages) = (Vec::new(), None, Vec::new());
         let mut referred: BTreeMap<PageId, u16> = BTreeMap::new();
         // From the last one on: they go from the end. A damaged one ends the step, so that few pages of values are shared.
         while damaged == 0
@@ -204,16 +234,16 @@ impl<S: Store, L: CommitLog> Core<S, L> {
             && let Some(leaf) = last.pop()
         {
             leaves.push(leaf);
-            let read = || Ok(self.store.tip().page(leaf)?.to_vec());
-            let body = attempt(&*self.store, &self.admission, read).await;
+            let read = || Ok(self.store().tip().page(leaf)?.to_vec());
+            let body = self.reader.loader.attempt(read).await;
             let found = body.and_then(|body| Referred::of(tree, leaf, &body));
             let Some(found) = unless_damaged(found, &mut damaged)? else {
-                stranger = self.is_stranger(tree, leaf).await?.then_some(leaf);
+                foreign = self.is_foreign(tree, leaf).await?.then_some(leaf);
                 break;
             };
             for value in found.long {
                 let listed = unless_damaged(self.pages_of(value).await, &mut damaged)?.unwrap_or_default();
-                let own = own_pages(&self.store.tip(), &listed);
+                let own = own_pages(&self.store().tip(), &listed);
                 damaged += (listed.len() - own.len()) as u64;
                 pages.extend(own);
             }
@@ -225,10 +255,10 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         let mut shared = Vec::new();
         for (at, (page, count)) in referred.into_iter().enumerate() {
             if at % LEAVES_AT_ONCE == 0 {
-                self.prefetch(&ahead[at..ahead.len().min(at + LEAVES_AT_ONCE)], seq);
+                self.reader.loader.prefetch(&ahead[at..ahead.len().min(at + LEAVES_AT_ONCE)], seq);
             }
-            let read = || Ok(packed::live(page, &self.store.tip().page(page)?)?);
-            let live = attempt(&*self.store, &self.admission, read).await;
+            let read = || Ok(packed::live(page, &self.store().tip().page(page)?)?);
+            let live = self.reader.loader.attempt(read).await;
             match unless_damaged(live, &mut damaged)?.map(|live| live.checked_sub(count)) {
                 None => {}
                 Some(Some(left)) if left > 0 => shared.push((page, left)),
@@ -239,14 +269,20 @@ impl<S: Store, L: CommitLog> Core<S, L> {
         // The counts of the others do not matter then, as those pages stay.
         damaged += shared.len().saturating_sub(SHARED_MAX) as u64;
         shared.truncate(SHARED_MAX);
-        Ok(Step { tree, path, leaves, stranger, pages, shared, damaged })
+        Ok(Step { tree, path, leaves, foreign, pages, shared, damaged })
+    }
+
+    /// The pages of a long value, as the newest pages have it.
+    async fn pages_of(&self, value: OverflowRef) -> Result<Vec<PageId>> {
+        let newest = self.commits.last().seq;
+        overflow::newest_pages(&self.reader.loader, newest, value, &mut PinBudget::default()).await
     }
 
     /// Whether a page that the tree refers to is whole but no node of the table. A page that cannot be read counts as a
     /// node of the table, as nothing contradicts the tree; the root of the catalog never does.
-    async fn is_stranger(&self, tree: Tree, page: PageId) -> Result<bool> {
-        let read = || Ok(self.store.tip().page(page)?.to_vec());
-        let body = unless_damaged(attempt(&*self.store, &self.admission, read).await, &mut 0)?;
+    async fn is_foreign(&self, tree: Tree, page: PageId) -> Result<bool> {
+        let read = || Ok(self.store().tip().page(page)?.to_vec());
+        let body = unless_damaged(self.reader.loader.attempt(read).await, &mut 0)?;
         let is_own = |body: Vec<u8>| Node::open(page, &body).is_ok_and(|node| node.table() == tree.table.0);
         Ok(page == PageId::CATALOG_ROOT || body.is_some_and(|body| !is_own(body)))
     }
@@ -279,35 +315,35 @@ impl Step {
         if self.path.is_empty() {
             CATALOG.delete(edits, &to_be_freed(self.tree.table))?;
         }
-        let leaves = self.leaves.iter().filter(|leaf| Some(**leaf) != self.stranger);
+        let leaves = self.leaves.iter().filter(|leaf| Some(**leaf) != self.foreign);
         leaves.chain(&self.pages).for_each(|page| edits.free(*page));
         Ok(())
     }
 }
 
 /// A thread that frees the pages of dropped tables; it ends when this is dropped.
-pub(super) struct Freer {
+pub(super) struct FreeingThread {
     bell: Arc<Bell>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Freer {
+impl FreeingThread {
     /// Starts the thread. It begins with the pages of tables dropped before.
     ///
     /// # Errors
     /// `NoSpace` when the system has no threads or descriptors left.
-    pub(super) fn start<S: Store, L: CommitLog>(core: Arc<Core<S, L>>) -> Result<Self> {
+    pub(super) fn start<S: Store, L: CommitLog>(dropped: Arc<DroppedTables<S, L>>) -> Result<Self> {
         let (bell, stop) = (Arc::new(Bell::new()?), Arc::new(AtomicBool::new(false)));
         bell.set_listened(true);
-        let (heard, stopped) = (Arc::clone(&bell), Arc::clone(&stop));
+        let (notified, stopped) = (Arc::clone(&bell), Arc::clone(&stop));
         let work = move || {
             while !stopped.load(Ordering::SeqCst) {
-                match block_on(core.free_some()) {
+                match block_on(dropped.free_some()) {
                     Ok(true) => {}
-                    Ok(false) => _ = heard.wait(None, None),
+                    Ok(false) => _ = notified.wait(None, None),
                     // The cause of the error may go away, or the next drop or opening tries again.
-                    Err(_) => _ = heard.wait(None, Some(TRY_AGAIN_AFTER)),
+                    Err(_) => _ = notified.wait(None, Some(TRY_AGAIN_AFTER)),
                 }
             }
         };
@@ -315,13 +351,13 @@ impl Freer {
         Ok(Self { bell, stop, thread: Some(thread) })
     }
 
-    /// There is something to be freed.
+    /// Wakes the thread: a table was dropped.
     pub(super) fn wake(&self) {
         self.bell.ring();
     }
 }
 
-impl Drop for Freer {
+impl Drop for FreeingThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
         self.bell.ring();

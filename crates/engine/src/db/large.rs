@@ -1,0 +1,224 @@
+//! Commits too large for one hold of the section's lock: they occupy the section across their waits.
+//!
+//! Such a commit is checked, looked through for unreadable pages, logged completely, and then applied in portions that the
+//! pool can hold. `txn` states the guarantee of each step. Replay of the log applies records in the same way.
+
+use std::sync::Arc;
+
+use super::commit_error::{CommitResult, conflict};
+use super::commit_pages::{CommitPages, Others, PrefetchOutcome};
+use super::data_room::{DataRoom, claim_of, is_long};
+use super::log_waits::LogWaits;
+use super::pins::PinBudget;
+use crate::driver::block_on;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::CommitSeq;
+use crate::format::node::OverflowRef;
+use crate::gate::Permit;
+use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Pages as _, Store, Wait};
+use crate::tree::Tree;
+use crate::tree::overflow::Writer;
+use crate::txn::{CATALOG, Commit, Committed, Exclusive, Known, Op, Refused, for_each_piece, table_of};
+
+/// The way of large commits.
+pub(crate) struct LargeCommits<S: Store, L: CommitLog> {
+    pub(super) pages: Arc<CommitPages<S, L>>,
+    pub(super) log: Arc<L>,
+    pub(super) waits: Arc<LogWaits<S, L>>,
+    pub(super) room: Arc<DataRoom<S, L>>,
+}
+
+impl<S: Store, L: CommitLog> LargeCommits<S, L> {
+    fn store(&self) -> &S {
+        self.pages.loader.store()
+    }
+
+    /// Commits in `section`. `_precedence` is given back at the end.
+    pub(super) async fn commit(
+        &self,
+        mut section: Exclusive<S, L>,
+        commit: Commit,
+        _precedence: Option<Permit>,
+    ) -> CommitResult<Committed> {
+        let Commit { ops, durability, mut known, .. } = match section.check(&commit) {
+            Ok(()) => commit,
+            Err(Refused::Conflict(position)) => return Err(conflict(position, commit)),
+            Err(other) => {
+                return Err(Error::new(ErrorKind::Bug, format!("checking a commit met {other:?}")).into());
+            }
+        };
+        self.refuse_wrong_tables(&ops).await?;
+        // Until all is applied: a disk that is full by then must not stop that half-way.
+        let _room = self.room.claim(self.room.pages_of_large(&ops), claim_of(&ops)).await?;
+        self.look_through(&ops, &mut known).await?;
+        let mut position = LogPosition::default();
+        let mut pieces = for_each_piece(&ops, self.log.piece_bytes_max()).peekable();
+        while let Some(piece) = pieces.next() {
+            let last = pieces.peek().is_none().then_some(durability);
+            position = loop {
+                match section.append(&piece, last) {
+                    Ok(position) => break position,
+                    Err(Wait::LogFull { len_bytes }) => {
+                        self.waits.room(len_bytes).await?;
+                    }
+                    Err(Wait::Failed(error)) => return Err(error.into()),
+                    Err(other) => return Err(Error::new(ErrorKind::Bug, format!("the log met {other:?}")).into()),
+                }
+            };
+        }
+        for op in &ops {
+            if let Op::DropTable { tree, name } = op {
+                // Before the commit is visible, so that no reader reports the reused pages of the table as damage.
+                self.pages.tables.dropped(*tree, name, section.seq());
+            }
+        }
+        if let Err(error) = self.apply_all(&mut section, &ops, &mut known).await {
+            // Not the error itself: that would say that nothing happened, and opening again finishes this commit.
+            let what = format!(
+                "commit {} is in the log, but applying it failed ({error}); reads go on, reopen the database to finish it",
+                section.seq()
+            );
+            return Err(Error::new(ErrorKind::Poisoned, what).into());
+        }
+        Ok(section.finish(&ops, durability, position))
+    }
+
+    /// Finds the errors that are the caller's before the record is in the log.
+    async fn refuse_wrong_tables(&self, ops: &[Op]) -> Result<()> {
+        for op in ops {
+            let (Op::CreateTable { name } | Op::DropTable { name, .. }) = op else {
+                if let Some(error) = self.pages.tables.refusal(op.target().0) {
+                    return Err(error);
+                }
+                continue;
+            };
+            let look = || CATALOG.get(&self.store().tip(), name);
+            let found = self.pages.loader.attempt(look).await?;
+            let found = found.map(|found| table_of(name, &found)).transpose()?;
+            let text = String::from_utf8_lossy(name);
+            match op {
+                Op::DropTable { tree, .. } if found != Some(*tree) => {
+                    return Err(Error::new(ErrorKind::NotFound, format!("there is no table {text:?} any more")));
+                }
+                Op::DropTable { tree, .. } => {
+                    // Its root moves when the record is in the log, and each time that is replayed: it must be there to be moved.
+                    let look = || self.store().tip().page(tree.root).map(|_| ());
+                    self.pages.loader.attempt(look).await?;
+                }
+                Op::CreateTable { .. } if found.is_some() => {
+                    return Err(Error::new(ErrorKind::AlreadyExists, format!("table {text:?} exists already")));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at every page that `ops` will touch, to find unreadable pages before the record is in the log: afterwards
+    /// neither this process nor a recovery could apply the record.
+    async fn look_through(&self, ops: &[Op], known: &mut Known) -> Result<()> {
+        let mut rest = ops;
+        let portion_max = (self.store().edit_frames_max() / 8).max(1);
+        let mut portion = portion_max;
+        while !rest.is_empty() {
+            let now = &rest[..rest.len().min(portion)];
+            let outcome = self.pages.prefetch(now, known, &mut PinBudget::default(), Others::Wait).await?;
+            if outcome == PrefetchOutcome::TooMany && now.len() > 1 {
+                portion = now.len() / 2;
+            } else {
+                rest = &rest[now.len()..];
+                portion = (portion * 2).min(portion_max);
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies `ops` in portions that the pool can hold.
+    async fn apply_all(&self, section: &mut Exclusive<S, L>, ops: &[Op], known: &mut Known) -> Result<()> {
+        let mut pins = PinBudget::default();
+        let (mut rest, page_bytes) = (ops, self.store().page_bytes());
+        let portion_max = (self.store().edit_frames_max() / 8).max(1);
+        let mut portion = portion_max;
+        // Where the long value of the next op was written: once, however often its turn comes.
+        let mut at = None;
+        // Where all pages are in memory, a search for missing ones costs as much as the changes themselves. No other
+        // commit can change anything now, so a portion that misses a page is just begun again.
+        let mut look_first = false;
+        while !rest.is_empty() {
+            if at.is_none() && is_long(&rest[0], page_bytes) {
+                at = self.write_long_op(section, &rest[0]).await?;
+            }
+            // A long value goes by itself; its pages are written already.
+            let run = rest.iter().take(portion).take_while(|op| !is_long(op, page_bytes)).count();
+            let now = &rest[..run.max(1)];
+            let looked = look_first;
+            if looked {
+                let outcome = self.pages.prefetch(now, known, &mut pins, Others::Wait).await?;
+                look_first = matches!(outcome, PrefetchOutcome::Loaded | PrefetchOutcome::TooMany);
+            }
+            if pins.is_exceeded() && now.len() > 1 {
+                pins = PinBudget::default();
+                portion = now.len() / 2;
+                continue;
+            }
+            match section.apply(now, at, known) {
+                Ok(()) => {
+                    rest = &rest[now.len()..];
+                    at = None;
+                    portion = (portion * 2).min(portion_max);
+                    pins = PinBudget::default();
+                }
+                Err(Wait::Full { frames }) if frames > self.store().edit_frames_max() && now.len() > 1 => {
+                    portion = now.len() / 2;
+                }
+                Err(Wait::Miss(_)) if !looked => look_first = true,
+                Err(wait) => self.pages.load_encountered(wait, known, &mut pins).await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_long_op(&self, section: &mut Exclusive<S, L>, op: &Op) -> Result<Option<OverflowRef>> {
+        let Op::Put { tree, value, .. } = op else { return Ok(None) };
+        self.write_long(section, *tree, &mut Writer::new(value)).await
+    }
+
+    /// Writes a long value in as many portions as it needs. Returns its reference. After an error, `writer` knows the
+    /// pages of the portions already published.
+    pub(super) async fn write_long(
+        &self,
+        section: &mut Exclusive<S, L>,
+        tree: Tree,
+        writer: &mut Writer<'_>,
+    ) -> Result<Option<OverflowRef>> {
+        let portion = (self.store().edit_frames_max() / 2).max(1);
+        let mut pins = PinBudget::default();
+        loop {
+            let written: Attempt<_> = section.edit(|edits, _| writer.write(edits, tree.root, portion));
+            match written {
+                Ok(None) => pins = PinBudget::default(),
+                Ok(done) => return Ok(done),
+                Err(wait) => self.pages.loader.load(&mut pins, &[wait]).await?,
+            }
+        }
+    }
+
+    /// Applies the changes of one commit of the log, or of several that end with `seq`: lists of ops, one after the
+    /// other. The database has no other users yet. Blocks.
+    ///
+    /// # Errors
+    /// The errors of `portions` and of reading pages.
+    pub(super) fn replay(&self, seq: CommitSeq, portions: impl Iterator<Item = Result<Vec<Op>>>) -> Result<()> {
+        block_on(async {
+            let turn = self.pages.commits.turn().acquire(1).await;
+            let mut section = self.pages.commits.occupy(turn)?;
+            section.replay_as(seq);
+            for ops in portions {
+                self.apply_all(&mut section, &ops?, &mut Known::default()).await?;
+            }
+            // No transaction is open that would want to know which keys these were.
+            section.settle(Durability::Deferred, LogPosition::default());
+            Ok(())
+        })
+    }
+}

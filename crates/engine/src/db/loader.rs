@@ -1,0 +1,137 @@
+//! Gives an operation the pages that it needs: the store, and the permits for the pages that operations pin.
+//!
+//! An attempt looks pages up and never waits. When it misses some, the loader waits for them and makes the attempt
+//! again, from its beginning. `wait` says how that differs between a task and a blocking call.
+//!
+//! Kept true by:
+//! 1. The pages that an operation waits for are pinned with permits of its budget (`pins`), so each operation that has
+//!    its pages can go on.
+//! 2. A blocking call that misses one page reads it itself, without permit or ticket: nothing is pinned for it, and it
+//!    waits for no other thread. A page that it misses again and again it requests with a ticket, as tasks do.
+
+use std::sync::Arc;
+
+use super::pins::{Admission, PinBudget};
+use super::wait::{ready, yield_sometimes};
+use crate::driver::is_blocking;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{CommitSeq, PageId};
+use crate::gate::Permit;
+use crate::pages::{Attempt, Missing, Store, Wait};
+
+/// Pages that an attempt of a blocking call reads by itself before it requests them: more than a tree is high, in most.
+const READ_ALONE_MAX: usize = 8;
+
+/// The store of a database, and the permits for its pages.
+pub(crate) struct Loader<S: Store> {
+    store: Arc<S>,
+    admission: Admission,
+}
+
+impl<S: Store> Loader<S> {
+    /// Shares out the pins that the store allows.
+    pub(super) fn new(store: Arc<S>) -> Self {
+        let admission = Admission::new(store.pins_max());
+        Self { store, admission }
+    }
+
+    /// The store.
+    #[inline]
+    pub(super) fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Most pages that one operation may request at a time.
+    pub(super) fn window(&self) -> usize {
+        self.admission.window()
+    }
+
+    /// Most pages that one scan requests ahead of its need.
+    pub(super) fn ahead_max(&self) -> usize {
+        self.admission.ahead_max()
+    }
+
+    /// Permits for so many pages, or for all that are shared, if they are free: for an operation that has others.
+    pub(super) fn try_pins(&self, count: usize) -> Option<Permit> {
+        self.admission.try_pins(count)
+    }
+
+    /// Whether every permit is free.
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        self.admission.is_idle()
+    }
+
+    /// Repeats `attempt` until all pages and resources that it needs are there.
+    ///
+    /// # Errors
+    /// The errors of `attempt`, and of loading a page.
+    pub(super) async fn attempt<R>(&self, attempt: impl FnMut() -> Attempt<R>) -> Result<R> {
+        self.attempt_within(&mut PinBudget::default(), attempt).await
+    }
+
+    /// [`Loader::attempt`] as a step of an operation that has pins already: they are released when this waits.
+    ///
+    /// # Errors
+    /// As [`Loader::attempt`].
+    pub(super) async fn attempt_within<R>(
+        &self,
+        budget: &mut PinBudget<S::Ticket>,
+        mut attempt: impl FnMut() -> Attempt<R>,
+    ) -> Result<R> {
+        let mut wait = match attempt() {
+            Ok(result) => {
+                yield_sometimes().await;
+                return Ok(result);
+            }
+            Err(wait) => wait,
+        };
+        if is_blocking().await {
+            for _ in 0..READ_ALONE_MAX {
+                let Wait::Miss(missing) = wait else { break };
+                if !self.store.read_alone(missing)? {
+                    break;
+                }
+                wait = match attempt() {
+                    Ok(result) => return Ok(result),
+                    Err(wait) => wait,
+                };
+            }
+        }
+        loop {
+            self.load(budget, &[wait]).await?;
+            wait = match attempt() {
+                Ok(result) => return Ok(result),
+                Err(wait) => wait,
+            };
+        }
+    }
+
+    /// One round of an operation: waits for everything in `waits` (at most [`Loader::window`]), and pins it in `budget`
+    /// until the next round.
+    ///
+    /// # Errors
+    /// The error of a wait.
+    pub(super) async fn load(&self, budget: &mut PinBudget<S::Ticket>, waits: &[Wait]) -> Result<()> {
+        for wait in waits {
+            match wait {
+                Wait::Failed(error) => return Err(error.clone()),
+                Wait::LogFull { .. } => {
+                    return Err(Error::new(ErrorKind::Bug, "a store was asked for room in the log"));
+                }
+                Wait::Miss(_) | Wait::Full { .. } => {}
+            }
+        }
+        let permit = budget.admit(&self.admission, waits).await?;
+        let mut ticket = self.store.request(waits, permit);
+        ready(&*self.store, &mut ticket).await?;
+        budget.keep(ticket);
+        Ok(())
+    }
+
+    /// Queues reads of pages that the operation will need.
+    pub(super) fn prefetch(&self, pages: &[PageId], at: CommitSeq) {
+        let missing: Vec<_> = pages.iter().map(|page| Missing { page: *page, at }).collect();
+        self.store.prefetch(&missing);
+    }
+}

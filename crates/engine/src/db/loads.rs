@@ -1,0 +1,53 @@
+//! Bulk loads under way, and the calls that they refuse: a write by the entries of a load would wait for the load itself.
+
+use std::sync::{Mutex, PoisonError};
+use std::thread::ThreadId;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::tree::overflow::VALUE_BYTES_MAX;
+
+/// The thread that holds the section for a load, and makes the caller's entries meanwhile: none, or one.
+#[derive(Debug, Default)]
+pub(super) struct Loads(Mutex<Option<ThreadId>>);
+
+impl Loads {
+    /// This thread holds the section for a load, for as long as the answer lives.
+    pub(super) fn begin(&self) -> impl Drop + '_ {
+        self.set(Some(std::thread::current().id()));
+        Loading(self)
+    }
+
+    /// # Errors
+    /// `InvalidCall` on a thread that holds the section for a load: it would wait for itself.
+    pub(super) fn refuse_inside(&self) -> Result<()> {
+        let loading = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if loading.is_none_or(|thread| thread != std::thread::current().id()) {
+            return Ok(());
+        }
+        let what = "the entries of a bulk load write to the database that is being loaded, which waits for them: write before \
+                    or after the load, or to another database";
+        Err(Error::new(ErrorKind::InvalidCall, what))
+    }
+
+    fn set(&self, thread: Option<ThreadId>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = thread;
+    }
+}
+
+struct Loading<'l>(&'l Loads);
+
+impl Drop for Loading<'_> {
+    fn drop(&mut self) {
+        self.0.set(None);
+    }
+}
+
+/// # Errors
+/// `InvalidCall` for a value that is too long.
+pub(super) fn refuse_too_long(value: &[u8]) -> Result<()> {
+    if value.len() as u64 <= VALUE_BYTES_MAX {
+        return Ok(());
+    }
+    let message = format!("a value of {} bytes; {VALUE_BYTES_MAX} is the most", value.len());
+    Err(Error::new(ErrorKind::InvalidCall, message))
+}

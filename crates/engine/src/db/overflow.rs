@@ -1,0 +1,126 @@
+//! Reads long values, which lie in overflow pages, and lists their pages.
+//!
+//! The pages of several values are read together, a window of them at a time. A value is read either in a snapshot, for
+//! a caller, or as of the newest commit, for a commit that replaces or frees it.
+
+use super::loader::Loader;
+use super::pins::PinBudget;
+use crate::error::Result;
+use crate::format::node::OverflowRef;
+use crate::format::{CommitSeq, PageId};
+use crate::pages::{Pages, Snapshot as _, Store, Versions as _, Wait};
+use crate::tree::Found;
+use crate::tree::overflow::Reader;
+use crate::txn::Listed;
+
+/// Bytes of long values that are read together at the most.
+pub(super) fn bytes_at_once<S: Store>(loader: &Loader<S>) -> u64 {
+    (loader.window() * loader.store().page_bytes()) as u64
+}
+
+/// The bytes of a value found in a leaf, in a snapshot.
+///
+/// # Errors
+/// The errors of reading its pages.
+pub(super) async fn value<S: Store>(loader: &Loader<S>, snapshot: &S::Snapshot, found: Found) -> Result<Vec<u8>> {
+    match found {
+        Found::Inline(value) => Ok(value),
+        Found::Overflow(value) => Ok(values(loader, snapshot, vec![value]).await?.remove(0)),
+    }
+}
+
+/// Long values in a snapshot, in the order of `values`.
+///
+/// # Errors
+/// The errors of reading their pages.
+pub(super) async fn values<S: Store>(
+    loader: &Loader<S>,
+    snapshot: &S::Snapshot,
+    values: Vec<OverflowRef>,
+) -> Result<Vec<Vec<u8>>> {
+    let page_bytes = loader.store().page_bytes();
+    let readers: Result<Vec<Reader>> = values.into_iter().map(|value| Reader::new(page_bytes, value)).collect();
+    let mut readers = readers?;
+    let mut budget = PinBudget::default();
+    read(loader, &mut readers, snapshot.seq(), &mut budget, || loader.store().view(snapshot)).await?;
+    Ok(readers.into_iter().map(Reader::into_value).collect())
+}
+
+/// The pages of a long value in a snapshot.
+///
+/// # Errors
+/// The errors of reading them.
+pub(super) async fn pages_in<S: Store>(
+    loader: &Loader<S>,
+    snapshot: &S::Snapshot,
+    value: OverflowRef,
+) -> Result<Vec<PageId>> {
+    let mut reader = Reader::listing(loader.store().page_bytes(), value)?;
+    let reading = std::slice::from_mut(&mut reader);
+    let mut budget = PinBudget::default();
+    read(loader, reading, snapshot.seq(), &mut budget, || loader.store().view(snapshot)).await?;
+    Ok(reader.into_pages())
+}
+
+/// The pages of a long value that commit `newest` or one before it wrote, as the newest pages have it.
+///
+/// # Errors
+/// The errors of reading them.
+pub(super) async fn newest_pages<S: Store>(
+    loader: &Loader<S>,
+    newest: CommitSeq,
+    value: OverflowRef,
+    budget: &mut PinBudget<S::Ticket>,
+) -> Result<Vec<PageId>> {
+    let mut reader = Reader::listing(loader.store().page_bytes(), value)?;
+    let reading = std::slice::from_mut(&mut reader);
+    read(loader, reading, newest, budget, || loader.store().tip()).await?;
+    Ok(reader.into_pages())
+}
+
+/// A long value that a commit will replace, with its pages. `newest` is called for the newest commit once the first page
+/// is there.
+///
+/// # Errors
+/// The errors of reading its pages.
+pub(super) async fn list<S: Store>(
+    loader: &Loader<S>,
+    newest: impl FnOnce() -> CommitSeq,
+    value: OverflowRef,
+    budget: &mut PinBudget<S::Ticket>,
+) -> Result<Listed> {
+    let look = || loader.store().tip().written_in(value.root);
+    let written_in = loader.attempt_within(budget, look).await?;
+    let pages = newest_pages(loader, newest(), value, budget).await?;
+    Ok(Listed { value, written_in, pages })
+}
+
+async fn read<S: Store, P: Pages>(
+    loader: &Loader<S>,
+    readers: &mut [Reader],
+    at: CommitSeq,
+    budget: &mut PinBudget<S::Ticket>,
+    view: impl Fn() -> P,
+) -> Result<()> {
+    let window = loader.window();
+    // The readers before this one have come to their end.
+    let mut done = 0;
+    loop {
+        let mut waits: Vec<Wait> = Vec::new();
+        {
+            let view = view();
+            let mut all_before = true;
+            for reader in &mut readers[done..] {
+                if waits.len() == window {
+                    break;
+                }
+                all_before &= reader.advance(&view, at, window - waits.len(), &mut waits)?;
+                done += usize::from(all_before);
+            }
+        }
+        if done == readers.len() {
+            return Ok(());
+        }
+        loader.load(budget, &waits).await?;
+    }
+}

@@ -1,0 +1,209 @@
+//! The parts of a database besides its core: its threads, its lock, and access to its files. Dropping the owner closes the
+//! database.
+
+use std::mem::ManuallyDrop;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use nofault_io::disk::{Disk, DiskInfo};
+
+use super::closing::{Keep, Opening};
+use super::deferred_free::{DroppedTables, FreeingThread};
+use crate::background;
+use crate::buffer_pool::{Keeper, Mover, Pager, ToEmptyOut, Together};
+use crate::checkpoint::{Background, Checkpointer};
+use crate::driver::block_on;
+use crate::error::Result;
+use crate::format::{CommitSeq, PageId};
+use crate::recovery::Locks;
+use crate::verify::{BlockReport, verify_blocks};
+use crate::wal::{Log, LogKeeper};
+
+/// The parts of a database besides its core: threads, the lock, access to its files. Its threads end when it is
+/// dropped, before the lock is given back. All that may still write keeps it: handles, and large commits that outlive
+/// theirs. None of its own threads keeps it, as it waits for them; but a waker that one of them calls may drop the last
+/// object that does.
+pub(super) struct Owner {
+    checkpointer: Arc<Checkpointer>,
+    disk: Arc<dyn Disk>,
+    pager: Pager,
+    /// Descriptions of the damage that opening found and repaired.
+    repairs: Vec<String>,
+    pub(super) memory: Memory,
+    threads: Mutex<Option<Threads>>,
+    /// Held by the thread that frees the pages of dropped tables, where no background thread does.
+    freeing: Mutex<()>,
+    locks: Option<OpenLocks>,
+    /// The process that opened the database. A forked child inherits handles, but neither threads nor locks of its own.
+    process: u32,
+}
+
+/// The resources that are released when a database is closed, in this order.
+pub(super) struct OpenLocks {
+    _locks: Locks,
+    opening: Opening,
+}
+
+impl OpenLocks {
+    /// Notes in this process that the files are open.
+    pub(super) fn new(locks: Locks) -> Self {
+        Self { opening: Opening::register(locks.id()), _locks: locks }
+    }
+}
+
+/// Memory that a database may take, and the part of it that it takes beside the pool.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Memory {
+    /// The setting.
+    pub(super) cache_bytes: u64,
+    /// Log buffers and the list of recent commits, when they are full.
+    pub(super) spent_bytes: u64,
+}
+
+/// See [`end_threads`] for the order in which they end.
+pub(super) struct Threads {
+    pub(super) freeing: FreeingThread,
+    pub(super) checkpoints: Background,
+    pub(super) log: LogKeeper,
+    pub(super) pool: Keeper,
+}
+
+impl Owner {
+    pub(super) fn new(
+        (checkpointer, disk, pager): (Arc<Checkpointer>, Arc<dyn Disk>, Pager),
+        repairs: Vec<String>,
+        memory: Memory,
+        threads: Option<Threads>,
+        locks: OpenLocks,
+    ) -> Self {
+        let (threads, freeing, process) = (Mutex::new(threads), Mutex::default(), std::process::id());
+        Self { checkpointer, disk, pager, repairs, memory, threads, freeing, locks: Some(locks), process }
+    }
+
+    /// Notes that the database is open for as long as this owner lives, and returns the source of guards for work that may
+    /// outlive its handles.
+    pub(super) fn guards(self: &Arc<Self>) -> Option<Keep> {
+        let locks = self.locks.as_ref()?;
+        let weak: Weak<Self> = Arc::downgrade(self);
+        locks.opening.belongs_to(weak.clone());
+        Some(locks.opening.outliving(weak))
+    }
+
+    /// Makes a checkpoint, unless there is nothing that one would add.
+    pub(super) fn save(&self) -> Result<()> {
+        self.checkpointer.checkpoint_before_closing()
+    }
+
+    /// Ends the threads, after a last checkpoint, and lets other processes open the database.
+    ///
+    /// # Errors
+    /// The error of the checkpoint: the database is closed all the same.
+    pub(super) fn close(mut self) -> Result<()> {
+        match self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(threads) => end_threads(threads, &self.checkpointer),
+            None => self.save().inspect(|()| self.checkpointer.shrink_log()),
+        }
+    }
+
+    pub(super) fn checkpoint(&self) -> Result<()> {
+        self.checkpointer.checkpoint()?;
+        self.checkpointer.shrink_log();
+        Ok(())
+    }
+
+    /// See [`Checkpointer::checkpoint_at`].
+    pub(super) fn checkpoint_at(&self, commit: CommitSeq) -> Result<()> {
+        self.checkpointer.checkpoint_at(commit)
+    }
+
+    /// Frees the pages of dropped tables: wakes the thread that does so, or without threads does it here. Errors are
+    /// not reported: the next drop or opening tries again, and only disk space depends on it.
+    pub(super) fn free_dropped(&self, dropped: &DroppedTables<Pager, Log>) {
+        if let Some(threads) = &*self.threads.lock().unwrap_or_else(PoisonError::into_inner) {
+            return threads.freeing.wake();
+        }
+        let _one = self.freeing.lock().unwrap_or_else(PoisonError::into_inner);
+        while matches!(block_on(dropped.free_some()), Ok(true)) {}
+    }
+
+    pub(super) fn checkpoints_made(&self) -> u64 {
+        self.checkpointer.made()
+    }
+
+    pub(super) fn disk_info(&self) -> DiskInfo {
+        self.disk.info()
+    }
+
+    pub(super) fn mover(&self) -> Result<Mover> {
+        Mover::new(&self.pager, &*self.disk)
+    }
+
+    pub(super) fn put_together(&self, mover: &mut Mover, pages: &[PageId]) -> Result<Together> {
+        self.checkpointer.put_together(mover, pages)
+    }
+
+    pub(super) fn empty_out(&self, mover: &mut Mover, room: &mut ToEmptyOut) -> Result<Option<u64>> {
+        self.checkpointer.empty_out(mover, room)
+    }
+
+    /// See [`super::Stats::repairs`].
+    pub(super) fn repairs(&self) -> &[String] {
+        &self.repairs
+    }
+
+    /// Checks the superblocks, and all blocks of the page table and of pages.
+    pub(super) fn verify_blocks(&self) -> Result<BlockReport> {
+        let mut report = verify_blocks(&self.pager, &*self.disk, &mut |_, _| {})?;
+        report.problems.splice(0..0, self.checkpointer.check_superblocks(&*self.disk));
+        Ok(report)
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if self.process != std::process::id() {
+            // The threads do not exist in a forked child, and giving the lock back would take it from the parent.
+            std::mem::forget((threads, self.locks.take()));
+            return;
+        }
+        let Some(threads) = threads else { return };
+        if !background::is_here() {
+            let _ = end_threads(threads, &self.checkpointer);
+            return;
+        }
+        // This thread is one of the database's threads, or one that they may be waiting for, as the waker was called in
+        // the middle of its work. So another thread ends them. If none can be started, everything stays as it is, above
+        // all the lock: no other process may open files that are still written to.
+        let stays_open = self.locks.as_ref().map(|locks| locks.opening.stays_open());
+        let left = ManuallyDrop::new((threads, self.locks.take()));
+        let checkpointer = Arc::clone(&self.checkpointer);
+        let close = move || {
+            let (threads, locks) = ManuallyDrop::into_inner(left);
+            let _ = end_threads(threads, &checkpointer);
+            drop(locks);
+        };
+        if std::thread::Builder::new().name("nofault-close".into()).spawn(close).is_err()
+            && let Some(stays_open) = stays_open
+        {
+            stays_open();
+        }
+    }
+}
+
+/// Ends the threads of a database, in this order: first the thread that frees pages, which needs room in the log, which
+/// checkpoints make; then the checkpoint thread, so that the last checkpoint is the only one; last the log, which keeps
+/// the commits that the checkpoint could not take over.
+///
+/// # Errors
+/// The error of the checkpoint. The threads end all the same.
+fn end_threads(threads: Threads, checkpointer: &Checkpointer) -> Result<()> {
+    let Threads { freeing, checkpoints, log, pool } = threads;
+    drop(freeing);
+    drop(checkpoints);
+    let outcome = checkpointer.checkpoint_before_closing();
+    drop(log);
+    // Now that no thread writes to the log.
+    checkpointer.shrink_log();
+    drop(pool);
+    outcome
+}

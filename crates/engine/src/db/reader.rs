@@ -1,0 +1,221 @@
+//! Looks up one key: its newest visible value, or its value in a snapshot.
+//!
+//! A lookup that finds its pages in memory is a function call ([`Call::Done`]); only one that misses a page makes a future.
+//! It then goes on where it missed the page, as long as no other commit has become visible.
+
+use std::sync::Arc;
+
+use super::loader::Loader;
+use super::overflow;
+use super::tables::Tables;
+use super::wait::Call;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::CommitSeq;
+use crate::pages::{Attempt, Snapshot, Store, Wait};
+use crate::tree::{self, Found, Position, Tree};
+
+/// Snapshots that one read takes before it reports that they are evicted faster than it reads.
+const SNAPSHOTS_MAX: usize = 8;
+
+/// The answer of a lookup.
+pub(super) type GetResult = Result<Option<Vec<u8>>>;
+
+/// How far a lookup of the newest value had come when it missed a page, and in which commit. It goes on there if that one is the
+/// newest still, which is nearly always so.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ResumePosition {
+    position: Position,
+    commit: CommitSeq,
+}
+
+/// Whether a table was created after this snapshot, which has nothing of it then, not even a root. A table's id is the number of the
+/// commit that created it.
+pub(super) fn is_younger(tree: Tree, snapshot: &impl Snapshot) -> bool {
+    tree.table.0 > snapshot.seq().0
+}
+
+/// Whether a read that took its own snapshot should take another: its snapshot was invalidated, and the caller holds
+/// none that could be too old.
+pub(super) fn takes_another(error: &Error, taken: &mut usize) -> bool {
+    *taken += 1;
+    error.kind() == ErrorKind::SnapshotTooOld && *taken < SNAPSHOTS_MAX
+}
+
+/// Reads keys of tables. Cloning shares the parts.
+pub(crate) struct Reader<S: Store> {
+    pub(super) loader: Arc<Loader<S>>,
+    pub(super) tables: Arc<Tables>,
+}
+
+impl<S: Store> Clone for Reader<S> {
+    fn clone(&self) -> Self {
+        Self { loader: self.loader.clone(), tables: self.tables.clone() }
+    }
+}
+
+impl<S: Store> Reader<S> {
+    /// One look for the newest visible value of a key: all there is to do when the pages are in memory. `resume` goes from one look
+    /// to the next.
+    #[inline]
+    fn look(&self, tree: Tree, key: &[u8], resume: &mut Option<ResumePosition>) -> Attempt<Option<Found>> {
+        self.look_with(tree, key, resume, |held| held.map(Found::from))
+    }
+
+    #[inline]
+    fn look_with<R>(
+        &self,
+        tree: Tree,
+        key: &[u8],
+        resume: &mut Option<ResumePosition>,
+        look: impl FnOnce(Option<tree::Held<'_>>) -> R,
+    ) -> Attempt<R> {
+        let view = self.loader.store().latest();
+        let before = resume.take().filter(|resume| resume.commit == S::commit_of(&view));
+        let mut position = before.map_or_else(|| tree.start(), |resume| resume.position);
+        let looked = tree.get_from(&view, key, &mut position, look);
+        if let Err(Wait::Miss(missing)) = &looked {
+            *resume = Some(ResumePosition { position, commit: missing.at });
+        }
+        looked
+    }
+
+    /// The newest visible value of a key.
+    #[inline]
+    pub(crate) fn get(&self, tree: Tree, key: &[u8]) -> Call<GetResult, impl Future<Output = GetResult>> {
+        let mut resume = None;
+        match self.look(tree, key, &mut resume) {
+            Ok(None) => Call::Done(Ok(None)),
+            Ok(Some(Found::Inline(value))) => Call::Done(Ok(Some(value))),
+            looked => Call::Waits(self.get_after(tree, key, looked, resume)),
+        }
+    }
+
+    /// Shows the newest visible value of a key to `look`, without a copy unless the value is long. `get` does not use
+    /// this: it reads a long value into memory of its own in either case, and returns that memory without another copy.
+    #[inline]
+    pub(crate) fn get_with<R>(
+        &self,
+        tree: Tree,
+        key: &[u8],
+        look: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Call<Result<R>, impl Future<Output = Result<R>>> {
+        let (mut look, mut resume) = (Some(look), None);
+        match self.show(tree, key, &mut resume, &mut look) {
+            Ok(Some(shown)) => Call::Done(Ok(shown)),
+            shown => Call::Waits(self.show_after(tree, key, look, shown, resume)),
+        }
+    }
+
+    /// Shows the newest visible value of a key to `look`, which is taken out when it has been called. `None` when nothing
+    /// could be shown yet because the value is long.
+    fn show<R>(
+        &self,
+        tree: Tree,
+        key: &[u8],
+        resume: &mut Option<ResumePosition>,
+        look: &mut Option<impl FnOnce(Option<&[u8]>) -> R>,
+    ) -> Attempt<Option<R>> {
+        self.look_with(tree, key, resume, |held| {
+            let value = match held {
+                None => None,
+                Some(tree::Held::Here(value)) => Some(value),
+                Some(tree::Held::Overflow(_)) => return None,
+            };
+            look.take().map(|look| look(value))
+        })
+    }
+
+    /// Shows the newest visible value of a key to `look`, after a first try.
+    async fn show_after<R>(
+        &self,
+        tree: Tree,
+        key: &[u8],
+        mut look: Option<impl FnOnce(Option<&[u8]>) -> R>,
+        shown: Attempt<Option<R>>,
+        mut resume: Option<ResumePosition>,
+    ) -> Result<R> {
+        let mut shown = Some(shown);
+        let again = || shown.take().unwrap_or_else(|| self.show(tree, key, &mut resume, &mut look));
+        let shown = self.loader.attempt(again).await;
+        if let Some(shown) = shown.map_err(|error| self.explain_latest(tree, error))? {
+            return Ok(shown);
+        }
+        let value = self.get_in_steps(tree, key).await?;
+        match look {
+            Some(look) => Ok(look(value.as_deref())),
+            None => Err(Error::new(ErrorKind::Bug, "a value was shown and its answer lost")),
+        }
+    }
+
+    /// The newest visible value of a key, after a first look.
+    async fn get_after(
+        &self,
+        tree: Tree,
+        key: &[u8],
+        looked: Attempt<Option<Found>>,
+        resume: Option<ResumePosition>,
+    ) -> GetResult {
+        match self.look_after(tree, key, looked, resume, |held| held.map(Found::from)).await? {
+            None => Ok(None),
+            Some(Found::Inline(value)) => Ok(Some(value)),
+            Some(Found::Overflow(_)) => self.get_in_steps(tree, key).await,
+        }
+    }
+
+    /// What `look` finds in the newest visible commit, after a first look.
+    async fn look_after<R>(
+        &self,
+        tree: Tree,
+        key: &[u8],
+        looked: Attempt<R>,
+        mut resume: Option<ResumePosition>,
+        look: impl Fn(Option<tree::Held<'_>>) -> R,
+    ) -> Result<R> {
+        let mut looked = Some(looked);
+        let again = || looked.take().unwrap_or_else(|| self.look_with(tree, key, &mut resume, &look));
+        let found = self.loader.attempt(again).await;
+        found.map_err(|error| self.explain_latest(tree, error))
+    }
+
+    /// Explains an error that a view of the newest visible commit met. That commit may be an older one than the newest now, which
+    /// says no less of tables that were dropped.
+    fn explain_latest(&self, tree: Tree, error: Error) -> Error {
+        self.tables.explain(tree, self.loader.store().visible(), error)
+    }
+
+    /// The newest visible value of a key, where that takes several steps, which must all see one commit.
+    async fn get_in_steps(&self, tree: Tree, key: &[u8]) -> GetResult {
+        let mut taken = 0;
+        loop {
+            match self.get_at(&self.loader.store().snapshot(), tree, key).await {
+                Err(error) if takes_another(&error, &mut taken) => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// The value of a key in a snapshot.
+    pub(crate) async fn get_at(&self, snapshot: &S::Snapshot, tree: Tree, key: &[u8]) -> GetResult {
+        match self.look_at(snapshot, tree, key, |held| held.map(Found::from)).await? {
+            None => Ok(None),
+            Some(found) => overflow::value(&self.loader, snapshot, found).await.map(Some),
+        }
+    }
+
+    /// What `look` finds in a snapshot.
+    async fn look_at<R>(
+        &self,
+        snapshot: &S::Snapshot,
+        tree: Tree,
+        key: &[u8],
+        look: impl Fn(Option<tree::Held<'_>>) -> R,
+    ) -> Result<R> {
+        if is_younger(tree, snapshot) {
+            return Ok(look(None));
+        }
+        let mut position = tree.start();
+        let again = || tree.get_from(&self.loader.store().view(snapshot), key, &mut position, &look);
+        let found = self.loader.attempt(again).await;
+        found.map_err(|error| self.tables.explain(tree, snapshot.seq(), error))
+    }
+}

@@ -1,0 +1,80 @@
+//! The writes of a transaction or a batch before they are committed.
+
+use std::collections::{BTreeMap, btree_map};
+use std::ops::Bound;
+
+use crate::format::TableId;
+use crate::tree::{Direction, KeyRange, Tree};
+use crate::txn::Op;
+
+/// Private writes, by table and key.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct WriteSet(BTreeMap<TableId, TableWrites>);
+
+#[derive(Debug, Clone)]
+struct TableWrites {
+    tree: Tree,
+    keys: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+}
+
+impl WriteSet {
+    /// Sets or removes a key; the last word counts.
+    pub(crate) fn set(&mut self, tree: Tree, key: Vec<u8>, value: Option<Vec<u8>>) {
+        let of_table = self.0.entry(tree.table).or_insert_with(|| TableWrites { tree, keys: BTreeMap::new() });
+        of_table.keys.insert(key, value);
+    }
+
+    /// Whether nothing was set or removed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many keys were set or removed.
+    pub(crate) fn len(&self) -> usize {
+        self.0.values().map(|writes| writes.keys.len()).sum()
+    }
+
+    pub(super) fn get(&self, tree: Tree, key: &[u8]) -> Option<&Option<Vec<u8>>> {
+        self.0.get(&tree.table)?.keys.get(key)
+    }
+
+    /// The keys that were set or removed in a range, in the order of a scan.
+    pub(super) fn in_range(&self, tree: Tree, range: &KeyRange, direction: Direction) -> OwnWrites<'_> {
+        let Some(TableWrites { keys, .. }) = self.0.get(&tree.table).filter(|_| !range.is_empty()) else {
+            return OwnWrites::Forward(Default::default());
+        };
+        let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let found = keys.range::<[u8], _>((Bound::Included(range.start.as_slice()), end));
+        match direction {
+            Direction::Forward => OwnWrites::Forward(found),
+            Direction::Reverse => OwnWrites::Reverse(found.rev()),
+        }
+    }
+
+    /// As ops, in order of table and key. One at a time: there may be many.
+    pub(crate) fn into_ops(self) -> impl Iterator<Item = Op> + Send {
+        let op = |tree, (key, value): (Vec<u8>, Option<Vec<u8>>)| match value {
+            Some(value) => Op::Put { tree, key, value },
+            None => Op::Delete { tree, key },
+        };
+        let of_table = move |writes: TableWrites| writes.keys.into_iter().map(move |entry| op(writes.tree, entry));
+        self.0.into_values().flat_map(of_table)
+    }
+}
+
+/// Private writes in a range, in the order of a scan.
+pub(super) enum OwnWrites<'w> {
+    Forward(btree_map::Range<'w, Vec<u8>, Option<Vec<u8>>>),
+    Reverse(std::iter::Rev<btree_map::Range<'w, Vec<u8>, Option<Vec<u8>>>>),
+}
+
+impl<'w> Iterator for OwnWrites<'w> {
+    type Item = (&'w Vec<u8>, &'w Option<Vec<u8>>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Self::Forward(writes) => writes.next(),
+            Self::Reverse(writes) => writes.next(),
+        }
+    }
+}
