@@ -88,6 +88,25 @@ impl Table {
         self.0.look_with(key.as_ref(), look).block()
     }
 
+    /// Whether a key has a value. See [`db::Table::contains_key`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// assert!(stock.contains_key("apples")? && !stock.contains_key("plums")?);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Table::contains_key`].
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.0.look_for(key.as_ref()).block()
+    }
+
     /// Reads many keys at one moment. See [`db::Table::get_many`].
     ///
     /// ```

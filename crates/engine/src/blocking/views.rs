@@ -96,6 +96,27 @@ impl Snapshot {
         block_on(self.0.get(table.as_ref(), key))
     }
 
+    /// Whether a key has a value as of this snapshot. See [`db::Snapshot::contains_key`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let before = db.snapshot();
+    /// stock.delete("apples")?;
+    /// assert!(before.contains_key(&stock, "apples")? && !stock.contains_key("apples")?);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Snapshot::contains_key`].
+    pub fn contains_key(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
+        block_on(self.0.contains_key(table.as_ref(), key))
+    }
+
     /// Reads many keys as of this snapshot.
     ///
     /// ```
@@ -298,6 +319,31 @@ impl Transaction {
     /// As [`db::Snapshot::get`].
     pub fn get(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         block_on(self.0.get(table.as_ref(), key))
+    }
+
+    /// Whether a key has a value; the key then counts as read. See [`db::Transaction::contains_key`].
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Default::default() };
+    /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
+    /// # let stock = db.create_table("stock")?;
+    /// # stock.put("apples", "12")?;
+    /// # stock.put("pears", "3")?;
+    /// let mut change = db.begin();
+    /// change.delete(&stock, "apples")?;
+    /// assert!(change.contains_key(&stock, "pears")? && !change.contains_key(&stock, "apples")?);
+    /// // Another commit changes the key first.
+    /// stock.delete("pears")?;
+    /// let error = change.commit(nofault::Durability::Sync).unwrap_err();
+    /// assert_eq!(error.kind(), nofault::error::ErrorKind::Conflict);
+    /// # Ok::<(), nofault::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`db::Transaction::contains_key`].
+    pub fn contains_key(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
+        block_on(self.0.contains_key(table.as_ref(), key))
     }
 
     /// Sets the value of a key, for this transaction only until it commits.

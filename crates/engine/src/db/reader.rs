@@ -90,6 +90,16 @@ impl<S: Store> Reader<S> {
         }
     }
 
+    /// Whether a key has a newest visible value. Reads no pages of long values.
+    #[inline]
+    pub(crate) fn contains(&self, tree: Tree, key: &[u8]) -> Call<Result<bool>, impl Future<Output = Result<bool>>> {
+        let mut resume = None;
+        match self.look_with(tree, key, &mut resume, |held| held.is_some()) {
+            Ok(found) => Call::Done(Ok(found)),
+            missed => Call::Waits(self.look_after(tree, key, missed, resume, |held| held.is_some())),
+        }
+    }
+
     /// Shows the newest visible value of a key to `look`, without a copy unless the value is long. `get` does not use
     /// this: it reads a long value into memory of its own in either case, and returns that memory without another copy.
     #[inline]
@@ -200,6 +210,11 @@ impl<S: Store> Reader<S> {
             None => Ok(None),
             Some(found) => overflow::value(&self.loader, snapshot, found).await.map(Some),
         }
+    }
+
+    /// Whether a key has a value in a snapshot. Reads no pages of long values.
+    pub(crate) async fn contains_at(&self, snapshot: &S::Snapshot, tree: Tree, key: &[u8]) -> Result<bool> {
+        self.look_at(snapshot, tree, key, |held| held.is_some()).await
     }
 
     /// What `look` finds in a snapshot.

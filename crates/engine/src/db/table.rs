@@ -27,6 +27,7 @@ use crate::txn::Op;
 /// stock.put("plums", "7").await?;
 /// stock.delete("pears").await?;
 /// assert_eq!(stock.get("plums").await?, Some(b"7".to_vec()));
+/// assert!(stock.contains_key("plums").await? && !stock.contains_key("pears").await?);
 /// assert_eq!(stock.get_many(&["pears", "apples"]).await?, [None, Some(b"12".to_vec())]);
 /// assert_eq!(stock.get_with("apples", |count| count.map_or(0, <[u8]>::len)).await?, 2);
 ///
@@ -63,6 +64,15 @@ impl Table {
     /// `Corrupt` when a page fails its checksum (the page is named); `Io` when the disk fails the read.
     pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.look(key.as_ref()).finish().await
+    }
+
+    /// Whether a key has a value in the newest visible commit. As [`Table::get`], but the value is not copied, and pages of
+    /// a long value are not read.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.look_for(key.as_ref()).finish().await
     }
 
     /// Reads many keys in one snapshot; the values come in the order of `keys`. Missing pages are read side by side, up
@@ -143,6 +153,12 @@ impl Table {
     #[inline]
     pub(crate) fn look(&self, key: &[u8]) -> Call<GetResult, impl Future<Output = GetResult>> {
         self.db.core.reader.get(self.tree, key)
+    }
+
+    /// Looks whether a key has a newest visible value.
+    #[inline]
+    pub(crate) fn look_for(&self, key: &[u8]) -> Call<Result<bool>, impl Future<Output = Result<bool>>> {
+        self.db.core.reader.contains(self.tree, key)
     }
 
     /// Shows the newest visible value of a key to `look`.

@@ -48,6 +48,15 @@ impl<S: Store, L: CommitLog> TransactionState<S, L> {
         self.core.reader.get_at(&self.snapshot, tree, key).await
     }
 
+    /// Whether a key has a value, as this transaction sees it.
+    pub(crate) async fn contains(&mut self, tree: Tree, key: &[u8]) -> Result<bool> {
+        if let Some(own) = self.writes.get(tree, key) {
+            return Ok(own.is_some());
+        }
+        self.reads.add_key(tree.table, key)?;
+        self.core.reader.contains_at(&self.snapshot, tree, key).await
+    }
+
     /// Sets or removes a key, for this transaction only until it commits.
     pub(crate) fn set(&mut self, tree: Tree, key: &[u8], value: Option<&[u8]>) {
         self.writes.set(tree, key.to_vec(), value.map(<[u8]>::to_vec));

@@ -63,6 +63,14 @@ impl Snapshot {
         self.db.core.reader.get_at(&self.held, self.db.tree_of(table)?, key.as_ref()).await
     }
 
+    /// Whether a key has a value as of this snapshot. See [`Table::contains_key`].
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub async fn contains_key(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.db.core.reader.contains_at(&self.held, self.db.tree_of(table)?, key.as_ref()).await
+    }
+
     /// Reads many keys as of this snapshot. See [`Table::get_many`].
     ///
     /// # Errors
@@ -244,6 +252,14 @@ impl Transaction {
     pub async fn get(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let tree = self.db.tree_of(table)?;
         self.inner.get(tree, key.as_ref()).await
+    }
+
+    /// Whether a key has a value. The key then counts as read.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub async fn contains_key(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.inner.contains(self.db.tree_of(table)?, key.as_ref()).await
     }
 
     /// Sets the value of a key, for this transaction only until it commits.

@@ -92,3 +92,58 @@ fn many_keys_wait_while_no_permit_is_left() {
     drop(all);
     assert_eq!(block_on(found).unwrap(), [Some(b"2".to_vec()), None, Some(b"1".to_vec())]);
 }
+
+#[test]
+fn a_key_is_there_in_every_view_that_has_a_value_for_it() {
+    for mode in [Mode::Async, Mode::Blocking] {
+        let core = new_core(Hardship { residency: Residency::Requested, mode, ..easy() });
+        let tree = new_table(&core, mode, "t");
+        for number in 0..200 {
+            put(&core, tree, &format!("k{number:05}"), "v");
+        }
+        put(&core, tree, "long", &"v".repeat(3000));
+        let before = core.store.snapshot();
+        let mut transaction = TransactionState::begin(&core);
+        transaction.set(tree, b"own", Some(b"v"));
+        transaction.set(tree, b"long", None);
+        commit_ok(&core, Op::Delete { tree, key: key_of(7) });
+        let views = |key: &[u8]| {
+            let newest = mode.run(core.reader.contains(tree, key).finish()).unwrap();
+            assert_eq!(core.reader.contains(tree, key).block().unwrap(), newest);
+            (newest, mode.run(core.reader.contains_at(&before, tree, key)).unwrap())
+        };
+        assert_eq!(views(&key_of(7)), (false, true));
+        assert_eq!(views(&key_of(8)), (true, true));
+        assert_eq!(views(b"long"), (true, true));
+        assert_eq!(views(b"own"), (false, false));
+        let mut sees = |key: &[u8]| mode.run(transaction.contains(tree, key)).unwrap();
+        assert!(sees(&key_of(7)) && sees(b"own") && !sees(b"long") && !sees(b"none"));
+        let result = mode.run(transaction.commit(Durability::Sync));
+        assert!(matches!(result, Err(CommitError::Conflict(..))), "a key that counts as read was deleted: {result:?}");
+    }
+}
+
+#[test]
+fn a_key_with_a_long_value_is_found_without_its_pages() {
+    let core = new_core(Hardship { residency: Residency::Requested, ..easy() });
+    let tree = new_table(&core, Mode::Blocking, "t");
+    put(&core, tree, "k", &"v".repeat(20_000));
+    let polls = |get: bool| {
+        let mut polls = 0;
+        run_task(async {
+            let mut call = pin!(async {
+                match get {
+                    true => core.reader.get(tree, b"k").finish().await.unwrap().is_some(),
+                    false => core.reader.contains(tree, b"k").finish().await.unwrap(),
+                }
+            });
+            std::future::poll_fn(|context| {
+                polls += 1;
+                call.as_mut().poll(context)
+            })
+            .await
+        });
+        polls
+    };
+    assert!(polls(false) < polls(true), "it waits for as much as the value itself");
+}
