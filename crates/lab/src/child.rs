@@ -1,9 +1,10 @@
-//! A process of the lab's own, which may die of what it does, and the lines of JSON that go to it and come from it.
+//! A child process of the lab, isolated because its work may kill it, and the lines of JSON exchanged with it.
 //!
-//! The parent starts it, confines it, and only then sends it a line of work; the child answers with lines until it is done.
+//! The parent starts the child, puts it under its limits, and only then sends it a line of work; the child answers with
+//! lines until it is done.
 //!
-//! Kept true by: a child does not outlive its parent (PR_SET_PDEATHSIG) nor the parent's handle of it, and how one ended is
-//! told by the end of its lines and its exit status, not by a failed write to it.
+//! Kept true by: a child does not outlive its parent (PR_SET_PDEATHSIG) nor the parent's handle of it; how a child
+//! ended is determined from the end of its lines and its exit status, not from a failed write to it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -17,10 +18,10 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{LabError, LabErrorKind, Result};
 
-/// How long a child that was told to finish may take, where patience with it is limited at all.
+/// How long a child may take to finish after it was asked to, where the parent's patience is limited.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
-/// This program in the part that `lab <part>` plays; within the lab's own unit tests, the test that stands for it.
+/// The command that runs this program as `lab <part>`; within the lab's own unit tests, the test that stands for it.
 ///
 /// # Errors
 /// `System` when the program's file cannot be found.
@@ -35,7 +36,7 @@ pub(crate) fn this_program(part: &str, test: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// A child at work. Killed and waited for when dropped.
+/// A running child. Killed and waited for when dropped.
 #[derive(Debug)]
 pub(crate) struct Running(pub(crate) Child);
 
@@ -48,27 +49,27 @@ impl Drop for Running {
 }
 
 impl Running {
-    /// Starts it. Ctrl-C reaches the parent alone, which tells the child to finish what it has.
+    /// Starts the child in a process group of its own: Ctrl-C reaches the parent alone, which asks the child to finish.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(crate) fn spawn(command: &mut Command) -> std::io::Result<Self> {
         command.process_group(0).spawn().map(Self)
     }
 
-    /// Starts it with pipes to and from it.
+    /// Starts the child with pipes to and from it.
     ///
     /// # Errors
-    /// What the system says, and which program it was.
+    /// The system's error, with the program's name.
     pub(crate) fn start(command: &mut Command) -> Result<Self> {
         let started = Self::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
         started.map_err(|error| LabError::system(format!("start {}", command.get_program().display()), &error))
     }
 
-    /// Sends it a line. One that is gone is told by the end of its answers.
+    /// Sends a line to the child. A failed write is ignored: that the child has ended shows in the end of its answers.
     ///
     /// # Errors
-    /// `System` for what has no JSON form.
+    /// `System` for a message without a JSON form.
     pub(crate) fn send(&mut self, message: &impl Serialize) -> Result<()> {
         let line = line_of(message)?;
         if let Some(input) = &mut self.0.stdin {
@@ -77,29 +78,31 @@ impl Running {
         Ok(())
     }
 
-    /// What it says, line by line; for one caller. Ends with its output.
+    /// The lines of its output, for one caller. Ends with the output.
     pub(crate) fn lines(&mut self) -> mpsc::Receiver<String> {
         lines_of(self.0.stdout.take())
     }
 
-    /// What it says on its error stream, where that is a pipe.
+    /// The lines of its error stream, where that is a pipe.
     pub(crate) fn complaints(&mut self) -> mpsc::Receiver<String> {
         lines_of(self.0.stderr.take())
     }
 
-    /// Waits for its end.
+    /// Waits for the child's end.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(crate) fn wait(&mut self) -> std::io::Result<ExitStatus> {
         self.0.wait()
     }
 
-    /// Gives each of its messages to `take`, until that has what it wants. On `cancel` the child is told once to finish, and
-    /// what it then says is still taken. `if_killed` says what most likely happened when it was killed, and what to do about it.
+    /// Passes each of the child's messages to `take`, until that returns a result. On `cancel` the child is asked once
+    /// to finish, and its remaining messages are still taken. `if_killed` names the likely cause when the child was
+    /// killed, and the remedy.
     ///
     /// # Errors
-    /// What `take` says; `System` when the child ends or says what is no message, and when it is still silent after `patience`.
+    /// The error of `take`; `System` when the child ends or sends a line that is no message, and when it is still
+    /// silent after `patience`.
     pub(crate) fn follow<M: DeserializeOwned, T>(
         mut self,
         if_killed: &str,
@@ -114,7 +117,7 @@ impl Running {
             if cancel.load(Ordering::Relaxed) && !std::mem::replace(&mut told, true) {
                 deadline = deadline.map(|_| Instant::now() + LAST_WORDS);
                 if let Some(pid) = rustix::process::Pid::from_raw(self.0.id().cast_signed()) {
-                    // It may have ended meanwhile: then its last line is on the way.
+                    // The child may have ended meanwhile: then its last line is in the pipe.
                     let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
                 }
             }
@@ -140,7 +143,7 @@ impl Running {
         }
     }
 
-    /// Why it ended without a last line.
+    /// The error for a child that ended without a last line.
     fn died(mut self, if_killed: &str, complaints: &mpsc::Receiver<String>) -> LabError {
         let status = self.wait();
         let how = match &status {
@@ -151,7 +154,7 @@ impl Running {
             },
             Err(error) => format!("the child ended without a result ({error})"),
         };
-        // Not for ever: a process that the child started may still hold the other end.
+        // With a bound: a process that the child started may still hold the other end.
         let soon = || complaints.recv_timeout(LAST_WORDS / 10).ok();
         let said: Vec<String> = std::iter::from_fn(soon).take(20).collect();
         let message = if said.is_empty() { how } else { format!("{how}: {}", said.join(" / ")) };
@@ -159,30 +162,30 @@ impl Running {
     }
 }
 
-/// The child's side: what its parent sends it.
+/// The child's end of the exchange: reads the lines that its parent sends.
 pub(crate) struct Orders<R> {
     from: BufReader<R>,
     command: &'static str,
 }
 
 impl<R: Read> Orders<R> {
-    /// Orders that come over `input` to who was called as `command`. From now on this process dies with its parent: nobody
-    /// would read its result, and its limits may already be gone.
+    /// Reads orders from `input`; `command` names this child in messages. From now on this process dies with its
+    /// parent: without it the result has no reader, and the limits may already be gone.
     pub(crate) fn new(input: R, command: &'static str) -> Self {
         let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
         Self { from: BufReader::new(input), command }
     }
 
-    /// The next one; an error where there is none.
+    /// Reads the first order; an error where there is none.
     ///
     /// # Errors
-    /// `Usage` for what is no order: a person called this; `System` when the pipe fails.
+    /// `Usage` for a line that is no order, as when a person runs the command; `System` when the pipe fails.
     pub(crate) fn first<T: DeserializeOwned>(&mut self) -> Result<T> {
         let line = self.line()?.unwrap_or_default();
         self.parse(&line)
     }
 
-    /// The next one, as long as there is one.
+    /// Reads the next order; `None` at the end of the input.
     ///
     /// # Errors
     /// As [`Orders::first`].
@@ -207,10 +210,10 @@ impl<R: Read> Orders<R> {
     }
 }
 
-/// The child's answer: one line.
+/// Writes the child's answer: one line.
 ///
 /// # Errors
-/// `System` when the parent has gone, or for what has no JSON form.
+/// `System` when the parent has gone, or for a message without a JSON form.
 pub(crate) fn say(output: &mut impl Write, message: &impl Serialize) -> Result<()> {
     let line = line_of(message)?;
     let said = output.write_all(line.as_bytes()).and_then(|()| output.flush());
@@ -223,7 +226,7 @@ fn line_of(message: &impl Serialize) -> Result<String> {
     Ok(line + "\n")
 }
 
-/// Lines of a pipe, read by a thread so that the reader can also wait for other things. Ends with the pipe.
+/// Lines of a pipe, read by a thread so that the receiver can also wait with a timeout. Ends with the pipe.
 fn lines_of(pipe: Option<impl Read + Send + 'static>) -> mpsc::Receiver<String> {
     let (sender, lines) = mpsc::channel();
     if let Some(pipe) = pipe {
@@ -243,7 +246,8 @@ mod tests {
     use super::*;
 
     fn shell(script: &str) -> Running {
-        // Jobs in the background of a script ignore SIGINT, their children too, and a shell cannot trap what it was told to ignore.
+        // Background jobs of a script ignore SIGINT, their children too, and a shell cannot trap a signal that it
+        // ignored at its start.
         let mut shell = Command::new("env");
         Running::start(shell.args(["--default-signal=INT", "sh", "-c", script]).stderr(Stdio::piped())).unwrap()
     }
@@ -282,7 +286,7 @@ mod tests {
         let mut sum = 0;
         let mut add = |number: u64| {
             sum += number;
-            // Only now has it set its trap.
+            // Only now has the shell set its trap.
             cancel.store(true, Ordering::Relaxed);
             (number == 0).then_some(Ok(sum))
         };

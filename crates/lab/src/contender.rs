@@ -1,4 +1,4 @@
-//! The ways to read that are compared, each with a lean loop of its own, shared by the experiments.
+//! Contenders: the ways to read that are compared. Each is a lean loop, shared by the experiments.
 //!
 //! | module | contenders |
 //! |---|---|
@@ -8,9 +8,9 @@
 //! | [`pool`] | the engine's own buffer pool |
 //! | [`fio`] | fio, the outside baseline |
 //!
-//! Kept true by all of them: nothing is allocated and nothing is opened after the clock has started; every block is verified
-//! while it is timed; the sample ([`Layout::sample`]) is summed up once the clock has stopped, because with read-ahead 256
-//! touches before it would already fill the memory.
+//! Kept true by all of them: nothing is allocated and nothing is opened after the clock has started; every block is
+//! verified while it is timed; the sample ([`Layout::sample`]) is summed up once the clock has stopped, because with
+//! read-ahead 256 touches before it would already fill the memory.
 
 pub mod fio;
 pub mod map;
@@ -24,7 +24,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::record::{CellSpec, MemoryMethod};
 use crate::workload::{Layout, Order};
 
-/// Which blocks a cell reads, in which order.
+/// The blocks that a cell reads, and their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pattern {
     /// Uniformly at random.
@@ -37,7 +37,7 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// One order for each thread of the cell.
+    /// Makes one order for each thread of the cell.
     pub fn orders(self, layout: &Layout, spec: &CellSpec) -> Vec<Order> {
         match self {
             Self::Random => {
@@ -49,8 +49,9 @@ impl Pattern {
     }
 }
 
-/// The seed of a cell's random order: each cell and each repeat has its own, from the seed of the run. What lies below this
-/// machine (a hypervisor, a disk array) caches too, and whoever came second over the same blocks would read them faster.
+/// The seed of a cell's random order, derived from the run's seed so that each cell and each repeat has its own. The
+/// layers below this machine (a hypervisor, a disk array) cache too, and a second cell over the same blocks would read
+/// them faster.
 pub fn order_seed(spec: &CellSpec) -> u64 {
     // FNV-1a.
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -58,22 +59,22 @@ pub fn order_seed(spec: &CellSpec) -> u64 {
     numbers.chain(spec.key().into_bytes()).fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Length of a tick: a second, or an eighth of a short cell, so that there are ticks enough to tell the parts of a cell apart.
+/// Length of a tick: a second, or an eighth of a short cell, so that there are enough ticks to separate its phases.
 pub fn tick_of(spec: &CellSpec) -> Duration {
     Duration::from_secs_f64((spec.duration_s / 8.0).clamp(0.05, 1.0))
 }
 
-/// Time to measure.
+/// Duration of the measurement.
 ///
 /// # Errors
-/// `Usage` for what is no length of time.
+/// `Usage` when the spec's number is no length of time.
 pub fn duration_of(spec: &CellSpec) -> Result<Duration> {
     Duration::try_from_secs_f64(spec.duration_s).map_err(|error| {
         LabError::new(LabErrorKind::Usage, format!("{}: {} seconds: {error}", spec.key(), spec.duration_s))
     })
 }
 
-/// Bytes at which memory is full, to tell the time before from the time after.
+/// Bytes at which memory is full, which separates the filling phase from the steady one.
 pub fn memory_limit_of(spec: &CellSpec) -> Option<u64> {
     (spec.memory.method != MemoryMethod::None).then_some(spec.memory.bytes)
 }

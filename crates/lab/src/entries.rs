@@ -1,4 +1,5 @@
-//! Keys, values and orders for key-value stores, in the benchmark and in `engines`. A value says which key it belongs to and is checked whole wherever it is read.
+//! Keys, values and orders for key-value stores, in the benchmark and in `engines`. A value is derived from its key and
+//! is verified in full at every read.
 
 use crate::error::{LabError, LabErrorKind, Result};
 
@@ -7,7 +8,7 @@ pub(crate) const KEY_BYTES: usize = 16;
 /// A key.
 pub(crate) type Key = [u8; KEY_BYTES];
 
-/// A set of entries: how many, how large, of which seed.
+/// A set of entries: number, value size and seed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Data {
     pub(crate) count: u64,
@@ -16,22 +17,22 @@ pub(crate) struct Data {
 }
 
 impl Data {
-    /// So many entries as make up `bytes` of keys and values.
+    /// The number of entries whose keys and values make up `bytes`.
     pub(crate) fn of_bytes(bytes: u64, value_bytes: usize, seed: u64) -> Self {
         Self { count: (bytes / (KEY_BYTES + value_bytes) as u64).max(1000), value_bytes, seed }
     }
 
-    /// Keys and values together.
+    /// Bytes of all keys and values.
     pub(crate) fn user_bytes(&self) -> u64 {
         self.count * self.entry_bytes()
     }
 
-    /// A key and its value.
+    /// Bytes of a key and its value.
     pub(crate) fn entry_bytes(&self) -> u64 {
         (KEY_BYTES + self.value_bytes) as u64
     }
 
-    /// The key of a number: in the order of the numbers, with a half that does not compress.
+    /// The key of a number. Keys sort like their numbers and half of each does not compress.
     pub(crate) fn key(&self, number: u64) -> Key {
         let mut key = [0; KEY_BYTES];
         key[..8].copy_from_slice(&number.to_be_bytes());
@@ -39,7 +40,7 @@ impl Data {
         key
     }
 
-    /// Fills `value` for a key, in one of its versions.
+    /// Fills `value` with the value of a key in one of its versions.
     pub(crate) fn fill(&self, number: u64, version: u64, value: &mut Vec<u8>) {
         value.clear();
         value.extend_from_slice(&version.to_le_bytes());
@@ -53,13 +54,13 @@ impl Data {
         tail.copy_from_slice(&word.to_le_bytes()[..tail.len()]);
     }
 
-    /// Whether a value is what was written for this key, in any version: every byte counts. Some 0.03 ns a byte, so that what
-    /// is measured is the store and not this.
+    /// Whether a value is one that was written for this key, in any version: every byte counts. Some 0.03 ns a byte, so
+    /// that the check does not weigh on the store's figures.
     pub(crate) fn is_right(&self, number: u64, value: &[u8]) -> bool {
         let Some((version, rest)) = value.split_first_chunk::<VERSION_BYTES>() else { return false };
         let mut word = self.first_word(number, u64::from_le_bytes(*version));
         let (words, tail) = rest.as_chunks();
-        // Differences are gathered and looked at once: without a branch in it the loop compares whole registers.
+        // Differences are accumulated and tested once: without a branch the loop compares whole registers.
         let mut different = 0;
         for bytes in words {
             different |= u64::from_le_bytes(*bytes) ^ word;
@@ -71,7 +72,7 @@ impl Data {
     /// Fails unless the value is there and right.
     ///
     /// # Errors
-    /// `WrongData`, naming who answered.
+    /// `WrongData`, naming the store.
     pub(crate) fn check(&self, who: &str, number: u64, value: Option<&[u8]>) -> Result<()> {
         if value.is_some_and(|value| self.is_right(number, value)) {
             return Ok(());
@@ -102,9 +103,10 @@ impl Data {
 
 /// A value begins with its version.
 const VERSION_BYTES: usize = 8;
-/// Spreads versions. Odd, so that no two of them have the same words.
+/// Separates versions. Odd, so that no two of them have the same words.
 const MULTIPLIER: u64 = 0x5851_f42d_4c95_7f2d;
-/// From each word of a value to the next. An addition, so that many words are made at a time; odd, so that none comes twice.
+/// Difference between consecutive words of a value. An addition, so that many words are computed at a time; odd, so
+/// that no word repeats.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Spreads a number over all 64 bits (the finisher of SplitMix64).
@@ -138,7 +140,7 @@ impl Zipfian {
         Self { count: count as f64, zeta: all, eta, alpha: 1.0 / (1.0 - THETA), half: 0.5_f64.powf(THETA), rng }
     }
 
-    /// The same with other choices.
+    /// The same distribution with another seed.
     pub(crate) fn reseeded(&self, seed: u64) -> Self {
         Self { rng: fastrand::Rng::with_seed(seed), ..self.clone() }
     }
@@ -187,7 +189,7 @@ mod tests {
             for length in 0..value_bytes {
                 assert!(!data.is_right(3, &value[..length]), "{length} of {value_bytes}");
             }
-            // What a longer value begins with is no value of this length, whole as it is.
+            // A prefix of a longer value is no valid value of this length.
             let longer = Data { value_bytes: value_bytes + 1, ..data }.changed(3, 5).1;
             assert!(longer.starts_with(&value) && !data.is_right(3, &longer));
         }
@@ -202,7 +204,7 @@ mod tests {
                 for cut in 1..value_bytes {
                     for (front, back) in [(&one, &other), (&other, &one)] {
                         let torn = [&front[..cut], &back[cut..]].concat();
-                        // Where the bytes happen to be the same nothing is torn.
+                        // Where both versions have the same bytes, the value is not torn.
                         let whole = torn == one || torn == other;
                         assert_eq!(data.is_right(3, &torn), whole, "torn at {cut} of {value_bytes}");
                         assert!(!whole || cut < 8 || value_bytes - cut < 8, "versions differ in every word");

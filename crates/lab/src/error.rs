@@ -1,11 +1,11 @@
-//! The lab's error: what kind (which decides the exit code), and a message that says what to do next.
+//! The lab's error: a kind, which decides the exit code, and a message that names the next step.
 
 use std::fmt;
 
 /// Result of everything in the lab that can fail.
 pub type Result<T> = std::result::Result<T, LabError>;
 
-/// What went wrong, as far as the caller's next step differs.
+/// The kind of an error, as far as the caller's next step differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LabErrorKind {
@@ -13,19 +13,19 @@ pub enum LabErrorKind {
     Usage,
     /// Rights are missing.
     NoPermission,
-    /// Not enough disk or memory for what was asked.
+    /// Not enough disk or memory for the request.
     NoSpace,
-    /// Somebody else uses it: another lab, a mount.
+    /// In use by another process: another lab, a mount.
     Busy,
-    /// A file is not what it should be: no marker, damaged records, a newer schema.
+    /// A file is not valid: no marker, damaged records, a newer schema.
     Damaged,
     /// This machine cannot do it.
     Unsupported,
-    /// The user stopped it; what was measured is kept.
+    /// The user stopped the run; its results so far are kept.
     Interrupted,
-    /// A contender read something else than what was written: its figures would be worthless.
+    /// A contender read other data than was written: its figures would be invalid.
     WrongData,
-    /// The system failed.
+    /// A system call failed.
     System,
 }
 
@@ -42,12 +42,12 @@ const KIND_NAMES: [(LabErrorKind, &str); 9] = [
 ];
 
 impl LabErrorKind {
-    /// Its name in what processes say to each other.
+    /// The kind's name in messages between processes.
     pub(crate) fn name(self) -> &'static str {
         KIND_NAMES.iter().find(|(known, _)| *known == self).map_or("system", |(_, name)| name)
     }
 
-    /// The kind of this name; `System` for one that nobody has.
+    /// The kind with this name; `System` for an unknown name.
     pub(crate) fn of_name(name: &str) -> Self {
         KIND_NAMES.iter().find(|(_, known)| *known == name).map_or(Self::System, |(kind, _)| *kind)
     }
@@ -61,17 +61,17 @@ pub struct LabError {
 }
 
 impl LabError {
-    /// An error of `kind`; the message says what happened to what, and what to do next.
+    /// An error of `kind`; the message says what failed and the next step.
     pub fn new(kind: LabErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
 
-    /// The user stopped it.
+    /// The error for a run that the user stopped.
     pub fn interrupted() -> Self {
         Self::new(LabErrorKind::Interrupted, "interrupted")
     }
 
-    /// What the system said while doing `action`.
+    /// The error of the system while doing `action`.
     pub fn system(action: impl fmt::Display, error: &std::io::Error) -> Self {
         let kind = match error.kind() {
             std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => LabErrorKind::NoPermission,
@@ -83,12 +83,12 @@ impl LabError {
         Self::new(kind, format!("{action}: {error}"))
     }
 
-    /// What went wrong.
+    /// The kind.
     pub fn kind(&self) -> LabErrorKind {
         self.kind
     }
 
-    /// The process's exit code for it. 1 is left to `compare` (a regression was found).
+    /// The exit code of a process that ends with this error. 1 is left to `compare` (a regression was found).
     pub fn exit_code(&self) -> u8 {
         match self.kind {
             LabErrorKind::Usage => 2,

@@ -1,7 +1,7 @@
 //! Numbers as people read them: three significant digits, a unit, a prefix. The same in the terminal, the findings and
 //! the report.
 
-/// What a number counts; decides its prefix and unit.
+/// The quantity that a number measures; decides its prefix and unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// Operations a second.
@@ -36,7 +36,7 @@ impl Unit {
 }
 
 impl Unit {
-    /// A round number at an axis: as [`Unit::show`] without zeros that say nothing, and 0 as such.
+    /// A round number at an axis: as [`Unit::show`] without trailing zeros, and 0 without a unit.
     pub fn tick(self, value: f64) -> String {
         if value == 0.0 {
             return "0".into();

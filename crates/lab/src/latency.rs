@@ -1,4 +1,4 @@
-//! Histograms to records and back: HdrHistogram V2, base64.
+//! Conversion between histograms and records: HdrHistogram V2, base64.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,10 +8,10 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use crate::record::Latency;
 
 impl Latency {
-    /// The record of a histogram in nanoseconds.
+    /// The record form of a histogram in nanoseconds.
     pub fn of(histogram: &Histogram<u64>) -> Self {
         let mut bytes = Vec::new();
-        // Writing to a Vec fails only beyond what memory holds; the percentiles stand without the raw form.
+        // Writing to a Vec fails only when memory runs out; the percentiles then stand without the raw form.
         let raw = V2Serializer::new().serialize(histogram, &mut bytes);
         Self {
             count: histogram.len(),
@@ -25,7 +25,7 @@ impl Latency {
         }
     }
 
-    /// The histogram of a record; `None` where the record's text is none.
+    /// The histogram of a record; `None` where its text cannot be decoded.
     pub fn histogram(&self) -> Option<Histogram<u64>> {
         let bytes = STANDARD.decode(&self.hdr).ok()?;
         Deserializer::new().deserialize(&mut bytes.as_slice()).ok()

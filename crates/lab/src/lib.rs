@@ -1,6 +1,6 @@
 //! Measures what paging a database with mmap costs on this machine, and reports it.
 //!
-//! [`run`] does what a [`config`] says and leaves [`record`]s; everything else reads those.
+//! [`run`] executes a [`config`] and writes [`record`]s; everything else reads the records.
 
 pub mod bench;
 mod child;

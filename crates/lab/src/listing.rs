@@ -1,4 +1,4 @@
-//! What results there are: `lab list`. Looks at a folder and the folders in it, no deeper.
+//! The list of existing results: `lab list`. Looks at a folder and the folders in it, no deeper.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -17,13 +17,13 @@ use crate::record::file::{RecordFile, read_records};
 pub struct Entry {
     /// The folder.
     pub folder: PathBuf,
-    /// What is in it, or why it cannot be read.
+    /// Its content, or why it cannot be read.
     pub state: State,
     /// Whether a report lies beside the records.
     pub has_report: bool,
 }
 
-/// What a result folder holds.
+/// The content of a result folder.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -47,10 +47,12 @@ pub enum State {
     },
 }
 
-/// The results in `folder`: itself, and each folder in it that has a `records.ndjson`; oldest first, unreadable ones last.
+/// Lists the results in `folder`: itself, and each folder in it that has a `records.ndjson`; oldest first, unreadable
+/// ones last.
 ///
 /// # Errors
-/// `Usage` when there is no `folder`; `System` when it cannot be listed. A result that cannot be read is an entry, not an error.
+/// `Usage` when there is no `folder`; `System` when it cannot be listed. A result that cannot be read is an entry, not
+/// an error.
 pub fn results(folder: &Path) -> Result<Vec<Entry>> {
     if !folder.exists() {
         let message = format!("there is no folder {}; name the one that was given to --dir", folder.display());
@@ -94,7 +96,7 @@ fn readable(file: &RecordFile) -> State {
     }
 }
 
-/// The entries as lines for a terminal; says so where there are none.
+/// The entries as lines for a terminal, or a line that says that there are none.
 pub fn text(entries: &[Entry]) -> String {
     if entries.is_empty() {
         return "no results here; `nofault lab` makes some\n".into();

@@ -1,36 +1,36 @@
-//! The literature's figures as data: to stand beside the reader's, never to be mixed with them. Other machine, other
-//! scale.
+//! The literature's figures as data, shown beside the reader's and never mixed with them: they come from another
+//! machine at another scale.
 
 use crate::format::Unit;
 use crate::judge::best;
 use crate::record::{CacheState, ExperimentId};
 use crate::summary::{Group, Metric, Summary, is_plain};
 
-/// Where a figure comes from.
+/// The publication that figures come from.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Source {
-    /// As it is cited.
+    /// The form in which it is cited.
     pub cite: &'static str,
     /// Its title.
     pub title: &'static str,
     /// The machine it was measured on.
     pub machine: &'static str,
-    /// How the figures were taken.
+    /// How the figures were measured.
     pub how: &'static str,
 }
 
-/// Figures of one source for one experiment, in one unit; the experiment has the table.
+/// Figures of one source for one experiment, in one unit. The table belongs to the experiment.
 #[derive(Debug, PartialEq)]
 pub struct LiteratureTable {
-    /// Where they come from.
+    /// The publication they come from.
     pub source: &'static Source,
     /// The variant they belong to; empty for all.
     pub variant: &'static str,
-    /// How many devices were used at once.
+    /// The number of devices used at once.
     pub devices: u32,
-    /// What was measured.
+    /// The quantity measured, as a heading.
     pub title: &'static str,
-    /// What is set beside them.
+    /// The lab's metric shown beside them.
     pub metric: Metric,
     /// Unit of the values.
     pub unit: Unit,
@@ -38,7 +38,7 @@ pub struct LiteratureTable {
     pub columns: &'static [&'static str],
     /// The figures.
     pub rows: &'static [LiteratureRow],
-    /// What one must know to read them.
+    /// Remarks that a reader needs to interpret them.
     pub remarks: &'static [&'static str],
 }
 
@@ -97,7 +97,7 @@ pub static REDB: Source = Source {
     how: "redb's own benchmark, 24-byte keys and 150-byte values, data in memory; times turned into rates",
 };
 
-/// Practice, and answers to the paper.
+/// Engineering practice, and answers to the paper.
 pub static REBUTTALS: Source = Source {
     cite: "WiredTiger (MongoDB), 2020; RavenDB's author, 2022; others",
     title: "articles for and against mmap, from those who ship databases",
@@ -105,7 +105,7 @@ pub static REBUTTALS: Source = Source {
     how: "as stated there",
 };
 
-/// Two systems whose papers are about this question, as published, on a machine of today.
+/// Two systems whose papers study this question, run as published on a present-day machine.
 pub static SYSTEMS: Source = Source {
     cite: "vmcache (SIGMOD 2023) and LeanStore (ICDE 2018), run for this project",
     title: "Virtual-Memory Assisted Buffer Management; LeanStore: In-Memory Data Management beyond Main Memory",
@@ -142,7 +142,7 @@ pub fn on_the_file<'g, 'a>(
         });
         best(same, table.metric)
     };
-    // Ten devices are not compared with one file.
+    // Figures of ten devices are not compared with one file.
     let groups = if table.devices > 1 { vec![None; states.len()] } else { states.iter().map(find).collect() };
     Beside { groups, on_file: true }
 }

@@ -1,24 +1,24 @@
-//! Knows the machine and prepares it: what it is and how it distorts figures, memory that is really limited, caches
-//! that are really cold, data that can be verified, devices of RAM. Measures no experiment.
+//! Describes the machine and prepares it for a run: enforces memory limits, empties page caches, makes data that can be
+//! verified and devices of RAM, and reports how the machine itself distorts figures. Runs no experiment.
 //!
-//! | module | what it is for |
+//! | module | purpose |
 //! |---|---|
-//! | [`doctor`] | what this machine allows, and what to do where it does not |
-//! | [`survey`], [`calibrate`] | what the machine is, how it distorts figures, what its primitives cost |
+//! | [`doctor`] | checks each ability that the lab needs and names the remedy for a missing one |
+//! | [`survey`], [`calibrate`] | the machine's description, its sources of bias, the cost of its primitives |
 //! | [`content`] | bytes that any reader can verify, and the header that marks a file or device as the lab's own |
-//! | [`data`] | files full of that content: made at device speed, reused, never somebody else's |
+//! | [`data`] | files full of that content: made at device speed and reused; a file without the marker is never touched |
 //! | [`faulty`] | a file system whose reads fail on demand |
 //! | [`pool`] | the same content as a database of the engine |
 //! | [`ram`], [`device`] | block devices: of RAM, made and removed by the lab, and real ones, read only |
 //! | [`workdir`] | the lab's one folder: locked, tidied, left as it was found |
-//! | [`scratch`] | folders for what a cell makes beside the data files |
+//! | [`scratch`] | folders for the files that a cell makes beside the data files |
 //! | [`cache`] | cold and warm page caches, made and checked |
 //! | [`memory`] | less memory than data: cgroup, locked ballast, or a file larger than RAM |
-//! | [`leftovers`] | what a killed lab left behind, for the next start to remove |
-//! | [`system`] | small readers of /proc and /sys that the others share |
+//! | [`leftovers`] | stale resources of a killed lab, recorded so that the next start removes them |
+//! | [`system`] | small readers of /proc and /sys that the other modules share |
 //!
-//! Kept true by all of it: nothing is written, resized or removed unless it carries the lab's marker, and whatever was
-//! made is removed when its guard is dropped, or else by the next start.
+//! Kept true by all of it: a file, folder or device is written, resized or removed only when it carries the lab's
+//! marker, and each resource is removed when its guard is dropped, or else by the next start.
 
 pub mod cache;
 pub mod calibrate;
@@ -37,8 +37,8 @@ pub mod survey;
 pub mod system;
 pub mod workdir;
 
-/// Removes what killed labs of this user left behind: cgroups, devices of RAM, a changed read-ahead, mounts. To be called at
-/// every start; answers what was done and what could not be, in words.
+/// Removes the stale resources of this user's killed labs: cgroups, devices of RAM, a changed read-ahead, mounts. To be
+/// called at every start. Returns a sentence for each removal and for each failure.
 pub fn remove_leftovers() -> Vec<String> {
     let told = [
         memory::remove_leftovers(),

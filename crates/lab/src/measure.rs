@@ -1,12 +1,12 @@
-//! The measuring loop of every cell that runs for a time: workers work, one thread watches, and what they did becomes an
-//! [`Outcome`]. It knows nothing of files or contenders.
+//! The measuring loop of every cell that runs for a set time: workers execute operations, one thread samples counters,
+//! and the result is an [`Outcome`]. It is independent of files and contenders.
 //!
 //! Why the figures can be trusted:
 //! 1. Workers open, map and allocate before the clock starts; all start at one barrier.
-//! 2. Each worker counts in a cache line of its own; the watcher only reads.
+//! 2. Each worker counts in a cache line of its own; the sampling thread only reads.
 //! 3. Kernel counters are taken at the tick's own time, so a late tick is a longer tick, not a faster one.
-//! 4. Rates shown in tables are those after memory was full (or after the first tick, where it does not fill).
-//! 5. Answers are checked by the workers while they are timed; one wrong block spoils the cell.
+//! 4. Tables show the rates after memory was full (or after the first tick, where it does not fill).
+//! 5. Answers are checked by the workers while they are timed; one wrong block invalidates the cell.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use nofault_io::counters::{Delta, Snapshot, Watch};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::record::{Checks, Latency, Outcome, Tick, Window};
 
-/// How long, how often, and what to watch.
+/// Duration, tick length and counters of one measurement.
 #[derive(Debug)]
 pub struct Measurement<'a> {
     /// Time to measure.
@@ -30,20 +30,20 @@ pub struct Measurement<'a> {
     pub watch: &'a Watch,
     /// Memory that process and page cache may use, to tell when it is full; `None` where nothing limits it.
     pub memory_bytes: Option<u64>,
-    /// Whether to go on, for at most as long again, until memory has been full for half of the time: for those who fill it as
-    /// they read, and whose figure is that of full memory.
+    /// Whether to extend the run, by at most its own length, until memory has been full for half of the time. For
+    /// contenders that fill memory as they read and whose figure is the rate with full memory.
     pub fill_first: bool,
     /// Set from outside to stop early; the outcome is then partial.
     pub cancel: &'a AtomicBool,
 }
 
 impl Measurement<'_> {
-    /// How long it takes at most.
+    /// The longest time that the measurement may take.
     fn duration_max(&self) -> Duration {
         if self.fill_first && self.memory_bytes.is_some() { self.duration * 2 } else { self.duration }
     }
 
-    /// How long it takes, given when memory was full.
+    /// The length of the measurement, given when memory was full.
     fn duration_with(&self, full_at_s: Option<f64>) -> Duration {
         let most = self.duration_max();
         if most == self.duration {
@@ -53,23 +53,24 @@ impl Measurement<'_> {
     }
 }
 
-/// How much longer a run may take than its time, before it is ended by who does nothing else.
+/// How much longer than its time a run may take before [`wait_for_end`] stops it.
 const END_GRACE: Duration = Duration::from_millis(500);
 
-/// A worker's side: whether to go on, and where to write down what was done.
+/// A worker's handle on the measurement: says whether to go on, and takes its counts, latencies and checks.
 pub struct Worker<'a> {
     stop: &'a AtomicBool,
     slot: &'a Slot,
     barrier: &'a Barrier,
     waited: bool,
     started: Instant,
-    /// A handful, found faster from the front than by a tree; the operation's own is the first, made before the clock starts.
+    /// A handful of entries, found faster by a linear search than in a tree. The operation's own is the first, made
+    /// before the clock starts.
     latency: Vec<(&'static str, Histogram<u64>)>,
     figures: BTreeMap<&'static str, f64>,
     checks: Checks,
 }
 
-/// What one worker has done so far, on a cache line of its own.
+/// The operations and bytes that one worker has finished so far, on a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Slot {
@@ -77,18 +78,18 @@ struct Slot {
     bytes: AtomicU64,
 }
 
-/// A worker: prepares, calls [`Worker::start`] once, then works while [`Worker::running`].
+/// The function of a worker: prepares, calls [`Worker::start`] once, then works while [`Worker::running`].
 pub type Work<'a> = Box<dyn FnOnce(&mut Worker<'_>) -> Result<()> + Send + 'a>;
 
 impl Worker<'_> {
-    /// Waits until every worker is prepared; the clock starts here.
+    /// Waits until every worker is prepared, then starts the clock.
     pub fn start(&mut self) {
         self.wait_for_all();
         self.started = Instant::now();
     }
 
-    /// Once until all are there, and once more until the watcher has looked at clock and counters: with more workers than CPUs it
-    /// might get its turn when some have done all they have to do.
+    /// Waits twice at the barrier: until all workers are prepared, and again until the sampling thread has read clock
+    /// and counters. With more workers than CPUs it might otherwise run only after some workers have finished.
     fn wait_for_all(&mut self) {
         self.waited = true;
         self.barrier.wait();
@@ -112,12 +113,12 @@ impl Worker<'_> {
         self.slot.bytes.store(self.slot.bytes.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
     }
 
-    /// Notes a latency under `name` (`op` for the operation itself).
+    /// Records a latency under `name` (`op` for the operation itself).
     pub fn latency(&mut self, name: &'static str, elapsed: Duration) {
         self.latency_of_each(name, elapsed, 1);
     }
 
-    /// Notes that each of `count` operations took so long: for one that was timed as a sample of so many.
+    /// Records the same latency for each of `count` operations, when one was timed as a sample of that many.
     pub fn latency_of_each(&mut self, name: &'static str, elapsed: Duration, count: u64) {
         let ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
         match self.latency.iter_mut().find(|(known, _)| *known == name) {
@@ -130,19 +131,19 @@ impl Worker<'_> {
         }
     }
 
-    /// Notes whether a block was what it must be.
+    /// Counts a verified block, and whether it was wrong.
     pub fn verified(&mut self, right: bool) {
         self.checks.verified += 1;
         self.checks.wrong += u64::from(!right);
     }
 
-    /// Notes many blocks at once, of which so many were wrong.
+    /// Counts many verified blocks, `wrong` of them wrong.
     pub fn verified_many(&mut self, count: u64, wrong: u64) {
         self.checks.verified += count;
         self.checks.wrong += wrong;
     }
 
-    /// Notes an operation that failed.
+    /// Counts an operation that failed.
     pub fn failed(&mut self) {
         self.checks.failed += 1;
     }
@@ -152,7 +153,7 @@ impl Worker<'_> {
         self.checks.checksum = self.checks.checksum.wrapping_add(part);
     }
 
-    /// Adds to a figure of the experiment's own; workers' values add up.
+    /// Adds to a figure of the experiment's own; the values of all workers are summed.
     pub fn figure(&mut self, name: &'static str, value: f64) {
         *self.figures.entry(name).or_insert(0.0) += value;
     }
@@ -176,9 +177,10 @@ pub fn run(plan: &Measurement<'_>, works: Vec<Work<'_>>, on_tick: &mut dyn FnMut
     run_then(plan, works, on_tick, &|| {})
 }
 
-/// As [`run`]; calls `at_end` when the time is over, while workers may still be at their last operations. It is called in time also
-/// where this thread is not: under a limit that its workers hold at its end, reading a counter or telling of a tick needs memory
-/// from the kernel, and may wait for as long as they go on.
+/// Like [`run`], but also calls `at_end` when the time is over, while workers may still be at their last operations. A
+/// thread of its own makes the call, so that it is on time even when the sampling thread is not: under a memory limit
+/// that the workers keep exhausted, reading a counter or reporting a tick needs memory from the kernel and may wait as
+/// long as they go on.
 ///
 /// # Errors
 /// As [`run`].
@@ -224,7 +226,7 @@ pub fn run_then(
         }
         drop(ended);
         barrier.wait();
-        // Made before there is a shortage of anything, and in need of nothing from then on.
+        // Started before memory is short; it allocates nothing from then on.
         scope.spawn(|| {
             begun.wait();
             wait_for_end(&stop, plan.duration_max());
@@ -251,7 +253,7 @@ pub fn run_then(
     Ok(outcome)
 }
 
-/// What all workers wrote down, added up.
+/// The results of all workers, summed.
 #[derive(Default)]
 struct Merged {
     latency: BTreeMap<&'static str, Histogram<u64>>,
@@ -280,7 +282,7 @@ impl Merged {
     }
 }
 
-/// Ticks until the time is over, somebody cancels, or all workers have ended.
+/// Records ticks until the time is over, the run is cancelled, or all workers have ended.
 fn watch_until_done(
     plan: &Measurement<'_>,
     (first, started): (Snapshot, Instant),
@@ -311,7 +313,7 @@ fn watch_until_done(
             outcome.full_at_s = Some(tick.at_s);
         }
         last = (now, at, ops, bytes);
-        // A last tick of a few milliseconds says nothing: it only counts in the totals.
+        // A last tick of a few milliseconds is too short for a rate: it only counts in the totals.
         if tick.elapsed_s >= plan.tick.as_secs_f64() / 4.0 {
             on_tick(&tick);
             outcome.ticks.push(tick);
@@ -323,7 +325,8 @@ fn watch_until_done(
     outcome.counters = named(&last.0.since(&first));
 }
 
-/// Waits until the run has ended, and ends it when its time is over. Only sleeps: whoever wants memory from the kernel may not get it.
+/// Waits until the run has ended, and stops it when its time is over. Only sleeps, because a thread that needs memory
+/// from the kernel may not get it.
 fn wait_for_end(stop: &AtomicBool, most: Duration) {
     let end = Instant::now() + most + END_GRACE;
     while !stop.load(Ordering::Relaxed) {
@@ -336,7 +339,7 @@ fn wait_for_end(stop: &AtomicBool, most: Duration) {
     }
 }
 
-/// Sleeps until `until`; true when the run is to end now.
+/// Sleeps until `until`; returns true when the run must end now.
 fn wait_for_tick(until: Instant, cancel: &AtomicBool, workers_ended: &mpsc::Receiver<()>) -> bool {
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -346,7 +349,7 @@ fn wait_for_tick(until: Instant, cancel: &AtomicBool, workers_ended: &mpsc::Rece
         if left.is_zero() {
             return false;
         }
-        // Nothing is ever sent: the channel disconnects when the last worker has ended.
+        // The channel carries no messages: it disconnects when the last worker has ended.
         if workers_ended.recv_timeout(left.min(Duration::from_millis(100))) == Err(mpsc::RecvTimeoutError::Disconnected)
         {
             return true;
@@ -373,7 +376,7 @@ fn memory_is_full(limit_bytes: Option<u64>, tick: &Delta) -> bool {
     }
 }
 
-/// Sums up the ticks that count: after memory was full, or after the first tick where it did not fill.
+/// Sums up the ticks of the steady window: after memory was full, or after the first tick where it did not fill.
 fn finish_windows(outcome: &mut Outcome) {
     let from_s = match outcome.full_at_s {
         Some(full) => full,
@@ -399,7 +402,7 @@ fn finish_windows(outcome: &mut Outcome) {
     outcome.steady = Some(window);
 }
 
-/// Whether a counter is a level (bytes now), of which the last value counts, and not a sum over time.
+/// Whether a counter is a level (bytes now), whose last value counts, and not a sum over time.
 pub fn is_level(name: &str) -> bool {
     matches!(
         name,
@@ -478,7 +481,7 @@ mod tests {
             }
             Ok(())
         });
-        // As under a memory limit that workers hold at its end: this thread gets nowhere until they are let go.
+        // Like a memory limit that workers keep exhausted: this thread makes no progress until they are stopped.
         let mut stuck = |_: &Tick| {
             let tried = Instant::now();
             while !ended.load(Ordering::Relaxed) && tried.elapsed() < Duration::from_secs(60) {
@@ -493,7 +496,7 @@ mod tests {
     #[test]
     fn the_clock_runs_before_the_first_worker_does() {
         let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
-        // Many more than CPUs, each with a fixed piece of work.
+        // Many more workers than CPUs, each with a fixed amount of work.
         let longest = Mutex::new(Duration::ZERO);
         let work = || -> Work<'_> {
             Box::new(|worker| {

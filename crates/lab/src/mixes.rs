@@ -7,12 +7,12 @@ use crate::entries::{Zipfian, mix};
 /// Entries a scan asks for at most.
 pub(crate) const SCAN_MAX: usize = 100;
 
-/// Shares of the operations, in percent; what is left are reads.
+/// Shares of the operations, in percent; the rest are reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mix {
-    /// Its letter, small.
+    /// Its letter, in lower case.
     pub(crate) id: &'static str,
-    /// Its letter and what it is, for people.
+    /// Its letter and a short description, for people.
     pub(crate) name: &'static str,
     update: u64,
     insert: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Mix {
 }
 
 const NONE: Mix = Mix { id: "", name: "", update: 0, insert: 0, scan: 0, read_change_write: 0, latest: false };
-/// All of them, by letter.
+/// All mixes, by letter.
 pub(crate) const MIXES: [Mix; 6] = [
     Mix { id: "a", name: "A: half updates", update: 50, ..NONE },
     Mix { id: "b", name: "B: 5 % updates", update: 5, ..NONE },
@@ -43,11 +43,11 @@ pub(crate) enum Op {
     ReadChangeWrite(u64),
     /// Add the next entry.
     Insert,
-    /// Read so many entries from one on.
+    /// Read the given number of entries from one on.
     Scan(u64, usize),
 }
 
-/// One thread's choices.
+/// The random operations of one thread.
 pub(crate) struct Chooser {
     mix: Mix,
     loaded: u64,
@@ -56,17 +56,17 @@ pub(crate) struct Chooser {
 }
 
 impl Chooser {
-    /// For `loaded` entries, as `zipfian` was made for.
+    /// Operations on a table of `loaded` entries, for which `zipfian` was made.
     pub(crate) fn new(mix: Mix, loaded: u64, zipfian: &Zipfian, seed: u64) -> Self {
         let mut chance = fastrand::Rng::with_seed(seed);
         let zipfian = zipfian.reseeded(chance.u64(..));
         Self { mix, loaded, chance, zipfian }
     }
 
-    /// The next one, of a table that has `known` entries by now.
+    /// The next operation on a table that has `known` entries by now.
     pub(crate) fn next(&mut self, known: u64) -> Op {
         let rank = self.zipfian.next();
-        // Popular keys lie everywhere, not side by side.
+        // Popular keys are spread over the table, not side by side.
         let number = if self.mix.latest { known.saturating_sub(1 + rank) } else { mix(rank) % self.loaded };
         let mut share = self.chance.u64(0..100);
         let mut is = |percent: u64| {

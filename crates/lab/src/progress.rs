@@ -1,5 +1,5 @@
-//! What a run shows while it runs: bars with an ETA on a terminal, plain lines elsewhere, nothing when asked. All of it
-//! goes to standard error, so that standard output stays clean for tables and JSON.
+//! The display of a run in progress: bars with an ETA on a terminal, plain lines elsewhere, nothing when silenced. All
+//! of it goes to standard error, so that standard output stays clean for tables and JSON.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -9,14 +9,14 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::format;
 use crate::record::{CacheState, Cell, CellSpec, Tick};
 
-/// Where progress goes.
+/// The form in which progress is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Show {
     /// Bars that redraw themselves.
     Bars,
     /// One line an event, for logs and pipes.
     Lines,
-    /// Nothing.
+    /// No output.
     Nothing,
 }
 
@@ -27,7 +27,7 @@ pub struct Progress {
     bar: ProgressBar,
     planned: Duration,
     behind: Duration,
-    /// Where the current cell stands: `[3/28]`.
+    /// Number of the current cell among all: `[3/28]`.
     place: String,
     last_line: Instant,
 }
@@ -46,7 +46,7 @@ impl Progress {
         }
     }
 
-    /// A line that stays.
+    /// Prints a line that stays.
     pub fn say(&self, line: &str) {
         match self.show {
             Show::Bars => self.bar.suspend(|| put(line)),
@@ -55,12 +55,12 @@ impl Progress {
         }
     }
 
-    /// A text that stays, broken into lines of the terminal's width, those after the first below where `head` ends.
+    /// Prints a text that stays, broken into lines of the terminal's width and indented to the end of `head`.
     pub fn say_wrapped(&self, head: &str, text: &str) {
         wrapped(head, text, width()).iter().for_each(|line| self.say(line));
     }
 
-    /// Work of a known number of bytes begins.
+    /// Begins work of a known number of bytes.
     pub fn begin_bytes(&mut self, what: &str, bytes: u64) {
         self.replace_bar(bytes, "{msg} {bar:20} {bytes}/{total_bytes} ETA {eta}");
         self.bar.set_message(what.to_owned());
@@ -72,12 +72,12 @@ impl Progress {
         }
     }
 
-    /// So many of its bytes are done.
+    /// Updates the number of bytes done.
     pub fn at_bytes(&self, done: u64) {
         self.bar.set_position(done);
     }
 
-    /// The cells begin: how long all of them will take.
+    /// Begins the cells; `planned` is the time that all of them will take.
     pub fn begin_cells(&mut self, planned: Duration) {
         self.planned = planned;
         self.behind = Duration::ZERO;
@@ -85,19 +85,19 @@ impl Progress {
         self.replace_bar(milliseconds, "{bar:15} {percent:>3} % ETA {eta:4} {wide_msg}");
     }
 
-    /// A cell begins: its place among all, and what it is.
+    /// Begins a cell: shows its number among all, and its description.
     pub fn begin_cell(&mut self, index: usize, count: usize, spec: &CellSpec) {
         self.place = format!("[{}/{count}]", index + 1);
         let name = describe(spec);
         self.bar.set_message(format!("{} {name}", self.place));
-        // A short one says itself when it ends.
+        // A short cell prints only its end.
         if self.show == Show::Lines && spec.duration_s >= 10.0 {
             put(&format!("{} {name} begins", self.place));
         }
         self.last_line = Instant::now();
     }
 
-    /// A tick of the current cell.
+    /// Shows a tick of the current cell.
     pub fn tick(&mut self, spec: &CellSpec, tick: &Tick) {
         let rate = rate(tick.ops, tick.bytes, tick.elapsed_s);
         self.bar.set_position(milliseconds(self.behind) + (tick.at_s.min(spec.duration_s) * 1000.0) as u64);
@@ -108,7 +108,7 @@ impl Progress {
         }
     }
 
-    /// A cell has ended; `planned` is the time it had been given.
+    /// Ends a cell; `planned` is the time it had been given.
     pub fn end_cell(&mut self, cell: &Cell, planned: Duration) {
         self.skip(planned);
         let outcome = &cell.outcome;
@@ -123,13 +123,13 @@ impl Progress {
         }
     }
 
-    /// Planned work that will not happen: keeps the ETA right.
+    /// Takes time off the ETA for planned work that is left out.
     pub fn skip(&mut self, planned: Duration) {
         self.behind += planned;
         self.bar.set_position(milliseconds(self.behind));
     }
 
-    /// No bar any more.
+    /// Removes the bar.
     pub fn finish(&mut self) {
         self.bar.finish_and_clear();
     }
@@ -146,7 +146,7 @@ impl Progress {
     }
 }
 
-/// A text broken into lines of so many columns, those after the first below where `head` ends. A longer word stays whole.
+/// Breaks a text into lines of at most `width` columns, indented to the end of `head`. A longer word stays whole.
 pub(crate) fn wrapped(head: &str, text: &str, width: usize) -> Vec<String> {
     let indent = head.chars().count();
     let (mut lines, mut line, mut used) = (Vec::new(), head.to_owned(), indent);
@@ -166,13 +166,14 @@ pub(crate) fn wrapped(head: &str, text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Columns for texts: the terminal's, and 120 at most or where there is none.
+/// Columns for texts: the terminal's, but at most 120, and 120 without a terminal.
 fn width() -> usize {
     let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(120, |size| usize::from(size.ws_col));
     if columns < 40 { 120 } else { columns.min(120) }
 }
 
-/// A line on standard error. Whoever reads it may have gone (`2>&1 | head`): the run goes on without them.
+/// Prints a line on standard error. The reader of the stream may have ended (`2>&1 | head`): the error is ignored and
+/// the run goes on.
 fn put(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
@@ -181,7 +182,7 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A cell in one line: `random file mmap-random 16 threads`.
+/// Describes a cell in one line: `random file mmap-random 16 threads`.
 pub fn describe(spec: &CellSpec) -> String {
     let mut line = format!("{} {} {}", spec.experiment, spec.target.label, spec.contender);
     if !spec.variant.is_empty() {

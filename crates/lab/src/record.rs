@@ -1,10 +1,10 @@
-//! What a run leaves behind: one JSON object a line, written as each cell ends. Reports, comparisons and verdicts are made
+//! The records of a run: one JSON object a line, written as each cell ends. Reports, comparisons and verdicts are made
 //! from these records alone, so a record carries everything that is needed to read it: parameters, machine, seed,
 //! method and the raw histogram.
 //!
 //! A file is one [`Record::Run`] line, then cells, skips and notes in the order they happened, then one
-//! [`Record::End`]. A file without an `End` is an interrupted run and is read all the same. Unknown fields are ignored and
-//! a line of an unknown type is kept aside, so that a newer file can still be read for what is known.
+//! [`Record::End`]. A file without an `End` is an interrupted run and is read all the same. Unknown fields are ignored
+//! and lines of an unknown type are listed apart, so that the known part of a newer file can still be read.
 
 pub mod file;
 
@@ -23,19 +23,19 @@ pub const SCHEMA: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Record {
-    /// How, where and with what the run was made. The first line.
+    /// Configuration, machine and tool of the run. The first line.
     Run(RunInfo),
     /// One measured cell.
     Cell(Cell),
     /// A contender that could not be measured here, and why.
     Skip(Skip),
-    /// Something a reader must know to judge the figures.
+    /// A circumstance that a reader must know to judge the figures.
     Note(Note),
     /// How the run ended. The last line.
     End(End),
 }
 
-/// How, where and with what a run was made.
+/// Configuration, machine and tool of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {
     /// [`SCHEMA`] of the file.
@@ -48,11 +48,11 @@ pub struct RunInfo {
     pub config: Config,
     /// The machine.
     pub machine: MachineInfo,
-    /// Biases of this machine that were found, in words, each with what was done about it.
+    /// Biases of this machine that were found, in words, each with the lab's countermeasure.
     pub biases: Vec<String>,
 }
 
-/// The machine, as far as it decides the figures.
+/// The properties of the machine that determine the figures.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MachineInfo {
@@ -64,39 +64,39 @@ pub struct MachineInfo {
     pub memory_bytes: u64,
     /// Kernel release.
     pub kernel: String,
-    /// `none`, or the hypervisor's name where it can be told.
+    /// `none`, or the hypervisor's name where it is known.
     pub virtualization: String,
     /// File system of the working directory.
     pub file_system: String,
-    /// Block device under it.
+    /// Block device under that file system.
     pub device: String,
     /// Read-ahead of that device in KiB.
     pub read_ahead_kb: Option<u64>,
     /// Whether the lab ran as root.
     pub root: bool,
-    /// Anything else worth keeping, by name: scheduler, huge pages, fault cost, system-call cost.
+    /// Other properties by name: scheduler, huge pages, fault cost, system-call cost.
     pub facts: BTreeMap<String, String>,
 }
 
-/// What was to be measured. Complete: a child process gets this and nothing else.
+/// The specification of a cell. Complete: it is the only input of the child process that measures the cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CellSpec {
-    /// Which experiment.
+    /// The experiment.
     pub experiment: ExperimentId,
     /// Sub-question inside the experiment: `random-touch`, `overwrite`, `open-loop`; empty where there is only one.
     #[serde(default)]
     pub variant: String,
-    /// What it reads from.
+    /// The data that it reads.
     pub target: Target,
     /// Stable id of the contender: `mmap-random`, `pread-direct`, `uring-direct`, `fio-uring`.
     pub contender: String,
     /// Its parameters.
     pub params: Params,
-    /// How often this cell was measured before in this run: 0, 1, 2, …
+    /// The number of earlier measurements of this cell in this run: 0, 1, 2, …
     pub repeat: u32,
-    /// How long it measures, in seconds. Fixed work (`async`) ignores it.
+    /// Length of the measurement in seconds. Fixed work (`async`) ignores it.
     pub duration_s: f64,
-    /// Memory for page cache and process, and how that is enforced.
+    /// Memory for page cache and process, and how the limit is enforced.
     pub memory: MemoryLimit,
     /// State of the caches at the start.
     pub cache: CacheState,
@@ -105,7 +105,7 @@ pub struct CellSpec {
 }
 
 impl CellSpec {
-    /// Names the cell without its repeat: what is compared across repeats and runs.
+    /// The cell's name without its repeat, under which repeats and runs are compared.
     pub fn key(&self) -> String {
         let mut key = format!("{}", self.experiment);
         for part in [&self.variant, &self.target.label, &self.contender] {
@@ -119,7 +119,7 @@ impl CellSpec {
     }
 }
 
-/// What a cell reads from.
+/// The data that a cell reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// Name in tables: `file`, `ram` (a zram device), `device`, `striped-2`.
@@ -128,7 +128,7 @@ pub struct Target {
     pub paths: Vec<String>,
     /// Bytes of data in each of them, after the header block.
     pub data_bytes: u64,
-    /// Seed of the content, by which readers verify it; `None` for a device whose content is unknown.
+    /// Seed of the content, by which readers verify it; `None` for a device with unknown content.
     pub content_seed: Option<u64>,
 }
 
@@ -157,10 +157,10 @@ impl fmt::Display for Params {
     }
 }
 
-/// How the data was made larger than memory.
+/// The limit that makes the data larger than memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryLimit {
-    /// By what means.
+    /// The means by which the limit is enforced.
     pub method: MemoryMethod,
     /// Bytes that process and page cache may use together; 0 without a limit.
     pub bytes: u64,
@@ -177,7 +177,8 @@ pub enum MemoryMethod {
     CgroupV2,
     /// A memory cgroup, version 1. Reclaim happens in the faulting thread.
     CgroupV1,
-    /// Memory held (locked, or touched where there is no swap) so that only so much is left to everyone. Reclaim is kswapd's.
+    /// Memory held (locked, or touched where there is no swap) so that only `bytes` are left to all other processes.
+    /// Reclaim is kswapd's.
     Ballast,
     /// The data is larger than RAM: nothing to enforce.
     LargeFile,
@@ -187,10 +188,10 @@ pub enum MemoryMethod {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheState {
-    /// Nothing of the target is in memory.
+    /// No page of the target is in memory.
     #[default]
     Cold,
-    /// All of the target that fits was read just before.
+    /// The target was read just before, as much of it as fits.
     Warm,
 }
 
@@ -203,16 +204,16 @@ impl fmt::Display for CacheState {
     }
 }
 
-/// A cell and what it gave.
+/// A cell's specification and its results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// What was measured.
+    /// The specification.
     pub spec: CellSpec,
-    /// What came out.
+    /// The results.
     pub outcome: Outcome,
 }
 
-/// What came out of a cell.
+/// The results of a cell.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Outcome {
@@ -222,15 +223,15 @@ pub struct Outcome {
     pub elapsed_s: f64,
     /// Operations finished.
     pub ops: u64,
-    /// Bytes of data that the work asked for (not what the device moved: see `counters`).
+    /// Bytes of data that the work asked for; for the bytes that the device moved see `counters`.
     pub bytes: u64,
-    /// Proof that the data was really read.
+    /// Counts of verified blocks: the proof that the data was really read.
     pub checks: Checks,
     /// Latencies by name, in nanoseconds: `op`, and where it applies `sync`, `ticker`, `open_loop`.
     pub latency: BTreeMap<String, Latency>,
     /// Kernel counters over the whole cell, by name with unit: see [`nofault_io::counters`].
     pub counters: BTreeMap<String, f64>,
-    /// The time series.
+    /// The time series, one entry a tick.
     pub ticks: Vec<Tick>,
     /// The part after memory was full, or after the first tick where it did not fill; `None` where fewer than two ticks are left.
     /// Tables show this.
@@ -245,12 +246,12 @@ pub struct Outcome {
     pub cache_method: String,
     /// Figures special to an experiment, by name with unit.
     pub figures: BTreeMap<String, f64>,
-    /// What was said and seen, in words, by name: `said`, `ended`.
+    /// Texts by name: `said`, the output of a process; `ended`, how it ended.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub texts: BTreeMap<String, String>,
-    /// What makes this cell doubtful: another user of the device, CPU steal, too few ticks.
+    /// Reasons to doubt this cell: another user of the device, CPU steal, too few ticks.
     pub warnings: Vec<String>,
-    /// The cell was cut short; its figures cover what was done until then.
+    /// The cell was cut short; its figures cover the time until then.
     pub partial: bool,
 }
 
@@ -263,7 +264,7 @@ impl Outcome {
         }
     }
 
-    /// Bytes a second, over the same span.
+    /// Bytes a second, over the same span as [`Self::ops_per_s`].
     pub fn bytes_per_s(&self) -> f64 {
         match &self.steady {
             Some(window) => window.bytes as f64 / window.elapsed_s.max(1e-9),
@@ -295,7 +296,7 @@ pub struct Tick {
     pub counters: BTreeMap<String, f64>,
 }
 
-/// Several ticks together.
+/// Several consecutive ticks, summed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Window {
     /// Start, in seconds after the start of the cell.
@@ -310,13 +311,13 @@ pub struct Window {
     pub counters: BTreeMap<String, f64>,
 }
 
-/// Proof that each contender really read the data.
+/// Counts that prove that each contender really read the data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Checks {
-    /// Blocks whose content was compared with what must be there.
+    /// Blocks whose content was compared with the expected one.
     pub verified: u64,
-    /// Blocks that were not as they must be. Anything but zero makes the cell worthless.
+    /// Blocks with wrong content. Any other number than zero makes the cell invalid.
     pub wrong: u64,
     /// Operations that failed.
     pub failed: u64,
@@ -349,23 +350,23 @@ pub struct Latency {
 /// A contender that could not be measured here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skip {
-    /// Which experiment.
+    /// The experiment.
     pub experiment: ExperimentId,
     /// Target's label; empty where the reason holds for all.
     #[serde(default)]
     pub target: String,
-    /// Which contender, or empty for the whole experiment on this target.
+    /// The contender, or empty for the whole experiment on this target.
     pub contender: String,
-    /// Why, and what would make it possible.
+    /// The reason, and the remedy.
     pub reason: String,
 }
 
-/// Something a reader must know to judge the figures.
+/// A circumstance that a reader must know to judge the figures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
-    /// When, in milliseconds since 1970 UTC.
+    /// Time of the note, in milliseconds since 1970 UTC.
     pub at_unix_ms: u64,
-    /// What.
+    /// The circumstance, in words.
     pub text: String,
 }
 
@@ -374,7 +375,7 @@ pub struct Note {
 pub struct End {
     /// Whether every planned cell was measured.
     pub complete: bool,
-    /// Why not: `interrupted`, or the error.
+    /// The reason when not: `interrupted`, or the error.
     #[serde(default)]
     pub reason: String,
     /// Wall time of the run in seconds.

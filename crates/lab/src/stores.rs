@@ -1,9 +1,10 @@
-//! Key-value stores as `nofault db bench` and the experiment `engines` use them: the engine, and its rivals where they were built.
-//! One file a rival; a rival that was not built is known by name all the same, with the feature that brings it.
+//! Key-value stores as `nofault db bench` and the experiment `engines` use them: the engine, and its rivals where they
+//! were compiled in. One file a rival. A rival that was not compiled in is still listed, with the cargo feature that
+//! adds it.
 //!
-//! What is equal: keys, values and their order; memory for process and page cache together; one commit a write; two
-//! classes of durability: *sync*, a commit that has returned survives a power cut; *deferred*, it is visible, and a power cut may
-//! lose the last ones. What cannot be made equal each store says of itself ([`Store::unequal`]).
+//! Equal for all: keys, values and their order; memory for process and page cache together; one commit a write; two
+//! classes of durability: *sync*, a commit that has returned survives a power cut; *deferred*, it is visible, and a
+//! power cut may lose the last ones. Remaining differences are stated by each store itself ([`Store::unequal`]).
 
 #[cfg(feature = "peers")]
 mod fjall;
@@ -31,30 +32,31 @@ use crate::error::Result;
 pub(crate) const ENGINE: &str = "nofault";
 /// The rivals of `nofault db bench`, built or not.
 pub(crate) const PEERS: [&str; 2] = ["lmdb", "redb"];
-/// What stands in the place of a rival's figure.
+/// Text shown instead of a rival's figure when it was not compiled in.
 pub(crate) const NOT_BUILT: &str = "not built: --features peers";
-/// Keys and values of one commit while a store without a bulk load of its own is filled: what a commit changes is in memory.
+/// Keys and values of one commit while a store without a bulk load of its own is filled. Bounded because a commit's
+/// changes are in memory.
 #[cfg(feature = "peers")]
 const FILL_BYTES: usize = 8 << 20;
 
-/// A store that the lab knows, built or not.
+/// A store that the lab can compare, compiled in or not.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Kind {
     /// Its id as a contender.
     pub(crate) id: &'static str,
-    /// The cargo feature that brings it; empty for what is always there.
+    /// The cargo feature that adds it; empty for a store that is always there.
     pub(crate) feature: &'static str,
-    /// Part of the memory that it gets as a cache of its own; the rest is for the process and the page cache.
+    /// The fraction of the memory that it gets as a cache of its own; the rest is for the process and the page cache.
     pub(crate) cache_share: f64,
-    /// Names the file and the way, for people.
+    /// The store and its access path, for people.
     pub(crate) what: &'static str,
-    /// Whether it reads through a map around whose faults the kernel reads ahead.
+    /// Whether it reads through a map for which the kernel reads ahead around faults.
     pub(crate) reads_ahead: bool,
 }
 
-/// Every store with each way to run it that is compared: a map or none where it has the choice. Own caches are sized as their
-/// authors advise for a process with so much memory: what reads past the page cache gets most of it, what reads through it
-/// half or less, a map none.
+/// Every store in each way of running it that is compared: with and without a map where it offers both. Caches are
+/// sized as the stores' authors advise for a process with that much memory: most of it for a store that reads past the
+/// page cache, half or less for one that reads through it, none for a map.
 pub(crate) const KINDS: [Kind; 10] = [
     kind(ENGINE, "", 0.7, "the engine: its own pool, O_DIRECT"),
     kind("lmdb", "peers", 0.0, "LMDB, read through a map, MDB_NORDAHEAD"),
@@ -77,44 +79,44 @@ const fn ahead(kind: Kind) -> Kind {
 }
 
 impl Kind {
-    /// Whether it was compiled in.
+    /// Whether the store was compiled in.
     pub(crate) fn is_built(&self) -> bool {
         let with = |feature: &str, built: bool| built && self.feature == feature;
         let peers = with("peers", cfg!(feature = "peers"));
         self.feature.is_empty() || peers || with("peer-rocksdb", cfg!(feature = "peer-rocksdb"))
     }
 
-    /// What stands in the place of its figures where it was not.
+    /// Text shown instead of its figures when it was not compiled in.
     pub(crate) fn not_built(&self) -> String {
         format!("not built: --features {}", self.feature)
     }
 }
 
-/// The store of a contender's id.
+/// The store with this contender id.
 pub(crate) fn kind_of(id: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.id == id)
 }
 
-/// What a store may use.
+/// The resources that a store may use.
 #[derive(Debug, Clone, Copy)]
 #[cfg_attr(not(feature = "peers"), expect(dead_code, reason = "the engine needs no more than a size of its cache"))]
 pub(crate) struct Room {
-    /// For a cache of its own.
+    /// Bytes for a cache of its own.
     pub(crate) cache_bytes: u64,
-    /// For what is written and not yet on disk, where it collects that (LSM trees).
+    /// Bytes of written data that a store with write buffers (LSM trees) may hold before flushing.
     pub(crate) write_bytes: u64,
-    /// Keys and values that it will hold at most.
+    /// Keys and values that it will hold at most, in bytes.
     pub(crate) data_bytes: u64,
     /// Threads that use it at a time.
     pub(crate) threads: u32,
 }
 
-/// Whether a store is made or is there.
+/// Whether a store is created or opened again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// In a folder that is not there yet.
+    /// Create it, in a folder that does not exist yet.
     New,
-    /// In a folder that an earlier `New` made.
+    /// Open it, in a folder that an earlier `New` made.
     Old,
 }
 
@@ -123,40 +125,42 @@ pub(crate) trait Store: Sync {
     /// Its name in the rows.
     fn name(&self) -> &'static str;
 
-    /// What one thread reads through. Sees what was committed before.
+    /// Opens a reader for one thread. It sees the data committed before.
     fn reader(&self) -> Result<Box<dyn Reader + '_>>;
 
-    /// Puts entries in one commit, which is on the device when this returns, if it is to be durable.
+    /// Puts entries in one commit. With `durable` the commit is on the device when this returns.
     fn write(&self, entries: &[(Key, Vec<u8>)], durable: bool) -> Result<()>;
 
-    /// Puts all entries, which ascend, into a store that is empty, by the best way it has; all are durable when this returns.
+    /// Puts all entries, in ascending order, into an empty store by its fastest load; all are durable when this
+    /// returns.
     fn fill(&self, entries: &mut dyn Iterator<Item = (Key, Vec<u8>)>) -> Result<()>;
 
-    /// Makes every commit so far durable, and its files as large as what they hold calls for.
+    /// Makes every commit so far durable, and flushes write buffers and logs into the data files, so that the files
+    /// have the size that their content needs.
     fn settle(&self) -> Result<()>;
 
-    /// What it was set to, by name; read back where that is possible.
+    /// The store's settings by name, read back from the store where that is possible.
     fn settings(&self) -> Result<Vec<(&'static str, String)>>;
 
-    /// What is unequal about it.
+    /// A sentence on the differences between this store and the engine that could not be removed.
     fn unequal(&self) -> &'static str;
 }
 
-/// Looks at a value and says whether it is right.
+/// Callback that checks a value; an error says that it is wrong.
 pub(crate) type LookAtValue<'a> = &'a mut dyn FnMut(Option<&[u8]>) -> Result<()>;
-/// Looks at an entry and says whether it is right.
+/// Callback that checks an entry; an error says that it is wrong.
 pub(crate) type LookAtEntry<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
 
-/// One thread's way to read.
+/// The read side of a store, for one thread.
 pub(crate) trait Reader {
-    /// Shows the value of a key.
+    /// Passes the value of a key to `look`.
     fn get(&mut self, key: &Key, look: LookAtValue<'_>) -> Result<()>;
 
-    /// Shows up to `count` entries from a key on; answers how many.
+    /// Passes up to `count` entries from a key on to `look`; returns how many there were.
     fn scan(&mut self, from: &Key, count: usize, look: LookAtEntry<'_>) -> Result<usize>;
 }
 
-/// Opens a store; `None` when it was not built, or no store is called so.
+/// Opens a store; `None` when it was not compiled in or the id is unknown.
 pub(crate) fn open(id: &str, folder: &Path, room: Room, start: Start) -> Option<Result<Box<dyn Store>>> {
     Some(match id {
         ENGINE => boxed(Engine::start(folder, room, start)),
@@ -182,7 +186,7 @@ fn boxed<'a>(store: Result<impl Store + 'a>) -> Result<Box<dyn Store + 'a>> {
     store.map(|store| Box::new(store) as _)
 }
 
-/// Makes a rival in `folder` and fills it in order; `None` when it was not built.
+/// Makes a rival in `folder` and fills it in order; `None` when it was not compiled in.
 pub(crate) fn peer(name: &str, folder: &Path, data: Data, cache_bytes: u64) -> Option<Result<Box<dyn Store>>> {
     let room = Room { cache_bytes, write_bytes: cache_bytes / 8, data_bytes: data.user_bytes() * 2, threads: 64 };
     let store = open(name, folder, room, Start::New).filter(|_| name != ENGINE)?;
@@ -202,7 +206,7 @@ fn next_batch(entries: &mut dyn Iterator<Item = (Key, Vec<u8>)>, batch: &mut Vec
     !batch.is_empty()
 }
 
-/// A folder of a store that is made must not be there; one that is opened must.
+/// Checks that the folder of a new store does not exist, or that the folder of an old one does.
 #[cfg(any(feature = "peers", feature = "peer-rocksdb"))]
 fn prepare(folder: &Path, start: Start) -> Result<()> {
     use crate::error::{LabError, LabErrorKind};
@@ -250,7 +254,7 @@ impl Engine {
         Ok(Self { db, table })
     }
 
-    /// Bytes of the data file that hold something, as far as one may read them.
+    /// Bytes of the data file that are in use.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.db.stats().pool.blocks_used * self.db.page_bytes() as u64
     }

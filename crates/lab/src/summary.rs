@@ -1,5 +1,5 @@
-//! Cells grouped over their repeats, and what is counted in them: one place that decides which cells count, which are
-//! worthless, and what a metric means. Findings, tables, charts and comparisons all read from here.
+//! Cells grouped over their repeats, and the metrics computed from them. The one place that decides which cells count,
+//! which are invalid, and how a metric is defined. Findings, tables, charts and comparisons all read from here.
 //!
 //! Rules: a cell with wrong data, failed operations or no operation at all has no figure, ever. A partial cell counts
 //! only where no whole one exists. Every figure is a median with the smallest and the largest of its repeats.
@@ -43,8 +43,9 @@ impl Spread {
         Some(Self { median, min, max, count: sorted.len() })
     }
 
-    /// Whether the two differ beyond what so few values would show by chance: the ranges are apart, and with fewer than four values on
-    /// a side, of which two pairs are apart one time in three without any reason, by more than either is wide.
+    /// Whether the two differ beyond chance for so few values: the ranges must be apart, and with fewer than four
+    /// values on a side also by more than either is wide. Without the second rule, one pair in three of equal
+    /// distributions would count as different.
     pub fn differs_from(&self, other: &Self) -> bool {
         let fewest = self.count.min(other.count);
         let gap = (self.min - other.max).max(other.min - self.max);
@@ -52,8 +53,8 @@ impl Spread {
         fewest >= 2 && gap > 0.0 && (fewest >= 4 || gap > widest)
     }
 
-    /// This over another: ratio of the medians, and the smallest and largest ratio that the repeats allow. `None` where
-    /// the other is zero or negative.
+    /// The ratio of this to another: of the medians, and the smallest and largest ratio that the repeats allow. `None`
+    /// where the other is zero or negative.
     pub fn over(&self, other: &Self) -> Option<Self> {
         if other.min <= 0.0 || other.median <= 0.0 {
             return None;
@@ -75,7 +76,7 @@ impl Spread {
     }
 }
 
-/// What can be read off a cell.
+/// A quantity that is computed from a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Metric {
     /// Operations a second, after memory was full where it fills.
@@ -88,7 +89,7 @@ pub enum Metric {
     TimePerOp,
     /// CPU seconds of the process, its children and kswapd for one operation.
     CpuPerOp,
-    /// The same for 10^9 bytes.
+    /// CPU seconds, as [`Metric::CpuPerOp`], for 10^9 bytes.
     CpuPerGb,
     /// TLB shootdown interrupts a second.
     ShootdownsPerS,
@@ -100,9 +101,9 @@ pub enum Metric {
     SystemCpuPerGb,
     /// Pages of files that were evicted a second.
     EvictedPerS,
-    /// Pages that reclaim looked at for one that it evicted.
+    /// Pages that reclaim scanned for each one that it evicted.
     ScannedPerEvicted,
-    /// Share of the time in which some task waited for memory (PSI), in percent: of the cgroup where there is one.
+    /// Percent of the time in which some task waited for memory (PSI): of the cgroup where there is one.
     MemoryPressure,
     /// Bytes the device read for one byte of work.
     Amplification,
@@ -117,7 +118,7 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// Its value in an outcome; `None` where the kernel did not tell or nothing was done.
+    /// Its value in an outcome; `None` where the kernel gives no value or no operation was done.
     pub fn of(self, outcome: &Outcome) -> Option<f64> {
         let (elapsed_s, ops, bytes) = match &outcome.steady {
             Some(window) => (window.elapsed_s, window.ops, window.bytes),
@@ -200,25 +201,26 @@ fn evicted_pages(outcome: &Outcome) -> Option<f64> {
 /// The figure that holds the time of one operation on one thread, in seconds.
 pub const TIME_PER_OP: &str = "time_per_op_s";
 
-/// Which columns about pages that come and go tell something of a cell.
+/// The columns about paging that are meaningful for a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paging {
-    /// None: everything is in memory, or reads are no matter.
+    /// None: everything is in memory, or the cell is not about reads.
     None,
     /// Faults and shootdowns.
     Faults,
-    /// Those, and what reclaim did.
+    /// Faults and shootdowns, and the work of reclaim.
     Reclaim,
 }
 
-/// How the figures of a cell have to be read; its experiment says it.
+/// How the figures of a cell are to be read; set by its experiment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Basis {
-    /// What the cell is judged by.
+    /// The metric by which the cell is judged.
     pub metric: Metric,
-    /// Whether it is to read more than memory holds, with nothing written: full memory and the bytes of the device then prove it.
+    /// Whether it is to read more than memory holds, without writes: full memory and the bytes of the device then prove
+    /// that it did.
     pub out_of_core: bool,
-    /// What of paging tells something.
+    /// The meaningful columns about paging.
     pub paging: Paging,
 }
 
@@ -228,26 +230,26 @@ impl Basis {
         Self { metric, out_of_core: false, paging: Paging::None }
     }
 
-    /// Judged by a metric, while pages come and go.
+    /// Judged by a metric, with pages being loaded and evicted.
     pub const fn paging(metric: Metric) -> Self {
         Self { metric, out_of_core: false, paging: Paging::Faults }
     }
 }
 
-/// The cells of one key.
+/// The cells of one key: the repeats of one measurement.
 #[derive(Debug, Clone)]
 pub struct Group<'a> {
     /// [`CellSpec::key`].
     pub key: String,
-    /// What was measured (of the first repeat).
+    /// The specification (of the first repeat).
     pub spec: &'a CellSpec,
-    /// How its figures have to be read.
+    /// How its figures are to be read.
     pub basis: Basis,
-    /// The method that was measured; `None` for one of a newer nofault.
+    /// The method that was measured; `None` for a method of a newer nofault.
     pub method: Option<&'static Method>,
     /// The cells that count.
     pub good: Vec<&'a Cell>,
-    /// Cells without a figure: which repeat, and why.
+    /// Cells without a figure: number of the repeat, and the reason.
     pub worthless: Vec<(u32, String)>,
     /// Cells that were cut short, whether they count or not.
     pub partial: usize,
@@ -264,7 +266,7 @@ impl<'a> Group<'a> {
         self.good.iter().filter_map(|cell| metric.of(&cell.outcome)).collect()
     }
 
-    /// The metric this experiment is judged by.
+    /// The metric by which this experiment is judged.
     pub fn primary(&self) -> Option<Spread> {
         self.spread(self.basis.metric)
     }
@@ -279,31 +281,33 @@ impl<'a> Group<'a> {
         methods::title(self.method, &self.spec.contender)
     }
 
-    /// Whether it was to read more than memory holds, and memory was not full at the end: what it shows is not paging.
+    /// Whether it was to read more than memory holds but memory was not full at the end: its figures then do not show
+    /// paging.
     pub fn never_filled(&self) -> bool {
         let fills = matches!(self.family(), Family::Mapped | Family::Buffered);
         let limited = self.spec.memory.method != MemoryMethod::None;
         fills && limited && self.basis.out_of_core && self.good.iter().any(|cell| cell.outcome.full_at_s.is_none())
     }
 
-    /// Whether it reads through a map and what it shows is, where it was to be, paging.
+    /// Whether it reads through a map and its figures show paging wherever they are meant to.
     pub fn pages_through_a_map(&self) -> bool {
         self.family() == Family::Mapped && !self.never_filled()
     }
 
-    /// Whether it waits for absent pages outside of what is timed as an access (`op`): it asks first, and serves others meanwhile. Its
-    /// tail of `op` is that of pages that were there, and says nothing beside that of a thread that waits within its accesses.
+    /// Whether it waits for absent pages outside of the timed access (`op`): it asks for a page first and serves other
+    /// requests meanwhile. Its tail of `op` then covers resident pages only, and cannot be compared with that of a
+    /// thread that waits within its accesses.
     pub fn waits_apart(&self) -> bool {
         let timed = |cell: &Cell, name: &str| cell.outcome.latency.get(name).is_some_and(|latency| latency.count > 0);
         self.good.iter().any(|cell| timed(cell, "wait") || timed(cell, "probe"))
     }
 
-    /// Whether operations were started at a given rate, so that their number says nothing.
+    /// Whether operations were started at a given rate, so that their number is no result.
     pub fn has_given_rate(&self) -> bool {
         self.good.iter().any(|cell| cell.outcome.latency.contains_key("open_loop"))
     }
 
-    /// The repeat whose primary metric is the (lower) median: what a time series shows.
+    /// The repeat whose primary metric is the (lower) median; shown as the time series.
     pub fn typical(&self) -> Option<&'a Cell> {
         let metric = self.basis.metric;
         let mut cells: Vec<_> =
@@ -320,7 +324,7 @@ impl<'a> Group<'a> {
             match &mut merged {
                 Some(all) => {
                     all.auto(true);
-                    // With resizing on, adding fails only when memory is out; the rest still stands.
+                    // With resizing on, adding fails only when memory runs out; the histogram so far stands.
                     let _ = all.add(histogram);
                 }
                 None => merged = Some(histogram),
@@ -329,7 +333,7 @@ impl<'a> Group<'a> {
         merged.filter(|histogram| !histogram.is_empty())
     }
 
-    /// Contender and the parameters that tell it from others, for a person.
+    /// The contender and its distinguishing parameters, for people.
     pub fn label(&self) -> String {
         let mut label = self.title();
         let parameters = parameters(&self.spec.params);
@@ -341,7 +345,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// The outside baseline of one of the lab's own direct methods: asked in the same way, with the same parameters.
+/// The outside baseline of one of the lab's own direct methods: the same calls with the same parameters.
 pub fn fio_of<'g, 'a>(own: &Group<'_>, groups: &[&'g Group<'a>]) -> Option<&'g Group<'a>> {
     own.family().is_explicit().then_some(())?;
     let stands_beside = |fio: &&Group<'a>| fio.method.and_then(|method| method.baseline_of) == Some(own.family());
@@ -356,7 +360,7 @@ pub struct Summary<'a> {
 }
 
 impl<'a> Summary<'a> {
-    /// Groups a file's cells; `known` says how the figures of one have to be read, and by which method they came.
+    /// Groups a file's cells. `known` returns for a cell how its figures are to be read, and its method.
     pub fn judged(file: &'a RecordFile, known: impl Fn(&CellSpec) -> (Basis, Option<&'static Method>)) -> Self {
         let mut at: BTreeMap<String, usize> = BTreeMap::new();
         let mut all: Vec<(String, Vec<&Cell>)> = Vec::new();
@@ -459,7 +463,7 @@ mod tests {
         assert!(!differs(&[1.0, 3.0], &[2.0, 4.0]) && !differs(&[1.0, 2.0, 2.1, 2.2], &[2.2, 3.0, 3.1, 3.2]));
         assert!(!differs(&[1.0, 2.0], &[3.0, 4.0]) && differs(&[1.0, 2.0], &[3.1, 4.0]), "as wide, and wider");
         assert!(differs(&[1.0, 1.5, 1.7, 2.0], &[2.1, 3.0, 3.5, 4.0]), "four of each");
-        // By chance alone: a tenth of pairs, and with ranges that are merely apart a third.
+        // Pairs that differ by chance alone: at most a tenth; with ranges that are merely apart it would be a third.
         let mut random = fastrand::Rng::with_seed(1);
         let mut pair = || [0, 1].map(|_| (0..12).map(|_| random.f64()).sum::<f64>());
         let by_chance = (0..10_000).filter(|_| differs(&pair(), &pair())).count();

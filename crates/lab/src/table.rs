@@ -1,5 +1,5 @@
-//! The summary for a terminal: a table for each experiment and target, then what a busy reader needs; everything else
-//! is in the report. The same as JSON for programs: [`json`].
+//! The summary for a terminal: a table for each experiment and target, then the main findings; everything else is in
+//! the report. The same as JSON for programs: [`json`].
 
 mod json;
 
@@ -20,11 +20,12 @@ use crate::verdict::{Verdict, Workload, judge};
 
 pub use json::summary_json;
 
-/// Most lines of a kind below the tables; the report has all.
+/// Most lines of one kind below the tables; the report has all.
 const DOUBTS_MAX: usize = 6;
 
-/// A table for each experiment and target with the best setting of each contender, the headline findings, doubts by kind,
-/// what was not measured: no line wider than `width` columns (at least 40). Plain text, no colours; ends with a line break.
+/// A table for each experiment and target with the best setting of each contender, the headline findings, doubts by
+/// kind, and skipped measurements: no line wider than `width` columns (at least 40). Plain text, no colours; ends with
+/// a line break.
 pub fn summary_table(file: &RecordFile, width: u16) -> String {
     let width = usize::from(width.max(40));
     let summary = Summary::of(file);
@@ -56,7 +57,7 @@ pub fn summary_table(file: &RecordFile, width: u16) -> String {
         let skips: Vec<&Skip> = file.skips.iter().filter(|skip| skip.experiment == id).collect();
         let whole = skips.iter().find(|skip| skip.contender.is_empty() && skip.target.is_empty());
         if let Some(skip) = whole.filter(|_| summary.places(id).is_empty()) {
-            // Nobody should have to open a report for the reason of a run that measured nothing.
+            // A run that measured nothing prints its reason here, so that no report has to be opened for it.
             push(&mut text, " !", &format!("Not measured: {id}: {}.", skip.reason.trim_end_matches('.')), width);
         } else if !skips.is_empty() {
             let _ = writeln!(text, "{}", skipped(id, &skips, width));
@@ -89,7 +90,7 @@ fn tables(file: &RecordFile, summary: &Summary<'_>, width: usize) -> String {
     text
 }
 
-/// How many claims ended how, and which they are, but for those that were not measured.
+/// Prints the number of claims of each outcome, and the ids of the claims that were measured.
 fn claims_lines(all: &[Answer], width: usize, text: &mut String) {
     push(text, "=>", &format!("{} claims for and against mmap: {}.", all.len(), counted(all)), width);
     for outcome in [Outcome::Held, Outcome::InPart, Outcome::DidNotHold] {
@@ -101,7 +102,7 @@ fn claims_lines(all: &[Answer], width: usize, text: &mut String) {
     }
 }
 
-/// A verdict for a terminal; `short` keeps the first reasons. Ends with a line break.
+/// A verdict for a terminal; `short` keeps only the first reasons. Ends with a line break.
 pub fn verdict_text(verdict: &Verdict, short: bool, width: u16) -> String {
     let width = usize::from(width.max(40));
     let mut text = String::new();
@@ -117,7 +118,7 @@ fn push(text: &mut String, mark: &str, sentence: &str, width: usize) {
     }
 }
 
-/// The comparisons that these repeats do not decide: how many, and which of them matter most.
+/// Prints the comparisons that these repeats do not decide: their number, and the most important ones.
 fn undecided(findings: &[Finding], width: usize, text: &mut String) {
     let all: Vec<&Finding> = findings.iter().filter(|finding| finding.kind == Kind::Inconclusive).collect();
     let keyed = all.iter().filter_map(|finding| finding.key_figure.as_ref());
@@ -135,7 +136,7 @@ fn undecided(findings: &[Finding], width: usize, text: &mut String) {
     }
 }
 
-/// What an experiment left out, in one line.
+/// Describes the skipped measurements of an experiment in one line.
 fn skipped(id: ExperimentId, skips: &[&Skip], width: usize) -> String {
     const LATER: &str = "from --preset standard on";
     let mut parts: Vec<String> = Vec::new();
@@ -174,7 +175,8 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// A comparison for a terminal: what changed or may have, and how many cells did not; no line wider than `width` columns (at least 40).
+/// A comparison for a terminal: the cells that changed or may have, and the number of the others; no line wider than
+/// `width` columns (at least 40).
 pub fn comparison_table(comparison: &crate::compare::Comparison, width: u16) -> String {
     let width = width.max(40);
     let mut table = Table::new();

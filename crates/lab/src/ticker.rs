@@ -1,6 +1,7 @@
-//! How late an executor's own timer fires: what a user of the executor feels when something blocks its thread.
+//! How late an executor's own timer fires: the delay that a user of the executor sees when a call blocks its thread.
 //!
-//! Kept true by: expirations are counted by the kernel, so a tick that never had its turn still counts, as late as it was.
+//! Kept true by: expirations are counted by the kernel, so a tick that the executor did not run in time still counts,
+//! as late as it was.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,7 +15,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::error::{LabError, Result};
 
-/// How often the ticker is to fire.
+/// Period of the ticker.
 const TICK: Duration = Duration::from_millis(1);
 
 /// A periodic kernel timer: expirations are counted by the kernel, so none is lost while the executor is stuck.
@@ -39,7 +40,7 @@ impl Ticker {
         Ok(Self { timer, started: Cell::new(Instant::now()), fired: Cell::new(0), late })
     }
 
-    /// The first tick is due one tick from now.
+    /// Starts the timer: the first tick is due one period from now.
     ///
     /// # Errors
     /// When the timer cannot be set.
@@ -52,7 +53,7 @@ impl Ticker {
         Ok(())
     }
 
-    /// Notes ticks for ever: a task beside those that are watched.
+    /// Records ticks for ever: a task beside the tasks that are observed.
     pub(crate) async fn run(&self) {
         while let Ok(mut ready) = self.timer.readable().await {
             self.collect();
@@ -60,7 +61,7 @@ impl Ticker {
         }
     }
 
-    /// Takes the expirations so far: each was due at its own time.
+    /// Records the expirations so far, each with its own due time.
     pub(crate) fn collect(&self) {
         let mut count = [0; 8];
         if rustix::io::read(self.timer.get_ref(), &mut count) != Ok(8) {
@@ -74,13 +75,13 @@ impl Ticker {
         }
     }
 
-    /// How late each tick was noted.
+    /// How late each tick was recorded.
     pub(crate) fn lateness(&self) -> Vec<Duration> {
         self.late.take()
     }
 }
 
-/// Puts a descriptor under the executor's poller.
+/// Registers a descriptor with the executor's poller.
 pub(crate) fn watch(descriptor: OwnedFd) -> Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` names the same open descriptor until it is dropped, and the `AsyncFd` owns it.
     unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }

@@ -1,10 +1,11 @@
-//! Which blocks are read in which order, and whether they hold what they must. Reads nothing itself.
+//! The order in which blocks are read, and the check of their content. Does no I/O itself.
 //!
-//! A [`Layout`] numbers the blocks of one or several files as one sequence: consecutive stripes lie on consecutive files. The
-//! first stripe of each file is left out, because the lab's marker lies there. An [`Order`] yields block numbers for one
-//! thread, without end: uniformly at random, or as a scan.
+//! A [`Layout`] numbers the blocks of one or several files as one sequence: consecutive stripes lie on consecutive
+//! files. The first stripe of each file is left out, because the lab's marker lies there. An [`Order`] yields block
+//! numbers for one thread, without end: uniformly at random, or as a scan.
 //!
-//! Kept true by: block numbers are below [`Layout::block_count`], and every block lies wholly inside the data of its file.
+//! Kept true by: block numbers are below [`Layout::block_count`], and every block lies wholly inside the data of its
+//! file.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,26 +15,26 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content;
 use crate::record::{CellSpec, Target};
 
-/// Bytes between two verified places: a page, whatever the size of a read.
+/// Bytes between two verified words: a page, for reads of any size.
 pub const PAGE_BYTES: usize = content::BLOCK_BYTES;
-/// Blocks in the sample whose sum is the proof that all contenders read the same data.
+/// Blocks in the sample. Its sum proves that all contenders read the same data.
 pub const SAMPLE_COUNT: u64 = 256;
 
-/// Where the blocks of a target lie.
+/// The mapping from block numbers to places in the files of a target.
 #[derive(Debug, Clone)]
 pub struct Layout {
     /// The files or devices.
     pub paths: Vec<PathBuf>,
     /// Bytes of a block: one read.
     pub block_bytes: u64,
-    /// Bytes that lie together on one file.
+    /// Bytes that are contiguous on one file.
     pub stripe_bytes: u64,
     /// Seed of the content; `None` where it is unknown and cannot be verified.
     pub content_seed: Option<u64>,
     stripes_per_file: u64,
 }
 
-/// Where one block lies.
+/// The place of one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// Number of the file in [`Layout::paths`].
@@ -77,7 +78,7 @@ impl Layout {
         self.stripes_per_file * self.paths.len() as u64 * (self.stripe_bytes / self.block_bytes)
     }
 
-    /// Where a block lies.
+    /// The place of a block.
     #[inline]
     pub fn place(&self, block: u64) -> Place {
         let at = block * self.block_bytes;
@@ -86,7 +87,7 @@ impl Layout {
         Place { file: (stripe % files) as usize, offset_bytes: (stripe / files + 1) * self.stripe_bytes + within }
     }
 
-    /// Where a block lies on a striped disk over the same files in the same order.
+    /// The byte offset of a block on a striped disk over the same files in the same order.
     #[inline]
     pub fn striped_offset(&self, block: u64) -> u64 {
         block * self.block_bytes + self.stripe_bytes * self.paths.len() as u64
@@ -97,7 +98,8 @@ impl Layout {
         (self.stripes_per_file + 1) * self.stripe_bytes
     }
 
-    /// The places, one page each, that every contender sums up with the same seed, whatever its blocks.
+    /// The places of the sample, one page each. They depend on the seed alone, so that every contender sums the same
+    /// pages with any block size.
     pub fn sample(target: &Target, seed: u64) -> impl Iterator<Item = Place> + use<> {
         let mut chance = fastrand::Rng::with_seed(seed ^ 0x5a4d_504c);
         let (files, blocks) = (target.paths.len().max(1), (target.data_bytes / PAGE_BYTES as u64).max(1));
@@ -107,7 +109,7 @@ impl Layout {
         })
     }
 
-    /// Whether the page that starts at `offset_bytes` of a file may start with `word`. Always, where the content is unknown.
+    /// Whether the page at `offset_bytes` of a file may start with `word`. True where the content is unknown.
     #[inline]
     pub fn is_right_word(&self, word: u64, offset_bytes: u64) -> bool {
         match self.content_seed {
@@ -116,8 +118,9 @@ impl Layout {
         }
     }
 
-    /// Whether `block`, read from `offset_bytes` of a file, is what was written there: the first word of each page, and the last
-    /// of all. `None` where the content is unknown; its first words have then been loaded all the same.
+    /// Whether `block`, read from `offset_bytes` of a file, has the expected content: checks the first word of each
+    /// page, and the last word of the block. `None` where the content is unknown; the first words have then been loaded
+    /// all the same.
     #[inline]
     pub fn is_right(&self, block: &[u8], offset_bytes: u64) -> Option<bool> {
         let mut right = true;
@@ -132,7 +135,7 @@ impl Layout {
     }
 }
 
-/// The first eight bytes of a page; zero for less, which no page of ours starts with.
+/// The first eight bytes of a page; zero for fewer bytes, a value that no page of the lab starts with.
 #[inline]
 pub fn first_word(page: &[u8]) -> u64 {
     page.first_chunk().copied().map_or(0, u64::from_le_bytes)
@@ -148,7 +151,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// Random blocks for thread number `thread`: another seed gives another sequence, the same seed the same.
+    /// Random blocks for thread number `thread`. The sequence depends on seed and thread alone.
     pub fn random(layout: &Layout, seed: u64, thread: u32) -> Self {
         // Seeds of neighbouring threads must not be neighbours in the generator's own sequence.
         let chance = fastrand::Rng::with_seed(content::tag(seed, u64::from(thread)));
@@ -168,7 +171,7 @@ impl Order {
     #[inline]
     pub fn next_block(&mut self) -> u64 {
         match self {
-            // The upper bound is exclusive: the original's was not, and read past the end now and then.
+            // The upper bound is exclusive: the original benchmark's was inclusive, and sometimes read past the end.
             Self::Random(order) => order.chance.u64(0..order.count),
             Self::Scan(order) => order.next_block(),
         }

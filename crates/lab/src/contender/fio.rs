@@ -1,17 +1,18 @@
 //! fio, the outside baseline: the same engine, depth, threads, block size and bytes as our own contender, read only.
 //!
-//! fio measures itself. Its status reports, one a tick, carry sums since its start; they make the time series, and what lies
-//! between the first of them and the last is the steady part: as with our own contenders, all but the first tick. It gets what
-//! ours have: registered file and buffers, the same batches, and (unless the cell is there to show the difference) buffers in
-//! huge pages, which its C library gives it by a tunable. It verifies nothing, so its cells have no checks.
+//! fio measures itself. Its status reports, one a tick, carry sums since its start. They make the time series, and the
+//! interval between the first and the last report is the steady window: as with our own contenders, all but the first
+//! tick. fio gets the same resources as ours: registered file and buffers, the same batches, and (unless the cell is
+//! there to show the difference) buffers in huge pages, which its C library provides through a tunable. It verifies
+//! nothing, so its cells have no checks.
 //!
 //! Not left to fio, because it would favour it:
 //! 1. Its order. The first thread of fio 3.33 reads the same blocks in every run, whatever `randseed` says, unless
-//!    `randrepeat` is off; a host below this machine then has them in its cache. With it off that thread's order cannot be
-//!    repeated; the other threads' follow from the seed.
-//! 2. Its CPU time. fio cuts each thread's to whole milliseconds, down, at every report: with 16 threads and a report a tick
-//!    that hides 1 µs a read. The kernel's own figures for its reading threads are taken with each report instead, without
-//!    its start and its reports, which are no part of reading.
+//!    `randrepeat` is off; a host below this machine then has them in its cache. With it off that thread's order cannot
+//!    be repeated; the other threads' follow from the seed.
+//! 2. Its CPU time. fio truncates each thread's to whole milliseconds at every report: with 16 threads and a report a
+//!    tick that hides 1 µs a read. Instead the kernel's own figures for its reading threads are taken with each report,
+//!    which leaves out fio's start and its reports.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -38,7 +39,7 @@ pub const NOT_INSTALLED: &str = "fio is not installed, so there is no outside ba
 /// How much longer than asked fio may take before it is given up: it sets up, and it reports.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// What fio reads with.
+/// The I/O engine that fio uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
     /// `pread` on threads.
@@ -50,8 +51,8 @@ pub enum Engine {
 /// Runs fio on a cell.
 ///
 /// # Errors
-/// `Unsupported` when it is not installed, `System` when it fails or says what cannot be understood; its own words are in
-/// the message.
+/// `Unsupported` when it is not installed, `System` when it fails or its output cannot be parsed; the message quotes
+/// its error stream.
 pub fn run(
     plan: &Measurement<'_>,
     spec: &CellSpec,
@@ -130,7 +131,7 @@ fn arguments(
                 format!("--iodepth_batch_complete_min={batch}"),
                 format!("--iodepth_batch_complete_max={depth}"),
             ]);
-            // fio fails where the kernel refuses to pin its buffers.
+            // fio fails where the kernel refuses to pin its buffers, so the locked-memory limit is checked.
             let memlock = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
             if memlock.is_none_or(|bytes| bytes >= u64::from(depth).saturating_mul(block_bytes).saturating_mul(2)) {
                 arguments.push("--fixedbufs=1".into());
@@ -140,7 +141,7 @@ fn arguments(
     Ok(arguments)
 }
 
-/// What fio says of itself at one moment: sums since its start.
+/// One status report of fio: sums since its start.
 #[derive(Debug, Clone, PartialEq)]
 struct Report {
     /// When it arrived, in seconds after the start of the cell.
@@ -149,9 +150,10 @@ struct Report {
     runtime_s: f64,
     ops: u64,
     bytes: u64,
-    /// CPU of the reading threads until now; `None` where /proc does not tell, and once they have ended.
+    /// CPU seconds of the reading threads until now; `None` where /proc does not give them, and once the threads have
+    /// ended.
     cpu_s: Option<f64>,
-    /// Which part of that was in the kernel, as far as fio's own figures tell.
+    /// The fraction of it spent in the kernel, as far as fio's own figures say.
     system_share: f64,
     latency: Latency,
 }
@@ -179,7 +181,7 @@ impl Report {
     }
 }
 
-/// fio's own histogram in ours. Empty where this fio prints none.
+/// Converts fio's own histogram. Empty where this fio prints none.
 fn latency_of(clat: &Value) -> Latency {
     let mut histogram = new_histogram();
     for (ns, count) in clat["bins"].as_object().into_iter().flatten() {
@@ -197,7 +199,7 @@ fn nonsense(why: &str, said: &str) -> LabError {
     LabError::new(LabErrorKind::System, message)
 }
 
-/// The worker: runs fio and takes its reports as they come.
+/// The worker of a cell: runs fio and reads its reports as they arrive.
 fn drive(worker: &mut Worker<'_>, mut command: Command, threads: u32, reports: &Mutex<Vec<Report>>) -> Result<()> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     worker.start();
@@ -212,7 +214,7 @@ fn drive(worker: &mut Worker<'_>, mut command: Command, threads: u32, reports: &
     let mut last = (0, 0);
     while out.open || err.open {
         if !worker.running() {
-            // Cancelled, or fio takes far longer than it was told. What it reported is kept.
+            // Cancelled, or fio takes far longer than it should. The reports so far are kept.
             return Ok(());
         }
         read_some(&mut out, &mut err)?;
@@ -237,13 +239,13 @@ fn drive(worker: &mut Worker<'_>, mut command: Command, threads: u32, reports: &
     Ok(())
 }
 
-/// Adds what fio wrote to its error stream.
+/// Adds the text of fio's error stream to an error.
 fn said(error: LabError, err: &Output<impl Read + AsFd>) -> LabError {
     let text: String = err.text().trim().chars().take(500).collect();
     if text.is_empty() { error } else { LabError::new(error.kind(), format!("{error}; fio says: {text}")) }
 }
 
-/// One output of the child, as far as it was read and not yet understood.
+/// One output stream of the child, with the bytes that are read and not yet parsed.
 struct Output<R> {
     from: R,
     bytes: Vec<u8>,
@@ -259,7 +261,7 @@ impl<R: Read + AsFd> Output<R> {
         String::from_utf8_lossy(&self.bytes)
     }
 
-    /// Reads what is there; called when there is something.
+    /// Reads the bytes that are available; called when poll reports some.
     fn read(&mut self) -> Result<()> {
         let mut chunk = [0; 16 << 10];
         match self.from.read(&mut chunk) {
@@ -304,7 +306,7 @@ fn read_some(out: &mut Output<impl Read + AsFd>, err: &mut Output<impl Read + As
     Ok(())
 }
 
-/// Takes the next complete report from the output. What fio prints before a report (warnings) is passed over.
+/// Parses the next complete report in the output. Text before a report (warnings) is skipped.
 fn next_object(out: &mut Output<impl Read + AsFd>) -> Result<Option<Value>> {
     let starts_line = |at: usize| at == 0 || out.bytes[at - 1] == b'\n';
     let Some(start) = (0..out.bytes.len()).find(|at| out.bytes[*at] == b'{' && starts_line(*at)) else {
@@ -322,7 +324,7 @@ fn next_object(out: &mut Output<impl Read + AsFd>) -> Result<Option<Value>> {
     }
 }
 
-/// Puts what fio measured in the place of what was seen of it from outside.
+/// Replaces the counts sampled from outside by fio's own reports.
 fn with_reports(mut outcome: Outcome, reports: &[Report], tick: Duration) -> Outcome {
     let Some(last) = reports.last() else { return outcome };
     let began_s = (last.at_s - last.runtime_s).max(0.0);
@@ -356,8 +358,8 @@ fn with_reports(mut outcome: Outcome, reports: &[Report], tick: Duration) -> Out
     outcome
 }
 
-/// What was counted in the ticks between two reports, for a time of `elapsed_s`. Before the first one fio loads itself from the disk,
-/// and after the last one it ends.
+/// Sums the counters of the ticks between two reports, scaled to `elapsed_s`. Ticks before the first report contain
+/// fio's own loading from disk, ticks after the last its exit; both are left out.
 fn counters_between(ticks: &[Tick], from_s: f64, until_s: f64, elapsed_s: f64) -> BTreeMap<String, f64> {
     let mut counters = BTreeMap::new();
     let mut seen_s = 0.0;
@@ -374,16 +376,16 @@ fn counters_between(ticks: &[Tick], from_s: f64, until_s: f64, elapsed_s: f64) -
     counters
 }
 
-/// Puts the CPU of the reads from `from_ops` to `to_ops` in the place of the children's, which only counts those that have been
-/// waited for, start and reports included. The last report comes when the threads have ended: its reads are taken to have
-/// cost what those before it did.
+/// Replaces the CPU time of child processes, which counts only children that were waited for and includes fio's start
+/// and reports, by the CPU time of the reads from `from_ops` to `to_ops`. The last report comes after the threads have
+/// ended: its reads are assumed to cost as much as the earlier ones.
 fn set_cpu(counters: &mut BTreeMap<String, f64>, reports: &[Report], from_ops: u64, to_ops: u64) {
     let mut known =
         reports.iter().filter(|report| report.ops >= from_ops).filter_map(|report| Some((report, report.cpu_s?)));
     let Some(first) = known.next() else { return };
     let cpu_per_op_s = match known.next_back() {
         Some(last) if last.0.ops > first.0.ops => (last.1 - first.1).max(0.0) / (last.0.ops - first.0.ops) as f64,
-        // One only: from the start, then.
+        // Only one report has a value: count from the start.
         _ if first.0.ops > 0 => first.1 / first.0.ops as f64,
         _ => return,
     };
@@ -393,15 +395,15 @@ fn set_cpu(counters: &mut BTreeMap<String, f64>, reports: &[Report], from_ops: u
     counters.insert("children_cpu_system_s".into(), cpu_s * system_share);
 }
 
-/// CPU of fio's reading threads and of what the kernel's ring lends them: all but its main thread and the helper that reports,
-/// the first two. `None` unless they are all there.
+/// CPU seconds of fio's reading threads and of the kernel's ring workers: of all threads but the first two, its main
+/// thread and the one that reports. `None` unless all of them are there.
 fn reading_cpu_s(pid: u32, threads: u32) -> Option<f64> {
     let all = threads_cpu_s(pid)?;
     let reading = all.get(2..).filter(|reading| reading.len() >= threads as usize)?;
     Some(reading.iter().sum())
 }
 
-/// Operations and bytes up to a moment, on straight lines between the reports.
+/// Operations and bytes up to a moment, interpolated linearly between the reports.
 fn sums_at(reports: &[Report], began_s: f64, at_s: f64) -> (f64, f64) {
     let mut before = (began_s, 0.0, 0.0);
     for report in reports {

@@ -1,10 +1,11 @@
 //! The mapped file: one word of each page is loaded, as the original benchmark loads one byte, and verified.
 //!
-//! Every touch is guarded against SIGBUS (some 5 ns), so that a truncated file or a failing device is an error of the cell.
+//! Every touch is guarded against SIGBUS (some 5 ns), so that a truncated file or a failing device is an error of the
+//! cell.
 //!
-//! Latency: a clock reading costs some 25 ns, which is nothing beside a fault and as much as a touch of a page in memory. So
-//! touches are timed one by one while they take a microsecond and more, and one in [`STRIDE`] when they are faster;
-//! such a sample counts for all it stands for.
+//! Latency: a clock reading costs some 25 ns, which is nothing beside a fault and as much as a touch of a page in
+//! memory. So touches are timed one by one while they take a microsecond and more, and one in [`STRIDE`] when they are
+//! faster; such a sample counts for the whole group.
 
 use std::fs::File;
 use std::path::Path;
@@ -20,7 +21,7 @@ use crate::workload::{Layout, Order, PAGE_BYTES, Place, first_word};
 
 /// One in so many fast touches is timed.
 const STRIDE: u64 = 16;
-/// What counts as fast.
+/// Touches shorter than this are sampled.
 const FAST: Duration = Duration::from_micros(1);
 
 /// The maps of a cell's files, advised. Made before the workers, which share them.
@@ -31,12 +32,12 @@ impl Maps {
     /// Maps the files of a layout. No I/O yet.
     ///
     /// # Errors
-    /// What opening, mapping or advising says; a file shorter than the layout is one of them.
+    /// The error of opening, mapping or advising; also when a file is shorter than the layout.
     pub fn open(layout: &Layout, advice: Advice) -> Result<Self> {
         let open = |path: &Path| -> Result<MappedFile> {
             let file =
                 File::open(path).map_err(|error| LabError::system(format!("open {}", path.display()), &error))?;
-            // The whole data, not only what the layout uses: the sample may lie behind it.
+            // The whole data, not only the part that the layout uses: the sample may lie behind it.
             let used = layout.file_bytes();
             let has = crate::contender::sync::len_bytes(&file, path)?;
             // SAFETY: the lab holds its data files for itself and writes none of them while cells run; single words are
@@ -48,20 +49,20 @@ impl Maps {
         Ok(Self(layout.paths.iter().map(|path| open(path)).collect::<Result<_>>()?))
     }
 
-    /// No read-ahead from now on, so that threads that wait for a page get it. Where the read-ahead of all of them together is
-    /// larger than the memory they may use (a hundred of 8 MiB in 256 MiB), each gives up the page of another before
-    /// that is touched, and a fault may not end for minutes: seen on Linux 6.18, at full CPU.
+    /// Ends read-ahead, so that waiting threads get their pages. Where the read-ahead of all threads together exceeds
+    /// the memory they may use (a hundred times 8 MiB in 256 MiB), each fault evicts a page of another before that page
+    /// is touched, and a fault may not end for minutes: seen on Linux 6.18, at full CPU.
     pub fn end_read_ahead(&self) {
         for map in &self.0 {
-            // A hint that is refused leaves things as they were.
+            // A refused hint changes nothing.
             let _ = map.advise(Advice::Random, 0..map.len_bytes());
         }
     }
 
-    /// Touches a page: its first word.
+    /// Touches a page: loads its first word.
     ///
     /// # Errors
-    /// When the page cannot be had.
+    /// When the page cannot be read.
     #[inline]
     pub fn word_at(&self, place: Place) -> Result<u64> {
         let at = place.offset_bytes as usize;
@@ -84,7 +85,7 @@ pub fn works<'a>(spec: &'a CellSpec, layout: &'a Layout, maps: &'a Maps, pattern
 fn touch(worker: &mut Worker<'_>, layout: &Layout, maps: &Maps, mut order: Order) -> Result<()> {
     let pages = layout.block_bytes / PAGE_BYTES as u64;
     let known = layout.content_seed.is_some();
-    // Starts with the careful way: a cold map is slow.
+    // Starts by timing every touch: a cold map is slow.
     let mut stride = 1;
     let mut untimed = 0;
     worker.start();
@@ -107,7 +108,8 @@ fn touch(worker: &mut Worker<'_>, layout: &Layout, maps: &Maps, mut order: Order
         if timed {
             let now = Instant::now();
             let elapsed = now - before;
-            // For itself and the untimed ones before it: the counts add up, and no touch's own speed decides its weight.
+            // The timed touch stands for itself and the untimed ones before it: the counts add up, and no touch's own
+            // speed decides its weight.
             worker.latency_of_each("op", elapsed, untimed);
             untimed = 0;
             // Back to back: this touch's end is the next one's start.

@@ -1,9 +1,10 @@
-//! The engine's own buffer pool, through its public API: blocking `get`s on threads, tasks of one single-threaded executor, batches
-//! by `get_many`, and ranges.
+//! The engine's own buffer pool, through its public API: blocking `get`s on threads, tasks of one single-threaded
+//! executor, batches by `get_many`, and ranges.
 //!
-//! What is unequal, in both directions: a `get` descends a B+tree and hands out a copy of a verified value of 976 bytes, where
-//! the map loads one word of a page; each page's checksum is verified when it is read; the pool's memory is a setting well below
-//! the limit of the cell, which the page cache uses up to its last byte; what is in the pool costs no read, as with the page cache.
+//! Unequal, in both directions: a `get` descends a B+tree and returns a copy of a verified value of 976 bytes, where
+//! the map loads one word of a page; each page's checksum is verified when it is read; the pool's memory is a setting
+//! well below the limit of the cell, which the page cache uses up to its last byte; a page in the pool costs no read,
+//! as with the page cache.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -22,10 +23,10 @@ use crate::workload::{Layout, Order, PAGE_BYTES, first_word};
 
 /// Entries of a scan between two clock readings, which cost as much as an entry.
 const ENTRIES_PER_SAMPLE: u64 = 16 * ENTRIES_PER_BLOCK;
-/// How often a task beside the readers writes down what they did.
+/// Interval at which a task on the executor records the readers' finished operations.
 const DRAIN: Duration = Duration::from_millis(5);
 
-/// How the engine is asked.
+/// The calls that the contender makes to the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Calls {
     /// `get` on threads; each waits for its own reads. A scan walks a range on each thread.
@@ -36,12 +37,13 @@ pub enum Calls {
     Batches,
 }
 
-/// Whether a contender is one of these, told from its id.
+/// Whether a contender's id is one of this module's.
 pub fn is_pool(contender: &str) -> bool {
     ["pool", "pool-tasks", "pool-get-many", "pool-frames", "async-pool"].contains(&contender)
 }
 
-/// Memory for the engine under a limit: it may take 1.3 times its setting and 64 MiB, and a small limit halves.
+/// Memory setting for the engine under a limit. The engine may use 1.3 times its setting plus 64 MiB; under a small
+/// limit the setting is half of it.
 pub fn cache_bytes(limit: MemoryLimit) -> u64 {
     if limit.method == MemoryMethod::None {
         return 256 << 20;
@@ -63,7 +65,7 @@ impl Pool {
     /// Opens the database of a cell with the cell's `cache_bytes`. Reads the page table, no data.
     ///
     /// # Errors
-    /// What the engine says; `Usage` when the cell does not say how much memory the pool has.
+    /// The engine's error; `Usage` when the cell does not say how much memory the pool has.
     pub fn open(spec: &CellSpec) -> Result<Self> {
         let cache_bytes = spec.params.extra.get("cache_bytes").and_then(|text| text.parse().ok()).ok_or_else(|| {
             LabError::new(LabErrorKind::Usage, format!("{}: cache_bytes must be a number of bytes", spec.key()))
@@ -74,12 +76,12 @@ impl Pool {
         Ok(Self { db, table, seed: spec.target.content_seed, misses_before })
     }
 
-    /// The table, for tasks.
+    /// A handle on the table, for tasks.
     pub fn table(&self) -> nofault::Table {
         AsRef::<nofault::Table>::as_ref(&self.table).clone()
     }
 
-    /// Whether this is what the block's entries hold.
+    /// Whether the value belongs to an entry of the block.
     #[inline]
     pub fn is_right(&self, value: Option<&[u8]>, block: u64) -> bool {
         is_right(value, self.seed, block)
@@ -88,14 +90,14 @@ impl Pool {
     /// Reads blocks once, so that they are in memory.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The engine's error.
     pub fn warm(&self, blocks: impl IntoIterator<Item = u64>) -> Result<()> {
         let keys: Vec<_> = blocks.into_iter().map(|block| pool::key(block, 0)).collect();
         keys.chunks(64).try_for_each(|keys| self.table.get_many(keys).map(drop))?;
         Ok(())
     }
 
-    /// Adds what the pool did to a cell's figures.
+    /// Adds the pool's misses and memory to a cell's figures.
     pub fn tell(&self, outcome: &mut Outcome) {
         let stats = self.db.stats().pool;
         let figures = [("pool_misses", stats.misses - self.misses_before), ("pool_memory_bytes", stats.memory_bytes)];
@@ -112,7 +114,8 @@ fn is_right(value: Option<&[u8]>, seed: Option<u64>, block: u64) -> bool {
     }
 }
 
-/// The entry of a block that is asked for: any of them, they lie on one page.
+/// The key that is read for a block. Any of its entries will do, as all of them lie on one page; successive blocks take
+/// successive entries.
 #[inline]
 fn key_of(block: u64) -> [u8; 8] {
     pool::key(block, block % ENTRIES_PER_BLOCK)
@@ -174,14 +177,15 @@ fn get_many(worker: &mut Worker<'_>, pool: &Pool, mut order: Order, count: usize
         }
         worker.done(count as u64, (count * PAGE_BYTES) as u64);
         let now = Instant::now();
-        // Nobody in the batch has an answer before its end.
+        // All answers of a batch arrive together at its end.
         worker.latency_of_each("op", now - before, count as u64);
         before = now;
     }
     Ok(())
 }
 
-/// What the tasks of an executor share: what they did since it was last written down, and whether to stop.
+/// State shared by the tasks of an executor: their latencies and wrong values since the last drain, and whether to
+/// stop.
 #[derive(Default)]
 struct Shared {
     stop: Cell<bool>,
@@ -259,7 +263,7 @@ impl Parts {
     }
 }
 
-/// Walks part after part. An operation is a block: four entries.
+/// Scans part after part. An operation is a block: four entries.
 fn scan(worker: &mut Worker<'_>, pool: &Pool, parts: &Parts) -> Result<()> {
     worker.start();
     let mut before = worker.started();

@@ -1,9 +1,10 @@
 //! io_uring, direct: one thread, many requests in flight, over one file or striped over several.
 //!
-//! The loop: refill the free slots and submit them a batch at a time, then wait for a batch. Small batches keep a virtual
-//! disk busy at both ends: one large submission is taken by the host as one, and nothing completes meanwhile. Buffers are one region in huge pages, registered
-//! with the ring together with the file (where the kernel takes them; what it did not take is a warning on the cell).
-//! Nothing is allocated per request: a buffer travels with its operation and comes back with the completion.
+//! The loop: refill the free slots and submit them a batch at a time, then wait for a batch. Small batches keep a
+//! virtual disk busy at both ends: the host takes a large submission as one, and nothing completes meanwhile. Buffers
+//! are one region in huge pages, registered with the ring together with the file (where the kernel refuses one, the
+//! cell carries a warning). Nothing is allocated per request: a buffer travels with its operation and comes back with
+//! the completion.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use crate::workload::{Layout, Order, PAGE_BYTES, first_word};
 /// Opens a file or device for direct reads through a ring.
 ///
 /// # Errors
-/// Who refuses rings or direct I/O here, and what to do.
+/// When the kernel, a container or the file system refuses rings or direct I/O; the message names it and the remedy.
 pub fn open(path: &Path) -> Result<UringDisk> {
     let options = FileOptions { direct: DirectIo::Require, write: false, create: false };
     Ok(UringDisk::open(path, &options)?)
@@ -40,21 +41,21 @@ pub fn disk_of(layout: &Layout) -> Result<Arc<dyn Disk>> {
         disks.push(Arc::new(open(path)?));
     }
     if disks.len() == 1 {
-        // Striping one disk would only cost.
+        // Striping over one disk would only add cost.
         return Ok(disks.remove(0));
     }
     Ok(Arc::new(StripedDisk::new(disks, layout.stripe_bytes)?))
 }
 
-/// How many requests are submitted at a time, and must have finished before the loop goes on. Several at a time save system
-/// calls (and, on a virtual disk, doorbells); all of a depth at a time costs a virtual disk a tenth of its reads, whoever
-/// submits them, fio included.
+/// Number of requests that are submitted together, and that must have finished before the loop goes on. Several
+/// together save system calls (and, on a virtual disk, doorbells); submitting a whole depth together costs a virtual
+/// disk a tenth of its reads, with any submitter, fio included.
 pub fn batch_of(depth: u32, block_bytes: u64) -> usize {
     // A large read is worth a system call of its own.
     if block_bytes > 16 * PAGE_BYTES as u64 { 1 } else { (depth as usize / 16).max(1) }
 }
 
-/// What the buffers of a cell are made of: huge pages, unless the cell is there to show the difference.
+/// The page size of a cell's buffers: huge pages, unless the cell is there to show the difference.
 pub fn pages_of(spec: &CellSpec) -> PageKind {
     match spec.params.extra.get("buffers").map(String::as_str) {
         Some("small") => PageKind::Small,
@@ -76,13 +77,13 @@ pub fn works<'a>(spec: &'a CellSpec, layout: &'a Layout, disk: &'a dyn Disk, pat
     orders.into_iter().enumerate().map(work).collect()
 }
 
-/// A queue, its idle buffers, and what is under way.
+/// A queue, its idle buffers, and the reads in flight.
 struct Ring<'a> {
     layout: &'a Layout,
     queue: Box<dyn Queue>,
     batch: usize,
     idle: Vec<Slot>,
-    /// By slot: the block it reads and when that was submitted.
+    /// By slot: the block being read and the time of its submission.
     under_way: Vec<(u64, Instant)>,
     finished: Vec<Completion>,
 }
@@ -125,14 +126,14 @@ impl<'a> Ring<'a> {
                 self.under_way[slot.number as usize] = (block, now);
                 push(&mut *self.queue, slot, self.layout.striped_offset(block))?;
                 unsent += 1;
-                // The last batch goes out with the call that waits.
+                // The last batch is submitted by the call that waits.
                 if unsent == self.batch && !self.idle.is_empty() {
                     self.queue.submit()?;
                     unsent = 0;
                 }
             }
             self.queue.reap(self.batch, &mut self.finished)?;
-            // One reading for all that came together: they were waited for together.
+            // One clock reading for all completions of one wait.
             now = Instant::now();
             for completion in self.finished.drain(..) {
                 let (block, since) = self.under_way[completion.op.token as usize];
@@ -148,7 +149,7 @@ impl<'a> Ring<'a> {
         self.settle()
     }
 
-    /// Waits for what is still under way.
+    /// Waits for the reads still in flight.
     fn settle(&mut self) -> Result<()> {
         self.queue.reap(self.queue.in_flight(), &mut self.finished)?;
         for completion in self.finished.drain(..) {
@@ -180,7 +181,7 @@ fn push(queue: &mut dyn Queue, slot: Slot, offset_bytes: u64) -> Result<()> {
     queue.push(op).map_err(|refused| LabError::from(refused.error))
 }
 
-/// The buffer of a read that succeeded.
+/// Returns the buffer of a read that succeeded.
 #[inline]
 fn take(completion: Completion) -> Result<Slot> {
     if let Err(error) = completion.result {

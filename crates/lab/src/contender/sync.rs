@@ -23,7 +23,7 @@ pub enum Means {
     Buffered,
     /// Through the page cache, without read-ahead.
     BufferedRandom,
-    /// Through the page cache, which keeps nothing of it (RWF_DONTCACHE, Linux 6.14).
+    /// Through the page cache, which drops the pages after the read (RWF_DONTCACHE, Linux 6.14).
     DontCache,
     /// Past the page cache.
     Direct,
@@ -40,7 +40,7 @@ impl Files {
     /// Opens the files of a layout for reading.
     ///
     /// # Errors
-    /// What opening says; `Unsupported` where direct I/O cannot be had.
+    /// The error of opening; `Unsupported` where direct I/O is not available.
     pub fn open(layout: &Layout, means: Means) -> Result<Self> {
         Ok(Self { files: layout.paths.iter().map(|path| open(path, means)).collect::<Result<_>>()?, means })
     }
@@ -48,7 +48,7 @@ impl Files {
     /// Fills `into` from file number `file` of the layout.
     ///
     /// # Errors
-    /// What the system says; a file that ends early is an error.
+    /// The system's error; a file that ends early is an error.
     #[inline]
     pub fn read(&self, layout: &Layout, file: usize, offset_bytes: u64, into: &mut [u8]) -> Result<()> {
         let mut done = 0;
@@ -110,7 +110,8 @@ fn open(path: &Path, means: Means) -> Result<File> {
     Ok(file)
 }
 
-/// Length of an open file or block device. A device tells it by seeking, which moves no position that anyone uses.
+/// Length of an open file or block device. A device's length is found by seeking to its end; no reader uses the file
+/// position.
 pub(crate) fn len_bytes(file: &File, path: &Path) -> Result<u64> {
     rustix::fs::seek(file, SeekFrom::End(0))
         .map_err(|errno| LabError::system(format!("ask for the length of {}", path.display()), &errno.into()))
@@ -124,7 +125,7 @@ pub fn works<'a>(spec: &'a CellSpec, layout: &'a Layout, files: &'a Files, patte
             let block_bytes = layout.block_bytes as usize;
             let pages = if block_bytes > PAGE_BYTES { PageKind::Huge } else { PageKind::Small };
             let mut buffer = IoBuf::zeroed(block_bytes, pages)?;
-            // Its pages come now, not with the first reads.
+            // The pages of the buffer are faulted in now, not by the first reads.
             buffer.fill(0);
             read(worker, layout, files, order, &mut buffer)?;
             if number == 0 { sum_sample(worker, spec, layout, files, &mut buffer) } else { Ok(()) }

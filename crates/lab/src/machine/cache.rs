@@ -11,10 +11,10 @@ use nofault_io::counters::cachestat;
 use super::system::{self, fail, human_bytes};
 use crate::error::Result;
 
-/// How a cache state was made, and what the check said.
+/// How a cache state was made, and the result of the check afterwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prepared {
-    /// In words, for the record.
+    /// The method in words, for the record.
     pub method: String,
     /// Bytes of the paths in the page cache afterwards; `None` where the kernel does not tell.
     pub resident_bytes: Option<u64>,
@@ -30,7 +30,7 @@ pub enum Means {
 }
 
 impl Means {
-    /// The best that the rights allow.
+    /// The best means that the rights allow.
     pub fn best() -> Self {
         if system::is_root() { Self::Drop } else { Self::Advise }
     }
@@ -45,10 +45,11 @@ pub fn files_of(path: &Path) -> Vec<PathBuf> {
     inside.flat_map(|entry| files_of(&entry.path())).collect()
 }
 
-/// Empties the page cache of the files or devices (of all files in what is a folder): writes dirty pages out, drops clean ones, checks.
+/// Empties the page cache of the files or devices (for a folder: of all files in it): writes dirty pages out, drops
+/// clean ones, checks.
 ///
 /// # Errors
-/// When a path cannot be opened or synced. Pages that stay are no error: they are in the answer.
+/// When a path cannot be opened or synced. Pages that stay are no error: the result counts them.
 pub fn make_cold(paths: &[&Path], means: Means) -> Result<Prepared> {
     let mut method = String::from("fdatasync, POSIX_FADV_DONTNEED");
     for path in paths.iter().flat_map(|path| files_of(path)) {
@@ -68,8 +69,8 @@ pub fn make_cold(paths: &[&Path], means: Means) -> Result<Prepared> {
 }
 
 /// Reads the files through the page cache, from the start, until all is read or `limit_bytes` are. To be called by the
-/// process that is under the memory limit: the pages are charged to who reads them first. The files stay open with the answer: the
-/// page cache of a block device ends when the last one closes it.
+/// process that is under the memory limit: a page is charged to its first reader. The files stay open with the result:
+/// the page cache of a block device ends when the last one closes it.
 ///
 /// # Errors
 /// When a path cannot be read.
@@ -106,7 +107,7 @@ pub fn residency(path: &Path) -> Option<u64> {
         return files_of(path).iter().map(|file| residency(file)).sum();
     }
     let mut file = File::open(path).ok()?;
-    // The length of a block device is where its end is; its metadata says zero.
+    // The length of a block device is the position of its end; its metadata says zero.
     let len = file.seek(SeekFrom::End(0)).ok()?;
     cachestat(&file, 0..len).map(|stat| stat.cached_bytes)
 }

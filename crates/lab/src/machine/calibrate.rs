@@ -1,9 +1,8 @@
-//! What the primitives cost here: the clock, a system call, a page fault, a first touch, a flush of another CPU's TLB, a page
-//! of a mapped file that comes and goes without a device. They stand beside the results, because virtual machines differ in them by
-//! an order of magnitude. Half a second in all.
+//! Measures the cost of this machine's primitives: the clock, a system call, a page fault, a first touch, a flush of
+//! another CPU's TLB, a page of a mapped file that is made and evicted without a device. The report shows them beside
+//! the results, because virtual machines differ in them by an order of magnitude. Half a second in all.
 //!
-//! Each figure is a median or the best of several rounds: the machine may be busy, and the primitive is what is asked
-//! for.
+//! Each figure is a median or the best of several rounds, so that a busy machine does not enter it.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -15,20 +14,21 @@ use nofault_io::mapped::{self, MappedFile, Protection};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 const PAGE_BYTES: usize = 4096;
-/// Touched for the first time: enough that a hypervisor which hands memory out lazily cannot have it all at hand.
+/// Bytes touched for the first time: enough that a hypervisor which hands memory out lazily cannot have all of it at
+/// hand.
 const FRESH_BYTES: usize = 128 << 20;
-/// Of a file with nothing in it, to be mapped: small enough to stay in memory, large enough that a page's share of what is done for many
-/// pages at once is right.
+/// Bytes of the mapped file, which is all hole: small enough to stay in memory, large enough that the cost of
+/// operations on many pages at once is spread as usual.
 const HOLE_BYTES: usize = 32 << 20;
 
-/// Costs in nanoseconds. `None` where the kernel refused what was to be timed.
+/// Costs in nanoseconds. `None` where the kernel refused the operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Costs {
     /// Reading the clock once.
     pub clock_ns: f64,
     /// Smallest step of the clock that was seen.
     pub clock_step_ns: f64,
-    /// A system call that does nothing (getppid).
+    /// A system call without work (getppid).
     pub syscall_ns: f64,
     /// A fault that maps a page without making one (the zero page), per page.
     pub minor_fault_ns: Option<f64>,
@@ -38,16 +38,16 @@ pub struct Costs {
     pub touch_again_ns: Option<f64>,
     /// `madvise(MADV_DONTNEED)` of one page, alone on the address space.
     pub unmap_ns: Option<f64>,
-    /// The same while a second thread runs on another CPU, so that its TLB must be flushed.
+    /// `unmap_ns` while a second thread runs on another CPU, so that its TLB must be flushed.
     pub unmap_shared_ns: Option<f64>,
-    /// A fault in a mapped file, told RANDOM, where nothing has to be read: a page is made, put into the page cache and mapped.
+    /// A fault in a mapped file, advised RANDOM, without a read: a page is made, put into the page cache and mapped.
     pub file_fault_ns: Option<f64>,
-    /// Taking such a page away, one of many at a time: out of the map, the TLBs and the page cache.
+    /// Eviction of such a page, one of many at a time: out of the map, the TLBs and the page cache.
     pub file_evict_ns: Option<f64>,
 }
 
 impl Costs {
-    /// Measures them. Pages of a mapped file are those of a file without a name in `folder`, all hole: no I/O.
+    /// Measures all costs. The mapped file is an unnamed file in `folder`, all hole: no I/O.
     pub fn measure(folder: &Path) -> Self {
         let (clock_ns, clock_step_ns) = clock();
         let touch = first_touch();
@@ -67,7 +67,7 @@ impl Costs {
         }
     }
 
-    /// Whether the hypervisor seems to hand memory out only when it is touched.
+    /// Whether the hypervisor seems to hand memory out only at its first touch.
     pub fn memory_is_lazy(&self) -> bool {
         matches!((self.first_touch_ns, self.touch_again_ns), (Some(first), Some(again)) if first > 2.0 * again + 500.0)
     }
@@ -145,7 +145,7 @@ fn minor_fault() -> Option<f64> {
     (0..3).map(|_| round()).collect::<Option<Vec<_>>>()?.into_iter().reduce(f64::min)
 }
 
-/// First touch, then, after giving the memory back, first touch again.
+/// Nanoseconds per page of a first touch, then, after giving the memory back, of a second first touch.
 fn first_touch() -> Option<(f64, f64)> {
     let round = || {
         let memory = Pages::map(FRESH_BYTES)?;
@@ -158,7 +158,7 @@ fn first_touch() -> Option<(f64, f64)> {
     Some((first, again))
 }
 
-/// Dropping a page alone, and while another thread keeps the address space loaded on another CPU.
+/// Nanoseconds of dropping a page: alone, and while another thread keeps the address space loaded on another CPU.
 fn unmap() -> Option<(f64, Option<f64>)> {
     let memory = Pages::map(PAGE_BYTES)?;
     let round = || {
@@ -197,11 +197,11 @@ fn unmap() -> Option<(f64, Option<f64>)> {
     Some((alone, shared))
 }
 
-/// A page of a mapped file: what it costs to come and to go, without what the device costs. The best of three rounds.
+/// Nanoseconds of a fault and of an eviction of a mapped file's page, without a device. The best of three rounds.
 fn file_pages(folder: &Path) -> Option<(f64, f64)> {
     let file = super::data::nameless(folder).ok()?;
     file.set_len(HOLE_BYTES as u64).ok()?;
-    // SAFETY: the file has no name and is ours alone: nobody cuts or changes it.
+    // SAFETY: the file has no name and belongs to this process alone, so that it is neither cut nor changed.
     let map = unsafe { MappedFile::map(&file, Protection::ReadOnly, 0..HOLE_BYTES as u64) }.ok()?;
     map.advise(mapped::Advice::Random, 0..HOLE_BYTES).ok()?;
     let pages = (HOLE_BYTES / PAGE_BYTES) as f64;
@@ -213,7 +213,7 @@ fn file_pages(folder: &Path) -> Option<(f64, f64)> {
         let started = Instant::now();
         map.advise(mapped::Advice::PageOut, 0..HOLE_BYTES).ok()?;
         let evict = started.elapsed().as_nanos() as f64 / pages;
-        // A kernel that only takes the advice for a hint has shown nothing.
+        // When the kernel ignored the advice, the figure would be wrong: none is given.
         let left = map.residency(0..HOLE_BYTES).ok()?;
         (left < HOLE_BYTES as u64 / 10).then_some((fault, evict))
     };

@@ -71,7 +71,7 @@ pub fn check_block_fully(block: &[u8], seed: u64, index: u64) -> bool {
     block.len() == BLOCK_BYTES && block.chunks_exact(8).enumerate().all(matches)
 }
 
-/// Block 0: whose this is, and what follows.
+/// Block 0: the lab's marker, and a description of the data that follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// Seed of the content.
@@ -98,7 +98,7 @@ impl Header {
         block
     }
 
-    /// Reads a header.
+    /// Decodes a header.
     ///
     /// # Errors
     /// `Damaged` when the marker is absent, damaged or of a version that this build does not know.
@@ -126,7 +126,7 @@ impl Header {
     }
 }
 
-/// Guards the header against damage, not against malice.
+/// Checksum of the header: detects damage, not a forgery.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(GOLDEN, |sum, byte| mix(sum ^ u64::from(*byte)))
 }

@@ -1,5 +1,5 @@
-//! Files full of verifiable content: made with large direct writes by a few threads, reused when they already hold what
-//! is wanted, grown or cut when only the size differs.
+//! Files full of verifiable content: written by a few threads with large direct writes, reused when they already hold
+//! the wanted content, extended or truncated when only the size differs.
 //!
 //! Kept true by:
 //! 1. A file without the lab's marker is never written, cut or removed. A new one is created exclusively and marked
@@ -32,10 +32,11 @@ const WORKERS: usize = 3;
 /// Blocks looked at before a file is used again.
 const SAMPLES: u64 = 64;
 
-/// Watches a file being made: called with the data bytes written so far and the bytes to be written.
+/// Callback for the progress of a file being made: called with the data bytes written so far and the bytes to be
+/// written.
 pub type Progress<'a> = dyn Fn(u64, u64) + Sync + 'a;
 
-/// What to make.
+/// The content that a data file is to have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
     /// Seed of the content.
@@ -45,10 +46,10 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Whether this can be made at all.
+    /// Checks that the content is possible: at least one block, and a whole number of them.
     ///
     /// # Errors
-    /// `Usage` when it cannot.
+    /// `Usage` when it is not.
     pub(super) fn check(self) -> Result<()> {
         if self.data_bytes == 0 || !self.data_bytes.is_multiple_of(BLOCK_BYTES as u64) {
             let message =
@@ -62,13 +63,13 @@ impl Wanted {
     }
 }
 
-/// Makes sure that `path` is a file with the wanted content, and answers the target that reads it. Reuses what is
-/// there: the header and some blocks are verified, then only what is missing is written.
+/// Makes sure that `path` is a file with the wanted content, and returns the target that reads it. An existing file is
+/// reused: its header and some blocks are verified, then only the missing part is written.
 ///
 /// # Errors
 /// `Damaged` for a file without the lab's marker, `NoSpace` when less than a tenth of the disk would stay free or the
-/// disk fills up meanwhile, `Interrupted`; after the last two the file is gone. `NoPermission`, or what the system
-/// says.
+/// disk fills up meanwhile, `Interrupted`; after the last two the file is gone. `NoPermission`, or another error of the
+/// system.
 pub fn ensure_file(path: &Path, wanted: Wanted, progress: &Progress<'_>, cancel: &AtomicBool) -> Result<Target> {
     wanted.check()?;
     let old = inspect(path)?;
@@ -85,7 +86,7 @@ pub fn ensure_file(path: &Path, wanted: Wanted, progress: &Progress<'_>, cancel:
     Ok(target("file", &[path], wanted))
 }
 
-/// Writes the file from data byte `keep_bytes` on. When that fails the file is gone.
+/// Writes the file from data byte `keep_bytes` on. On failure the file is removed.
 fn make(
     path: &Path,
     is_new: bool,
@@ -98,7 +99,8 @@ fn make(
     let made = reserve(&file, path, wanted.data_bytes)
         .and_then(|()| write_content(&file, path, wanted, keep_bytes, progress, cancel));
     made.inspect_err(|_| {
-        // Half a file helps nobody and may be what filled the disk. It carries the marker: it was opened above.
+        // An incomplete file is of no use and may be the reason why the disk is full. It carries the marker: it was
+        // opened above.
         let _ = fs::remove_file(path);
     })
 }
@@ -108,8 +110,8 @@ pub fn file_names(folder: &Path, name: &str, count: u32) -> Vec<PathBuf> {
     (0..count).map(|number| folder.join(format!("{name}-{number}.{EXTENSION}"))).collect()
 }
 
-/// Makes sure of several files `name-0.data`, `name-1.data`, … in a folder, all with the same content: one target over
-/// all of them.
+/// Makes sure of several files `name-0.data`, `name-1.data`, … in a folder, all with the same content, and returns one
+/// target over all of them.
 ///
 /// # Errors
 /// As [`ensure_file`].
@@ -141,10 +143,10 @@ pub fn target(label: &str, paths: &[&Path], wanted: Wanted) -> Target {
     }
 }
 
-/// What the file says it holds; `None` when there is no file.
+/// Reads the header of the file at `path`; `None` when there is no file.
 ///
 /// # Errors
-/// `Damaged` when something without the lab's marker is there, or what the system says.
+/// `Damaged` when the path holds something without the lab's marker, or the system's error.
 pub fn inspect(path: &Path) -> Result<Option<Header>> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,
@@ -164,7 +166,8 @@ pub fn inspect(path: &Path) -> Result<Option<Header>> {
     Ok(Some(header))
 }
 
-/// Reads the header of an open file or device: outside what the system says, inside whether it is ours.
+/// Reads the header of an open file or device. The outer error is the system's; the inner one says that the header is
+/// not the lab's.
 pub(super) fn read_header(file: &File, path: &Path) -> Result<std::result::Result<Header, LabError>> {
     // Through an aligned buffer, as the file may be open with O_DIRECT.
     let mut block = buffer(BLOCK_BYTES)?;
@@ -178,7 +181,7 @@ pub(super) fn read_header(file: &File, path: &Path) -> Result<std::result::Resul
 /// Removes a file of the lab; true when there was one.
 ///
 /// # Errors
-/// `Damaged` for a file without the marker, or what the system says.
+/// `Damaged` for a file without the marker, or the system's error.
 pub fn remove_file(path: &Path) -> Result<bool> {
     match inspect(path)? {
         None => Ok(false),
@@ -186,10 +189,10 @@ pub fn remove_file(path: &Path) -> Result<bool> {
     }
 }
 
-/// Verifies some blocks, spread over the file, byte by byte: whether all are as they must be.
+/// Verifies some blocks, spread over the file, byte by byte; true when all are correct.
 ///
 /// # Errors
-/// What the system says; a short file is `Ok(false)`.
+/// The system's error when a read fails; a short file is `Ok(false)`.
 pub fn verify_samples(path: &Path, header: Header) -> Result<bool> {
     let file = File::open(path).map_err(|error| fail("open", path, &error))?;
     // Without this each sample would pull a whole read-ahead window into the cache.
@@ -213,11 +216,11 @@ pub fn verify_samples(path: &Path, header: Header) -> Result<bool> {
     Ok(true)
 }
 
-/// Refuses when the file would leave less than a tenth of the disk free. What the file occupies already counts as
-/// there.
+/// Refuses when the file would leave less than a tenth of the disk free. Bytes that the file already occupies count as
+/// available to it.
 ///
 /// # Errors
-/// `NoSpace` with the figures, or what the system says.
+/// `NoSpace` with the figures, or the system's error.
 pub fn check_space(path: &Path, data_bytes: u64) -> Result<()> {
     let folder = folder_of(path);
     let usable = room_bytes(path)?;
@@ -234,10 +237,11 @@ pub fn check_space(path: &Path, data_bytes: u64) -> Result<()> {
     Err(LabError::new(LabErrorKind::NoSpace, message))
 }
 
-/// How large a file at `path` may be: what the lab may use there, and what the file holds already.
+/// Largest size in bytes that a file at `path` may have: the bytes that the lab may use on its disk plus the bytes that
+/// the file already occupies.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error when the disk cannot be queried.
 pub fn room_bytes(path: &Path) -> Result<u64> {
     let held = fs::symlink_metadata(path).map(|meta| std::os::unix::fs::MetadataExt::blocks(&meta) * 512).unwrap_or(0);
     Ok(usable_bytes(folder_of(path))?.saturating_add(held))
@@ -247,20 +251,21 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Bytes that the lab may use on the file system of `folder`: free ones, less a tenth of the whole.
+/// Bytes that the lab may use on the file system of `folder`: the free bytes, less a tenth of the whole disk.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error when the file system cannot be queried.
 pub fn usable_bytes(folder: &Path) -> Result<u64> {
     let stat = rustix::fs::statvfs(folder).map_err(|error| fail("look at", folder, &error.into()))?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     Ok(free.saturating_sub(stat.f_blocks.saturating_mul(stat.f_frsize) / 10))
 }
 
-/// A file in `folder` that has no name, or lost it at once where the file system has no such files.
+/// Creates a file in `folder` without a name (`O_TMPFILE`). On a file system without such files it is created under a
+/// name that is removed at once.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error when no file can be created.
 pub fn nameless(folder: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
@@ -300,7 +305,7 @@ pub(super) fn open_direct(path: &Path, create: bool) -> Result<File> {
     file.map_err(|error| fail("write", path, &error))
 }
 
-/// Gives the file its length and its place on the disk, so that writers do not wait for each other to grow it.
+/// Sets the file's length and allocates its blocks, so that parallel writers do not wait for each other to extend it.
 fn reserve(file: &File, path: &Path, data_bytes: u64) -> Result<()> {
     let total = data_bytes + BLOCK_BYTES as u64;
     file.set_len(total).map_err(|error| fail("resize", path, &error))?;
@@ -318,11 +323,11 @@ fn write_header(file: &File, path: &Path, wanted: Wanted, complete: bool) -> Res
     file.sync_data().map_err(|error| fail("sync", path, &error))
 }
 
-/// Fills an open file or device, whose header is ours and incomplete, from data byte `from_bytes` on, and marks it
-/// complete.
+/// Fills an open file or device from data byte `from_bytes` on, and marks it complete. Its header must carry the lab's
+/// marker and say incomplete.
 ///
 /// # Errors
-/// `Interrupted`, `NoSpace`, or what the system says. The header then still says incomplete.
+/// `Interrupted`, `NoSpace`, or the system's error. The header then still says incomplete.
 pub(super) fn write_content(
     file: &File,
     path: &Path,
@@ -341,7 +346,7 @@ pub(super) fn write_content(
     };
     let stopped = || format!("stopped while writing {}", path.display());
     in_chunks(from_bytes..wanted.data_bytes, fill, progress, cancel, stopped)?;
-    // Data before the word that it is complete: a power cut in between leaves a file that is made anew.
+    // Data before the `complete` flag: a power cut in between leaves a file that is made anew.
     file.sync_all().map_err(|error| fail("sync", path, &error))?;
     write_header(file, path, wanted, true)?;
     // Where the writes were buffered, they would leave a warm cache behind.
@@ -349,13 +354,13 @@ pub(super) fn write_content(
     Ok(())
 }
 
-/// Reads a file once, front to back, past the page cache where the file system allows, and keeps nothing.
+/// Reads a file once, front to back, past the page cache where the file system allows, and discards the data.
 ///
-/// Below the kernel there are memories that the lab cannot empty: a host's page cache, an array's, a drive's. What was read before comes
-/// from there, so of two files that are compared each has to have been read.
+/// Below the kernel there are caches that the lab cannot empty: a host's page cache, an array's, a drive's. Data read
+/// before may come from them, so of two files that are compared each must have been read.
 ///
 /// # Errors
-/// `Interrupted`, or what the system says.
+/// `Interrupted`, or the system's error.
 pub fn read_through(path: &Path, progress: &Progress<'_>, cancel: &AtomicBool) -> Result<()> {
     let open = |flags| OpenOptions::new().read(true).custom_flags(flags | libc::O_CLOEXEC).open(path);
     let file = open(libc::O_DIRECT).or_else(|_| open(0)).map_err(|error| fail("open", path, &error))?;
@@ -371,7 +376,8 @@ pub fn read_through(path: &Path, progress: &Progress<'_>, cancel: &AtomicBool) -
     Ok(())
 }
 
-/// Has a few threads go through `range`, a chunk at a time, each with memory of its own. Ends with the first error.
+/// Calls a function for each chunk of `range` on a few threads, each with a buffer of its own. Ends with the first
+/// error.
 fn in_chunks(
     range: Range<u64>,
     work: impl Fn(u64, &mut [u8]) -> Result<()> + Sync,

@@ -18,10 +18,10 @@ use crate::record::Target;
 /// Bytes at the start of a device in which signatures are looked for.
 const HEAD_BYTES: usize = 256 << 10;
 
-/// Size of a block device in bytes, after making sure that nobody uses it.
+/// Size of a block device in bytes, after making sure that it is not in use.
 ///
 /// # Errors
-/// `Usage` when the path is no block device, `Busy` when it is in use, with by what.
+/// `Usage` when the path is no block device; `Busy` when it is in use, with the kind of user.
 pub fn check_unused(path: &Path) -> Result<u64> {
     let meta = fs::metadata(path).map_err(|error| fail("look at", path, &error))?;
     if !meta.file_type().is_block_device() {
@@ -59,7 +59,7 @@ pub fn check_unused(path: &Path) -> Result<u64> {
             return busy("is used as swap".into());
         }
     }
-    // What the kernel itself has claimed, by whatever way.
+    // An exclusive open finds every claim inside the kernel.
     match OpenOptions::new().read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC).open(path) {
         Ok(_) => {}
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return busy("is in use".into()),
@@ -146,7 +146,7 @@ pub fn prepare_device(
 /// Opens a device for itself alone, past the page cache.
 pub(super) fn open(path: &Path, write: bool) -> Result<File> {
     let flags = libc::O_EXCL | libc::O_CLOEXEC | libc::O_DIRECT;
-    // Whoever looks at new devices (udev) may hold it for a moment.
+    // udev may hold a new device open for a moment.
     for wait_ms in [0, 10, 50, 100, 200] {
         std::thread::sleep(std::time::Duration::from_millis(wait_ms));
         match OpenOptions::new().read(true).write(write).custom_flags(flags).open(path) {
@@ -158,7 +158,7 @@ pub(super) fn open(path: &Path, write: bool) -> Result<File> {
     Err(LabError::new(LabErrorKind::Busy, message))
 }
 
-/// What the content of a device looks like, when it looks like anything.
+/// Names the file system, partition table or other format whose signature a device carries, if any.
 fn signature(file: &File, path: &Path, size_bytes: u64) -> Result<Option<&'static str>> {
     let head_bytes = HEAD_BYTES.min(usize::try_from(size_bytes).unwrap_or(usize::MAX)) / BLOCK_BYTES * BLOCK_BYTES;
     let tail_at = size_bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64 - head_bytes as u64;
@@ -170,7 +170,7 @@ fn signature(file: &File, path: &Path, size_bytes: u64) -> Result<Option<&'stati
     Ok(signature_of(&read(0)?, &read(tail_at)?))
 }
 
-/// Looks for signatures at the start of a device and, for those that live at the end, in its last bytes.
+/// Looks for signatures at the start of a device and, for formats that put theirs at the end, in its last bytes.
 fn signature_of(head: &[u8], tail: &[u8]) -> Option<&'static str> {
     let at = |offset: usize, magic: &[u8]| head.get(offset..offset + magic.len()) == Some(magic);
     let any = |offsets: &[usize], magic: &[u8]| offsets.iter().any(|offset| at(*offset, magic));

@@ -1,7 +1,7 @@
-//! `nofault lab doctor`: what this machine allows, a line each with a verdict and what to do about it. Takes some
-//! seconds, uses a quarter of a gigabyte in the folder, leaves nothing behind.
+//! `nofault lab doctor`: checks each ability that the lab needs and prints a line with a verdict and a remedy. Takes
+//! some seconds, uses a quarter of a gigabyte in the folder, leaves no file behind.
 //!
-//! The figures are a first look with short samples. What a run measures is in its records.
+//! The figures are a first look with short samples. The measurements of a run are in its records.
 
 use std::fmt;
 use std::os::unix::fs::FileExt;
@@ -33,15 +33,15 @@ const TRIAL: Wanted = Wanted { seed: 0x0d0c, data_bytes: 256 << 20 };
 const TRIAL_TIME: Duration = Duration::from_millis(500);
 const SYNCS: usize = 40;
 
-/// How well something works here.
+/// Whether an ability is there in full, in part, or not at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// As the lab wants it.
+    /// There in full.
     Ok,
     /// The lab works, with something missing.
     Limited,
-    /// Not to be had here.
+    /// Not available here.
     No,
 }
 
@@ -55,33 +55,33 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// What: `clock`, `memory limit`, `io_uring`.
+    /// Short name of the check: `clock`, `memory limit`, `io_uring`.
     pub topic: &'static str,
     /// How well it works.
     pub verdict: Verdict,
-    /// What was found, in words with units.
+    /// The result in words, with units.
     pub found: String,
-    /// What to do about it; empty where nothing need be done.
+    /// The remedy; empty where none is needed.
     pub next: String,
     /// The figure behind it, where there is one, in the unit its name says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub figure: Option<(&'static str, f64)>,
 }
 
-/// What this machine allows.
+/// The results of all checks on this machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DoctorReport {
     /// The folder that was tried.
     pub dir: String,
-    /// In the order of the printed report.
+    /// The results, in the order of the printed report.
     pub findings: Vec<Finding>,
 }
 
 impl DoctorReport {
-    /// The finding about a topic.
+    /// The result for a topic.
     pub fn finding(&self, topic: &str) -> Option<&Finding> {
         self.findings.iter().find(|finding| finding.topic == topic)
     }
@@ -96,7 +96,7 @@ impl DoctorReport {
         }
     }
 
-    /// An answer that is yes, or a reason.
+    /// Adds the result of a check that answers yes or a reason why not.
     fn ability(&mut self, topic: &'static str, ability: &Ability, otherwise: Verdict, next: &str) {
         match ability {
             Ability::Yes => self.say(topic, Verdict::Ok, "works", ""),
@@ -118,7 +118,7 @@ impl fmt::Display for DoctorReport {
     }
 }
 
-/// Looks at everything the lab needs. Never fails: what cannot be tried is a finding.
+/// Checks every ability that the lab needs. Never fails: a check that cannot be made is a finding.
 pub fn doctor(dir: &Path) -> DoctorReport {
     let mut report = DoctorReport { dir: dir.display().to_string(), findings: Vec::new() };
     rights(&mut report);
@@ -150,7 +150,7 @@ pub fn doctor(dir: &Path) -> DoctorReport {
             "install it, as with `apt install fio`",
         ),
     }
-    // Those of a run: it prints them, stores them and allows for them.
+    // The biases that a run prints, stores and allows for.
     for bias in survey::survey(dir).biases {
         let (found, next) = bias.split_once(". ").unwrap_or((bias.as_str(), "every report names it"));
         report.say("bias", Verdict::Limited, found.trim_end_matches('.'), next);
@@ -158,7 +158,8 @@ pub fn doctor(dir: &Path) -> DoctorReport {
     report
 }
 
-/// Rings pin their buffers, some contenders lock what they map, a ballast locks nearly all.
+/// Checks the bound on locked memory: rings pin their buffers, some contenders lock their mapping, a ballast locks
+/// nearly all memory.
 fn locked_memory(report: &mut DoctorReport) {
     match memory::lock_bytes_max() {
         u64::MAX => report.say("locked memory", Verdict::Ok, "not limited", ""),
@@ -185,7 +186,7 @@ fn clock(report: &mut DoctorReport, dir: &Path) {
     let found = format!("{:.0} ns to read, steps of {:.0} ns", costs.clock_ns, costs.clock_step_ns);
     let source =
         system::read_text("/sys/devices/system/clocksource/clocksource0/current_clocksource").unwrap_or_default();
-    // Against a cached read of about half a microsecond.
+    // Compared with a cached read, about half a microsecond.
     if costs.clock_ns < 100.0 {
         report.say("clock", Verdict::Ok, format!("{found} ({source})"), "");
     } else {
@@ -233,7 +234,7 @@ fn kernel(report: &mut DoctorReport, probe: &Probe) {
     report.ability("cachestat", &probe.cachestat, Verdict::Limited, "mincore serves instead, where the file is ours");
 }
 
-/// Tries the storage with a file of its own.
+/// Measures the storage with a file of its own.
 fn storage(report: &mut DoctorReport, folder: &WorkDir) {
     let path = folder.data_file("doctor");
     if let Err(error) = data::ensure_file(&path, TRIAL, &|_, _| (), &AtomicBool::new(false)) {
@@ -278,7 +279,7 @@ fn storage(report: &mut DoctorReport, folder: &WorkDir) {
     }
 }
 
-/// Medians in microseconds: overwrite and fdatasync; overwrite with RWF_DSYNC.
+/// Median microseconds of an overwrite with fdatasync, and of one with RWF_DSYNC.
 fn sync_costs(path: &Path) -> Result<(f64, Option<f64>)> {
     let file = data::open_direct(path, false)?;
     let mut block = data::buffer(BLOCK_BYTES)?;
@@ -307,7 +308,7 @@ fn sync_costs(path: &Path) -> Result<(f64, Option<f64>)> {
     Ok((fdatasync, dsync.ok()))
 }
 
-/// Random direct reads for a moment, verified: how many a second, and by what.
+/// Random direct reads for half a second, verified: reads per second, and the kind of disk that made them.
 fn read_rate(path: &Path, block_bytes: usize, depth: usize) -> Result<(f64, &'static str)> {
     let options = FileOptions { direct: DirectIo::Prefer, write: false, create: false };
     let disk: Box<dyn Disk> = match UringDisk::open(path, &options) {

@@ -1,12 +1,12 @@
-//! A file system of the lab's own (FUSE) whose reads fail on demand: it passes one flat folder through, and answers EIO
-//! for the ranges it was told to. What a dying disk does, at a place and a time of one's choice.
+//! A file system of the lab's own (FUSE) whose reads fail on demand: it passes one flat folder through and answers EIO
+//! for the ranges it is given, as a dying disk would, but at a chosen place and time.
 //!
 //! Kept true by:
-//! 1. The process that serves the file system never touches the mount itself. A request of one's own would wait for
-//!    oneself, and a process killed in that state could never end. Whoever reads is another process.
-//! 2. The mount is noted down before it is made, so that the next start removes what a killed lab left: it is then a mount
-//!    without a server, which answers "not connected" to everything.
-//! 3. Only a mount of this name at the place noted down is ever taken away.
+//! 1. The process that serves the file system never touches the mount itself. Its request would wait for its own
+//!    answer, and a process killed in that state could never end. Reads come from another process.
+//! 2. The mount is recorded before it is made, so that the next start removes the mount of a killed lab: without a
+//!    server it answers "not connected" to every call.
+//! 3. Only a mount of this name at the recorded place is ever removed.
 //!
 //! No C library: `fuser` mounts by itself as root, and asks `fusermount3` otherwise.
 
@@ -30,10 +30,10 @@ use super::leftovers::{self, Entry};
 use super::system::{self, fail};
 use crate::error::{LabError, LabErrorKind, Result};
 
-/// What the mount is called in mountinfo.
+/// The mount's source in mountinfo.
 const SOURCE: &str = "nofault-lab";
 const KIND: &str = "fuse";
-/// Nothing is remembered by the kernel: sizes change beneath.
+/// The kernel caches no attributes, because sizes change below it.
 const TTL: Duration = Duration::ZERO;
 
 /// A mounted folder with failing reads. Unmounted when dropped.
@@ -45,14 +45,14 @@ pub struct FaultyFs {
     entry: Option<Entry>,
 }
 
-/// What fails.
+/// The ranges whose reads fail, and a count of the failures.
 #[derive(Debug, Default)]
 struct Rules {
     ranges: Mutex<Vec<(String, Range<u64>)>>,
     failed: AtomicU64,
 }
 
-/// Whether such a file system can be mounted here. Looks only.
+/// Checks that such a file system can be mounted here. Mounts nothing.
 ///
 /// # Errors
 /// `Unsupported` without FUSE in the kernel; `NoPermission` for a user without rights and without `fusermount3`.
@@ -69,10 +69,10 @@ pub fn check() -> Result<()> {
 }
 
 impl FaultyFs {
-    /// Mounts `folder` at `point`, which must be an empty folder. Nothing fails yet.
+    /// Mounts `folder` at `point`, which must be an empty folder. No read fails yet.
     ///
     /// # Errors
-    /// As [`check`], or what the system says, in containers often that mounting is forbidden.
+    /// As [`check`], or the system's error; in containers mounting is often forbidden.
     pub fn mount(folder: &Path, point: &Path) -> Result<Self> {
         check()?;
         let point = point.canonicalize().map_err(|error| fail("find", point, &error))?;
@@ -91,22 +91,22 @@ impl FaultyFs {
         }
     }
 
-    /// Where it is mounted. For other processes: this one must not touch it.
+    /// The mount point. For other processes: this one must not touch it.
     pub fn point(&self) -> &Path {
         &self.point
     }
 
-    /// From now on reads of `file` that touch `range` fail with EIO.
+    /// Makes reads of `file` that touch `range` fail with EIO from now on.
     pub fn fail_reads(&self, file: &str, range: Range<u64>) {
         self.rules.ranges().push((file.to_owned(), range));
     }
 
-    /// Everything is readable again.
+    /// Makes every range readable again.
     pub fn repair(&self) {
         self.rules.ranges().clear();
     }
 
-    /// How many reads were made to fail.
+    /// Number of reads that were made to fail.
     pub fn reads_failed(&self) -> u64 {
         self.rules.failed.load(Ordering::Relaxed)
     }
@@ -114,7 +114,7 @@ impl FaultyFs {
 
 impl Drop for FaultyFs {
     fn drop(&mut self) {
-        // Lazily: whoever still holds a file keeps it until it ends.
+        // A lazy unmount: a process with an open file keeps it until it ends.
         let gone = unmount(&self.point);
         drop(self.session.take());
         if let (Ok(()), Some(entry)) = (gone, self.entry.take()) {
@@ -123,7 +123,7 @@ impl Drop for FaultyFs {
     }
 }
 
-/// Takes a mount of ours away; fine when there is none.
+/// Unmounts a file system of the lab; no error when there is none.
 fn unmount(point: &Path) -> Result<()> {
     let is_ours =
         |mount: &system::Mount| mount.kind.starts_with("fuse") && mount.source == SOURCE && mount.point == point;
@@ -142,7 +142,7 @@ fn unmount(point: &Path) -> Result<()> {
     }
 }
 
-/// Takes away the mounts that killed labs left.
+/// Unmounts the file systems that killed labs left.
 ///
 /// # Errors
 /// As [`leftovers::sweep`].
@@ -155,7 +155,7 @@ impl Rules {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a read fails. All of it: a short answer would mean the end of the file.
+    /// Whether a read fails. The whole read does: a short answer would mean the end of the file.
     fn fails(&self, name: &str, read: &Range<u64>) -> bool {
         let hit =
             self.ranges().iter().any(|(file, range)| file == name && range.start < read.end && read.start < range.end);
@@ -164,7 +164,7 @@ impl Rules {
     }
 }
 
-/// What answers the kernel: names of one flat folder, passed through.
+/// The FUSE server: passes the names of one flat folder through.
 struct Served {
     folder: PathBuf,
     rules: Arc<Rules>,
@@ -173,7 +173,7 @@ struct Served {
 
 #[derive(Default)]
 struct State {
-    /// Number 2 is the first name; a name keeps its number.
+    /// Names by inode number: number 2 is the first name; a name keeps its number.
     names: Vec<String>,
     files: HashMap<u64, (String, Arc<File>)>,
     next_handle: u64,
@@ -404,7 +404,7 @@ impl Filesystem for Served {
     ) {
         let written = self.file(handle).and_then(|(_, file)| file.write_all_at(data, offset).map_err(|e| errno(&e)));
         match written {
-            // The kernel never sends more than 32 bits tell.
+            // The kernel never asks for more than 32 bits can count.
             Ok(()) => reply.written(data.len() as u32),
             Err(error) => reply.error(error),
         }

@@ -1,8 +1,8 @@
-//! Remembers what outlives a crash (cgroups, devices of RAM), so that the next start removes it: one small file for
-//! each thing in a folder of this user alone, named after the process that made it.
+//! Records resources that outlive a crash (cgroups, devices of RAM), so that the next start removes them: one small
+//! file for each in a folder that only this user can write, named after the process that made it.
 //!
-//! Kept true by: the entry is written before the thing is made and removed after the thing is gone; entries of living
-//! processes are never touched.
+//! Kept true by: the entry is written before the resource is made and removed after the resource is gone; entries of
+//! living processes are never touched.
 
 use std::fs;
 use std::io::Write;
@@ -13,14 +13,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::system::{self, fail};
 use crate::error::{LabError, LabErrorKind, Result};
 
-/// The entry of one thing. [`Entry::forget`] it once the thing is gone; dropped otherwise it stays for the next start.
+/// The entry of one resource. [`Entry::forget`] it once the resource is gone; dropped otherwise it stays for the next
+/// start.
 #[derive(Debug)]
 pub struct Entry {
     path: PathBuf,
 }
 
 impl Entry {
-    /// Notes down a thing of some kind (`cgroup`, `zram`), before it is made or as soon as its name is known.
+    /// Records a resource of some kind (`cgroup`, `zram`), before it is made or as soon as its name is known.
     ///
     /// # Errors
     /// When the folder for entries cannot be written.
@@ -41,18 +42,18 @@ impl Entry {
         }
     }
 
-    /// The thing is gone.
+    /// Removes the entry: the resource is gone.
     pub fn forget(self) {
         let _ = fs::remove_file(&self.path);
-        // The folder goes with its last entry; one that holds others stays.
+        // The folder is removed with its last entry; one with other entries stays.
         if let Some(folder) = self.path.parent() {
             let _ = fs::remove_dir(folder);
         }
     }
 }
 
-/// Calls `remove` for each thing of this kind whose maker no longer lives, and forgets those for which it answers `Ok`.
-/// Answers what was removed, and what could not be, in words.
+/// Calls `remove` for each resource of this kind that a dead process made, and forgets an entry when it returns `Ok`.
+/// Returns a sentence for each removal and each failure.
 ///
 /// # Errors
 /// When the folder is not one that only this user may write.
@@ -76,7 +77,7 @@ pub fn sweep(kind: &str, mut remove: impl FnMut(&str) -> Result<()>) -> Result<V
             }
         }
     }
-    // A folder that was made only to look into it goes again; one with entries stays.
+    // A folder that was made only to look into it is removed again; one with entries stays.
     let _ = fs::remove_dir(&folder);
     Ok(told)
 }
@@ -86,10 +87,11 @@ fn maker_of<'a>(name: &'a str, kind: &str) -> Option<&'a str> {
     Some(maker)
 }
 
-/// The folder, made on first use. Only this user may write it: what it says is removed.
+/// The folder of the entries, made on first use. Only this user may write it, because every resource named in it is
+/// removed.
 fn folder() -> Result<PathBuf> {
     let user = rustix::process::geteuid();
-    // /run is emptied by a reboot, as is everything that is noted here. Others than root cannot write it.
+    // /run is emptied by a reboot, as is every resource recorded here. Other users than root cannot write it.
     let folder = match user.is_root() && Path::new("/run").is_dir() {
         true => PathBuf::from("/run/nofault-lab"),
         false => std::env::temp_dir().join(format!("nofault-lab-{}", user.as_raw())),
@@ -107,7 +109,7 @@ fn folder() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Notes something down as a process that is dead would have.
+/// Records an entry under the name of a process that is dead.
 #[cfg(test)]
 pub(super) fn record_as(kind: &str, maker: &str, content: &str) -> PathBuf {
     let path = folder().unwrap().join(format!("{kind}.{maker}.0"));

@@ -1,8 +1,8 @@
-//! Makes "larger than memory" true, by the best means that the rights allow: a memory cgroup, ballast, or data
-//! larger than RAM. Page cache counts in all three.
+//! Makes "larger than memory" true, by the best means that the rights allow: a memory cgroup, ballast, or data larger
+//! than RAM. Page cache counts in all three.
 //!
-//! [`choose`] decides and explains; [`Limit::enforce`] does it and gives a guard. Each cell runs in a child process that
-//! [`Limit::add_pid`] puts under the limit before it works.
+//! [`choose`] picks the means and gives its reasons; [`Limit::enforce`] puts it in place and returns a guard. Each cell
+//! runs in a child process that [`Limit::add_pid`] puts under the limit before it works.
 
 mod ballast;
 mod cgroup;
@@ -15,44 +15,46 @@ use crate::config::MemoryChoice;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::record::{MemoryLimit, MemoryMethod};
 
-/// Less than this and a process has no room for its own stacks and buffers.
+/// Smallest limit: with less a process has no room for its own stacks and buffers.
 const LIMIT_BYTES_MIN: u64 = 16 << 20;
 /// A ballast leaves at least a 32nd of RAM, within these bounds: every process of the machine has to live in it, and where
 /// they cannot the kernel takes the ballast.
 const BALLAST_LEAVES_MIN: std::ops::RangeInclusive<u64> = 384 << 20..=1 << 30;
 
-/// How memory will be limited, and why not otherwise.
+/// The chosen way to limit memory, with the reasons against better ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// For the records.
+    /// The limit, as the records store it.
     pub limit: MemoryLimit,
     /// The data that the limit needs: more than was asked only where the data has to be larger than RAM.
     pub data_bytes: u64,
-    /// Why better means are not possible here, in words; what a reader must know about the chosen one.
+    /// Why better means are not possible here, and the effects of the chosen one that a reader of the report must know.
     pub notes: Vec<String>,
 }
 
-/// What is to be limited.
+/// The memory limit that a run asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wish {
-    /// By what means.
+    /// The means that the user chose, or automatic choice.
     pub choice: MemoryChoice,
     /// Memory that page cache and processes may use together.
     pub memory_bytes: u64,
     /// The data that must not fit.
     pub data_bytes: u64,
-    /// How large the data may be made where nothing else helps; not more than `data_bytes` where it is fixed.
+    /// Largest size to which the data may be enlarged when no other means works; not more than `data_bytes` where the
+    /// size is fixed.
     pub data_bytes_max: u64,
 }
 
-/// What the machine and the user's rights offer, so that the decision can be tested for machines that are not here.
+/// Memory and rights of a machine. Passed in as data so that the decision can be tested for machines other than this
+/// one.
 #[derive(Debug, Clone)]
 struct Facts {
-    /// What a new cgroup would be, or why there is none.
+    /// The kind of cgroup that could be made, or why none can.
     cgroup: Result<MemoryMethod>,
-    /// What may be locked.
+    /// Bytes that may be locked (RLIMIT_MEMLOCK); `u64::MAX` without a bound.
     lock_bytes_max: u64,
-    /// Swap of the machine: untouched by locked memory, a way out for all other.
+    /// Swap of the machine: it takes touched memory of a ballast, never locked memory.
     swap_bytes: u64,
     /// Memory that this process could still get.
     available_bytes: u64,
@@ -61,7 +63,8 @@ struct Facts {
 }
 
 impl Facts {
-    /// Tries a cgroup for real (and removes it again) where it may be chosen; looks only for the rest.
+    /// Reads the facts of this machine. Where a cgroup may be chosen, one is really made and removed again; the rest is
+    /// only looked up.
     fn here(wish: &Wish) -> Self {
         let wants_cgroup = matches!(wish.choice, MemoryChoice::Auto | MemoryChoice::Cgroup);
         let cgroup = match wants_cgroup {
@@ -81,8 +84,8 @@ impl Facts {
 /// Picks the best means to limit memory as wished.
 ///
 /// # Errors
-/// `Usage` when the data would fit in the memory; `NoPermission` when no means is possible, with the reason for each and
-/// what would make it possible.
+/// `Usage` when the data would fit in the memory; `NoPermission` when no means is possible, with the reason for each
+/// and the right that would make it possible.
 pub fn choose(wish: &Wish) -> Result<Plan> {
     let invalid = |message: String| Err(LabError::new(LabErrorKind::Usage, message));
     let (memory, data) = (human_bytes(wish.memory_bytes), human_bytes(wish.data_bytes));
@@ -130,7 +133,8 @@ fn by_cgroup(wish: &Wish, facts: &Facts) -> Result<Plan> {
     Ok(Plan { limit, data_bytes: wish.data_bytes, notes: Vec::new() })
 }
 
-/// Locked where that is allowed. Without swap anonymous memory has nowhere to go, so there it need not be.
+/// Plans a ballast, locked where that is allowed. Without swap the kernel cannot evict anonymous memory, so there it
+/// need not be locked.
 fn by_ballast(wish: &Wish, facts: &Facts) -> Result<Plan> {
     let least = (facts.total_bytes / 32).clamp(*BALLAST_LEAVES_MIN.start(), *BALLAST_LEAVES_MIN.end());
     let bytes = wish.memory_bytes.max(least);
@@ -171,7 +175,7 @@ fn by_ballast(wish: &Wish, facts: &Facts) -> Result<Plan> {
 fn by_large_file(wish: &Wish, facts: &Facts) -> Result<Plan> {
     let total = facts.total_bytes;
     let limit = MemoryLimit { method: MemoryMethod::LargeFile, bytes: total };
-    // What the page cache can hold is what is available, but that changes; RAM does not.
+    // The page cache can hold all memory available now, but that amount changes; RAM does not.
     if wish.data_bytes > total {
         return Ok(Plan { limit, data_bytes: wish.data_bytes, notes: Vec::new() });
     }
@@ -191,7 +195,7 @@ fn by_large_file(wish: &Wish, facts: &Facts) -> Result<Plan> {
     Err(LabError::new(LabErrorKind::NoSpace, message))
 }
 
-/// The memory available now must be more than what is to be left.
+/// Refuses a limit that is not below the memory available now: it would limit nothing.
 fn check_available(bytes: u64, facts: &Facts) -> Result<()> {
     if bytes < facts.available_bytes {
         return Ok(());
@@ -204,8 +208,8 @@ fn check_available(bytes: u64, facts: &Facts) -> Result<()> {
     Err(LabError::new(LabErrorKind::Usage, message))
 }
 
-/// Memory that new processes can get now, page cache that can be dropped included: the machine's, or what the limit of
-/// the container around this process still allows.
+/// Memory that new processes can get now, page cache that can be dropped included: the machine's, or the rest of the
+/// limit of the container around this process.
 fn available_bytes() -> u64 {
     let machine = meminfo_bytes("MemAvailable").unwrap_or(0);
     cgroup::enclosing().map_or(machine, |around| machine.min(around.available_bytes))
@@ -217,14 +221,14 @@ fn total_bytes() -> u64 {
     cgroup::enclosing().map_or(machine, |around| machine.min(around.limit_bytes))
 }
 
-/// A limit that is in place. Gone when dropped.
+/// A limit in place. It ends when this guard is dropped.
 #[derive(Debug)]
 pub enum Limit {
-    /// Nothing had to be done.
+    /// No means was needed: the data is larger than RAM.
     Nothing,
     /// A group that the working process joins.
     Cgroup(CgroupGuard),
-    /// Memory that is held; holds for everyone.
+    /// Locked or touched memory; limits every process of the machine.
     Ballast(Ballast),
 }
 
@@ -241,7 +245,7 @@ impl Limit {
         })
     }
 
-    /// Makes sure that the limit still holds: what a cell measured under one that has gone is worth nothing.
+    /// Makes sure that the limit still holds; the figures of a cell that ran after its limit ended are invalid.
     ///
     /// # Errors
     /// `NoSpace` when the kernel has ended the ballast's holder, because memory ran out.
@@ -255,7 +259,7 @@ impl Limit {
         }
     }
 
-    /// Puts a process under the limit. It and what it starts afterwards stay there.
+    /// Puts a process under the limit. The process and its later children stay there.
     ///
     /// # Errors
     /// When the kernel refuses, or the process is gone.

@@ -1,9 +1,9 @@
-//! The lab's data as the engine keeps it: a database with what the data file holds, so that the engine's own pool can read
-//! it beside the map and the raw calls.
+//! The lab's data as a database of the engine: it holds the same content as the data file, so that the engine's own
+//! pool can read it beside the map and the raw calls.
 //!
-//! A block of the data is [`ENTRIES_PER_BLOCK`] entries of one leaf: with keys of 8 bytes and values of [`VALUE_BYTES`] four of
-//! them fill a page of 4 KiB, so that a block costs the engine one page, as it costs the others. Values begin and end with the
-//! block's tag ([`content`]), so that they are verified the same way.
+//! A block of the data is [`ENTRIES_PER_BLOCK`] entries of one leaf: with keys of 8 bytes and values of [`VALUE_BYTES`]
+//! four of them fill a page of 4 KiB, so that a block costs the engine one page, as it costs the other contenders.
+//! Values begin and end with the block's tag ([`content`]), so that they are verified the same way.
 //!
 //! Kept true by: the folder carries the lab's marker before anything else is put into it, and only a folder with the
 //! marker is ever removed.
@@ -21,30 +21,30 @@ use super::system::{fail, unix_ms};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::record::Target;
 
-/// Bytes of a value: what fits four times into a page besides keys, slots and headers.
+/// Bytes of a value: the largest of which four fit into a page beside keys, slots and headers.
 pub const VALUE_BYTES: usize = 976;
-/// Values that hold one block's content between them.
+/// Values that together hold one block's content.
 pub const ENTRIES_PER_BLOCK: u64 = 4;
-/// The table that holds them.
+/// The table of the values.
 pub const TABLE: &str = "blocks";
-/// The lab's folder for it, inside the working folder.
+/// Name of the database's folder inside the working folder.
 const FOLDER: &str = "pool.db";
-/// The engine's own folder in there, and its data file.
+/// Name of the engine's own folder inside [`FOLDER`].
 const DATABASE: &str = "db";
 const DATA_FILE: &str = "data";
-/// The marker beside it.
+/// The marker's file name, in [`FOLDER`].
 const MARKER: &str = "nofault-lab.marker";
-/// Memory and log of the engine while the database is made; reads bring their own.
+/// Memory and log of the engine while the database is made; readers choose their own.
 const MAKING_CACHE_BYTES: usize = 128 << 20;
 const LOG_BYTES: u64 = 16 << 20;
 
-/// The key of an entry: its part of its block, in the order of the blocks.
+/// The key of part `part` of a block; keys sort in the order of the blocks.
 #[inline]
 pub fn key(block: u64, part: u64) -> [u8; 8] {
     (block * ENTRIES_PER_BLOCK + part).to_be_bytes()
 }
 
-/// Whether a value belongs to this block: its first and its last word. A few nanoseconds.
+/// Whether a value belongs to this block: checks its first and its last word. A few nanoseconds.
 #[inline]
 pub fn is_right(value: &[u8], seed: u64, block: u64) -> bool {
     let expected = content::tag(seed, block).to_le_bytes();
@@ -65,12 +65,12 @@ fn entries(seed: u64, block: u64) -> impl Iterator<Item = ([u8; 8], Vec<u8>)> {
     })
 }
 
-/// Where the database of a working folder lies, and what it holds.
+/// The target for the database of a working folder.
 pub fn target(folder: &Path, wanted: Wanted) -> Target {
     super::data::target("file", &[&folder.join(FOLDER).join(DATABASE).join(DATA_FILE)], wanted)
 }
 
-/// The settings with which the lab opens it, given the memory that everything the engine keeps may take.
+/// The settings with which the lab opens the database, for a total memory budget of the engine.
 pub fn settings(cache_bytes: usize) -> Settings {
     Settings { page_bytes: BLOCK_BYTES, cache_bytes, log_bytes: LOG_BYTES, ..Settings::default() }
 }
@@ -85,18 +85,18 @@ pub fn database_of(target: &Target) -> Result<&Path> {
     })
 }
 
-/// A database that was made. Removed when dropped.
+/// A finished database. Removed when dropped.
 #[derive(Debug)]
 pub struct PoolData {
     folder: PathBuf,
 }
 
 impl PoolData {
-    /// Makes the database in a working folder, in the place of one that a killed lab left.
+    /// Makes the database in a working folder, replacing one that a killed lab left.
     ///
     /// # Errors
-    /// `Damaged` for a foreign folder of that name, `Interrupted`, or what the system or the engine says. What was half made is
-    /// gone.
+    /// `Damaged` for a foreign folder of that name, `Interrupted`, or an error of the system or the engine. After an
+    /// error the unfinished database is gone.
     pub fn make(folder: &Path, wanted: Wanted, progress: &Progress<'_>, cancel: &AtomicBool) -> Result<Self> {
         remove_leftover(folder)?;
         let folder = folder.join(FOLDER);
@@ -126,7 +126,7 @@ impl PoolData {
 
 impl Drop for PoolData {
     fn drop(&mut self) {
-        // Made here and marked. What cannot be removed is removed by the next start.
+        // Made here and marked. Files that cannot be removed now are removed by the next start.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
@@ -134,14 +134,14 @@ impl Drop for PoolData {
 /// Removes the database that a killed lab left in a working folder; true when there was one.
 ///
 /// # Errors
-/// `Damaged` for a folder of that name without the marker, or what the system says.
+/// `Damaged` for a folder of that name without the marker, or the system's error.
 pub fn remove_leftover(folder: &Path) -> Result<bool> {
     let folder = folder.join(FOLDER);
     if !folder.exists() {
         return Ok(false);
     }
     let ours = fs::read(folder.join(MARKER)).is_ok_and(|block| Header::decode(&block).is_ok());
-    // Killed between making and marking it: there is nothing in it to lose.
+    // The lab was killed between making and marking the folder: it is empty.
     let empty = || fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_none());
     if !ours && !empty() {
         let message = format!(
@@ -179,7 +179,7 @@ mod tests {
         }
         assert_eq!(count, 300 * ENTRIES_PER_BLOCK);
         let used = db.stats().pool.blocks_used;
-        // Besides them: inner nodes, the page table, superblocks.
+        // Besides the blocks: inner nodes, the page table, superblocks.
         assert!((300..364).contains(&used), "{used} pages for 300 blocks");
         drop((table, db, made));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

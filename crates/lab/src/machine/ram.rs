@@ -1,8 +1,8 @@
-//! Block devices of RAM (zram), which the lab makes, fills and removes itself: the software's ceiling shows on them
-//! even where the disk is slow. The content is incompressible, so each takes as much memory as it holds.
+//! Block devices of RAM (zram), which the lab makes, fills and removes itself: they show the software's ceiling even
+//! where the disk is slow. The content is incompressible, so each takes as much memory as it holds.
 //!
-//! Kept true by: only devices that this process made are removed, or, after a crash, those that [`leftovers`] noted
-//! down: same name and same `diskseq`, which the kernel gives to a device once and never again.
+//! Kept true by: only devices that this process made are removed, or, after a crash, the ones that [`leftovers`]
+//! recorded: same name and same `diskseq`, which the kernel gives to a device once and never again.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -26,10 +26,10 @@ pub struct RamDevice {
     entry: Option<Entry>,
 }
 
-/// Whether `count` devices of `data_bytes` each can be made here. Looks only.
+/// Checks that `count` devices of `data_bytes` each can be made here. Makes none.
 ///
 /// # Errors
-/// `NoPermission`, `Unsupported` or `NoSpace`, with what would make it possible.
+/// `NoPermission`, `Unsupported` or `NoSpace`, with the remedy.
 pub fn check(count: u32, data_bytes: u64) -> Result<()> {
     let refuse = |kind, message: String| Err(LabError::new(kind, message));
     if !system::is_root() {
@@ -38,7 +38,7 @@ pub fn check(count: u32, data_bytes: u64) -> Result<()> {
     if !Path::new(CONTROL).exists() {
         return refuse(LabErrorKind::Unsupported, "the kernel has no zram; try `modprobe zram`".into());
     }
-    // A page of zram costs a little more than a page.
+    // A page of zram costs a little more than a page of memory.
     let needed =
         data_bytes.saturating_add(data_bytes / 16).saturating_mul(u64::from(count)).saturating_add(MARGIN_BYTES);
     let available = meminfo_bytes("MemAvailable").unwrap_or(0);
@@ -58,7 +58,7 @@ impl RamDevice {
     /// Makes a device and fills it. About half a second a GiB and core.
     ///
     /// # Errors
-    /// As [`check`]; `Interrupted`; or what the system says. Nothing stays behind.
+    /// As [`check`]; `Interrupted`; or the system's error. No device stays behind after an error.
     pub fn create(wanted: Wanted, progress: &Progress<'_>, cancel: &AtomicBool) -> Result<Self> {
         wanted.check()?;
         check(1, wanted.data_bytes)?;
@@ -95,7 +95,7 @@ impl RamDevice {
         data::target("ram", &[&self.path()], self.wanted)
     }
 
-    /// An empty device of the right size.
+    /// Makes an empty device of the right size.
     fn add(wanted: Wanted) -> Result<Self> {
         let control = Path::new(CONTROL).join("hot_add");
         // Reading this file makes a device and answers its number.
@@ -107,8 +107,8 @@ impl RamDevice {
                 LabError::new(LabErrorKind::System, "the kernel did not answer the number of a new zram device")
             })?;
         let name = format!("zram{number}");
-        // From here on dropping removes it. Until its size is set it holds no memory: a crash before the entry loses
-        // nothing.
+        // From here on dropping removes the device. Until its size is set it holds no memory, so a crash before the
+        // entry is written loses nothing.
         let mut device = Self { entry: None, wanted, name };
         device.entry = Some(Entry::record("zram", &identity(&device.name))?);
         let size = format!("/sys/block/{}/disksize", device.name);
@@ -128,7 +128,7 @@ impl Drop for RamDevice {
     }
 }
 
-/// Removes devices whose lab no longer lives. Answers what was done, in words.
+/// Removes devices whose lab no longer lives. Returns a sentence for each removal and each failure.
 ///
 /// # Errors
 /// When the list of leftovers cannot be read.
@@ -140,7 +140,7 @@ pub fn remove_leftovers() -> Result<Vec<String>> {
             // Gone already.
             return Ok(());
         }
-        // The number may have been given to a device of somebody else since.
+        // The number may belong to a foreign device since.
         match identity(name) == noted && (noted.contains(' ') || carries_marker(name)) {
             true => remove(name),
             false => Ok(()),
@@ -194,7 +194,8 @@ mod tests {
         Some(RamDevice::create(WANTED, &|_, _| (), &AtomicBool::new(false)).unwrap())
     }
 
-    /// Whether it is still the same device: another test may get the name as soon as it is free, never the sequence number.
+    /// Whether it is still the same device: another test may get the name as soon as it is free, never the sequence
+    /// number.
     fn is_there(name: &str, before: &str) -> bool {
         Path::new("/sys/block").join(name).exists() && identity(name) == before
     }

@@ -1,4 +1,4 @@
-//! Sets a device's read-ahead for the cells that ask for it (root), and puts it back – after a crash, at the next start.
+//! Sets a device's read-ahead for the cells that ask for it (root), and restores it, after a crash at the next start.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 
 const KIND: &str = "read-ahead";
 
-/// A changed read-ahead. The old value comes back when it is dropped.
+/// A changed read-ahead. Dropping it restores the old value.
 #[derive(Debug)]
 pub struct ReadAhead {
     changed: Vec<(PathBuf, u64, Entry)>,
@@ -47,7 +47,7 @@ impl ReadAhead {
 impl Drop for ReadAhead {
     fn drop(&mut self) {
         for (setting, old, entry) in self.changed.drain(..) {
-            // What cannot be put back now stays noted down for the next start.
+            // A value that cannot be restored now stays recorded for the next start.
             if std::fs::write(&setting, old.to_string()).is_ok() {
                 entry.forget();
             }
@@ -55,7 +55,8 @@ impl Drop for ReadAhead {
     }
 }
 
-/// Puts back what a killed lab had changed. Answers what was done, in words.
+/// Restores read-ahead values that a killed lab had changed. Returns a sentence for each restored value and each
+/// failure.
 ///
 /// # Errors
 /// When the list of leftovers cannot be read.
@@ -72,7 +73,7 @@ pub fn restore_leftovers() -> Result<Vec<String>> {
     })
 }
 
-/// A partition's setting is its disk's.
+/// The read-ahead setting of a device; a partition uses its disk's.
 fn setting_of(sysfs: &Path) -> Option<PathBuf> {
     let own = std::fs::canonicalize(sysfs).ok()?;
     let folders = [own.clone(), own.parent()?.to_path_buf()];

@@ -1,8 +1,8 @@
-//! Folders for what a cell makes beside the data files: databases, copies, files to be damaged. Each carries the lab's marker,
-//! is removed when it is dropped, and, should its process be killed, by the next lab in the same place.
+//! Folders for the files that a cell makes beside the data files: databases, copies, files to be damaged. Each carries
+//! the lab's marker. It is removed when dropped, or, if its process is killed, by the next lab in the same place.
 //!
-//! Kept true by: the marker is written before anything else, under the name that is looked for; only folders whose name ends
-//! as ours do and that hold the marker are ever removed.
+//! Kept true by: the marker is written before anything else, under the name that the removal looks for; only folders
+//! with the lab's extension and the marker are ever removed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::system::fail;
 use crate::error::{LabError, LabErrorKind, Result};
 
-/// How the folders' names end.
+/// Extension of the folders' names.
 const EXTENSION: &str = "scratch";
 const MARKER: &str = "nofault-lab.marker";
 const MARKER_TEXT: &str = "nofault lab made this folder and removes it\n";
@@ -25,7 +25,7 @@ impl Scratch {
     /// Makes the folder `name.<process>.scratch` in `parent`.
     ///
     /// # Errors
-    /// `Busy` when it is there and is not the lab's; what the system says.
+    /// `Busy` when a folder of that name exists and is not the lab's; otherwise the system's error.
     pub fn make(parent: &Path, name: &str) -> Result<Self> {
         let path = parent.join(format!("{name}.{}.{EXTENSION}", std::process::id()));
         if path.exists() {
@@ -47,10 +47,10 @@ impl Scratch {
         &self.path
     }
 
-    /// Removes it, and says what could not be removed.
+    /// Removes the folder, and reports a failure.
     ///
     /// # Errors
-    /// What the system says; the folder is then left to the next lab.
+    /// The system's error; the folder is then removed by the next lab.
     pub fn remove(self) -> Result<()> {
         let removed = fs::remove_dir_all(&self.path).map_err(|error| fail("remove", &self.path, &error));
         std::mem::forget(self);
@@ -69,16 +69,16 @@ fn is_ours(path: &Path) -> bool {
     named && fs::read_to_string(path.join(MARKER)).is_ok_and(|text| text == MARKER_TEXT)
 }
 
-/// Removes what killed labs left in `parent`, and answers what that was, in words. For whoever holds the folder's lock: no
-/// other lab works there.
+/// Removes the folders that killed labs left in `parent`, and returns a sentence for each. Only for the holder of the
+/// working folder's lock: no other lab works there then.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error when the folder cannot be listed or an entry not removed.
 pub(super) fn sweep(parent: &Path) -> Result<Vec<String>> {
     let mut removed = Vec::new();
     for entry in fs::read_dir(parent).map_err(|error| fail("list", parent, &error))?.flatten() {
         let path = entry.path();
-        // Not by way of a link: what it leads to is not ours.
+        // No links: the folder that a link leads to is not the lab's.
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) && is_ours(&path) {
             fs::remove_dir_all(&path).map_err(|error| fail("remove", &path, &error))?;
             removed.push(format!("removed {}, which a killed lab left", path.display()));

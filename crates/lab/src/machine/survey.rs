@@ -1,5 +1,5 @@
-//! What this machine is ([`describe`]) and how it distorts figures by itself ([`Survey::biases`]): each bias in plain
-//! words, with what the lab does about it. Looked at once, at the start of a run; about a second.
+//! Describes this machine ([`describe`]) and its sources of bias ([`Survey::biases`]): each in a plain sentence, with
+//! the lab's countermeasure. Made once, at the start of a run; about a second.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,17 +13,17 @@ use super::calibrate::Costs;
 use super::system::{self, human_bytes, meminfo_bytes, read_number, read_text};
 use crate::record::MachineInfo;
 
-/// Linux's own default; what most machines have.
+/// Linux's own default read-ahead, which most machines have.
 const READ_AHEAD_KB_USUAL: u64 = 128;
-/// How long the machine is watched doing nothing of ours.
+/// How long the idle machine is watched.
 const WATCH: Duration = Duration::from_millis(300);
 
-/// A machine, and what is odd about it.
+/// A machine and its sources of bias.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Survey {
     /// The machine.
     pub machine: MachineInfo,
-    /// Its biases, each with what was done about it.
+    /// Its biases, each with the lab's countermeasure.
     pub biases: Vec<String>,
 }
 
@@ -32,20 +32,20 @@ pub fn describe(path: &Path) -> MachineInfo {
     survey(path).machine
 }
 
-/// The machine and its biases, seen from the folder (or device) that is to be measured. Never fails: what the kernel
-/// does not tell is left empty.
+/// Describes the machine and its biases, seen from the folder (or device) that is to be measured. Never fails: a value
+/// that the kernel does not give stays empty.
 pub fn survey(path: &Path) -> Survey {
     let seen = Seen::look(path);
     Survey { machine: seen.machine(), biases: seen.biases() }
 }
 
-/// Where fio is, if it is installed.
+/// Path of fio, if it is installed.
 pub fn find_fio() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join("fio")).find(|file| file.is_file())
 }
 
-/// Everything that was looked at; description and biases follow from it alone.
+/// All raw observations; description and biases follow from them alone.
 #[derive(Debug, Default)]
 struct Seen {
     cpu: String,
@@ -273,7 +273,7 @@ fn cpu_model() -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// The hypervisor's name, where there is one and it can be told.
+/// The hypervisor's name, where there is one and it can be found out.
 fn hypervisor() -> Option<String> {
     if let Some(kind) = read_text("/sys/hypervisor/type") {
         return Some(kind);
@@ -288,12 +288,12 @@ fn hypervisor() -> Option<String> {
     match (is_virtual, product.is_empty()) {
         (true, true) => Some(cpuid_name().unwrap_or_else(|| "unnamed hypervisor".into())),
         (true, false) => Some(product),
-        // arm64 has no such flag; the maker's name tells.
+        // arm64 has no such flag; the maker's name gives it away.
         (false, _) => known.iter().any(|name| product.contains(name)).then_some(product),
     }
 }
 
-/// What the hypervisor calls itself: `KVMKVMKVM`, `Microsoft Hv`, `VMwareVMware`.
+/// The hypervisor's own name from CPUID: `KVMKVMKVM`, `Microsoft Hv`, `VMwareVMware`.
 #[cfg(target_arch = "x86_64")]
 fn cpuid_name() -> Option<String> {
     /// Leaf at which hypervisors introduce themselves.
@@ -305,13 +305,13 @@ fn cpuid_name() -> Option<String> {
     Some(name).filter(|name| !name.is_empty() && name.chars().all(|letter| letter.is_ascii_graphic() || letter == ' '))
 }
 
-/// Other processors have no such way to ask.
+/// Other processors have no instruction for it.
 #[cfg(not(target_arch = "x86_64"))]
 fn cpuid_name() -> Option<String> {
     None
 }
 
-/// The DAMON daemons that are on and page memory out, by name; for others than root, that there is one.
+/// The running DAMON daemons that page memory out, by name; users other than root learn only that there is one.
 fn damon_pageout(folder: &Path) -> Vec<String> {
     if fs::read_dir(folder).is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied) {
         let runs = Watch::new().has_kdamond();

@@ -1,12 +1,12 @@
-//! Small readers of /proc and /sys that the machine's modules share. All of them answer `None` where the kernel does
-//! not tell: absence is an answer here, not an error.
+//! Small readers of /proc and /sys that the machine's modules share. All of them return `None` where the kernel gives
+//! no value: absence is an answer here, not an error.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::LabError;
 
-/// What the system said while doing `action` to `path`, with the next step where there is one.
+/// The error of doing `action` to `path`, with the next step where there is one.
 pub(super) fn fail(action: &str, path: &Path, error: &std::io::Error) -> LabError {
     let next = match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM | libc::EROFS) => "; run as a user who may, or choose another place",
@@ -71,8 +71,8 @@ pub fn process_name() -> String {
     format!("{pid}-{}", process_start(pid).unwrap_or(0))
 }
 
-/// Whether the process that [`process_name`] named still lives. Names that cannot be read count as alive: what is not
-/// understood is not removed.
+/// Whether the process that [`process_name`] named still lives. A name that cannot be parsed counts as alive, so that
+/// an unknown format never leads to a removal.
 pub fn is_alive(name: &str) -> bool {
     let Some((pid, start)) = name.split_once('-') else { return true };
     match (pid.parse::<u32>(), start.parse::<u64>()) {
@@ -88,7 +88,7 @@ pub struct Mount {
     pub device_number: String,
     /// The folder inside that file system which is mounted.
     pub root: String,
-    /// Where.
+    /// The mount point.
     pub point: PathBuf,
     /// Type of file system.
     pub kind: String,

@@ -1,4 +1,4 @@
-//! A lab that is killed: what dies with it, and what the next start removes.
+//! A killed lab: the resources that end with its process, and the ones that the next start removes.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -15,7 +15,8 @@ use super::workdir::WorkDir;
 const VICTIM: &str = "NOFAULT_TEST_VICTIM_FOLDER";
 const WANTED: Wanted = Wanted { seed: 8, data_bytes: 4 << 20 };
 
-/// Not a test of its own: the process that the test below kills. Takes everything it may, names it, and waits.
+/// Not a test of its own: the process that the test below kills. Takes every resource that it may, prints its name, and
+/// waits.
 #[test]
 fn victim_that_holds_everything() {
     let Ok(folder) = std::env::var(VICTIM) else { return };
@@ -45,7 +46,7 @@ fn a_killed_lab_leaves_nothing_after_the_next_start() {
     for line in BufReader::new(victim.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
         if let Some(path) = line.strip_prefix("holds ") {
-            // A device's file may be removed late; what the kernel says is under /sys.
+            // A device's file may be removed late; the kernel's own state is under /sys.
             held.push(PathBuf::from(path.replace("/dev/", "/sys/block/")));
         } else if let Some(pid) = line.strip_prefix("holder ") {
             holder = pid.parse().unwrap();
@@ -53,7 +54,7 @@ fn a_killed_lab_leaves_nothing_after_the_next_start() {
         }
     }
     let existed = held.iter().all(|path| path.exists());
-    // The name of a device goes to the next one, in another test perhaps; its sequence number does not.
+    // A device's name may be given to the next one, in another test perhaps; its sequence number never is.
     let sequence = |path: &PathBuf| std::fs::read_to_string(path.join("diskseq")).ok();
     let sequences: Vec<_> = held.iter().map(sequence).collect();
     let busy = WorkDir::open(outer.path(), false).is_err();

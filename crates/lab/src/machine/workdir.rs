@@ -15,7 +15,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 const LOCK: &str = "nofault-lab.lock";
 const LOCK_TEXT: &str = "nofault lab works in this folder; process ";
 
-/// The folder, held for this process. When dropped it removes data files (unless they are to be kept) and its lock.
+/// The folder, locked for this process. Dropping it removes the data files (unless they are to be kept) and the lock.
 #[derive(Debug)]
 pub struct WorkDir {
     path: PathBuf,
@@ -26,8 +26,8 @@ pub struct WorkDir {
 }
 
 impl WorkDir {
-    /// Takes a folder, making it where it is not there; removes unfinished data files that a killed lab left in it.
-    /// With `keep` the data files stay when the folder is let go, for the next run.
+    /// Takes a folder, making it where it is missing; removes unfinished data files that a killed lab left in it. With
+    /// `keep` the data files stay when the folder is released, for the next run.
     ///
     /// # Errors
     /// `Busy` when another lab works there (its process is named), `NoPermission` when it cannot be written, `Damaged`
@@ -57,22 +57,22 @@ impl WorkDir {
         &self.path
     }
 
-    /// Where a data file of this name belongs.
+    /// Path of the data file of this name.
     pub fn data_file(&self, name: &str) -> PathBuf {
         self.path.join(format!("{name}.{}", data::EXTENSION))
     }
 
-    /// Whether data files stay when the folder is let go.
+    /// Sets whether the data files stay when the folder is released.
     pub fn keep_data(&mut self, keep: bool) {
         self.keep = keep;
     }
 
-    /// What was found of earlier labs and removed, in words.
+    /// A sentence for each thing of earlier labs that was found and removed.
     pub fn cleaned(&self) -> &[String] {
         &self.cleaned
     }
 
-    /// Lets the folder go, and says what could not be removed.
+    /// Releases the folder, and reports a file that could not be removed.
     ///
     /// # Errors
     /// The first file that could not be removed; the others are.
@@ -100,7 +100,7 @@ impl WorkDir {
             .flatten()
             .map(|entry| entry.path())
             .filter(|path| path.extension().is_some_and(|extension| extension == data::EXTENSION));
-        // What cannot be read as the lab's is not the lab's.
+        // A file whose marker cannot be read is not the lab's.
         let ours = files.filter_map(|path| data::inspect(&path).ok().flatten().map(|header| (path, header)));
         Ok(ours.map(|(path, header)| (path, header.complete, header.data_bytes)).collect())
     }
@@ -109,9 +109,9 @@ impl WorkDir {
 impl Drop for WorkDir {
     fn drop(&mut self) {
         let _ = self.remove_data();
-        // A cell that was killed could not do it itself.
+        // A killed cell could not remove its own folder.
         let _ = scratch::sweep(&self.path);
-        // Removed while it is locked: who opened it meanwhile finds that its name is gone and opens it again.
+        // Removed while it is locked: a process that opened it meanwhile finds its name gone and opens it again.
         let _ = fs::remove_file(self.path.join(LOCK));
         let _ = self.lock.unlock();
         if self.made {

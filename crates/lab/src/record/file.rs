@@ -1,4 +1,5 @@
-//! Record files: a writer that loses at most the line it is writing, and a reader that says exactly what is wrong.
+//! Record files: a writer that loses at most the line it is writing, and a reader whose errors name the line and the
+//! defect.
 //!
 //! Kept true by: a line is written with one call and flushed to the kernel before the next cell starts, so a killed run
 //! leaves whole lines and at most one cut-off line at the end, which the reader accepts and reports.
@@ -15,7 +16,7 @@ use super::{Cell, End, Note, Outcome, Record, RunInfo, SCHEMA, Skip};
 use crate::config::Config;
 use crate::error::{LabError, LabErrorKind};
 
-/// Why a record file cannot be read. Every message names the file and what to do next.
+/// Reasons why a record file cannot be read. Every message names the file and the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The file cannot be opened, read or written.
@@ -23,10 +24,10 @@ pub enum RecordError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A line is not what it must be.
+    /// A line is not a valid record.
     #[error("{}:{line}:{column}: damaged record: {message}; the lines before it are good: `head -n {} FILE` keeps them",
         path.display(), line.saturating_sub(1))]
     Damaged {
@@ -36,7 +37,7 @@ pub enum RecordError {
         line: usize,
         /// Column in bytes, from 1.
         column: usize,
-        /// What is wrong there.
+        /// The defect.
         message: String,
     },
     /// The file does not begin like a record file.
@@ -44,7 +45,7 @@ pub enum RecordError {
     NotRecords {
         /// The file.
         path: PathBuf,
-        /// What was found instead.
+        /// The reason, from the content found instead.
         message: String,
     },
     /// A newer version of the tool wrote it.
@@ -69,18 +70,18 @@ impl From<RecordError> for LabError {
     }
 }
 
-/// What a record file holds.
+/// The content of a record file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordFile {
-    /// Where it was read from.
+    /// The path it was read from.
     pub path: PathBuf,
     /// The first line.
     pub run: RunInfo,
     /// Cells in the order they were measured.
     pub cells: Vec<Cell>,
-    /// What could not be measured.
+    /// Contenders that could not be measured.
     pub skips: Vec<Skip>,
-    /// What a reader must know.
+    /// Circumstances that a reader must know.
     pub notes: Vec<Note>,
     /// How the run ended; `None` for an interrupted run (killed, or power lost).
     pub end: Option<End>,
@@ -130,11 +131,11 @@ impl RecordWriter {
         Ok(writer)
     }
 
-    /// Appends one line and waits until the disk has it (some milliseconds; it is done between cells, never in one).
-    /// Values that JSON cannot hold (NaN, infinity) are left out and named in the cell's warnings.
+    /// Appends one line and waits until it is on the disk (some milliseconds; called between cells, never during one).
+    /// Values that JSON cannot represent (NaN, infinity) are left out and named in the cell's warnings.
     ///
     /// # Errors
-    /// `Io` when the disk refuses; what was written before is kept.
+    /// `Io` when the disk refuses; the earlier lines are kept.
     pub fn append(&mut self, record: &Record) -> Result<(), RecordError> {
         let io = |source| RecordError::Io { path: self.path.clone(), source };
         let mut line = match record {
@@ -248,7 +249,7 @@ impl RecordFile {
     }
 }
 
-/// The run's line: judged by its schema before anything else of it is read.
+/// Parses the run's line. The schema is checked before any other field is read.
 fn first_line(path: &Path, line: &[u8]) -> Result<(RunInfo, Vec<String>), RecordError> {
     let Ok(mut value) = serde_json::from_slice::<Value>(line) else {
         return Err(not_records(path, "its first line is not JSON"));
@@ -266,15 +267,15 @@ fn first_line(path: &Path, line: &[u8]) -> Result<(RunInfo, Vec<String>), Record
         keep_known(config, &known, "", &mut unknown);
     }
     if unknown.is_empty() {
-        // Straight from the text, so that an error has its column.
+        // Parsed straight from the text, so that an error has its column.
         return Ok((parse_line(path, 1, line)?, unknown));
     }
     let run = serde_json::from_value(value).map_err(|error| damaged(path, 1, 1, &error.to_string()))?;
     Ok((run, unknown))
 }
 
-/// Takes settings out that this version does not have: the configuration itself refuses unknown names, which is right
-/// for a user's file and wrong for a record of a newer tool.
+/// Removes settings that this version does not know. The configuration itself refuses unknown names, which is right for
+/// a user's file and wrong for a record of a newer tool.
 fn keep_known(value: &mut Value, known: &Value, at: &str, unknown: &mut Vec<String>) {
     let (Value::Object(fields), Value::Object(known)) = (value, known) else { return };
     fields.retain(|name, _| {

@@ -19,10 +19,10 @@ fn failed(error: fjall::Error) -> LabError {
 }
 
 impl Fjall {
-    /// Makes one in `folder`, or opens the one there.
+    /// Creates a database in `folder`, or opens the existing one.
     pub(crate) fn start(folder: &Path, room: Room, start: Start) -> Result<Self> {
         super::prepare(folder, start)?;
-        // One is written while the next fills.
+        // Two memtables: one is written out while the next fills.
         let memtable_bytes = (room.write_bytes / 2).max(1 << 20);
         let database = Database::builder(folder).cache_size(room.cache_bytes).open().map_err(failed)?;
         let options = || KeyspaceCreateOptions::default().max_memtable_size(memtable_bytes);

@@ -22,11 +22,11 @@ fn failed(error: heed::Error) -> LabError {
 }
 
 impl Lmdb {
-    /// Makes one in `folder`, or opens the one there.
+    /// Creates an environment in `folder`, or opens the existing one.
     pub(crate) fn start(folder: &Path, room: Room, start: Start, read_ahead: bool) -> Result<Self> {
         super::prepare(folder, start)?;
         let mut options = EnvOpenOptions::new();
-        // Address space, not disk: what the file may grow to while readers hold old pages.
+        // Address space, not disk: the file may grow to this size while readers hold old pages.
         let map_bytes = (room.data_bytes * 4 + (1 << 30)).next_multiple_of(4096);
         options.map_size(usize::try_from(map_bytes).unwrap_or(usize::MAX));
         options.max_readers(room.threads.max(126));

@@ -10,7 +10,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 
 const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("main");
 
-/// Deferred commits between two durable ones: redb gives no page free in between.
+/// Deferred commits between two durable ones. Bounded because redb frees no page in between.
 const DEFERRED_MAX: u32 = 1000;
 
 /// A database with one table.
@@ -25,7 +25,7 @@ fn failed(error: impl Into<redb::Error>) -> LabError {
 }
 
 impl Redb {
-    /// Makes one in `folder`, or opens the one there.
+    /// Creates a database in `folder`, or opens the existing one.
     pub(crate) fn start(folder: &Path, room: Room, start: Start) -> Result<Self> {
         super::prepare(folder, start)?;
         let cache_bytes = usize::try_from(room.cache_bytes).unwrap_or(usize::MAX);

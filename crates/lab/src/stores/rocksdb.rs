@@ -10,13 +10,13 @@ use rocksdb::{
 use super::{Key, LookAtEntry, LookAtValue, Reader, Room, Start, Store};
 use crate::error::{LabError, LabErrorKind, Result};
 
-/// Bytes of keys and values of one file that is loaded: RocksDB's own size of files on its first levels.
+/// Bytes of keys and values of one loaded file: RocksDB's own file size on its first levels.
 const LOAD_FILE_BYTES: usize = 64 << 20;
 
-/// Whether the library is not the one that comes with the crate.
+/// Whether the system's library is linked instead of the one built from the crate.
 const INSTALLED: bool = option_env!("ROCKSDB_LIB_DIR").is_some();
 
-/// How its files are read.
+/// How RocksDB reads its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reads {
     /// Read calls through the page cache.
@@ -42,7 +42,7 @@ fn failed(error: rocksdb::Error) -> LabError {
 }
 
 impl Rocksdb {
-    /// Makes one in `folder`, or opens the one there.
+    /// Creates a database in `folder`, or opens the existing one.
     pub(crate) fn start(folder: &Path, room: Room, start: Start, reads: Reads) -> Result<Self> {
         super::prepare(folder, start)?;
         let bytes = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);

@@ -16,11 +16,11 @@ use crate::error::{LabError, LabErrorKind, Result};
 /// A database with one table, and the connections of its threads.
 pub(crate) struct Sqlite {
     file: PathBuf,
-    /// For each connection.
+    /// Cache of each connection, in bytes.
     cache_bytes: u64,
     map_bytes: u64,
     writer: Mutex<Writer>,
-    /// Of readers that are not at work.
+    /// Idle connections of readers.
     idle: Mutex<Vec<Connection>>,
 }
 
@@ -38,7 +38,7 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Sqlite {
-    /// Makes one in `folder`, or opens the one there.
+    /// Creates a database in `folder`, or opens the existing one.
     pub(crate) fn start(folder: &Path, room: Room, start: Start, mapped: bool) -> Result<Self> {
         super::prepare(folder, start)?;
         let file = folder.join("data");
@@ -65,7 +65,7 @@ impl Sqlite {
     }
 }
 
-/// What `PRAGMA synchronous` is to be.
+/// The value of `PRAGMA synchronous` for this durability.
 fn mode(durable: bool) -> &'static str {
     if durable { "FULL" } else { "NORMAL" }
 }
@@ -79,7 +79,7 @@ fn connect(file: &Path, cache_bytes: u64, map_bytes: u64) -> Result<Connection> 
     }
     connection.pragma_update(None, "synchronous", mode(true)).map_err(failed)?;
     let cache = i64::try_from(cache_bytes / 1024).unwrap_or(i64::MAX).max(64);
-    // Negative: in KiB.
+    // A negative value is in KiB.
     connection.pragma_update(None, "cache_size", -cache).map_err(failed)?;
     let map = i64::try_from(map_bytes).unwrap_or(i64::MAX);
     connection.pragma_update(None, "mmap_size", map).map_err(failed)?;
@@ -156,7 +156,7 @@ impl Store for Sqlite {
     }
 }
 
-/// A connection of one thread; goes back when dropped.
+/// A connection lent to one thread; dropping it returns the connection.
 struct Held<'a> {
     store: &'a Sqlite,
     connection: Option<Connection>,

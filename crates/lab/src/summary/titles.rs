@@ -1,8 +1,8 @@
-//! What parameters and targets are called where people read: the same in tables, findings and figures.
+//! Names of parameters and targets for people: the same in tables, findings and figures.
 
 use crate::record::Params;
 
-/// Parameters that say how much work there is and how it is laid out: the same for all contenders, so no part of a name.
+/// Parameters that give the amount of work and its layout: the same for all contenders, so no part of a name.
 const SIZE_OF_WORK: [&str; 13] = [
     "files",
     "touches",
@@ -19,12 +19,12 @@ const SIZE_OF_WORK: [&str; 13] = [
     "updates",
 ];
 
-/// Whether nothing but the size of the work is set besides threads, depth and block.
+/// Whether only the size of the work is set besides threads, depth and block.
 pub fn is_plain(params: &Params) -> bool {
     params.extra.keys().all(|name| SIZE_OF_WORK.contains(&name.as_str()))
 }
 
-/// Parameters in words; what is 1 or usual is left out.
+/// Parameters in words; values that are 1 or usual are left out.
 pub fn parameters(params: &Params) -> String {
     let mut parts = Vec::new();
     if params.threads > 1 {
@@ -52,7 +52,7 @@ pub fn parameters(params: &Params) -> String {
     parts.join(", ")
 }
 
-/// What a target is called in headings.
+/// The name of a target in headings.
 pub fn target_title(label: &str) -> String {
     match label {
         "" => "the whole machine".into(),

@@ -1,4 +1,4 @@
-//! fio where it is installed, and everything that can be said in its name where it is not.
+//! Tests of fio where it is installed, and of the parsing of its reports everywhere.
 
 use std::sync::atomic::AtomicBool;
 
@@ -58,7 +58,7 @@ fn its_cpu_a_read_is_that_of_its_reading_threads_between_the_reports_while_they_
     let plan =
         Measurement { duration: tick, tick, watch: &watch, memory_bytes: None, fill_first: false, cancel: &cancel };
     let mut outcome = measure::run(&plan, Vec::new(), &mut |_| {}).unwrap();
-    // It loads itself first, which is not what its reads cost.
+    // fio first loads itself from disk, which is no cost of its reads.
     let tick_of = |at_s: f64, device: f64| {
         let counters = BTreeMap::from([("device_read_bytes".to_owned(), device)]);
         Tick { at_s, elapsed_s: 0.05, counters, ..Tick::default() }
@@ -67,7 +67,7 @@ fn its_cpu_a_read_is_that_of_its_reading_threads_between_the_reports_while_they_
     let steady = with_reports(outcome, &reports, tick).steady.unwrap();
     assert_eq!(steady.ops, 400);
     assert!((steady.counters["device_read_bytes"] - 2000.0).abs() < 1e-6, "{steady:?}");
-    // 2.5 ms each for 400 reads, three quarters of it in the kernel; what came before the first report is not in it.
+    // 2.5 ms each for 400 reads, three quarters of it in the kernel; time before the first report is left out.
     assert!((steady.counters["children_cpu_user_s"] - 0.25).abs() < 1e-9, "{steady:?}");
     assert!((steady.counters["children_cpu_system_s"] - 0.75).abs() < 1e-9, "{steady:?}");
 }

@@ -51,7 +51,7 @@ fn a_damaged_or_unfinished_file_is_made_anew() {
     let path = folder.path().join("data");
     let cut = |path: &Path| OpenOptions::new().write(true).open(path).unwrap().set_len(MIB).unwrap();
     let flip = |path: &Path| {
-        // Every block, as only some are looked at.
+        // Damage every block, because only some are checked.
         let file = OpenOptions::new().write(true).open(path).unwrap();
         (0..512).for_each(|index| file.write_all_at(b"x", content::block_offset(index) + 99).unwrap());
     };
@@ -139,7 +139,7 @@ fn a_made_file_has_no_unwritten_extents() {
 
 const SMALL_DISK: &str = "NOFAULT_TEST_SMALL_DISK";
 
-/// Not a test of its own: what the test below runs on a disk of 4 MiB.
+/// Not a test of its own: the test below runs it on a disk of 4 MiB.
 #[test]
 fn fills_the_disk_that_it_is_given() {
     let Ok(folder) = std::env::var(SMALL_DISK) else { return };

@@ -20,7 +20,7 @@ fn mounted() -> Option<(tempfile::TempDir, FaultyFs)> {
     }
 }
 
-/// Reads one page in another process; it is killed should it hang.
+/// Reads one page in another process, which is killed if it hangs.
 fn page(mounted: &FaultyFs, page: u64) -> Output {
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", "20", "dd", "bs=4096", "count=1", "status=none", "iflag=direct"]);
@@ -65,7 +65,7 @@ fn a_mount_goes_when_it_is_dropped_and_what_a_dead_server_left_goes_at_the_next_
     drop(mounted);
     assert!(!is_mounted(&point));
 
-    // As after kill -9: the mount is there, nobody serves it, and the note names a process that is dead.
+    // As after kill -9: the mount is there without a server, and the entry names a process that is dead.
     let orphan = FaultyFs::mount(&outer.path().join("base"), &point).unwrap();
     let mut orphan = std::mem::ManuallyDrop::new(orphan);
     orphan.entry.take().unwrap().forget();

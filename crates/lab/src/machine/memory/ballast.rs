@@ -1,9 +1,10 @@
-//! Memory that is held so that only so much is left to everyone else and kswapd has to reclaim, as on the paper's machine.
-//! It is locked where that is allowed. Where it is not, it is touched: without swap the kernel can take neither away.
+//! Memory that is held so that only a given amount is left to all other processes and kswapd has to reclaim, as on the
+//! paper's machine. It is locked where that is allowed. Elsewhere it is only touched: without swap the kernel can
+//! reclaim neither.
 //!
-//! The memory is held by a small process of its own: when memory runs out after all the kernel takes that one (it
-//! raises its oom_score_adj), and when the lab dies in whatever way, the process sees the end of its pipe and goes, and
-//! the memory with it.
+//! A small process of its own holds the memory. It raises its oom_score_adj, so that the kernel kills it first when
+//! memory runs out after all. When the lab ends, for any reason, the process reads the end of its pipe and exits, which
+//! frees the memory.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,18 +14,18 @@ use std::os::unix::net::UnixStream;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::system::{self, human_bytes};
 
-/// Taken at a time; a multiple of a huge page.
+/// Bytes taken at a time; a multiple of a huge page.
 const STEP_BYTES: u64 = 64 << 20;
 const CAP_IPC_LOCK: u64 = 1 << 14;
 
-/// Memory out of everyone's reach until dropped.
+/// Memory withheld from all other processes until this guard is dropped.
 #[derive(Debug)]
 pub struct Ballast {
     /// Closing it ends the holder.
     pipe: Option<UnixStream>,
     holder: libc::pid_t,
     held_bytes: u64,
-    /// What may be locked; beyond that memory is only touched.
+    /// Bytes that may be locked; memory beyond that is only touched.
     lock_bytes_max: u64,
 }
 
@@ -145,25 +146,26 @@ impl Drop for Ballast {
     }
 }
 
-/// The holder's life: takes as much as each message asks (bytes, then whether to lock), answers an errno, ends with the
-/// pipe.
+/// The holder process: takes the memory that each message asks for (bytes, then whether to lock), answers an errno, and
+/// exits when the pipe ends.
 ///
 /// # Safety
-/// Only in a freshly forked child, with the descriptor open. Nothing here may allocate, lock or panic.
+/// Only in a freshly forked child, with the descriptor open. It must not allocate, lock or panic.
 unsafe fn hold(pipe: libc::c_int) -> ! {
     // SAFETY: plain system calls on this function's own variables and on descriptors and mappings that it owns.
     unsafe {
-        // Everything else that was inherited must go: a copy of the lab's end (of this pipe or of another holder's)
-        // would keep it open for ever, one of the folder's lock would keep the folder.
+        // Every other inherited descriptor must be closed: a copy of the lab's end (of this pipe or of another
+        // holder's) would keep it open for ever, and one of the folder's lock would keep the folder locked.
         libc::dup2(pipe, 0);
         let pipe = 0;
         if libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0) != 0 {
-            // Linux before 5.9.
+            // Linux before 5.9 has no close_range.
             for other in 1..1024 {
                 libc::close(other);
             }
         }
-        // A Ctrl-C on the terminal goes to the lab, which decides what ends when; the lab's handlers are not for here.
+        // Ctrl-C on the terminal is for the lab alone, which ends its children in order; its signal handlers must not
+        // run here.
         libc::signal(libc::SIGINT, libc::SIG_IGN);
         libc::signal(libc::SIGTERM, libc::SIG_DFL);
         libc::signal(libc::SIGHUP, libc::SIG_DFL);
@@ -191,7 +193,7 @@ unsafe fn hold(pipe: libc::c_int) -> ! {
 /// As [`hold`].
 unsafe fn take_more(bytes: usize, locks: bool) -> u64 {
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a fresh private mapping that nothing else knows of.
+    // SAFETY: a fresh private mapping that no other code refers to.
     unsafe {
         let start = libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
         if start == libc::MAP_FAILED {
@@ -258,7 +260,7 @@ mod tests {
         assert_eq!(status_kib(holder, "VmLck"), 0);
         assert!(status_kib(holder, "VmRSS") >= 65536, "all of it was touched");
         assert_eq!(read_text(format!("/proc/{holder}/oom_score_adj")).as_deref(), Some("1000"));
-        // As the kernel does when memory runs out.
+        // As the kernel does when memory runs out: kill the holder.
         let pid = rustix::process::Pid::from_raw(holder.cast_signed()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
         while ballast.is_held() {
@@ -271,7 +273,7 @@ mod tests {
     fn only_so_much_is_left_as_was_asked() {
         let wanted = super::super::available_bytes() - 320 * MIB;
         match Ballast::leaving(wanted) {
-            // Others use memory meanwhile, so how much had to be held varies.
+            // Other processes use memory meanwhile, so the number of bytes held varies.
             Ok(ballast) => assert!(ballast.held_bytes() > 0 && ballast.held_bytes() <= 2 << 30),
             Err(error) => assert_eq!(error.kind(), LabErrorKind::Usage, "{error}"),
         }

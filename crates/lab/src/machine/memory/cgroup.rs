@@ -1,11 +1,11 @@
-//! A memory cgroup of the lab's own, version 2 or 1, below the group this process is in (or the nearest ancestor that
-//! lets it): so every limit that holds for the lab holds for its cells too.
+//! A memory cgroup of the lab's own, version 2 or 1, below the group of this process (or its nearest ancestor that
+//! permits one): so every limit that holds for the lab holds for its cells too.
 //!
-//! Version 2 lets a group with processes of its own hand no memory controller down ("no internal processes"; the root of the
-//! hierarchy may), so there the new group usually goes below an ancestor; that works for root, and for users in a subtree
-//! delegated to them (a systemd user session). In a container whose processes all sit in its topmost group there is no such
-//! place. The same rule forbids moving processes up into the group that the new one was made in: on removal they go where
-//! this process is.
+//! In version 2 a group with processes of its own cannot pass the memory controller on ("no internal processes"; the
+//! root of the hierarchy can), so the new group usually goes below an ancestor. That works for root, and for users in a
+//! subtree delegated to them (a systemd user session). In a container whose processes all sit in its topmost group
+//! there is no such place. The same rule forbids moving processes up into the new group's parent: on removal they are
+//! moved to the group of this process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub struct CgroupGuard {
     entry: Option<Entry>,
 }
 
-/// What a group uses now, and what happened in it so far.
+/// Memory use of a group now, and its events so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes in use: page cache, anonymous memory, kernel memory.
@@ -110,7 +110,7 @@ impl CgroupGuard {
             MemoryMethod::CgroupV2 => drop(self.write("memory.swap.max", "0")),
             _ => {
                 let _ = self.write("memory.swappiness", "0");
-                // Only where there is swap: newer kernels count no limit hits once this limit is reached first.
+                // Only where there is swap: newer kernels count no limit hits when this limit is reached first.
                 if meminfo_bytes("SwapTotal").is_some_and(|bytes| bytes > 0) {
                     let _ = self.write("memory.memsw.limit_in_bytes", &bytes.to_string());
                 }
@@ -148,7 +148,7 @@ impl CgroupGuard {
         self.write("cgroup.procs", &pid.to_string())
     }
 
-    /// What the group uses. Two to four small reads, some ten microseconds.
+    /// Reads the group's memory use and events. Two to four small reads, some ten microseconds.
     ///
     /// # Errors
     /// When the group is gone.
@@ -204,14 +204,14 @@ impl Drop for CgroupGuard {
     }
 }
 
-/// Removes groups whose lab no longer lives. Answers what was done, in words.
+/// Removes groups whose lab no longer lives. Returns a sentence for each removal and each failure.
 ///
 /// # Errors
 /// When the list of leftovers cannot be read.
 pub fn remove_leftovers() -> Result<Vec<String>> {
     leftovers::sweep("cgroup", |content| {
         let path = Path::new(content);
-        // The list is only a file: what it names must look like a group of the lab.
+        // The list is a plain file and may be wrong: a path is removed only when it looks like a group of the lab.
         let ours = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
         let in_hierarchy = |mount: &Mount| mount.kind.starts_with("cgroup") && path.starts_with(&mount.point);
         match ours && system::mounts().iter().any(in_hierarchy) || !path.exists() {
@@ -243,8 +243,9 @@ fn remove_group(path: &Path) -> Result<()> {
     Err(LabError::new(LabErrorKind::Busy, format!("{} still has processes in it", path.display())))
 }
 
-/// Moves the processes of a group up, or, where a group that limits others may hold none, to where this process is (`own`).
-/// One that nobody takes is killed, where the kernel can (5.14): it is of a lab that gave its group up.
+/// Moves the processes of a group to its parent, or, where the parent may hold none, to this process's group (`own`).
+/// Processes that neither accepts are killed where the kernel can do that (5.14): they belong to a lab that gave its
+/// group up.
 fn empty(path: &Path, own: Option<&Path>) {
     let refuges = path.parent().into_iter().chain(own);
     for pid in read_text(path.join("cgroup.procs")).unwrap_or_default().lines() {
@@ -256,7 +257,7 @@ fn empty(path: &Path, own: Option<&Path>) {
     }
 }
 
-/// Makes sure that children of a version 2 group get the memory controller.
+/// Makes sure that the children of a version 2 group get the memory controller.
 fn hand_memory_down(parent: &Path) -> Result<()> {
     let has = |file: &str| {
         read_text(parent.join(file)).is_some_and(|text| text.split_whitespace().any(|name| name == "memory"))
@@ -287,11 +288,11 @@ fn cannot_hand_down(parent: &Path, control: &Path, error: &std::io::Error) -> La
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Enclosing {
     pub(super) limit_bytes: u64,
-    /// What may still be used under it; page cache that can be dropped counts as free.
+    /// Bytes that may still be used under it; page cache that can be dropped counts as free.
     pub(super) available_bytes: u64,
 }
 
-/// The limit around this process; `None` where there is none, or none that it can see.
+/// Finds the tightest memory limit around this process; `None` where there is none, or none that this process can see.
 pub(super) fn enclosing() -> Option<Enclosing> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let places = places(&own, &system::mounts());
@@ -304,7 +305,7 @@ fn limit_of(folder: &Path, method: MemoryMethod) -> Option<Enclosing> {
         MemoryMethod::CgroupV2 => ("memory.max", "memory.current", ["active_file", "inactive_file"]),
         _ => ("memory.limit_in_bytes", "memory.usage_in_bytes", ["total_active_file", "total_inactive_file"]),
     };
-    // Version 2 says "max" where there is none, version 1 a number beyond all memory.
+    // Version 2 says "max" for no limit, version 1 a number larger than any memory.
     let limit_bytes = read_number(folder.join(limit)).filter(|bytes| *bytes < 1 << 60)?;
     let stat = read_text(folder.join("memory.stat"))?;
     let cached = field(&stat, active).unwrap_or(0).saturating_add(field(&stat, inactive).unwrap_or(0));
@@ -386,7 +387,7 @@ mod tests {
         assert_eq!(found, [place]);
     }
 
-    /// A folder with files as a kernel's group has them.
+    /// Makes a folder with the same files as a kernel's group.
     fn fake(files: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         files.iter().for_each(|(file, text)| fs::write(folder.path().join(file), text).unwrap());
@@ -437,7 +438,7 @@ mod tests {
         guard.add_pid(4711).unwrap();
         let set = ["memory.max", "memory.swap.max", "cgroup.procs"].map(|file| text(&folder, file));
         assert_eq!(set, ["33554432", "0", "4711"]);
-        // What does not keep its limit must not be measured under.
+        // A group that does not keep its limit must not be measured under.
         fs::remove_file(folder.path().join("memory.max")).unwrap();
         std::os::unix::fs::symlink("/dev/null", folder.path().join("memory.max")).unwrap();
         assert_eq!(guard.set_limits(32 << 20).unwrap_err().kind(), LabErrorKind::Unsupported);

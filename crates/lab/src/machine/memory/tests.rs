@@ -60,7 +60,7 @@ fn refused() -> LabError {
     LabError::new(LabErrorKind::NoPermission, "no group may be made")
 }
 
-/// A machine of 16 GiB whose user may do nothing.
+/// A machine of 16 GiB whose user has no rights.
 fn plain_user() -> Facts {
     Facts {
         cgroup: Err(refused()),
@@ -91,7 +91,7 @@ fn without_swap_and_rights_the_ballast_is_touched_and_says_so() {
     let plan = decide(&wish(MemoryChoice::Auto), &Facts { swap_bytes: 0, ..plain_user() }).unwrap();
     assert_eq!(plan.limit, MemoryLimit { method: MemoryMethod::Ballast, bytes: GIB });
     assert!(plan.notes.iter().any(|note| note.contains("touched and not locked")), "{:?}", plan.notes);
-    // Everyone has to live in what a ballast leaves.
+    // Every process has to live in the memory that a ballast leaves.
     let small = Wish { memory_bytes: 64 * MIB, ..wish(MemoryChoice::Auto) };
     let plan = decide(&small, &Facts { swap_bytes: 0, ..plain_user() }).unwrap();
     assert_eq!(plan.limit.bytes, 512 * MIB);
@@ -117,7 +117,7 @@ fn where_nothing_is_possible_every_means_is_named_with_its_reason() {
     for part in ["no group may be made", "RLIMIT_MEMLOCK", "16 GiB of RAM; 20 GiB would do"] {
         assert!(error.to_string().contains(part), "{error}");
     }
-    // What was asked for by name is not replaced by something else.
+    // A means that the user asked for by name is not replaced by another.
     let no_lock = decide(&wish(MemoryChoice::Ballast), &plain_user()).unwrap_err().to_string();
     assert!(no_lock.contains("RLIMIT_MEMLOCK") && !no_lock.contains("group"), "{no_lock}");
     let small = Facts { available_bytes: GIB / 2, ..plain_user() };
