@@ -1,10 +1,12 @@
-//! `nofault db bench`: what the engine does beside the raw device and its rivals, all in one run.
+//! `nofault db bench`: measures the engine beside the raw device and its rivals, all in one run.
 //!
-//! It stands in the lab because the lab measures, and may use the engine and its rivals; the command line only prints.
+//! It is a module of the lab because the lab measures and may use the engine and its rivals; the command line only
+//! prints.
 //!
-//! Kept true by: every value that is read is checked whole while it is timed, and a wrong one ends the run; engine and
-//! baselines take turns where the memory is enough for all of them, so a machine that changes changes for all; where it is
-//! limited, one store at a time is there, and has all of it; everything lies in one folder that is made and removed.
+//! Kept true by: every value that is read is verified in full while it is timed, and a wrong one ends the run; engine
+//! and baselines take turns where the memory is enough for all of them, so that a drift of the machine affects all;
+//! where memory is limited, one store runs at a time and has all of it; everything lies in one folder that is made and
+//! removed.
 
 pub mod child;
 mod device;
@@ -33,58 +35,59 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::format;
 use crate::{entries as data, stores as store};
 
-/// The folder in the user's folder that the run makes and removes.
+/// The folder that the run makes inside the user's folder and removes.
 const FOLDER: &str = "nofault-bench";
-/// The same for a run that starts no children, because it is one.
+/// The folder of a run that is itself a child and starts no children.
 const CHILD_FOLDER: &str = "nofault-bench-work";
 
 /// Sizes and times of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BenchOptions {
-    /// Names of the works; all when empty.
+    /// Names of the works to measure; all when empty.
     pub works: Vec<String>,
-    /// Where a folder for the run is made.
+    /// Where the folder of the run is made.
     pub dir: PathBuf,
-    /// Bytes of keys and values of the data sets that do not fit the cache.
+    /// Bytes of keys and values of the data sets that exceed the cache.
     pub data_bytes: u64,
-    /// Entries of the data set that is all in memory.
+    /// Entries of the data set that fits in memory.
     pub memory_keys: u64,
-    /// Memory of the databases that do not fit.
+    /// Cache of the databases that exceed it, in bytes.
     pub cache_bytes: u64,
-    /// Memory, page cache included, of the process that measures them; 1.3 times the cache and 64 MiB when not said, and no less.
+    /// Memory, page cache included, of the process that measures them. Without it 1.3 times the cache and 64 MiB, which
+    /// is also the least allowed.
     pub limit_bytes: Option<u64>,
-    /// This program, called as `nofault db bench --child` for each work out of core; without it all is done in this process,
-    /// under no limit.
+    /// This program, called as `nofault db bench --child` for each work out of core; without it all works run in this
+    /// process, under no limit.
     pub program: Option<PathBuf>,
-    /// Sizes of values.
+    /// Sizes of values, in bytes.
     pub value_bytes: Vec<usize>,
-    /// Log that is left behind before the database is opened again.
+    /// Bytes of log that are left behind before the database is opened again.
     pub log_bytes: u64,
     /// Longest time of one measurement.
     pub time: Duration,
-    /// How often each is measured.
+    /// How often each work is measured.
     pub repeats: u32,
-    /// Of keys, values and order.
+    /// Seed of keys, values and order.
     pub seed: u64,
-    /// The store whose part of the works is done; all of them without. For children that have one store each.
+    /// Measure only this store's part of the works; all stores when `None`. For children that have one store each.
     #[serde(default)]
     pub only: Option<String>,
 }
 
-/// Where a work is done.
+/// The process in which a work runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Room {
     /// In this process.
     Here,
     /// In a process under a memory limit.
     Limited,
-    /// In such a process for each store: none finds the memory full of what another left.
+    /// In such a process for each store, so that none starts with memory full of another's pages.
     Apart,
 }
 
 use Room::{Apart, Here, Limited};
 
-/// A name, what it measures, where, and the code.
+/// A work: its name, its description, its process, and its function.
 type Work = (&'static str, &'static str, Room, fn(&mut Bench<'_>) -> Result<()>);
 
 const WORKS: [Work; 12] = [
@@ -102,12 +105,13 @@ const WORKS: [Work; 12] = [
     ("ycsb", "YCSB A to F, 2 threads", Apart, ycsb::ycsb),
 ];
 
-/// Names of the works and what they measure.
+/// Names and descriptions of the works.
 pub fn works() -> impl Iterator<Item = (&'static str, &'static str)> {
     WORKS.iter().map(|(name, what, ..)| (*name, *what))
 }
 
-/// Measures; `say` is told what is being done. What was measured before an interruption is in the answer, with the error.
+/// Runs the benchmark; `say` is called with each step. After an interruption the result has the rows measured so far,
+/// with the error.
 ///
 /// # Errors
 /// `Usage` for an unknown work or sizes that make no sense; `Busy` when the folder of a run is there already.
@@ -181,7 +185,7 @@ fn conditions(options: &BenchOptions) -> Vec<String> {
     said
 }
 
-/// A run under way.
+/// The state of a run.
 struct Bench<'a> {
     options: &'a BenchOptions,
     folder: &'a Path,
@@ -191,12 +195,12 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Has a work done by a child for each store.
+    /// Runs a work in a child process for each store.
     fn in_children(&mut self, program: &Path, work: &str) -> Result<()> {
         built().try_for_each(|store| self.in_child(program, work, Some(store)))
     }
 
-    /// Has a work done by a child, in this run's folder; with `only`, that store's part of it.
+    /// Runs a work in a child process, in this run's folder; with `only`, that store's part of it.
     fn in_child(&mut self, program: &Path, work: &str, only: Option<&str>) -> Result<()> {
         self.go_on()?;
         let options = BenchOptions {
@@ -216,13 +220,13 @@ impl Bench<'_> {
         trouble.map_or(Ok(()), Err)
     }
 
-    /// Whether a store's part is to be done.
+    /// Whether a store's part is to be measured.
     fn has_part(&self, store: &str) -> bool {
         self.options.only.as_ref().is_none_or(|only| only == store)
     }
 
-    /// Fills one store after the other with `data`, each in the room of the one before, which is closed and removed, and lets
-    /// `measure` use it.
+    /// Fills one store after the other with `data` and passes each to `measure`. Each is closed and removed before the
+    /// next is filled, so that they use the same space on disk.
     fn each_store(&mut self, data: Data, mut measure: impl FnMut(&mut Self, &dyn Store) -> Result<()>) -> Result<()> {
         for name in built() {
             if !self.has_part(name) {
@@ -249,7 +253,7 @@ impl Bench<'_> {
         if self.cancel.load(Ordering::Relaxed) { Err(LabError::interrupted()) } else { Ok(()) }
     }
 
-    /// A place with nothing in it.
+    /// The path of a folder that does not exist yet.
     fn place(&self, name: &str) -> Result<PathBuf> {
         let path = self.folder.join(name);
         let removed = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
@@ -259,40 +263,40 @@ impl Bench<'_> {
         }
     }
 
-    /// The entries that do not fit.
+    /// The data set that exceeds the cache.
     fn large(&self, value_bytes: usize) -> Data {
         Data::of_bytes(self.options.data_bytes, value_bytes, self.options.seed)
     }
 
-    /// A pool that holds a small part of them.
+    /// Settings with a pool that holds a small part of the data.
     fn small_pool(&self) -> Settings {
         let cache_bytes = usize::try_from(self.options.cache_bytes).unwrap_or(usize::MAX);
         Settings { cache_bytes, ..Settings::default() }
     }
 
-    /// A pool that holds all of `data`.
+    /// Settings with a pool that holds all of `data`.
     fn large_pool(&self, data: Data) -> Settings {
         let cache_bytes = usize::try_from(data.user_bytes() * 2 + (64 << 20)).unwrap_or(usize::MAX);
         Settings { cache_bytes, ..Settings::default() }
     }
 
-    /// The rounds of a measurement, each with its number, until the user stops.
+    /// The numbers of the rounds of a measurement; ends early when the user stops.
     fn rounds(&self) -> std::ops::Range<u32> {
         0..self.options.repeats
     }
 }
 
-/// The stores that there are, the engine first.
+/// The stores that were compiled in, the engine first.
 fn built() -> impl Iterator<Item = &'static str> {
     [ENGINE].into_iter().chain(PEERS).filter(|name| store::kind_of(name).is_some_and(Kind::is_built))
 }
 
-/// The rivals that were not built.
+/// The rivals that were not compiled in.
 fn not_built() -> Vec<&'static str> {
     PEERS.into_iter().filter(|name| built().all(|built| built != *name)).collect()
 }
 
-/// What a row says of the size of values.
+/// The value size as a row shows it.
 fn values(value_bytes: usize) -> String {
     format!("{value_bytes} B")
 }

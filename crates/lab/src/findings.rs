@@ -1,4 +1,5 @@
-//! All findings of a record file: each experiment's own, then the doubts; and the few that a reader with little time wants.
+//! All findings of a record file: each experiment's own, then the doubts; and the short lists for the head of the
+//! report.
 
 mod doubts;
 
@@ -8,7 +9,7 @@ use crate::summary::Summary;
 
 pub use crate::judge::{Finding, KeyFigure, Kind};
 
-/// All findings of a record file: first what the experiments say, in their order, then what casts doubt.
+/// All findings of a record file: first the experiments' own, in their order, then the reasons for doubt.
 pub fn findings(file: &RecordFile, summary: &Summary<'_>) -> Vec<Finding> {
     let mut all = Vec::new();
     experiments::ALL.iter().for_each(|experiment| experiment.findings(summary, &mut all));
@@ -16,7 +17,8 @@ pub fn findings(file: &RecordFile, summary: &Summary<'_>) -> Vec<Finding> {
     all
 }
 
-/// The key figures: at most five, at most two from one experiment. Those that the repeats bear out come before the others.
+/// The key figures: at most five, at most two from one experiment. Within an experiment, conclusive ones come before
+/// inconclusive ones.
 pub fn key_figures(findings: &[Finding]) -> Vec<(&Finding, &KeyFigure)> {
     let rank = |finding: &Finding| {
         finding.experiment.and_then(experiments::find).map_or(u32::MAX, |experiment| experiment.rank())
@@ -25,7 +27,7 @@ pub fn key_figures(findings: &[Finding]) -> Vec<(&Finding, &KeyFigure)> {
         findings.iter().filter_map(|finding| finding.key_figure.as_ref().map(|figure| (finding, figure))).collect();
     keyed.sort_by_key(|(finding, _)| (rank(finding), finding.kind == Kind::Inconclusive));
     let mut chosen: Vec<(&Finding, &KeyFigure)> = Vec::new();
-    // One from each experiment first, then the rest, so that no experiment crowds the others out.
+    // One from each experiment first, then the rest, so that no experiment displaces the others.
     for per_experiment in 1..=2 {
         for (finding, figure) in &keyed {
             let same = chosen.iter().filter(|(other, _)| other.experiment == finding.experiment).count();
@@ -39,7 +41,7 @@ pub fn key_figures(findings: &[Finding]) -> Vec<(&Finding, &KeyFigure)> {
     chosen
 }
 
-/// What the run says in short: differences worth a key figure, one of each experiment first, at most five.
+/// The headline differences: findings with a key figure, one of each experiment first, at most five.
 pub fn headlines(findings: &[Finding]) -> Vec<&Finding> {
     let mut chosen: Vec<(usize, &Finding)> = Vec::new();
     let worthy = |finding: &Finding| finding.key_figure.is_some() && finding.kind == Kind::Difference;

@@ -1,7 +1,8 @@
-//! How figures become judgements: two groups compared with their spread, and the sentence that follows. The experiments have the rules.
+//! Turns figures into judgements: compares two groups with their spread, and makes the sentence that follows. The rules
+//! themselves belong to the experiments.
 //!
-//! No rule knows the answer: each sentence is made from the ratio that was measured, in either direction; where the repeats do not
-//! tell two contenders apart it says "inconclusive" and nothing else.
+//! No rule has a fixed answer: each sentence is made from the measured ratio, in either direction. Where the repeats do
+//! not separate two contenders it says "inconclusive".
 
 pub(crate) mod paging;
 pub(crate) mod pool;
@@ -12,21 +13,21 @@ use crate::format::{Unit, digits};
 use crate::record::ExperimentId;
 use crate::summary::{Group, Metric, Spread};
 
-/// How a finding is meant.
+/// The kind of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A difference that the repeats bear out.
+    /// A difference that the repeats confirm.
     Difference,
-    /// A figure, with nothing to compare.
+    /// A figure without a comparison.
     Fact,
-    /// The repeats do not tell the two apart.
+    /// A difference that the repeats do not confirm.
     Inconclusive,
     /// A reason to doubt figures.
     Warning,
 }
 
-/// A sentence, and what it rests on.
+/// A sentence of the report, with the rule and the cells behind it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
     /// Stable name of the rule.
@@ -35,20 +36,20 @@ pub struct Finding {
     pub rule_text: &'static str,
     /// The experiment; `None` for the run as a whole.
     pub experiment: Option<ExperimentId>,
-    /// How it is meant.
+    /// Its kind.
     pub kind: Kind,
     /// The sentence.
     pub text: String,
     /// Keys of the cells it used.
     pub cells: Vec<String>,
-    /// Worth a place among the five key figures: its label and value.
+    /// Label and value for the key figures; `None` for a finding that is never one.
     pub key_figure: Option<KeyFigure>,
 }
 
 /// A number with a label, for the top of the report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct KeyFigure {
-    /// What it is.
+    /// Its label.
     pub label: String,
     /// The number, with its unit.
     pub value: String,
@@ -61,14 +62,14 @@ pub struct KeyFigure {
 pub(crate) struct Comparison {
     pub(crate) a: Spread,
     pub(crate) b: Spread,
-    /// a over b.
+    /// Figure of a divided by that of b.
     pub(crate) ratio: Spread,
     pub(crate) kind: Kind,
-    /// Repeats of each that would tell them apart, were the noise as it is; `None` above [`REPEATS_MAX`].
+    /// Repeats of each that would separate them if the noise stays the same; `None` above [`REPEATS_MAX`].
     repeats: Option<usize>,
 }
 
-/// More repeats than anyone will wait for.
+/// Largest number of repeats that is ever recommended.
 const REPEATS_MAX: usize = 50;
 /// Fewest repeats from which ranks can tell overlapping samples apart.
 const RANKED_MIN: usize = 5;
@@ -79,7 +80,7 @@ pub(crate) fn compare(a: &Group<'_>, b: &Group<'_>, metric: Metric) -> Option<Co
     compare_by(a, metric, b, metric)
 }
 
-/// The same, where one and the same thing is measured under two names.
+/// Compares two groups whose same quantity is measured under two names; otherwise as [`compare`].
 pub(crate) fn compare_by(a: &Group<'_>, a_metric: Metric, b: &Group<'_>, b_metric: Metric) -> Option<Comparison> {
     let (x, y) = (a.values(a_metric), b.values(b_metric));
     let (a, b) = (Spread::of(x.iter().copied())?, Spread::of(y.iter().copied())?);
@@ -112,8 +113,8 @@ fn ranks_differ(x: &[f64], y: &[f64]) -> bool {
     ((u - mean).abs() - 0.5) / deviation > 1.96
 }
 
-/// Repeats at which that test finds a difference of this size in four of five cases: about 16.5 / d², with d the difference
-/// of the means in standard deviations.
+/// Repeats at which that test finds a difference of this size in four of five cases: about 16.5 / d², with d the
+/// difference of the means in standard deviations.
 fn repeats_needed(x: &[f64], y: &[f64]) -> Option<usize> {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let squares = |values: &[f64]| values.iter().map(|value| (value - mean(values)).powi(2)).sum::<f64>();
@@ -135,7 +136,7 @@ impl Comparison {
         format!("{}× ({} to {})", digits(r.median), digits(r.min), digits(r.max))
     }
 
-    /// Why it is inconclusive; empty where it is not.
+    /// Why it is inconclusive; empty where it is conclusive.
     pub(crate) fn doubt(&self) -> String {
         match (self.kind, self.repeats) {
             (Kind::Inconclusive, _) if self.a.count < 2 || self.b.count < 2 => {
@@ -171,7 +172,7 @@ pub(crate) fn keys(groups: &[&Group<'_>]) -> Vec<String> {
     groups.iter().map(|group| group.key.clone()).collect()
 }
 
-/// A sentence's beginning where there is more than one place: `On the RAM-backed device, `.
+/// The beginning of a sentence, which names the place where there is more than one: `On the RAM-backed device, `.
 pub(crate) fn on(target: &str) -> String {
     match target {
         "file" => "On the file, ".into(),

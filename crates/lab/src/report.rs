@@ -25,9 +25,9 @@ use crate::show::figures::Figure;
 use crate::summary::Summary;
 use crate::verdict::{Side, Verdict, Workload, judge};
 
-/// Bytes from the beginning of a file that tell whether it is a report.
+/// Bytes from the beginning of a file that suffice to recognise a report.
 pub(crate) const HEAD_BYTES: u64 = 1024;
-/// How every report begins, but for white space, and the title that follows soon.
+/// The beginning of every report after white space; the title follows soon.
 const BEGINNING: &str = "<!DOCTYPE html>";
 const TITLE: &str = "<title>nofault lab ";
 
@@ -88,7 +88,7 @@ struct Judged {
     why_no_surer: String,
 }
 
-/// One of its reasons.
+/// A reason of the verdict.
 #[derive(Debug, Serialize)]
 struct JudgedReason {
     rule: &'static str,
@@ -129,7 +129,7 @@ impl Judged {
     }
 }
 
-/// What the template is filled with.
+/// The values for the template.
 #[derive(Debug, Serialize)]
 struct Page<'a> {
     style: &'static str,
@@ -144,7 +144,7 @@ struct Page<'a> {
     machine: Vec<(String, String)>,
     machine_line: String,
     biases: &'a [String],
-    /// What each bias is, without what follows from it.
+    /// Each bias's name, without its consequences.
     bias_names: Vec<String>,
     verdict: Judged,
     claims: Vec<claims::Line>,
@@ -160,13 +160,13 @@ struct Page<'a> {
     settings: String,
 }
 
-/// Whether what begins so is a report.
+/// Whether a file with this beginning is a report.
 pub(crate) fn is_one(head: &[u8]) -> bool {
     let head = String::from_utf8_lossy(head);
     head.trim_start().starts_with(BEGINNING) && head.contains(TITLE)
 }
 
-/// Writes the report of a record file.
+/// Renders the report of a record file.
 ///
 /// # Errors
 /// `System` when the template cannot be filled, which would be a bug.
@@ -268,7 +268,7 @@ fn section(experiment: &dyn Experiment, file: &RecordFile, summary: &Summary<'_>
     }
 }
 
-/// The tables that stand first, then the charts of each variant and target.
+/// The tables, then the charts of each variant and target.
 fn figures(experiment: &dyn Experiment, summary: &Summary<'_>) -> Vec<Figure> {
     let id = experiment.id();
     let mut figures = experiment.overview(summary);
@@ -296,7 +296,7 @@ fn skips(id: ExperimentId, file: &RecordFile) -> Vec<(String, String)> {
         };
         (format!("{who}{target}"), skip.reason.replace("--", "\u{2011}\u{2011}"))
     });
-    // What is left out for one reason is said once.
+    // Contenders left out for the same reason are listed together.
     let mut grouped: Vec<(String, String)> = Vec::new();
     for (who, reason) in named {
         match grouped.iter_mut().find(|(_, other)| *other == reason) {

@@ -1,14 +1,14 @@
-//! Runs what a configuration says: plans, prepares the machine, measures cell by cell, writes records as each ends, and
-//! makes the report from them.
+//! Executes a configuration: plans, prepares the machine, measures cell by cell, writes a record as each ends, and
+//! makes the report from the records.
 //!
-//! | module | what it is for |
+//! | module | purpose |
 //! |---|---|
 //! | [`child`] | one cell in a process of its own |
-//! | [`prepare`] | what this machine has: data files, RAM-backed devices, memory limits; made and taken away |
-//! | [`schedule`] | which cells in which order, how long and how large; shown before anything starts |
+//! | [`prepare`] | the resources of a run: data files, RAM-backed devices, memory limits; made and removed |
+//! | [`schedule`] | the cells in their order, with their times and sizes; shown before anything starts |
 //!
-//! Kept true here: a record is written when its cell ends, so an interrupted run keeps what it measured; whatever was made is
-//! removed when its guard drops, on every way out.
+//! Kept true here: a record is written when its cell ends, so an interrupted run keeps its results so far; each
+//! resource is removed when its guard drops, on every way out.
 
 pub mod child;
 mod prepare;
@@ -45,45 +45,47 @@ pub const RECORDS_NAME: &str = "records.ndjson";
 /// Name of the report in a result folder.
 pub const REPORT_NAME: &str = "report.html";
 
-/// What to run, and how.
+/// Options of a run: its configuration, its folders and its way of executing cells.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
     /// The effective configuration.
     pub config: Config,
-    /// Folder for the result; `<dir>/<time>` where none is given. It must not exist.
+    /// Folder for the result; `<dir>/<time>` when `None`. It must not exist.
     pub out: Option<PathBuf>,
-    /// Leave the data files for the next run.
+    /// Keep the data files for the next run.
     pub keep_data: bool,
-    /// Say what would be done, and stop.
+    /// Print the plan and stop.
     pub plan_only: bool,
     /// How cells are executed.
     pub launcher: Launcher,
 }
 
-/// A run that came to records.
+/// A run that wrote records.
 #[derive(Debug)]
 pub struct RunResult {
     /// The result folder.
     pub folder: PathBuf,
-    /// What is in it.
+    /// The records in it.
     pub records: RecordFile,
-    /// Why the run is not a full success: interrupted, wrong data read, cells that failed, something that could not be removed.
+    /// Why the run is not a full success: interrupted, wrong data read, cells that failed, a resource that could not be
+    /// removed.
     pub trouble: Option<LabError>,
 }
 
-/// What was asked for.
+/// The result of [`run`]: a plan or a measured run.
 #[derive(Debug)]
 pub enum Ran {
-    /// Only a plan: nothing was made.
+    /// Only a plan: no cell was measured.
     Planned(Plan),
-    /// A run.
+    /// A measured run.
     Measured(Box<RunResult>),
 }
 
 /// Runs everything, or only plans it.
 ///
 /// # Errors
-/// Whatever keeps a run from starting or from being recorded. After the first record, trouble is in the result.
+/// Any failure that keeps a run from starting or from being recorded. After the first record, a failure is in the
+/// result as [`RunResult::trouble`].
 pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -> Result<Ran> {
     let config = &options.config;
     config.validate()?;
@@ -130,7 +132,7 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
     drop(runner);
     progress.finish();
     let trouble = match result {
-        // Before the first cell there is nothing to keep.
+        // Before the first cell there is no result to keep.
         Err(error) if tried == 0 => {
             drop(writer);
             let _ = std::fs::remove_file(folder.join(RECORDS_NAME)).and_then(|()| std::fs::remove_dir(&folder));
@@ -138,10 +140,10 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
         }
         result => finish(&mut writer, result, failed, started)?,
     };
-    // The devices and files are taken away before the report is made: a Ctrl-C from here on leaves nothing behind.
+    // Devices and files are removed before the report is made: a Ctrl-C from here on leaves none behind.
     let closed = prepared.close();
     let records = read_records(&folder.join(RECORDS_NAME)).map_err(LabError::from)?;
-    // What goes wrong from here on takes nothing from what was measured: it is told beside it.
+    // A failure from here on does not affect the measurements: it is reported beside them.
     let reported = write_report(&records, &folder.join(REPORT_NAME));
     let trouble = [closed, reported].into_iter().filter_map(Result::err).fold(trouble, |before, error| match before {
         Some(before) => Some(LabError::new(before.kind(), format!("{before}; {error}"))),
@@ -150,10 +152,10 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
     Ok(Ran::Measured(Box::new(RunResult { folder, records, trouble })))
 }
 
-/// A configuration from a TOML file, or from the records of an earlier run.
+/// Reads a configuration from a TOML file, or from the records of an earlier run.
 ///
 /// # Errors
-/// `Usage` for what is neither, with the reason.
+/// `Usage` for a file that is neither, with the reason.
 pub fn config_from_file(path: &Path) -> Result<Config> {
     if path.is_dir() || path.extension().is_some_and(|end| end == "ndjson") {
         return Ok(read(path)?.run.config);
@@ -185,17 +187,18 @@ pub fn read(path: &Path) -> Result<RecordFile> {
     Ok(read_records(path)?)
 }
 
-/// Writes the report of some records. A report that is there is replaced, and nothing else.
+/// Writes the report of some records. An existing report is replaced; any other file is left alone.
 ///
 /// # Errors
-/// `Usage` when something is there that is not the lab's report; what the system says. Then all is as it was.
+/// `Usage` when the path holds something other than the lab's report; the system's error. The path then holds the same
+/// as before.
 pub fn write_report(records: &RecordFile, path: &Path) -> Result<()> {
     if let Some(what) = in_the_way(path)? {
         let message = format!("{} is {what}, and left as it is; name another file with --out", path.display());
         return Err(LabError::new(LabErrorKind::Usage, message));
     }
     let html = report::html(records)?;
-    // Under another name first: a reader never sees half a report, and a full disk leaves the old one.
+    // Written under another name first: a reader never sees half a report, and on a full disk the old one stays.
     let half = path.with_extension("html.part");
     let written = std::fs::write(&half, html).and_then(|()| std::fs::rename(&half, path));
     written.map_err(|error| {
@@ -204,7 +207,7 @@ pub fn write_report(records: &RecordFile, path: &Path) -> Result<()> {
     })
 }
 
-/// What is at a report's place that is none, nor an empty file.
+/// Describes an obstacle at a report's path: anything but a report or an empty file.
 fn in_the_way(path: &Path) -> Result<Option<&'static str>> {
     let look = |error: &std::io::Error| LabError::system(format!("look at {}", path.display()), error);
     let found = match std::fs::metadata(path) {
@@ -235,13 +238,14 @@ fn make_folder(options: &RunOptions, dir: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// `2026-01-31T12-30-05`: sorts by time, and no file system minds it.
+/// `2026-01-31T12-30-05`: sorts by time, and is a valid name on every file system.
 fn folder_name(unix_ms: u64) -> String {
     let minute = format::date(unix_ms).replace(" UTC", "").replace(' ', "T").replace(':', "-");
     format!("{minute}-{:02}", unix_ms / 1000 % 60)
 }
 
-/// Writes the last record and says what the user must know. Wrong data is measured, and leaves a run complete; a cell that `failed` is not.
+/// Writes the last record and returns the failure to report to the user. Wrong data counts as measured and leaves a run
+/// complete; a failed cell does not.
 fn finish(
     writer: &mut RecordWriter,
     result: Result<Option<LabError>>,
@@ -258,28 +262,28 @@ fn finish(
     Ok(trouble)
 }
 
-/// The loop over cells.
+/// The loop over the cells of a run.
 struct Runner<'a> {
     options: &'a RunOptions,
     progress: &'a mut Progress,
     cancel: &'a AtomicBool,
     writer: &'a mut RecordWriter,
-    /// Locking memory takes seconds, so ballast stays from cell to cell of one limit.
+    /// Locking memory takes seconds, so a ballast is kept while consecutive cells have the same limit.
     ballast: Option<(MemoryLimit, Limit)>,
-    /// Cells that were begun.
+    /// Number of cells begun.
     tried: u64,
     wrong: u64,
     failed: u64,
 }
 
 impl Runner<'_> {
-    /// Prepares and measures everything. An error ends the run; trouble with single cells does not.
+    /// Prepares and measures everything. An error ends the run; the failure of a single cell does not.
     fn all(&mut self, prepared: &mut Prepared) -> Result<Option<LabError>> {
         for note in prepared.notes().to_vec() {
             self.note(note)?;
         }
         prepared.make(self.progress, self.cancel)?;
-        // Once more: only now have the devices their names.
+        // Planned again: the devices have their names only now.
         let schedule = Schedule::of(&self.options.config, prepared.available(), prepared.no_limit());
         for skip in &schedule.skips {
             self.writer.append(&Record::Skip(skip.clone()))?;
@@ -310,7 +314,7 @@ impl Runner<'_> {
         Ok(trouble(self.wrong, self.failed))
     }
 
-    /// A cell that cannot be measured is recorded as such, with its reason; the others go on.
+    /// Records that a cell could not be measured, with its reason; the other cells follow.
     fn could_not(&mut self, spec: &CellSpec, error: &LabError) -> Result<()> {
         self.failed += u64::from(error.kind() != LabErrorKind::Unsupported);
         self.progress.skip(schedule::time_of(spec));
@@ -330,12 +334,12 @@ impl Runner<'_> {
             Some(kib) => Some(ReadAhead::set(&paths, kib.parse().unwrap_or(0))?),
             None => None,
         };
-        // Pages are charged to whoever reads them first, so a warm cell starts cold under its limit and warms up itself.
+        // A page is charged to its first reader, so a warm cell starts cold under its limit and warms up itself.
         let cold = match (spec.cache, spec.memory.method) {
             (CacheState::Warm, MemoryMethod::None) => None,
             _ => Some(cache::make_cold(&paths, cache::Means::best())?),
         };
-        // An old one is dropped first: a new one beside it would be too small once the old one goes.
+        // The old ballast is dropped first: a new one made beside it would be too small once the old one is gone.
         let held = self.ballast.take().filter(|(held, _)| *held == spec.memory).map(|(_, limit)| limit);
         let limit = match held {
             Some(limit) => limit,
@@ -378,7 +382,7 @@ impl Runner<'_> {
     }
 }
 
-/// What a run that came to its end met: blocks that were wrong, and cells that failed.
+/// The failure of a run that came to its end: wrong blocks and failed cells; `None` when there are none.
 fn trouble(wrong: u64, failed: u64) -> Option<LabError> {
     let failures = format!("{failed} cells failed; the report names them with their reasons");
     match (wrong, failed) {
@@ -399,7 +403,7 @@ fn interrupted(done: usize, count: usize) -> LabError {
     )
 }
 
-/// The memory a plan of `available` will limit, for people.
+/// The memory that a plan will limit, for people.
 fn show_limit(limit: &MemoryLimit) -> String {
     let bytes = format::bytes(limit.bytes);
     match limit.method {

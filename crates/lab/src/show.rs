@@ -1,4 +1,4 @@
-//! How results are drawn, whatever experiment they are of: charts and tables of the report, columns of the terminal.
+//! Drawing of results, independent of experiments: charts and tables of the report, columns of the terminal.
 
 pub(crate) mod charts;
 mod choice;

@@ -57,7 +57,7 @@ pub fn summary_table(file: &RecordFile, width: u16) -> String {
         let skips: Vec<&Skip> = file.skips.iter().filter(|skip| skip.experiment == id).collect();
         let whole = skips.iter().find(|skip| skip.contender.is_empty() && skip.target.is_empty());
         if let Some(skip) = whole.filter(|_| summary.places(id).is_empty()) {
-            // A run that measured nothing prints its reason here, so that no report has to be opened for it.
+            // The reason why a whole experiment was skipped is printed here, so that no report has to be opened for it.
             push(&mut text, " !", &format!("Not measured: {id}: {}.", skip.reason.trim_end_matches('.')), width);
         } else if !skips.is_empty() {
             let _ = writeln!(text, "{}", skipped(id, &skips, width));

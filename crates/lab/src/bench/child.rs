@@ -1,8 +1,8 @@
-//! A work in a process of its own, inside a memory cgroup: so that "out of core" is true for everybody, also for those whose
-//! cache is the kernel's.
+//! A work in a process of its own, inside a memory cgroup: the data is then larger than memory for every store, also
+//! for stores whose cache is the kernel's.
 //!
 //! The parent starts `nofault db bench --child`, puts it into the group, and only then sends the options as one line of
-//! JSON. The child answers with lines: what it is doing, and at the end its rows.
+//! JSON. The child answers with lines: its current step, and at the end its rows.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -34,7 +34,8 @@ pub(super) fn limit_bytes(cache_bytes: u64) -> u64 {
     cache_bytes + cache_bytes.div_ceil(10) * 3 + BESIDE_CACHE_BYTES
 }
 
-/// Runs one work in a child of `program`. Answers its rows, each saying under which limit it was measured, and what went wrong.
+/// Runs one work in a child of `program`. Returns its rows, each with a note of its memory limit, and the failure if
+/// there was one.
 ///
 /// # Errors
 /// `System` when the child cannot be started, or dies.
@@ -64,7 +65,7 @@ pub(super) fn run_work(
         Err(_) => "the machine ran out of memory; ask for less (--size, --memory-keys, --cache)",
     };
     let (mut rows, trouble) = child.follow(if_killed, None, cancel, &mut |message| match message {
-        // The parent has said which work it is.
+        // The parent has printed the name of the work already.
         Message::Doing(what) => {
             say(&what);
             None
@@ -76,14 +77,14 @@ pub(super) fn run_work(
     Ok((rows, trouble))
 }
 
-/// The child's side: reads options from `input`, works, writes messages to `output`.
+/// The child's part: reads options from `input`, works, writes messages to `output`.
 ///
 /// # Errors
 /// `Usage` when the input is not of this program; `System` when the parent has gone.
 pub fn serve(input: impl Read, mut output: impl Write, cancel: &AtomicBool) -> Result<()> {
     let options: BenchOptions = Orders::new(input, "nofault db bench --child").first()?;
     let mut send = |message: &Message| child::say(&mut output, message);
-    // A parent that has gone takes this process with it.
+    // A failed write is ignored: when the parent ends, this process is killed.
     let (report, trouble) = run(&options, cancel, &mut |what| drop(send(&Message::Doing(what.to_owned()))))?;
     let trouble = trouble.map(|error| (error.kind().name().to_owned(), error.to_string()));
     send(&Message::Done { rows: report.rows, trouble })

@@ -1,4 +1,4 @@
-//! What the device does by itself: raw reads and writes through a disk of `nofault-io`, the baselines of the same run.
+//! The raw performance of the device: reads and writes through a disk of `nofault-io`, the baselines of the same run.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,23 +13,24 @@ use crate::error::{LabError, LabErrorKind, Result};
 
 /// Bytes of a read or write in a stream.
 const STREAM_BYTES: usize = 1 << 20;
-/// Reads or writes of a stream under way.
+/// Reads or writes of a stream in flight.
 const STREAM_DEPTH: usize = 8;
 /// Bytes of a random read and of a durable overwrite.
 const BLOCK_BYTES: usize = 4096;
 
-/// Random reads of 4 KiB in the first `len_bytes` of a file, `depth` under way, a second.
+/// Random reads of 4 KiB a second in the first `len_bytes` of a file, with `depth` in flight.
 pub(super) fn random_reads(path: &Path, len_bytes: u64, depth: usize, time: Duration, seed: u64) -> Result<f64> {
     let blocks = (len_bytes / BLOCK_BYTES as u64).max(1);
     let mut chance = fastrand::Rng::with_seed(seed);
     let mut offsets = std::iter::from_fn(|| Some(chance.u64(0..blocks) * BLOCK_BYTES as u64));
     let disk = open(path, false)?;
-    // A batch as the engine's: one submission for many.
+    // The same batch size as the engine's: one submission for many reads.
     let done = stream(&*disk, BLOCK_BYTES, depth, depth.div_ceil(8), OpKind::Read, &mut offsets, Some(time))?;
     Ok(done.operations as f64 / done.seconds)
 }
 
-/// The same in batches: `depth` reads, and when the last of them is there the next. What a caller that waits for a batch can get.
+/// Random reads of 4 KiB a second in batches: the next `depth` reads are submitted when the last of a batch has
+/// arrived. The best rate for a caller that waits for whole batches.
 pub(super) fn random_batches(path: &Path, len_bytes: u64, depth: usize, time: Duration, seed: u64) -> Result<f64> {
     let blocks = (len_bytes / BLOCK_BYTES as u64).max(1);
     let mut chance = fastrand::Rng::with_seed(seed);
@@ -76,13 +77,13 @@ fn open(path: &Path, write: bool) -> Result<Arc<dyn Disk>> {
     Ok(open_disk(path, &options, Backend::Auto)?)
 }
 
-/// What was done, and in which time.
+/// Number and duration of the operations of a stream.
 struct Done {
     operations: u64,
     seconds: f64,
 }
 
-/// Keeps `depth` operations under way, until the offsets or the time end; all of them succeed or it fails.
+/// Keeps `depth` operations in flight until the offsets or the time end. The first failed operation is an error.
 fn stream(
     disk: &dyn Disk,
     len_bytes: usize,
@@ -93,7 +94,7 @@ fn stream(
     time: Option<Duration>,
 ) -> Result<Done> {
     let mut memory = IoBuf::zeroed(len_bytes * depth, PageKind::Huge)?;
-    // Not zeros: some devices are faster with those.
+    // Not zeros: some devices are faster with zeros.
     memory.chunks_mut(8).zip(1_u64..).for_each(|(word, number)| {
         word.copy_from_slice(&super::data::mix(number).to_le_bytes());
     });

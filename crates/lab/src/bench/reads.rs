@@ -11,17 +11,17 @@ use super::{Bench, cpu_seconds, not_built, values};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format::Unit;
 
-/// Gets between two looks at the clock, in memory.
+/// Gets between two clock readings, in memory.
 const GETS_A_LOOK: u64 = 256;
-/// Gets in a batch while an engine is warmed, and batches between two looks at how warm it is.
+/// Gets in a batch while an engine is warmed, and batches between two checks of its warmth.
 const WARM_BATCH: usize = 256;
 const WARM_BATCHES: u64 = 64;
-/// An engine is warm when a get reads no more pages than this: the value's, and hardly ever one on the way there.
+/// An engine is warm when a get reads no more pages than this: the value's, and hardly ever an inner one.
 const WARM_READS_A_GET: f64 = 1.05;
-/// Longest time that is spent on it.
+/// Longest time spent on warming.
 const WARM_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// See [`super::WORKS`].
+/// The work `get-memory` of [`super::WORKS`].
 pub(super) fn get_memory(bench: &mut Bench<'_>) -> Result<()> {
     let value_bytes = bench.options.value_bytes.first().copied().unwrap_or(100);
     let data = Data { count: bench.options.memory_keys, value_bytes, seed: bench.options.seed };
@@ -36,7 +36,7 @@ pub(super) fn get_memory(bench: &mut Bench<'_>) -> Result<()> {
         let variant = format!("{}, {threads} threads", values(value_bytes));
         let mut row = Row::new("get-memory", variant, Unit::PerSecond);
         for store in &stores {
-            // Everything into memory first.
+            // First bring everything into memory.
             random_gets(&**store, data, threads, bench.options.time / 4, 0)?;
         }
         for round in bench.rounds() {
@@ -53,7 +53,7 @@ pub(super) fn get_memory(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Compares with the rivals, or says that they are not there.
+/// Compares with the rivals, or notes that they were not compiled in.
 pub(super) fn peers_of(row: &mut Row, missing: &[&str], reach_lmdb: Option<f64>, reach_redb: Option<f64>) {
     for (name, reach) in PEERS.into_iter().zip([reach_lmdb, reach_redb]) {
         if missing.contains(&name) { row.missing(name, reach, NOT_BUILT) } else { row.compare(name, reach) }
@@ -84,12 +84,12 @@ fn random_gets(store: &dyn Store, data: Data, threads: u64, time: Duration, seed
     })
 }
 
-/// A worker that panicked broke a promise of ours.
+/// The error for a worker thread that panicked, which would be a bug of the lab.
 pub(super) fn panicked<T>(_: T) -> LabError {
     LabError::new(LabErrorKind::System, "a worker of the benchmark panicked; this is a defect of nofault")
 }
 
-/// See [`super::WORKS`].
+/// The work `get-many` of [`super::WORKS`].
 pub(super) fn get_many(bench: &mut Bench<'_>) -> Result<()> {
     for value_bytes in bench.options.value_bytes.clone() {
         let data = bench.large(value_bytes);
@@ -124,7 +124,7 @@ pub(super) fn get_many(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Batches of the engine, and of the device beside it.
+/// Measures batches of the engine, and of the device beside it.
 fn get_many_of_the_engine(bench: &mut Bench<'_>, data: Data, rows: &mut [(usize, Row)]) -> Result<()> {
     let place = bench.place("engine")?;
     let engine = Engine::load(&place, data, &bench.small_pool())?;
@@ -156,8 +156,8 @@ fn get_many_of_the_engine(bench: &mut Bench<'_>, data: Data, rows: &mut [(usize,
     Ok(())
 }
 
-/// Random gets until the pages on the way to the values are in memory, as they are in a database that has run for a while.
-/// Gives the reads a get at its end.
+/// Random gets until the inner pages are in memory, as they are in a database that has run for a while. Returns the
+/// reads per get at the end.
 pub(super) fn warm(engine: &Engine, data: Data, seed: u64) -> Result<f64> {
     let mut chance = fastrand::Rng::with_seed(mix(seed));
     let started = Instant::now();
@@ -174,7 +174,7 @@ pub(super) fn warm(engine: &Engine, data: Data, seed: u64) -> Result<f64> {
     }
 }
 
-/// Says what a get cost: reads of pages, and CPU of the whole process.
+/// Notes the cost of a get: page reads, and CPU of the whole process.
 pub(super) fn note_reads(row: &mut Row, engine: &Engine, misses_before: u64, gets: f64, cpu_s: f64) {
     let reads = (engine.db.stats().pool.misses - misses_before) as f64;
     row.notes.retain(|note| !note.starts_with("last run: "));
@@ -185,7 +185,7 @@ pub(super) fn note_reads(row: &mut Row, engine: &Engine, misses_before: u64, get
     ));
 }
 
-/// See [`super::WORKS`].
+/// The work `get-one` of [`super::WORKS`].
 pub(super) fn get_one(bench: &mut Bench<'_>) -> Result<()> {
     for value_bytes in bench.options.value_bytes.clone() {
         let data = bench.large(value_bytes);
@@ -215,7 +215,7 @@ pub(super) fn get_one(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// See [`super::WORKS`].
+/// The work `scan` of [`super::WORKS`].
 pub(super) fn scan(bench: &mut Bench<'_>) -> Result<()> {
     for value_bytes in bench.options.value_bytes.clone() {
         let data = bench.large(value_bytes);
@@ -263,7 +263,7 @@ pub(super) fn scan(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Rewrites so many random entries in batches that are not durable by themselves.
+/// Rewrites `count` random entries in batches that are not durable by themselves.
 pub(super) fn rewrite(store: &dyn Store, data: Data, count: u64, bench: &Bench<'_>) -> Result<()> {
     let mut chance = fastrand::Rng::with_seed(bench.options.seed ^ 1);
     let mut left = count;

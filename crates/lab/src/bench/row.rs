@@ -1,4 +1,5 @@
-//! What the benchmark found: for each work the engine's figure and the baselines of the same run, with their spread.
+//! The results of the benchmark: for each work the engine's figure and the baselines of the same run, with their
+//! spread.
 
 use std::fmt::Write as _;
 
@@ -9,7 +10,7 @@ use crate::format::Unit;
 
 pub(super) use crate::stores::ENGINE;
 
-/// Everything that was measured.
+/// All results of a run.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct BenchReport {
     /// Sizes, seed and machine, in words.
@@ -18,23 +19,23 @@ pub struct BenchReport {
     pub rows: Vec<Row>,
 }
 
-/// One piece of work.
+/// The results of one work, with one size of value and number of threads.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Row {
     /// Its name.
     pub work: String,
-    /// What else tells it from others: bytes of a value, threads.
+    /// Its distinguishing parameters: bytes of a value, threads.
     pub variant: String,
-    /// What the figures count.
+    /// The unit of the figures.
     #[serde(serialize_with = "unit_name", deserialize_with = "unit_of")]
     pub unit: Unit,
     /// The engine's figure, if it has one.
     pub engine: Option<Spread>,
-    /// What the figure must reach by itself.
+    /// The bound that the engine's figure must meet.
     pub limit: Option<Limit>,
-    /// What it is compared with.
+    /// The figures it is compared with.
     pub baselines: Vec<Baseline>,
-    /// What else is known: reads and CPU for each operation, what was unequal.
+    /// Further facts: reads and CPU for each operation, inequalities.
     pub notes: Vec<String>,
     #[serde(skip)]
     samples: Vec<(String, Vec<f64>)>,
@@ -50,31 +51,31 @@ pub enum Limit {
     AtMost(f64),
 }
 
-/// Something to compare with.
+/// A figure to compare with.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Baseline {
-    /// What it is.
+    /// Its name.
     pub name: String,
     /// Its figure; `None` where it was not built or could not run.
     pub figure: Option<Spread>,
-    /// The engine's median over its median.
+    /// The engine's median divided by this figure's.
     pub ratio: Option<f64>,
-    /// What the ratio is to reach.
+    /// The ratio to be reached.
     pub reach: Option<f64>,
     /// Why there is no figure.
     pub missing: Option<String>,
 }
 
-/// Repeated measurements of one thing.
+/// Median and range of repeated measurements.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Spread {
-    /// The middle one.
+    /// The median.
     pub median: f64,
     /// The smallest.
     pub min: f64,
     /// The largest.
     pub max: f64,
-    /// How many.
+    /// Number of measurements.
     pub count: usize,
 }
 
@@ -104,7 +105,7 @@ impl Row {
         }
     }
 
-    /// Adds one measurement of `who`.
+    /// Adds one measurement of the engine or of a baseline.
     pub(super) fn add(&mut self, who: &str, value: f64) {
         match self.samples.iter_mut().find(|(name, _)| name == who) {
             Some((_, samples)) => samples.push(value),
@@ -112,7 +113,7 @@ impl Row {
         }
     }
 
-    /// Says something about the figures, once.
+    /// Adds a note about the figures, unless it is there already.
     pub(super) fn note(&mut self, note: impl Into<String>) {
         let note = note.into();
         if !self.notes.contains(&note) {
@@ -120,13 +121,13 @@ impl Row {
         }
     }
 
-    /// The engine's figure is to be at least `reach` times that of `name`.
+    /// Adds a baseline; the engine's figure is to be at least `reach` times its figure.
     pub(super) fn compare(&mut self, name: &str, reach: Option<f64>) {
         let baseline = Baseline { name: name.to_owned(), figure: None, ratio: None, reach, missing: None };
         self.baselines.push(baseline);
     }
 
-    /// There is no figure of `name`, and why.
+    /// Adds a baseline without a figure, with the reason.
     pub(super) fn missing(&mut self, name: &str, reach: Option<f64>, why: &str) {
         let missing = Some(why.to_owned());
         self.baselines.push(Baseline { name: name.to_owned(), figure: None, ratio: None, reach, missing });
@@ -137,7 +138,7 @@ impl Row {
         (&self.work, &self.variant) == (&other.work, &other.variant)
     }
 
-    /// Takes in what was measured of the same work with another store.
+    /// Merges the results of the same work with another store.
     pub(super) fn join(&mut self, other: Self) {
         self.engine = self.engine.or(other.engine);
         self.limit = self.limit.or(other.limit);
@@ -151,7 +152,7 @@ impl Row {
         self.set_ratios();
     }
 
-    /// Puts the samples where they belong. Of a row from a child that has happened already.
+    /// Computes the figures from the samples. In a row from a child that has happened already.
     pub(super) fn finish(mut self) -> Self {
         if self.samples.is_empty() {
             return self;

@@ -20,16 +20,16 @@ use crate::ticker::Ticker;
 
 /// Tasks that read, and writers that commit.
 const TASKS: u64 = 64;
-/// Polls between two looks of the executor at its timers and descriptors: tokio's own choice, and one for those to whom their
-/// timers matter.
+/// Polls after which the executor checks its timers and descriptors: tokio's own choice, and a smaller number for
+/// programs with tight timers.
 const POLLS_A_LOOK: u32 = 61;
 const POLLS_A_LOOK_FEW: u32 = 8;
-/// The second of these, in the report.
+/// Name of the second setting in the report.
 const FEW_POLLS: &str = "event_interval 8";
 /// Bytes of the file that the raw durable writes go through.
 const RAW_LOG_BYTES: u64 = 16 << 20;
 
-/// See [`super::WORKS`].
+/// The work `get-tasks` of [`super::WORKS`].
 pub(super) fn get_tasks(bench: &mut Bench<'_>) -> Result<()> {
     for value_bytes in bench.options.value_bytes.clone() {
         let data = bench.large(value_bytes);
@@ -70,7 +70,7 @@ pub(super) fn get_tasks(bench: &mut Bench<'_>) -> Result<()> {
                 cpu_row.add(ENGINE, cpu / done.count.max(1) as f64);
                 ticks.add(ENGINE, done.late_p999());
                 ticks.add(FEW_POLLS, gets(POLLS_A_LOOK_FEW)?.late_p999());
-                // The same executor with one task that only sleeps: what the machine itself makes late.
+                // The same executor with one task that only sleeps: the lateness that the machine itself causes.
                 let idle = on_executor(1, bench.options.time, POLLS_A_LOOK, None, |_, run| async move {
                     while run.goes_on() {
                         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -99,7 +99,7 @@ pub(super) fn get_tasks(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Who takes the completions of reads.
+/// The thread that takes the completions of reads: the database's own, or the executor's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Poller {
     Database,
@@ -115,7 +115,7 @@ impl Poller {
     }
 }
 
-/// See [`super::WORKS`].
+/// The work `commit` of [`super::WORKS`].
 pub(super) fn commit(bench: &mut Bench<'_>) -> Result<()> {
     let value_bytes = bench.options.value_bytes.first().copied().unwrap_or(100);
     let data = Data { count: 10_000, value_bytes, seed: bench.options.seed };
@@ -153,7 +153,7 @@ pub(super) fn commit(bench: &mut Bench<'_>) -> Result<()> {
         row.compare("device overwrite", Some(reach));
         bench.rows.push(row);
     }
-    // What was acknowledged is there.
+    // Every acknowledged commit must be there.
     for number in 0..data.count {
         data.check(ENGINE, number, engine.table.get(data.key(number))?.as_deref())?;
     }
@@ -171,7 +171,7 @@ fn one_writer(engine: &Engine, data: Data, time: Duration) -> Result<Done> {
     Ok(Done { count, seconds: started.elapsed().as_secs_f64(), late: Vec::new() })
 }
 
-/// What the tasks of a run share.
+/// State shared by the tasks of a run.
 #[derive(Clone)]
 struct Run {
     ends: Instant,
@@ -189,7 +189,7 @@ impl Run {
     }
 }
 
-/// What they did.
+/// The results of the tasks: operations, time, and the lateness of the ticker.
 struct Done {
     count: u64,
     seconds: f64,
@@ -197,7 +197,7 @@ struct Done {
 }
 
 impl Done {
-    /// How late the ticker was, 99.9 % of the time.
+    /// The 99.9th percentile of the ticker's lateness, in seconds.
     fn late_p999(mut self) -> f64 {
         self.late.sort();
         let rank = (self.late.len() as f64 * 0.999) as usize;
@@ -205,8 +205,8 @@ impl Done {
     }
 }
 
-/// Runs so many tasks for so long on this thread, with a ticker beside them, and takes completions on it if it is given them. The
-/// executor looks at its timers and descriptors each time after `polls_a_look` polls.
+/// Runs `tasks` tasks for `time` on this thread, with a ticker beside them, and takes completions on it if it is given
+/// them. The executor checks its timers and descriptors after every `polls_a_look` polls.
 fn on_executor<T: Future<Output = Result<()>> + 'static>(
     tasks: u64,
     time: Duration,
@@ -255,7 +255,7 @@ fn on_executor<T: Future<Output = Result<()>> + 'static>(
         ticking.abort();
         if let Some(polling) = polling {
             polling.abort();
-            // So that the completions are the database's again when this returns.
+            // Awaited, so that the completions are the database's again when this returns.
             drop(polling.await);
         }
         result.map(|()| Done { count: run.count.get(), seconds, late: ticker.lateness() })

@@ -1,4 +1,4 @@
-//! The whole benchmark, tiny: that every work runs, checks its answers and leaves nothing behind.
+//! The whole benchmark at a tiny size: every work runs, checks its answers and leaves no files behind.
 
 use super::*;
 

@@ -16,10 +16,11 @@ use crate::format::{self, Unit};
 
 /// Entries of a batch.
 const BATCH: u64 = 1000;
-/// Keys that are changed to fill the log: they lie in so few pages that no checkpoint is due for the blocks that are left behind.
+/// Keys that are changed to fill the log. They lie in so few pages that the blocks left behind never make a checkpoint
+/// due.
 const HOT_KEYS: u64 = 10_000;
 
-/// See [`super::WORKS`].
+/// The work `bulk-load` of [`super::WORKS`].
 pub(super) fn bulk_load(bench: &mut Bench<'_>) -> Result<()> {
     for value_bytes in bench.options.value_bytes.clone() {
         let data = bench.large(value_bytes);
@@ -58,7 +59,7 @@ pub(super) fn bulk_load(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// See [`super::WORKS`].
+/// The work `put-batch` of [`super::WORKS`].
 pub(super) fn put_batch(bench: &mut Bench<'_>) -> Result<()> {
     for value_bytes in bench.options.value_bytes.clone() {
         let data = bench.large(value_bytes);
@@ -90,11 +91,11 @@ pub(super) fn put_batch(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// See [`super::WORKS`].
+/// The work `reopen` of [`super::WORKS`].
 pub(super) fn reopen(bench: &mut Bench<'_>) -> Result<()> {
     let value_bytes = bench.options.value_bytes.first().copied().unwrap_or(100);
     let data = Data { count: bench.options.memory_keys, value_bytes, seed: bench.options.seed };
-    // A checkpoint is made when the log is half full: so it never comes to that.
+    // A checkpoint is made when the log is half full: with this size it never is.
     let log_bytes = bench.options.log_bytes * 4;
     let settings = Settings { log_bytes, ..bench.large_pool(data) };
     let place = bench.place("engine")?;
@@ -116,7 +117,7 @@ pub(super) fn reopen(bench: &mut Bench<'_>) -> Result<()> {
     row.note(format!("{puts} puts of {} keys in batches of {BATCH}", hot.count));
     for _ in bench.rounds() {
         bench.go_on()?;
-        // A copy of the files while they are open is what a killed process leaves.
+        // A copy of the files while they are open equals the files that a killed process leaves.
         let copy = bench.place("copy")?;
         copy_files(&place, &copy)?;
         let started = Instant::now();
@@ -132,7 +133,7 @@ pub(super) fn reopen(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Copies what a database consists of; nobody writes to it meanwhile.
+/// Copies the files of a database, which must not be written meanwhile.
 fn copy_files(from: &Path, to: &Path) -> Result<()> {
     let copy = || -> std::io::Result<()> {
         std::fs::create_dir(to)?;
@@ -145,7 +146,7 @@ fn copy_files(from: &Path, to: &Path) -> Result<()> {
     copy().map_err(|error| LabError::system(format_args!("copy {}", from.display()), &error))
 }
 
-/// See [`super::WORKS`].
+/// The work `space` of [`super::WORKS`].
 pub(super) fn space(bench: &mut Bench<'_>) -> Result<()> {
     for value_bytes in bench.options.value_bytes.clone() {
         let data = bench.large(value_bytes);
@@ -165,7 +166,7 @@ pub(super) fn space(bench: &mut Bench<'_>) -> Result<()> {
         bench.rows.push(row);
         let mut row = Row::new("space", format!("{}, after as many random updates", values(value_bytes)), Unit::Ratio);
         rewrite(&engine, data, data.count, bench)?;
-        // The first names the new blocks, and once the second is durable the old ones are free.
+        // The first checkpoint refers to the new blocks; once the second is durable the old ones are free.
         engine.db.checkpoint()?;
         engine.db.checkpoint()?;
         row.add(ENGINE, engine.used_bytes() as f64 / data.user_bytes() as f64);
@@ -176,7 +177,7 @@ pub(super) fn space(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// See [`super::WORKS`].
+/// The work `long-reader` of [`super::WORKS`].
 pub(super) fn long_reader(bench: &mut Bench<'_>) -> Result<()> {
     let value_bytes = bench.options.value_bytes.first().copied().unwrap_or(100);
     let data = Data { count: 10_000, value_bytes, seed: bench.options.seed };
@@ -195,7 +196,8 @@ pub(super) fn long_reader(bench: &mut Bench<'_>) -> Result<()> {
         engine.db.checkpoint()?;
         let stats = engine.db.stats();
         let after = stats.pool.blocks_used * engine.db.page_bytes() as u64;
-        // An old image lies in a block, in a frame that may be evicted, or in both: what is kept is one image all the same.
+        // An old image lies in a block, in a frame that may be evicted, or in both: it counts as one image all the
+        // same.
         let kept = stats.pool.snapshot_bytes;
         let grown = (after as f64 - before as f64).max(kept as f64) / before as f64;
         row.add(if with_reader { ENGINE } else { "no reader" }, grown.max(0.0));
@@ -217,7 +219,7 @@ pub(super) fn long_reader(bench: &mut Bench<'_>) -> Result<()> {
         }
     }
     row.compare("no reader", None);
-    // One image of every page besides the newest, and room for the pages between checkpoints.
+    // One image of every page besides the newest, and some space for the pages between checkpoints.
     row.limit = Some(Limit::AtMost(1.1));
     row.note("growth of the file, or old images kept if that is more, as a share of what there was: one image a page is 1.00×");
     bench.rows.push(row);

@@ -13,10 +13,10 @@ use crate::format::Unit;
 use crate::mixes::{Chooser, MIXES, Mix, Op};
 
 const THREADS: u64 = 2;
-/// Operations between two looks at the clock.
+/// Operations between two clock readings.
 const OPS_A_LOOK: u64 = 16;
 
-/// See [`super::WORKS`].
+/// The work `ycsb` of [`super::WORKS`].
 pub(super) fn ycsb(bench: &mut Bench<'_>) -> Result<()> {
     let value_bytes = bench.options.value_bytes.last().copied().unwrap_or(1000);
     let data = Data::of_bytes(bench.options.data_bytes, value_bytes, bench.options.seed);
@@ -43,7 +43,7 @@ pub(super) fn ycsb(bench: &mut Bench<'_>) -> Result<()> {
 
 /// Operations a second, of all threads together.
 fn run(store: &dyn Store, mix_of: Mix, data: Data, count: &AtomicU64, time: Duration, seed: u64) -> Result<f64> {
-    // Inserted and visible: readers may ask for keys below this. Inserts take turns through it.
+    // Number of entries inserted and visible: readers ask for keys below it. The mutex makes inserts take turns.
     let inserting = std::sync::Mutex::new(());
     let work = |thread: u64| -> Result<f64> {
         let mut chance = fastrand::Rng::with_seed(mix(seed) ^ mix(thread));

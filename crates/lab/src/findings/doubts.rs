@@ -1,4 +1,4 @@
-//! What casts doubt on figures: wrong data, cut-short cells, other users of the device, an interrupted run.
+//! Reasons to doubt figures: wrong data, cut-short cells, other users of the device, an interrupted run.
 
 use super::{Finding, Kind};
 use crate::experiments;
@@ -25,7 +25,7 @@ pub(super) fn find(file: &RecordFile, summary: &Summary<'_>, all: &mut Vec<Findi
     for group in &summary.groups {
         cell(group, &mut doubts);
     }
-    // The commonest first: it says most about the run.
+    // The commonest first: it concerns most of the run.
     doubts.all.sort_by_key(|doubt| std::cmp::Reverse(doubt.groups.len()));
     all.extend(doubts.all.iter().map(|doubt| doubt.finding(summary)));
     single_runs(summary, all);
@@ -89,23 +89,24 @@ fn run(file: &RecordFile, all: &mut Vec<Finding>) {
     }
 }
 
-/// A doubt of one kind, over all cells that have it: said once, with how many and from where to where.
+/// A doubt of one kind, over all cells that have it: reported once, with the number of cells and the range of its
+/// figures.
 struct Doubt<'s, 'a> {
     rule: &'static str,
     rule_text: &'static str,
-    /// The words with `#` for each number: what makes it one kind.
+    /// The words with `#` for each number; two doubts with the same pattern are of one kind.
     pattern: String,
-    /// For each number its smallest and largest, as they were written.
+    /// For each number its smallest and largest value, in their original form.
     ranges: Vec<(Number, Number)>,
     /// The group of each cell.
     groups: Vec<&'s Group<'a>>,
 }
 
-/// A number and how it was written.
+/// A number and its original form.
 #[derive(Clone, PartialEq, PartialOrd)]
 struct Number(f64, String);
 
-/// Doubts by kind, in the order in which they first come up.
+/// Doubts by kind, in the order of their first appearance.
 #[derive(Default)]
 struct Doubts<'s, 'a> {
     all: Vec<Doubt<'s, 'a>>,
@@ -179,7 +180,7 @@ fn pattern_of(text: &str) -> (String, Vec<Number>) {
     for word in text.split(' ') {
         let end = word.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(word.len());
         let digits = word[..end].trim_end_matches('.');
-        // A `#` of the text itself must not be taken for a number's place.
+        // A `#` of the text itself must not pass for the place of a number.
         let rest = word[digits.len()..].replace('#', "no.");
         match digits.parse() {
             Ok(number) => {
@@ -222,8 +223,8 @@ fn cell<'s, 'a>(group: &'s Group<'a>, doubts: &mut Doubts<'s, 'a>) {
     }
 }
 
-/// Device bytes against work bytes, where they must agree: O_DIRECT reads exactly what is asked. Where the cells have said so
-/// themselves, tick by tick, it is not said again.
+/// Compares device bytes with work bytes where they must agree: O_DIRECT reads exactly the requested bytes. Skipped
+/// where the cells carry such a warning themselves, tick by tick.
 fn traffic<'s, 'a>(group: &'s Group<'a>, doubts: &mut Doubts<'s, 'a>) {
     let exact = group.family().is_explicit() && group.basis.out_of_core && group.spec.cache == CacheState::Cold;
     let said = group.good.iter().flat_map(|cell| &cell.outcome.warnings).any(|text| text.contains("the device moved"));
@@ -244,7 +245,7 @@ fn traffic<'s, 'a>(group: &'s Group<'a>, doubts: &mut Doubts<'s, 'a>) {
 }
 
 fn single_runs(summary: &Summary<'_>, all: &mut Vec<Finding>) {
-    // Outcomes are no figures of chance: one run is all they need.
+    // Outcomes are not subject to chance: one run is enough for them.
     let by_chance = |group: &&Group<'_>| !matches!(group.basis.metric, Metric::Figure(_));
     let single: Vec<&Group<'_>> =
         summary.groups.iter().filter(by_chance).filter(|group| group.good.len() == 1).collect();

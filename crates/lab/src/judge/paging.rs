@@ -1,4 +1,5 @@
-//! Rules about reads of data larger than memory: what mmap gives against explicit I/O, at what CPU, and what reclaim does meanwhile.
+//! Rules about reads of data larger than memory: rates of mmap against explicit I/O, their CPU, and the work of reclaim
+//! meanwhile.
 
 use super::{Finding, KeyFigure, Kind, best, compare, keys, on, shown};
 use crate::format::{Unit, digits};
@@ -53,7 +54,7 @@ pub(crate) fn mapped_against_explicit(groups: &[&Group<'_>], target: &str, metri
     });
 }
 
-/// CPU: the cost that a slow device hides in the rates.
+/// Compares CPU per read: the cost that a slow device hides in the rates.
 pub(crate) fn cpu(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Finding>) {
     let rate = groups.first().map_or(Metric::OpsPerS, |group| group.basis.metric);
     let Some(map) = best(of_family(groups, mapped), rate) else { return };
@@ -85,7 +86,7 @@ pub(crate) fn cpu(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut
     });
 }
 
-/// Interrupts for each evicted page, and how busy the one thread is that evicts.
+/// Reports TLB interrupts for each evicted page, and the load of kswapd.
 pub(crate) fn reclaim(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let busiest = of_family(groups, mapped)
         .filter_map(|group| Some((group.spread(Metric::KswapdShare)?, group)))
@@ -120,7 +121,7 @@ pub(crate) fn reclaim(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding
     });
 }
 
-/// The outside baseline: the lab must not be beaten by a tool that does the same.
+/// Compares with the outside baseline: the lab must not be slower than a tool that makes the same calls.
 pub(crate) fn against_fio(groups: &[&Group<'_>], target: &str, metric: Metric, all: &mut Vec<Finding>) {
     let own = of_family(groups, Family::is_explicit).filter_map(|own| {
         let fio = fio_of(own, groups)?;

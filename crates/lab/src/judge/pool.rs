@@ -1,5 +1,5 @@
-//! Rules for the engine's own pool beside the raw ways to read: what the pool, the tree and the checksums above the device cost, and
-//! what is left of the gap to the map.
+//! Rules that compare the engine's own pool with the raw ways to read: the cost of pool, tree and checksums above the
+//! device, and the remaining gap to the map.
 
 use super::paging::of_family;
 use super::{Finding, best, compare, keys, on, shown};
@@ -7,7 +7,7 @@ use crate::format::Unit;
 use crate::record::ExperimentId;
 use crate::summary::{Family, Group, Metric, Summary};
 
-/// The rules wherever an experiment has the pool beside the raw ways.
+/// Applies the rules at each place where an experiment has the pool beside the raw ways.
 pub(crate) fn rates(summary: &Summary<'_>, experiment: ExperimentId, metric: Metric, all: &mut Vec<Finding>) {
     for (variant, target) in summary.places(experiment) {
         rates_at(&summary.at(experiment, variant, target), target, metric, all);

@@ -46,7 +46,7 @@ pub(crate) fn literature(experiment: &dyn Experiment, table: &LiteratureTable, s
         data.rows.push(cells);
     }
     if table.rows.is_empty() {
-        // Words only: the remarks beside it.
+        // No figures: only the remarks are shown.
         return Figure {
             title: table.title.into(),
             lead: String::new(),

@@ -11,16 +11,16 @@ pub(crate) struct Line {
     hypothesis: &'static str,
     source: &'static str,
     rule: &'static str,
-    /// The experiment whose section has the figures; empty where the page has none.
+    /// The experiment whose section has the figures; empty where the page has no such section.
     section: &'static str,
-    /// Class of the mark.
+    /// CSS class of the mark.
     class: &'static str,
     outcome: &'static str,
     text: String,
     cells: Vec<String>,
 }
 
-/// The claims for the page; `has_section` tells which experiments it shows. Answered ones first.
+/// The claims for the page, answered ones first; `has_section` returns whether the page shows an experiment.
 pub(crate) fn lines(answers: &[Answer], has_section: impl Fn(&str) -> bool) -> Vec<Line> {
     let mut lines: Vec<Line> = answers
         .iter()

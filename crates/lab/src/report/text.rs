@@ -1,4 +1,4 @@
-//! Words of the report around an experiment's own: with which parameters it was measured, and the terms of the findings.
+//! Texts of the report around an experiment's own: the parameters of the measurement, and the terms of the findings.
 
 use crate::experiment::Experiment;
 use crate::format;
@@ -7,7 +7,7 @@ use crate::record::file::RecordFile;
 use crate::show::figures::settings;
 use crate::summary::{Group, Summary};
 
-/// How it was measured, with the parameters of these records.
+/// The method of an experiment, with the parameters of these records.
 pub(crate) fn method(experiment: &dyn Experiment, file: &RecordFile, summary: &Summary<'_>) -> Vec<String> {
     let mut lines: Vec<String> = vec![experiment.method().into()];
     let groups: Vec<&Group<'_>> = summary.of_experiment(experiment.id()).collect();
@@ -48,7 +48,7 @@ pub(crate) fn method(experiment: &dyn Experiment, file: &RecordFile, summary: &S
     lines
 }
 
-/// The words of the findings, for a reader who goes no further.
+/// Explanations of the terms in the findings, for a reader who reads only these.
 pub(crate) fn terms(file: &RecordFile, summary: &Summary<'_>) -> Vec<String> {
     if summary.groups.is_empty() {
         return Vec::new();

@@ -1,8 +1,8 @@
 //! One cell in a process of its own, and the two sides of the pipe to it.
 //!
 //! The parent starts `nofault lab cell`, puts the new process under the memory limit, and only then sends the
-//! [`CellSpec`] as one line of JSON. The child answers with [`Message`] lines: each tick as it ends, then the outcome or the
-//! error. How a process is started, heard and ended is [`crate::child`]'s.
+//! [`CellSpec`] as one line of JSON. The child answers with [`Message`] lines: each tick as it ends, then the outcome
+//! or the error. [`crate::child`] starts the process, reads its lines and ends it.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::experiments;
 use crate::machine::cache;
 use crate::record::{CacheState, CellSpec, MemoryMethod, Outcome, Tick};
 
-/// What the parent sends: the cell, and the cgroup to watch.
+/// The parent's message: the cell, and the cgroup whose counters are read.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
     spec: CellSpec,
@@ -36,7 +36,7 @@ enum Message {
     Failed { kind: String, message: String },
 }
 
-/// How cells are executed.
+/// The way cells are executed.
 #[derive(Debug, Clone)]
 pub enum Launcher {
     /// In a child process for each cell: this program, called as `nofault lab cell`.
@@ -46,8 +46,8 @@ pub enum Launcher {
 }
 
 impl Launcher {
-    /// Executes one cell. `confine` is given the new process's id before it starts to work. On `cancel` the cell is cut short and
-    /// what it measured comes back marked partial.
+    /// Executes one cell. `confine` is called with the new process's id before the process starts to work. On `cancel`
+    /// the cell is cut short and its results so far are returned, marked partial.
     ///
     /// # Errors
     /// The cell's own error; `System` when the process cannot be started or dies.
@@ -80,7 +80,7 @@ impl Launcher {
     }
 }
 
-/// The child's side of `nofault lab cell`: reads an order from `input`, works, writes messages to `output`.
+/// The child's part of `nofault lab cell`: reads an order from `input`, works, writes messages to `output`.
 ///
 /// # Errors
 /// `Usage` when the input is no order; `System` when the parent has gone. Errors of the cell are messages.
@@ -112,7 +112,7 @@ fn execute_here(
     let experiment = experiments::known(spec.experiment)?;
     let mut watch = Watch::new();
     for path in &spec.target.paths {
-        // tmpfs and the like have no device to count: the cell then has no device counters.
+        // tmpfs and similar have no device: the cell then has no device counters.
         watch = match Watch::device_of(watch, Path::new(path)) {
             Ok(watch) => watch,
             Err(_) => Watch::new(),
@@ -121,7 +121,7 @@ fn execute_here(
     if let Some(folder) = cgroup {
         watch = watch.cgroup(folder)?;
     }
-    // Here and not in the parent: this process is under the limit, and pages are charged to whoever reads them first.
+    // Here and not in the parent: this process is under the limit, and a page is charged to its first reader.
     let warm = match spec.cache {
         CacheState::Warm if !experiment.warms_itself(spec) => {
             let paths: Vec<&Path> = spec.target.paths.iter().map(Path::new).collect();
@@ -139,7 +139,7 @@ fn execute_here(
     Ok(outcome)
 }
 
-/// What most likely happened to a cell that was killed, and what gives such a cell more memory or lets it do with less.
+/// The likely cause when a cell is killed, and the setting that gives it more memory or lets it use less.
 fn if_killed(spec: &CellSpec) -> String {
     let Some(experiment) = experiments::find(spec.experiment) else { return "out of memory".into() };
     if matches!(spec.memory.method, MemoryMethod::None | MemoryMethod::LargeFile) {
@@ -150,7 +150,7 @@ fn if_killed(spec: &CellSpec) -> String {
     format!("out of memory under its limit; give it more ({more})")
 }
 
-/// How long a cell may take beyond its time: opening, populating, a slow disk, a queue that drains.
+/// How long a cell may take beyond its time for opening, populating, a slow disk, a queue that drains.
 fn patience(spec: &CellSpec) -> Duration {
     Duration::from_secs_f64(spec.duration_s.max(1.0) * 2.0 + 120.0)
 }
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(error.kind(), LabErrorKind::Usage);
         assert!(error.to_string().contains("called by nofault itself"));
     }
-    /// What is said of a cell whose process is killed before it has worked.
+    /// The message for a cell whose process is killed before it has worked.
     fn told_when_killed(experiment: ExperimentId, label: &str, method: MemoryMethod) -> String {
         let spec = CellSpec {
             experiment,
@@ -185,7 +185,7 @@ mod tests {
             rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
             Ok(())
         };
-        // It waits for its input, whatever it is called with.
+        // `xargs` waits for its input, with any arguments.
         let launcher = Launcher::Child("xargs".into());
         let ended = launcher.execute(&spec, None, &mut kill, &AtomicBool::new(false), &mut |_| ());
         ended.unwrap_err().to_string()

@@ -1,4 +1,4 @@
-//! Which cells in which order, how long they take, and the plan that is shown before anything starts.
+//! The cells of a run in their order, their planned times, and the plan that is shown before anything starts.
 
 use std::time::Duration;
 
@@ -15,39 +15,39 @@ use crate::machine::system::meminfo_bytes;
 use crate::progress::wrapped;
 use crate::record::{CellSpec, MemoryLimit, MemoryMethod, Skip};
 
-/// What a cell costs besides its own time: a process, cold caches, a memory limit.
+/// Time that a cell takes besides its own: a process, cold caches, a memory limit.
 const OVERHEAD_S: f64 = 0.15;
 /// Memory locked in a second while a ballast is made: much of it was never touched before.
 const BALLAST_BYTES_PER_S: f64 = 600e6;
 
-/// What a run would do. As JSON: its time, its cells, what is left out with the reasons.
+/// The plan of a run. As JSON: its time, its cells, and the skipped ones with their reasons.
 #[derive(Debug, Serialize)]
 pub struct Plan {
     /// About how long it takes, making the data included, in seconds.
     pub time_s: f64,
     /// Every cell, in the order of the run.
     pub cells: Vec<CellSpec>,
-    /// What is left out, and why.
+    /// The measurements that are left out, and why.
     pub left_out: Vec<Skip>,
-    /// The same for people: what each line is about, and its text.
+    /// The same for people: the heading of each line, and its text.
     #[serde(skip)]
     pub(super) lines: Vec<(&'static str, String)>,
 }
 
 impl Plan {
-    /// For people, in lines of at most `width` columns; ends with a line break.
+    /// The plan for people, in lines of at most `width` columns; ends with a line break.
     pub fn text(&self, width: usize) -> String {
         let lines = self.lines.iter().flat_map(|(what, text)| wrapped(&head_of(what), text, width));
         lines.map(|line| line + "\n").collect()
     }
 }
 
-/// What stands before a line of the plan.
+/// The heading of a line, padded to a fixed width.
 pub(super) fn head_of(what: &str) -> String {
     format!("{what:<11}")
 }
 
-/// All cells of a run, in order, and what is left out.
+/// All cells of a run, in order, and the measurements that are left out.
 #[derive(Debug)]
 pub(super) struct Schedule {
     pub(super) cells: Vec<CellSpec>,
@@ -55,10 +55,10 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Experiment by experiment; within one, contenders are interleaved and every other round goes backwards: A B C, C B A, …,
-    /// so that a machine that drifts drifts for all of them, and nobody always follows the same neighbour. What needs a ballast comes
-    /// after all else of its experiment, so that the ballast is made once.
-    /// Where memory cannot be limited (`no_limit` says why), the experiments that need it are left out.
+    /// Plans experiment by experiment. Within one, contenders are interleaved and every other round is reversed: A B C,
+    /// C B A, …, so that a drift of the machine affects all of them and no contender always follows the same other.
+    /// Cells that need a ballast come last in their experiment, so that the ballast is made once. Where memory cannot
+    /// be limited (`no_limit` gives the reason), the experiments that need a limit are left out.
     pub(super) fn of(config: &Config, available: &Available, no_limit: Option<&str>) -> Self {
         let mut schedule = Self { cells: Vec::new(), skips: Vec::new() };
         for id in &config.experiments {
@@ -69,7 +69,7 @@ impl Schedule {
                 continue;
             }
             let plan = experiment.plan(config, available);
-            // Once each, however many targets a plan has of one name.
+            // Each reason is listed once, even when a plan has several targets of one name.
             for skip in plan.skips {
                 if !schedule.skips.contains(&skip) {
                     schedule.skips.push(skip);
@@ -98,7 +98,7 @@ impl Schedule {
         self.times().map(|(_, time)| time).sum()
     }
 
-    /// All cells with the time each is planned to take: the first that needs a ballast waits for it.
+    /// All cells with their planned times; the first that needs a ballast includes the time to make it.
     fn times(&self) -> impl Iterator<Item = (&CellSpec, Duration)> {
         let ballast_s = meminfo_bytes("MemTotal").unwrap_or(0) as f64 / BALLAST_BYTES_PER_S;
         let mut had = false;
@@ -109,7 +109,7 @@ impl Schedule {
         })
     }
 
-    /// The plan, for people line by line: cells, time, bytes, limits, what is left out. Also checks that the bytes fit.
+    /// The plan line by line, for people: cells, time, bytes, limits, omissions. Also checks that the bytes fit.
     ///
     /// # Errors
     /// `NoSpace` when disk or memory are too small for it.
@@ -143,8 +143,8 @@ impl Schedule {
         Ok(Plan { time_s: total.as_secs_f64(), cells: self.cells.clone(), left_out: self.skips.clone(), lines })
     }
 
-    /// The limits of the cells, with the experiments that have each where there are several; the commonest first. One that
-    /// limits nothing where there are none.
+    /// The limits of the cells, the commonest first, with the experiments that use each where there are several. A
+    /// single limit that limits nothing where there are none.
     fn limits(&self) -> Vec<(String, MemoryLimit)> {
         let mut limits: Vec<(MemoryLimit, usize, Vec<&'static str>)> = Vec::new();
         for spec in
@@ -167,7 +167,7 @@ impl Schedule {
     }
 }
 
-/// Whether nearly all memory is locked while it runs.
+/// Whether nearly all memory must be locked while the cell runs.
 fn needs_ballast(spec: &CellSpec) -> bool {
     spec.memory.method == MemoryMethod::Ballast
 }

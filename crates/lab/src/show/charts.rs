@@ -11,10 +11,10 @@ const NARROW_PX: f64 = 340.0;
 /// One row a contender.
 #[derive(Debug, Clone)]
 pub(crate) struct Rows {
-    /// What the axis shows: `reads per second`.
+    /// Label of the value axis: `reads per second`.
     pub(crate) axis: String,
     pub(crate) unit: Unit,
-    /// Logarithmic: dots only, as a bar from nowhere says nothing.
+    /// Logarithmic: dots only, as a bar would have no base.
     pub(crate) log: bool,
     pub(crate) rows: Vec<Row>,
 }
@@ -45,14 +45,14 @@ pub(crate) enum MarkKind {
     Cold,
     /// Hollow dots, one a run.
     Warm,
-    /// A diamond: somebody else's figure on somebody else's machine.
+    /// A diamond: a figure of the literature, from another machine.
     Literature,
-    /// The same, with warm caches.
+    /// A figure of the literature with warm caches.
     LiteratureWarm,
 }
 
 impl Rows {
-    /// Both drawings.
+    /// Draws the chart twice, for wide and narrow pages.
     pub(crate) fn draw(&self, label: &str) -> String {
         self.draw_at(WIDE_PX, "wide", label) + &self.draw_at(NARROW_PX, "narrow", label)
     }
@@ -60,7 +60,7 @@ impl Rows {
     fn draw_at(&self, width: f64, class: &str, label: &str) -> String {
         let longest = |text: fn(&Row) -> &str| self.rows.iter().map(|row| text_width(text(row))).fold(0.0, f64::max);
         let (label_px, value_px) = (longest(|row| &row.label), longest(|row| &row.value));
-        // Labels beside the track where they leave it half the width, above it where they do not.
+        // Labels stand beside the track where that leaves it half the width, otherwise above it.
         let beside = label_px + value_px + 24.0 <= width * 0.56;
         let left = if beside { label_px + 12.0 } else { 8.0 };
         let right = if beside { width - value_px - 14.0 } else { width - 12.0 };
@@ -137,7 +137,7 @@ impl Rows {
     }
 }
 
-/// What an axis shows, at its right end, in as many lines as it needs; gives the height of the drawing.
+/// Draws an axis label at its right end, in as many lines as it needs; returns the height of the drawing.
 fn axis_text(canvas: &mut Canvas, text: &str, right: f64, y: f64) -> f64 {
     let lines = wrap(text, right - 4.0);
     for (index, line) in lines.iter().enumerate() {
@@ -174,20 +174,20 @@ fn heading_lines(row: &Row, width: f64) -> Vec<Line> {
 /// Stacked panels over one x axis.
 #[derive(Debug, Clone)]
 pub(crate) struct Lines {
-    /// What the x axis shows: `seconds after the start`.
+    /// Label of the x axis: `seconds after the start`.
     pub(crate) axis: String,
     /// Ends of the x axis.
     pub(crate) from: f64,
     pub(crate) to: f64,
     pub(crate) log: bool,
-    /// Labels of the x axis where round numbers are not wanted (percentiles).
+    /// Labels of the x axis where round numbers do not fit (percentiles).
     pub(crate) ticks: Vec<(f64, String)>,
     pub(crate) panels: Vec<Panel>,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Panel {
-    /// What the y axis shows, with its unit.
+    /// Label of the y axis, with its unit.
     pub(crate) axis: String,
     pub(crate) unit: Unit,
     pub(crate) log: bool,
@@ -198,7 +198,7 @@ pub(crate) struct Panel {
 pub(crate) struct Series {
     pub(crate) label: String,
     pub(crate) tone: &'static str,
-    /// Tells series of one colour apart: 0 is a whole line.
+    /// Distinguishes series of one colour: 0 is a solid line.
     pub(crate) dash: usize,
     pub(crate) points: Vec<(f64, f64)>,
     /// Where memory became full, on the x axis.
@@ -206,7 +206,7 @@ pub(crate) struct Series {
 }
 
 impl Lines {
-    /// Both drawings.
+    /// Draws the chart twice, for wide and narrow pages.
     pub(crate) fn draw(&self, label: &str) -> String {
         self.draw_at(WIDE_PX, "wide", label) + &self.draw_at(NARROW_PX, "narrow", label)
     }
@@ -241,7 +241,7 @@ impl Lines {
     }
 }
 
-/// Of given labels, those that do not touch; the last one is always kept.
+/// The given labels that do not touch each other; the last one is always kept.
 fn fitting(ticks: &[(f64, String)], axis: &Axis) -> Vec<(f64, String)> {
     let mut kept: Vec<(f64, String)> = Vec::new();
     for (value, text) in ticks.iter().rev() {

@@ -1,4 +1,4 @@
-//! Which contenders a chart of lines shows: each at its best setting, and no more of them than can be read.
+//! Chooses the contenders in a chart of lines: each at its best setting, and no more than can be read.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::summary::{Group, Metric};
 /// Most lines that a chart can carry and still be read.
 const LINES_MAX: usize = 7;
 
-/// The groups that stand for their contenders in a chart of lines: the best of each, in the order measured.
+/// The groups that represent their contenders in a chart of lines: the best of each, in the order measured.
 pub(crate) fn one_each<'g, 'a>(groups: &'g [&'g Group<'a>], metric: Metric) -> Vec<&'g Group<'a>> {
     let mut names: Vec<&str> = groups.iter().map(|group| group.spec.contender.as_str()).collect();
     let mut seen = BTreeSet::new();
@@ -20,8 +20,8 @@ pub(crate) fn one_each<'g, 'a>(groups: &'g [&'g Group<'a>], metric: Metric) -> V
     names.into_iter().filter_map(best_of).collect()
 }
 
-/// As many as a chart can carry: the best of each way to read first, then the others, in the order given; and a sentence about
-/// those that are left out, empty where there are none.
+/// Chooses as many groups as a chart can show: the best of each way to read first, then the others, in the order given.
+/// Also returns a sentence about the groups that are left out, empty where there are none.
 pub(crate) fn few<'g, 'a>(groups: Vec<&'g Group<'a>>, metric: Metric) -> (Vec<&'g Group<'a>>, String) {
     let is_best = |at: &Group<'_>| {
         let family = groups.iter().copied().filter(|other| other.family() == at.family());

@@ -24,8 +24,8 @@ impl Column {
     }
 }
 
-/// Of each contender its best setting of threads and depth, mapped ones first and fio last; what else tells cells apart
-/// keeps its row.
+/// The best setting of threads and depth of each contender, mapped ones first and fio last. Settings of other
+/// parameters keep a row each.
 pub(crate) fn chosen<'g, 'a>(groups: Vec<&'g Group<'a>>) -> Vec<&'g Group<'a>> {
     let mut kept: Vec<&Group<'_>> = Vec::new();
     for group in groups {
@@ -45,13 +45,13 @@ pub(crate) fn chosen<'g, 'a>(groups: Vec<&'g Group<'a>>) -> Vec<&'g Group<'a>> {
     kept
 }
 
-/// What the columns of rates and of their CPU are called.
+/// Headings of the columns of rates and of their CPU.
 pub(crate) struct Heads {
     /// The rate: `reads/s`.
     pub(crate) rate: &'static str,
-    /// The CPU in question.
+    /// The metric in the CPU column.
     pub(crate) cpu_metric: Metric,
-    /// And its name: `CPU/read`.
+    /// Heading of the CPU column: `CPU/read`.
     pub(crate) cpu: &'static str,
 }
 
@@ -68,12 +68,12 @@ impl Sheet {
         Self { columns, below: String::new() }
     }
 
-    /// The same with lines below it.
+    /// The table with lines below it.
     pub(crate) fn with_below(self, below: String) -> Self {
         Self { below, ..self }
     }
 
-    /// The table in at most so many columns, and an empty line.
+    /// The table in at most `width` columns, and an empty line.
     pub(crate) fn text(self, width: usize) -> String {
         format!("{}\n{}\n", drawn(self.columns, width), self.below)
     }
@@ -90,7 +90,7 @@ pub(crate) fn operations(summary: &Summary<'_>, experiment: ExperimentId, target
     rated(summary, experiment, target, variants, &heads)
 }
 
-/// The same under other headings.
+/// The table of [`operations`] under other headings.
 pub(crate) fn rated(
     summary: &Summary<'_>,
     experiment: ExperimentId,
@@ -111,7 +111,7 @@ fn rate_columns(heads: &Heads, parts: &[(&str, Vec<&Group<'_>>)], title: &str) -
     let mut ratios = Vec::new();
     let mut by_fio = Vec::new();
     for (_, groups) in parts {
-        // At a given rate there is nothing to compare in rates.
+        // At a given rate the rates are no result to compare.
         let explicit = groups.iter().copied().filter(|group| group.family().is_explicit() && !group.has_given_rate());
         let reference = best(explicit, primary);
         ratios.extend(groups.iter().map(|group| ratio(group, reference, primary)));
@@ -127,7 +127,7 @@ fn rate_columns(heads: &Heads, parts: &[(&str, Vec<&Group<'_>>)], title: &str) -
     let metric = |metric: Metric| {
         each(&|group| group.spread(metric).map_or(String::new(), |spread| metric.unit().show(spread.median)))
     };
-    // At a fixed rate the time counts from when a read was due.
+    // At a given rate the time counts from the moment when a read was due.
     let p99 = each(&|group| {
         let due = group.spread(Metric::Latency("open_loop", 990));
         due.or(group.spread(Metric::Latency("op", 990))).map_or(String::new(), |s| Unit::Seconds.show(s.median))
@@ -154,7 +154,7 @@ fn rate_columns(heads: &Heads, parts: &[(&str, Vec<&Group<'_>>)], title: &str) -
     ]
 }
 
-/// `60.5 K/s ±5 %`: the median and how far a repeat lies from it at most.
+/// `60.5 K/s ±5 %`: the median and the largest distance of a repeat from it.
 pub(crate) fn measured(group: &Group<'_>, metric: Metric) -> String {
     let Some(spread) = group.spread(metric) else {
         return format!("worthless: {}", group.worthless.first().map_or("no figure", |(_, why)| why.as_str()));
@@ -167,7 +167,7 @@ pub(crate) fn measured(group: &Group<'_>, metric: Metric) -> String {
     format!("{shown} ±{off:.0} %")
 }
 
-/// `0.90 (0.75–1.10)` of the reference.
+/// `0.90 (0.75–1.10)`: the ratio to the reference, with its range.
 pub(crate) fn ratio(group: &Group<'_>, reference: Option<&Group<'_>>, metric: Metric) -> String {
     let Some(reference) = reference else { return String::new() };
     if std::ptr::eq(group, reference) {
@@ -181,7 +181,7 @@ pub(crate) fn ratio(group: &Group<'_>, reference: Option<&Group<'_>>, metric: Me
     }
 }
 
-/// Two digits are enough beside a spread.
+/// A ratio with two digits, which are enough beside a spread.
 fn short(ratio: f64) -> String {
     match ratio {
         10.0.. => format!("{ratio:.0}"),

@@ -9,14 +9,14 @@ use crate::format::{Unit, digits};
 use crate::record::{Cell, Tick};
 use crate::summary::{Basis, Family, Group, Metric, Paging, is_plain, parameters};
 
-/// A drawing, what it shows, and its figures.
+/// A drawing with its title, its explanation and the table behind it.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Figure {
     pub(crate) title: String,
-    /// How to read it.
+    /// Instructions for reading it.
     pub(crate) lead: String,
     pub(crate) legend: Vec<Legend>,
-    /// Both drawings, as markup.
+    /// Both drawings, wide and narrow, as markup.
     pub(crate) svg: String,
     pub(crate) table: Table,
 }
@@ -49,7 +49,7 @@ pub(crate) fn tone(group: &Group<'_>) -> &'static str {
     group.method.map_or("t6", |method| method.tone)
 }
 
-/// How many series of this colour there are already: their dash.
+/// Number of series of this colour so far, which selects the next dash.
 pub(crate) fn dash(series: &[Series], tone: &str) -> usize {
     series.iter().filter(|other| other.tone == tone).count()
 }
@@ -71,7 +71,7 @@ pub(crate) fn bar_row(group: &Group<'_>, metric: Metric) -> Option<Row> {
     })
 }
 
-/// What was reached: a bar to the median, a dot a repeat.
+/// A chart of rates: a bar to the median, a dot a repeat.
 pub(crate) fn rates(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
     let rows: Vec<Row> = groups.iter().filter_map(|group| bar_row(group, metric)).collect();
     if groups.is_empty() {
@@ -85,7 +85,7 @@ pub(crate) fn rates(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &s
     let title = format!("{what}: {place}");
     let chart = Rows { axis: axis.into(), unit: metric.unit(), log: false, rows };
     Some(Figure {
-        // All worthless: the table says why.
+        // When every cell is invalid: the table gives the reasons.
         svg: if chart.rows.is_empty() { String::new() } else { chart.draw(&title) },
         title,
         lead: "Bar: median with full memory (whole cell where it never fills). Dots: the repeats.".into(),
@@ -94,11 +94,11 @@ pub(crate) fn rates(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &s
     })
 }
 
-/// Columns where reclaim itself is measured.
+/// Columns of the experiments that measure reclaim itself.
 const OF_RECLAIM: [Metric; 4] =
     [Metric::SystemCpuPerGb, Metric::EvictedPerS, Metric::ScannedPerEvicted, Metric::MemoryPressure];
 
-/// Columns of the experiments in which pages come and go.
+/// Columns of the experiments in which pages are loaded and evicted.
 const OF_PAGING: [Metric; 4] = [
     Metric::ShootdownsPerEvicted,
     Metric::PerOp("minor_faults"),
@@ -136,7 +136,7 @@ pub(crate) fn results(groups: &[&Group<'_>]) -> Table {
         .filter(|(_, metric)| pages || !OF_PAGING.contains(metric))
         .filter(|(_, metric)| groups.iter().any(|group| group.spread(*metric).is_some()))
         .collect();
-    // fio is a process of its own: this one's faults and waits are not its.
+    // fio is a process of its own: this process's faults and waits are not fio's.
     let of_others =
         |group: &Group<'_>, metric: Metric| group.family() == Family::Baseline && matches!(metric, Metric::PerOp(_));
     let mut table = Table::new(&["contender", "runs", "spread"]);
@@ -171,7 +171,7 @@ pub(crate) fn results(groups: &[&Group<'_>]) -> Table {
     table
 }
 
-/// What it costs: on a logarithmic axis, as contenders differ by orders of magnitude.
+/// A chart of costs, on a logarithmic axis, as contenders differ by orders of magnitude.
 pub(crate) fn costs(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
     let rows: Vec<Row> = groups.iter().filter_map(|group| bar_row(group, metric)).collect();
     if rows.len() < 2 {
@@ -202,7 +202,7 @@ pub(crate) fn costs(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &s
 /// Second by second, as the paper's figures 2 to 4.
 pub(crate) fn time_series(groups: &[&Group<'_>], place: &str, metric: Metric, axis: &str) -> Option<Figure> {
     let drawn = |group: &&Group<'_>| {
-        // fio's first seconds are its own start-up, no cold start of what it measures.
+        // fio's first seconds are its own start-up and would pass for a cold start.
         group.family() != Family::Baseline && group.typical().is_some_and(|cell| cell.outcome.ticks.len() >= 2)
     };
     let (chosen, left) = few(one_each(groups, metric).into_iter().filter(drawn).collect(), metric);
@@ -218,7 +218,7 @@ pub(crate) fn time_series(groups: &[&Group<'_>], place: &str, metric: Metric, ax
     for (axis, unit, name, factor) in [
         ("TLB shootdowns per second", Unit::PerSecond, "tlb_shootdowns", 1.0),
         ("kswapd, percent of one core", Unit::Percent, "kswapd_cpu_s", 100.0),
-        // What the kernel reads for what was asked: of scans it is the same.
+        // Bytes that the kernel reads for the requested ones; left out for scans, where the two are equal.
         ("device reads, bytes per second", Unit::BytesPerSecond, "device_read_bytes", 1.0),
     ] {
         if name == "device_read_bytes" && metric != Metric::OpsPerS {
@@ -277,7 +277,7 @@ fn series(chosen: &[(&Group<'_>, &Cell)], value: &dyn Fn(&Tick) -> Option<f64>) 
     all
 }
 
-/// Rows are ticks; of long series every n-th.
+/// The ticks as rows; of long series every n-th.
 fn tick_table(panels: &[Panel]) -> Table {
     let mut table = Table::new(&["second"]);
     let columns: Vec<(&Panel, &Series)> = panels
@@ -384,7 +384,7 @@ pub(crate) fn latencies(groups: &[&Group<'_>], place: &str, name: &str, what: &s
     if chosen.is_empty() {
         return None;
     }
-    // The rarer half of what remains, again and again: 50 %, 75 %, … on an axis of 1 / (1 - quantile).
+    // The x axis is 1 / (1 - quantile): each step halves the remaining rarer part, 50 %, 75 %, …
     let samples = chosen.iter().map(|(_, histogram)| histogram.len()).max().unwrap_or(1);
     let to = (samples as f64).clamp(100.0, 1e5);
     let mut series: Vec<Series> = Vec::new();

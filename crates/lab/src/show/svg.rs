@@ -1,7 +1,7 @@
-//! Drawing primitives: an SVG canvas, text that knows its width, and axes whose labels never touch.
+//! Drawing primitives: an SVG canvas, text with an estimated width, and axes whose labels never touch.
 //!
-//! Kept true by: [`text_width`] overestimates what browsers draw, and every label is placed only where its estimated box
-//! is free. Colours are classes, so one drawing serves light, dark and paper.
+//! Kept true by: [`text_width`] overestimates what browsers draw, and every label is placed only where its estimated
+//! box is free. Colours are classes, so one drawing serves light, dark and paper.
 
 use std::fmt::Write as _;
 
@@ -50,7 +50,7 @@ fn pieces(word: &str, width_px: f64) -> Vec<String> {
     pieces
 }
 
-/// Text as HTML.
+/// Escapes a text for HTML.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -67,7 +67,7 @@ pub(crate) fn escape(text: &str) -> String {
     escaped
 }
 
-/// Where a text is held.
+/// The anchor of a text: its start, middle or end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Anchor {
     Start,
@@ -154,7 +154,7 @@ impl Canvas {
         );
     }
 
-    /// The whole element. `label` is what a screen reader says.
+    /// The whole element. `label` is the text for screen readers.
     pub(crate) fn finish(self, class: &str, height: f64, label: &str) -> String {
         format!(
             r#"<svg class="{class}" viewBox="0 0 {:.0} {height:.0}" role="img" aria-label="{}">{}</svg>"#,
@@ -199,7 +199,7 @@ impl Axis {
         Self { min, max, log, from_px, to_px, unit }
     }
 
-    /// Where a value is drawn; values outside are drawn at the end.
+    /// The pixel position of a value; values outside are drawn at the end.
     pub(crate) fn at(&self, value: f64) -> f64 {
         let part = if self.log {
             (value.max(self.min) / self.min).ln() / (self.max / self.min).ln()

@@ -1,8 +1,8 @@
 //! The report in a real browser: no text over text, nothing cut off, at phone and desk width, in light and dark.
 //!
-//! Chromium is asked headless, once: starting it costs more than checking. Each page is a frame of its own width and colour
-//! scheme (a page in a frame takes the frame's), and a checking script in it writes what it finds into an attribute.
-//! A headless window is never narrower than 500 px, a frame may be.
+//! Chromium runs headless, once: starting it costs more than checking. Each page is a frame of its own width and colour
+//! scheme (a page in a frame takes the frame's), and a script in it writes its findings into an attribute. A headless
+//! window is never narrower than 500 px, a frame may be.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,8 @@ use nofault_lab::report;
 
 use crate::pages::odd_files;
 
-/// Runs in the page. `getBoundingClientRect` of SVG text is its box with room for accents and descenders: two pixels less.
+/// Script that runs in the page. `getBoundingClientRect` of SVG text is its box with space for accents and descenders:
+/// two pixels less.
 const CHECK: &str = r#"
 <script>
 window.addEventListener("load", function () {
@@ -75,7 +76,7 @@ struct Frame {
     dark: bool,
 }
 
-/// The frames' own words on themselves, or why the browser gave none.
+/// The findings of each frame's script, or why the browser gave none.
 fn check(browser: &Path, folder: &Path, frames: &[Frame]) -> Result<Vec<String>, String> {
     let mut outer = String::from("<!DOCTYPE html><html><body>");
     for (number, frame) in frames.iter().enumerate() {
@@ -141,7 +142,7 @@ fn in_a_browser_nothing_overlaps_and_nothing_is_cut_off() {
     let mut frames = Vec::new();
     for (name, file) in odd_files() {
         let page = report::html(&file).unwrap();
-        // Colours cannot move text: only the full page is looked at in both.
+        // Colours cannot move text: only the full page is checked in both.
         let schemes: &[bool] = if name == "full" { &[false, true] } else { &[true] };
         for (width, dark) in WIDTHS.into_iter().flat_map(|width| schemes.iter().map(move |dark| (width, *dark))) {
             frames.push(Frame { name, page: page.clone(), width, dark });

@@ -1,4 +1,4 @@
-//! Each claim, from figures that bear it out and from figures that do not: no rule may know its answer.
+//! Tests each claim with figures that confirm it and figures that refute it: no rule may have a fixed answer.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ impl Made {
         Self { file: synthetic::empty(), rng: Rng::with_seed(3) }
     }
 
-    /// Three repeats of a cell, changed as said.
+    /// Adds three repeats of a cell, changed by `change`.
     fn changed(&mut self, (experiment, variant, target): Place, like: Like, change: impl Fn(&mut Cell)) -> &mut Self {
         for repeat in 0..3 {
             let spec = synthetic::spec(experiment, variant, target, &like, repeat);
@@ -42,12 +42,12 @@ impl Made {
         self.changed(place, like, |_| ())
     }
 
-    /// A cell that is told from others by an extra parameter.
+    /// Adds a cell that differs from others by an extra parameter.
     fn with(&mut self, place: Place, like: Like, name: &str, value: &str) -> &mut Self {
         self.changed(place, like, |cell| set(cell, name, value))
     }
 
-    /// A cell of which figures of its own count.
+    /// Adds a cell with figures of its own.
     fn figures(&mut self, place: Place, contender: &'static str, figures: &[(&str, f64)]) -> &mut Self {
         self.changed(place, Like::steady(contender, 1, 1, 1e4, 3.0), |cell| {
             cell.outcome.figures = figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
@@ -63,7 +63,7 @@ fn rate(contender: &'static str, threads: u32, rate: f64) -> Like {
     Like::steady(contender, threads, 1, rate, 3.0)
 }
 
-/// Every sample of a latency.
+/// Sets every sample of a latency.
 fn takes(cell: &mut Cell, microseconds: f64) {
     cell.outcome.latency = BTreeMap::from([("op".to_owned(), all_of(microseconds))]);
 }
@@ -78,7 +78,7 @@ const RANDOM: Place = (experiments::random::ID, "", "file");
 const SCAN: Place = (experiments::scan::ID, "", "file");
 const READ: Place = (experiments::access::ID, "read", "file");
 
-/// Records that bear a claim out (`so`), or the opposite; `false` for a claim that is not here.
+/// Adds records that confirm a claim (`so`) or refute it; `false` for an unknown claim.
 fn made(id: &str, so: bool, made: &mut Made) -> bool {
     let of = |variant: &'static str| (experiments::claims::ID, variant, "file");
     let either = |yes: f64, no: f64| if so { yes } else { no };
@@ -222,7 +222,7 @@ fn made(id: &str, so: bool, made: &mut Made) -> bool {
     true
 }
 
-/// A map that scans while kswapd is so busy, and the same under a cgroup where that was measured.
+/// Adds a map that scans while kswapd is `busy`, and the same under a cgroup where that was measured.
 fn scans_by_kswapd(busy: f64, under_cgroup: Option<f64>, made: &mut Made) {
     let like = |rate: f64, kswapd: f64| Like::steady("mmap-normal", 4, 1, rate, 3.0).mapped(rate, 1.0, 9.0, kswapd);
     made.changed((experiments::eviction::ID, "scan-kswapd", "file"), like(1e3, busy), |cell| {
@@ -275,7 +275,7 @@ fn half_of_a_claim_is_not_the_whole() {
 fn a_kswapd_is_a_wall_only_where_the_same_goes_faster_without_it() {
     for (busy, under_cgroup, expected) in [
         (0.97, Some(2e3), Outcome::Held),
-        // Busy, and in nobody's way.
+        // Busy, but no obstacle.
         (0.97, Some(1e3), Outcome::DidNotHold),
         (0.30, Some(2e3), Outcome::DidNotHold),
         (0.30, None, Outcome::DidNotHold),
@@ -354,7 +354,7 @@ fn shootdowns_are_judged_with_equal_threads_and_where_pages_were_evicted() {
     let like = |threads, cpu_us, shootdowns| {
         Like::steady("mmap-random", threads, 1, 1e5, cpu_us).mapped(1e5, 1.0, shootdowns, 0.1)
     };
-    // Sixteen threads are cheaper than a hundred, and not what the pinned ones are.
+    // Sixteen threads are cheaper than a hundred, but the pinned cells have a hundred.
     let mut records = Made::new();
     records.plain(place, like(16, 7.0, 900.0)).plain(place, like(100, 20.0, 900.0));
     records.with(place, like(100, 6.0, 9.0), "pin", "1");

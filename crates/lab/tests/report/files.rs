@@ -1,4 +1,4 @@
-//! Record files: what is written is read back, what is broken is named, and two results are compared.
+//! Record files: written records are read back, defects are named, and two results are compared.
 
 use std::fs;
 use std::path::Path;
@@ -93,7 +93,7 @@ fn a_report_replaces_a_report_and_nothing_else() {
         ("folder", "a folder"),
         ("/dev/null", "no ordinary"),
     ] {
-        // A path from the root stands for itself.
+        // An absolute path is used as it is.
         let error = run::write_report(&records, &at(name)).unwrap_err();
         assert_eq!(error.kind(), LabErrorKind::Usage, "{name}: {error}");
         assert!(error.to_string().contains(why) && error.to_string().contains("--out"), "{name}: {error}");
@@ -104,7 +104,7 @@ fn a_report_replaces_a_report_and_nothing_else() {
     assert_eq!(names(folder.path()), before, "and nothing half written is left");
 }
 
-/// What is in a folder, sorted.
+/// Names of the files in a folder, sorted.
 fn names(folder: &Path) -> Vec<std::ffi::OsString> {
     let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
@@ -138,7 +138,7 @@ fn a_run_that_was_killed_is_read_up_to_its_cut_off_line() {
         assert_eq!((cut.cells.len(), cut.cut_off_line), (1, Some(3)), "cut at {at}");
         assert!(cut.incomplete_reason().contains("line 3"), "{}", cut.incomplete_reason());
     }
-    // Only its line break is missing: the line is whole.
+    // Only the line break is missing: the line is whole.
     assert_eq!(parse_records(path, &bytes[..ends[2] - 1]).unwrap().cells.len(), 2);
 }
 
@@ -250,7 +250,7 @@ fn a_change_counts_beyond_spread_and_threshold() {
         assert_eq!((comparison.rows[0].verdict, comparison.exit_code()), (verdict, exit), "{rate} {repeats}");
         assert!(comparison_table(&comparison, 100).contains(verdict.name()));
     }
-    // Time: more is worse.
+    // A time: more is worse.
     let mut slow = synthetic::empty();
     let mut fast = synthetic::empty();
     synthetic::push_async(&mut fastrand::Rng::with_seed(1), &mut fast);

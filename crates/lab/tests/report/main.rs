@@ -1,4 +1,4 @@
-//! Everything that reads records, tried on records that no machine made.
+//! Tests of everything that reads records, with synthetic records.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 

@@ -1,4 +1,4 @@
-//! Findings, page, table and JSON: what must be in them and what must never be.
+//! Findings, page, table and JSON: required and forbidden content.
 
 use nofault_lab::claims::{self, Outcome as Claimed};
 use nofault_lab::experiments;
@@ -104,7 +104,7 @@ fn every_odd_file_makes_a_well_formed_page_a_table_and_json() {
     }
 }
 
-/// Every element that is opened is closed, in order.
+/// Checks that every element is closed, in order.
 fn check_tags(name: &str, page: &str) {
     const VOID: [&str; 2] = ["meta", "br"];
     let start = page.find("<html").unwrap();
@@ -355,11 +355,11 @@ fn a_doubt_of_many_cells_is_said_once_with_its_range() {
     let all = all_findings(&file);
     let said: Vec<_> = all.iter().filter(|finding| finding.text.contains("others used")).collect();
     assert!(said.len() == 1 && said[0].text.contains("others used 40 to 48 % of the CPU time"), "{said:#?}");
-    // Said once, it adds no more than itself, in two lines: nine times nine would push the verdict off the screen.
+    // Reported once, the doubt adds at most two lines: nine times nine would push the verdict off the screen.
     let (text, calm) = (summary_table(&file, 120), summary_table(&synthetic::full(8), 120));
     assert!(text.lines().count() <= calm.lines().count() + 2, "{text}");
-    // The tables have a row for each contender and may scroll; the words below them, verdict included, fit a terminal of 50
-    // lines beside the prompt, whatever was measured.
+    // The tables have a row for each contender and may scroll; the words below them, verdict included, fit a terminal
+    // of 50 lines beside the prompt, for any number of cells.
     let words = text.lines().skip_while(|line| !line.starts_with("=>")).count();
     assert!((20..=48).contains(&words), "{words} lines of words\n{text}");
     let lines = text.lines().count();

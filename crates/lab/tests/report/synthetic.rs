@@ -1,4 +1,4 @@
-//! Record files that no machine made: plausible figures from a seed, with every odd case a report must survive.
+//! Synthetic record files: plausible figures from a seed, with every odd case that a report must handle.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use nofault_lab::record::{
 
 pub(crate) const START_MS: u64 = 1_767_225_600_000;
 
-/// What a contender is like.
+/// The typical behaviour of a contender.
 #[derive(Clone, Copy)]
 pub(crate) struct Like {
     pub(crate) contender: &'static str,
@@ -178,7 +178,7 @@ pub(crate) fn timed(rng: &mut Rng, spec: CellSpec, like: &Like) -> Cell {
     Cell { spec, outcome }
 }
 
-/// All experiments with skips, notes, a partial cell, a spoilt cell and a warning.
+/// All experiments with skips, notes, a partial cell, an invalid cell and a warning.
 pub(crate) fn full(seed: u64) -> RecordFile {
     let rng = &mut Rng::with_seed(seed);
     let mut file = empty();
@@ -284,7 +284,7 @@ pub(crate) fn full(seed: u64) -> RecordFile {
     file
 }
 
-/// A page that went to disk uncommitted, and what two cures cost.
+/// Adds cells with a page written back uncommitted, and with the cost of two cures.
 pub(crate) fn push_safety(rng: &mut Rng, file: &mut RecordFile) {
     let like = |contender, rate| Like::steady(contender, 8, 1, rate, 90.0);
     for repeat in 0..3 {
@@ -316,7 +316,7 @@ pub(crate) fn push_safety(rng: &mut Rng, file: &mut RecordFile) {
     }
 }
 
-/// Work-arounds, with what they take.
+/// Adds the work-arounds for stalls, with their costs.
 pub(crate) fn push_stalls(rng: &mut Rng, file: &mut RecordFile) {
     let ahead = [
         (Like::steady("mmap", 1, 32, 15_000.0, 20.0), 0.0),
@@ -339,7 +339,7 @@ pub(crate) fn push_stalls(rng: &mut Rng, file: &mut RecordFile) {
     }
 }
 
-/// Faults as they end: by a signal, by an error, without a word; and what checking costs.
+/// Adds faults with every ending: a signal, an error, silence; and the cost of checking.
 pub(crate) fn push_errors(rng: &mut Rng, file: &mut RecordFile) {
     let fates = [
         ("read-error", "mmap", [("survived", 0.0), ("signals", 1.0)].as_slice(), ("ended", "SIGBUS")),
@@ -398,7 +398,8 @@ pub(crate) fn push_errors(rng: &mut Rng, file: &mut RecordFile) {
     }
 }
 
-/// Cells of `claims`: in one unit a map copies three times as fast, in the other it does not; a reader makes redb grow.
+/// Adds cells of `claims`: in one unit a map copies three times as fast, in the other it does not; a reader makes redb
+/// grow.
 fn push_claims(rng: &mut Rng, file: &mut RecordFile) {
     for repeat in 0..3 {
         for (unit, gain) in [(4096, 3.0), (1 << 20, 0.9)] {
@@ -437,7 +438,7 @@ fn push_claims(rng: &mut Rng, file: &mut RecordFile) {
     }
 }
 
-/// Databases with a map and without, with data larger than memory and with data that fits.
+/// Adds databases with a map and without, with data larger than memory and with data that fits.
 pub(crate) fn push_engines(rng: &mut Rng, file: &mut RecordFile) {
     let stores = [
         ("nofault", 60_000.0, 9.0),
@@ -462,7 +463,7 @@ pub(crate) fn push_engines(rng: &mut Rng, file: &mut RecordFile) {
     }
 }
 
-/// The six configurations, cold and warm, in two variants.
+/// Adds the six configurations, cold and warm, in two variants.
 pub(crate) fn push_async(rng: &mut Rng, file: &mut RecordFile) {
     let configurations = [
         ("async-mmap", 1, 1.02, 0.024, 9.0e7),
@@ -499,7 +500,7 @@ pub(crate) fn push_async(rng: &mut Rng, file: &mut RecordFile) {
     }
 }
 
-/// `translate` over two working sets, and `eviction` apart and under both ways of reclaim.
+/// Adds `translate` over two working sets, and `eviction` apart and under both ways of reclaim.
 pub(crate) fn push_memory(rng: &mut Rng, file: &mut RecordFile) {
     let times = [("array", 210.0), ("hash", 225.0), ("swizzled", 200.0), ("mapped", 240.0), ("mapped-huge", 190.0)];
     for repeat in 0..3 {
