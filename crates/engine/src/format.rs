@@ -21,8 +21,8 @@ pub(crate) use checksum::SUMMED_BYTES;
 pub(crate) use checksum::Tag;
 pub(crate) use location::{BLOCK_LIMIT, Location};
 pub(crate) use log_group::{
-    GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, PIECE_HEADER_BYTES, PieceHeader, UNSUMMED_GROUP_BYTES_MAX,
-    decode_group, encode_group, has_header_checksum, header_is_true, payload_of, peek_group, take_piece,
+    FRAGMENT_HEADER_BYTES, FragmentHeader, GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, UNSUMMED_GROUP_BYTES_MAX,
+    decode_group, encode_group, has_header_checksum, header_is_true, payload_of, peek_group, take_fragment,
 };
 pub(crate) use page::{HEADER_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN, check_page, page_commit, seal_page};
 #[cfg(test)]

@@ -29,7 +29,7 @@ use crate::format::catalog::{decode_table, encode_table};
 use crate::format::record::Change;
 use crate::format::{
     BlockId, GROUP_HEADER_BYTES, LOG_BLOCK_BYTES, Location, NodeId, SUPERBLOCK_BYTES, Superblock, Tag, decode_group,
-    decode_node, encode_group, encode_node, payload_of, peek_group, take_piece,
+    decode_node, encode_group, encode_node, payload_of, peek_group, take_fragment,
 };
 
 /// The id of every file here, so that checksums can be made right.
@@ -63,7 +63,7 @@ pub fn log_group(bytes: &[u8]) {
     const SEGMENT: u64 = 1 << 20;
     if let Some(header) = decode_group(FILE_ID, SEGMENT, bytes) {
         let mut rest = payload_of(&header, bytes).unwrap_or_default();
-        while let Ok(Some(_)) = take_piece(&header, &mut rest) {}
+        while let Ok(Some(_)) = take_fragment(&header, &mut rest) {}
     }
     let mut block = bytes.to_vec();
     block.resize(block.len().max(GROUP_HEADER_BYTES).next_multiple_of(LOG_BLOCK_BYTES), 0);
@@ -94,7 +94,7 @@ pub fn log_group(bytes: &[u8]) {
         return;
     };
     let mut rest = payload_of(&found, &block).unwrap_or_default();
-    while let Ok(Some((_, mut record))) = take_piece(&found, &mut rest) {
+    while let Ok(Some((_, mut record))) = take_fragment(&found, &mut rest) {
         while let Ok(Some(change)) = Change::decode(&mut record) {
             let mut again = Vec::new();
             let value = change.encode_head(&mut again);

@@ -298,7 +298,7 @@ pub(crate) trait CommitLog: Send + Sync + 'static {
     type Ticket: Ticket;
 
     /// Returns the most bytes of one piece.
-    fn piece_bytes_max(&self) -> usize;
+    fn fragment_bytes_max(&self) -> usize;
 
     /// Appends a piece of the record of commit `seq` (the parts, one after the other). A record is its pieces in order,
     /// the last one marked by `Some(durability)`; a record without its last piece is ignored by recovery. Copies, does no

@@ -393,7 +393,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
             || size.ops > SMALL_OPS_MAX
             || size.frames > SMALL_FRAMES_MAX
             || size.frames + 16 > self.store.edit_frames_max()
-            || size.record_bytes > self.log.piece_bytes_max()
+            || size.record_bytes > self.log.fragment_bytes_max()
     }
 
     /// Takes the section for as long as the answer lives, to change nothing that a transaction can have read. `turn` is a permit of

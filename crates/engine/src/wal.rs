@@ -5,7 +5,7 @@
 //! thread with one system call. More than one group of fragments goes out as a few groups in flight. A thread that
 //! waits for its own commit becomes the leader if there is none. When that commit is durable it first wakes the next
 //! leader, then the threads and tasks of the other commits in its groups. For tasks and for deferred commits the WAL
-//! writer thread (`keeper`) is the leader. Commits are acknowledged in the order of the log, in whatever order the
+//! writer thread (`background_writer`) is the leader. Commits are acknowledged in the order of the log, in whatever order the
 //! writes complete. Groups fill segments of one preallocated, pre-written file; segments before the last checkpoint
 //! are used again.
 //!
@@ -14,8 +14,8 @@
 //! 2. After a failed write the log is poisoned: it reports nothing more as durable and writes nothing more.
 //! 3. A segment is used again only when the durable superblock names an anchor in a later segment.
 //! 4. Every pending fragment has a future leader: the thread that appended it and has not begun to wait, a waiting
-//!    thread, or the WAL writer (`waiting::KeeperPart`). A leader that stops wakes a waiting thread or notifies the
-//!    WAL writer. `driving` changes under the same lock as the list of waiters, so no thread can go to sleep between
+//!    thread, or the WAL writer (`waiting::WriterDuties`). A leader that stops wakes a waiting thread or notifies the
+//!    WAL writer. `leadership` changes under the same lock as the list of waiters, so no thread can go to sleep between
 //!    the check and the change.
 //! 5. No two openings of a log write the same group: each opening has its own number (`number_of_opening`). If a
 //!    power cut loses a group and keeps the next one, the kept group can only continue the lost group, never the
@@ -28,9 +28,9 @@
 //!
 //! `reader` is the other direction; the bytes are in `format::log_group`.
 
-mod drive;
+mod background_writer;
+mod groups;
 mod growth;
-mod keeper;
 mod reader;
 mod segments;
 mod shrink;
@@ -47,18 +47,18 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nofault_io::disk::{Disk, Queue, QueueOptions};
 
-use self::drive::Writer;
+pub(crate) use self::background_writer::WalWriter;
+use self::groups::Writer;
 use self::growth::{Growth, reserve_slots, slots_min};
-pub(crate) use self::keeper::LogKeeper;
 pub(crate) use self::reader::{RecordIter, Recovered, create_log, read_log};
 use self::segments::Segments;
 use self::shrink::forget_copies;
 use self::stats::Counts;
 pub use self::stats::LogStats;
-use self::waiting::{Goal, KeeperPart, LogTicket, Sleepers};
+use self::waiting::{Goal, LogTicket, Waiters, WriterDuties};
 use crate::bell::Bell;
 use crate::error::{Error, Result};
-use crate::format::{CommitSeq, LOG_BLOCK_BYTES, PIECE_HEADER_BYTES};
+use crate::format::{CommitSeq, FRAGMENT_HEADER_BYTES, LOG_BLOCK_BYTES};
 use crate::pages::{self, Attempt, CommitLog, Durability, LogPosition, Wait};
 
 /// Most bytes of one group. Up to about this size a durable write takes hardly longer than a small one.
@@ -183,10 +183,10 @@ struct LogState {
     /// The last group before the first group that a recovery now would replay.
     anchor: Anchor,
     marks: VecDeque<Mark>,
-    sleepers: Sleepers,
-    /// True while a group-commit leader exists: from `try_driving` until its `waiting::Driving` is dropped.
-    driving: bool,
-    keeper: KeeperPart,
+    waiters: Waiters,
+    /// True while a group-commit leader exists: from `try_to_lead` until its `waiting::Leadership` is dropped.
+    leadership: bool,
+    writer_duties: WriterDuties,
     /// Segments that the file has allocated and synced space for.
     slots: u64,
     growth: Growth,
@@ -264,9 +264,9 @@ impl Log {
             position: recovered.position,
             anchor: recovered.anchor,
             marks: recovered.marks.into(),
-            sleepers: Sleepers::default(),
-            driving: false,
-            keeper: KeeperPart::default(),
+            waiters: Waiters::default(),
+            leadership: false,
+            writer_duties: WriterDuties::default(),
             slots,
             growth: Growth::default(),
         };
@@ -301,7 +301,7 @@ impl Log {
 
     /// Returns whether a thread is writing to the log.
     pub(crate) fn is_writing(&self) -> bool {
-        self.0.lock().driving
+        self.0.lock().leadership
     }
 
     /// Returns the notifier that is rung when [`Log::wants_checkpoint`] may have become true or a caller has begun to
@@ -330,13 +330,13 @@ impl Log {
     ///
     /// # Errors
     /// `Poisoned` after a failed write; the error of `checkpoint`.
-    pub(crate) fn make_room(&self, len_bytes: usize, checkpoint: impl FnOnce() -> Result<CommitSeq>) -> Result<bool> {
-        let has_room = || self.0.has_room(&self.0.lock(), len_bytes);
-        if has_room() {
+    pub(crate) fn make_space(&self, len_bytes: usize, checkpoint: impl FnOnce() -> Result<CommitSeq>) -> Result<bool> {
+        let has_space = || self.0.has_space(&self.0.lock(), len_bytes);
+        if has_space() {
             return Ok(true);
         }
         // A new segment does not depend on other commits, so it is tried first.
-        if self.grow_for(len_bytes).unwrap_or(false) && has_room() {
+        if self.grow_for(len_bytes).unwrap_or(false) && has_space() {
             return Ok(true);
         }
         self.0.counts.room_waits.fetch_add(1, Ordering::Relaxed);
@@ -344,11 +344,11 @@ impl Log {
         // written first. A checkpoint includes no part of an open record: only memory, or a disk without space for a
         // segment, can delay such a record.
         self.flush()?;
-        if !has_room() {
+        if !has_space() {
             checkpoint()?;
             self.grow_for(len_bytes).inspect_err(|_| self.0.lock().growth.refused += 1)?;
         }
-        Ok(has_room())
+        Ok(has_space())
     }
 
     /// Makes everything appended so far durable. Blocks.
@@ -428,14 +428,14 @@ impl Log {
     /// Reports a failed checkpoint. Each caller that waits for the log space it would have freed gets the error once
     /// and may try again, since the cause need not persist.
     pub(crate) fn checkpoint_failed(&self, error: &Error) {
-        self.0.refuse_room(error);
+        self.0.refuse_space(error);
     }
 }
 
 impl CommitLog for Log {
     type Ticket = LogTicket;
 
-    fn piece_bytes_max(&self) -> usize {
+    fn fragment_bytes_max(&self) -> usize {
         // A fragment must fit a log that a checkpoint has just emptied, beside the groups that remain; otherwise its
         // append waits for ever.
         let log_share = usize::try_from(self.0.options.log_bytes / 4).unwrap_or(usize::MAX);
@@ -451,7 +451,7 @@ impl CommitLog for Log {
         if state.open_record.is_some_and(|open| open != seq) {
             state.give_up_record();
         }
-        if !self.0.has_room(&state, len_bytes) {
+        if !self.0.has_space(&state, len_bytes) {
             return Err(Wait::LogFull { len_bytes });
         }
         let mut bytes = Vec::with_capacity(len_bytes);
@@ -467,11 +467,11 @@ impl CommitLog for Log {
             given_up: false,
         });
         // Counted with the header, so that an empty record has a position to wait for too.
-        state.pending_bytes += PIECE_HEADER_BYTES + len_bytes;
-        state.appended += (PIECE_HEADER_BYTES + len_bytes) as u64;
+        state.pending_bytes += FRAGMENT_HEADER_BYTES + len_bytes;
+        state.appended += (FRAGMENT_HEADER_BYTES + len_bytes) as u64;
         let position = LogPosition(state.appended);
         let pressed = self.0.live_bytes(&state, 0) * 2 > self.0.options.log_bytes;
-        let tell = last == Some(Durability::Deferred) && state.keeper.defer(position);
+        let tell = last == Some(Durability::Deferred) && state.writer_duties.defer(position);
         let tell = self.0.grow_ahead(&mut state) || tell;
         drop(state);
         if pressed {
@@ -485,17 +485,17 @@ impl CommitLog for Log {
 
     fn room(&self, len_bytes: usize) -> LogTicket {
         let mut state = self.0.lock();
-        let goal = Goal::Room { len_bytes, failures_before: state.failed_checkpoints };
-        let (has_room, has_log_room) = (self.0.has_room(&state, len_bytes), self.0.has_log_room(&state, len_bytes));
+        let goal = Goal::FreeSpace { len_bytes, failures_before: state.failed_checkpoints };
+        let (has_space, has_log_space) = (self.0.has_space(&state, len_bytes), self.0.has_log_space(&state, len_bytes));
         let asks = {
             let has_segments = self.0.has_segments(&state, len_bytes);
             state.growth.asks_again(has_segments)
         };
         drop(state);
-        if !has_room {
+        if !has_space {
             self.0.counts.room_waits.fetch_add(1, Ordering::Relaxed);
         }
-        if !has_log_room || asks {
+        if !has_log_space || asks {
             // Rung after the count of failures was read, so the outcome of the checkpoint that this requests answers
             // the ticket.
             self.0.pressure.ring();
@@ -524,7 +524,7 @@ impl LogState {
 
     /// Returns whether a closing group is due, ignoring groups in flight, which may make it superfluous.
     fn closing_is_due(&self) -> bool {
-        let wanted = self.wants_closing || self.sleepers.waits_for_closing();
+        let wanted = self.wants_closing || self.waiters.waits_for_closing();
         wanted && self.pending.is_empty() && !self.is_stated()
     }
 
@@ -559,18 +559,18 @@ impl LogCore {
         state.position + (state.pending_bytes + more) as u64 - state.anchor.position
     }
 
-    fn has_room(&self, state: &LogState, len_bytes: usize) -> bool {
+    fn has_space(&self, state: &LogState, len_bytes: usize) -> bool {
         let in_memory = state.pending_bytes == 0 || state.pending_bytes + len_bytes <= self.options.buffer_bytes;
-        in_memory && self.has_file_room(state, len_bytes)
+        in_memory && self.has_file_space(state, len_bytes)
     }
 
     /// The part of it that takes a checkpoint, or another segment.
-    fn has_file_room(&self, state: &LogState, len_bytes: usize) -> bool {
-        self.has_log_room(state, len_bytes) && self.has_segments(state, len_bytes)
+    fn has_file_space(&self, state: &LogState, len_bytes: usize) -> bool {
+        self.has_log_space(state, len_bytes) && self.has_segments(state, len_bytes)
     }
 
     /// The part of it that takes a checkpoint.
-    fn has_log_room(&self, state: &LogState, len_bytes: usize) -> bool {
+    fn has_log_space(&self, state: &LogState, len_bytes: usize) -> bool {
         // A record that has begun continues regardless of the size of the log, because no checkpoint can pass it.
         state.open_record.is_some() || self.live_bytes(state, len_bytes) <= self.options.log_bytes
     }

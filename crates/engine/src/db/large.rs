@@ -52,7 +52,7 @@ impl<S: Store, L: CommitLog> LargeCommits<S, L> {
         let _room = self.room.claim(self.room.pages_of_large(&ops), claim_of(&ops)).await?;
         self.look_through(&ops, &mut known).await?;
         let mut position = LogPosition::default();
-        let mut pieces = for_each_piece(&ops, self.log.piece_bytes_max()).peekable();
+        let mut pieces = for_each_piece(&ops, self.log.fragment_bytes_max()).peekable();
         while let Some(piece) = pieces.next() {
             let last = pieces.peek().is_none().then_some(durability);
             position = loop {

@@ -156,12 +156,12 @@ pub(super) fn open_in(
     Replay::new(core.clone(), catalog, stop_checkpoints, recovery::replay_bytes(cache_bytes)).run(records)?;
     let threads = if settings.background_threads {
         let pool = pager.start_keeper()?;
-        let log = core.log.start_keeper()?;
+        let log = core.log.start_writer()?;
         let checkpoints = Background::start(checkpointer.clone())?;
         Some(Threads { freeing: FreeingThread::start(core.dropped.clone())?, checkpoints, log, pool })
     } else {
         let (checkpointer, log) = (checkpointer.clone(), core.log.clone());
-        core.waits.make_room_by(Box::new(move |len_bytes| log.make_room(len_bytes, || checkpointer.checkpoint())));
+        core.waits.make_room_by(Box::new(move |len_bytes| log.make_space(len_bytes, || checkpointer.checkpoint())));
         None
     };
     let without_threads = threads.is_none();

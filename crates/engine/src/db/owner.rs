@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::format::{CommitSeq, PageId};
 use crate::recovery::Locks;
 use crate::verify::{BlockReport, verify_blocks};
-use crate::wal::{Log, LogKeeper};
+use crate::wal::{Log, WalWriter};
 
 /// The parts of a database besides its core: threads, the lock, access to its files. Its threads end when it is
 /// dropped, before the lock is given back. All that may still write keeps it: handles, and large commits that outlive
@@ -63,7 +63,7 @@ pub(super) struct Memory {
 pub(super) struct Threads {
     pub(super) freeing: FreeingThread,
     pub(super) checkpoints: Background,
-    pub(super) log: LogKeeper,
+    pub(super) log: WalWriter,
     pub(super) pool: Keeper,
 }
 

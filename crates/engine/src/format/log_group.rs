@@ -19,11 +19,11 @@ pub(crate) const LOG_BLOCK_BYTES: usize = 4096;
 /// Bytes before the pieces.
 pub(crate) const GROUP_HEADER_BYTES: usize = 80;
 /// Bytes before each piece.
-pub(crate) const PIECE_HEADER_BYTES: usize = 16;
+pub(crate) const FRAGMENT_HEADER_BYTES: usize = 16;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"NFlg");
-const PIECE_FIRST: u32 = 1;
-const PIECE_LAST: u32 = 2;
+const FRAGMENT_FIRST: u32 = 1;
+const FRAGMENT_LAST: u32 = 2;
 
 /// Bytes of the header before its own checksum.
 const SUMMED_HEADER_BYTES: usize = 64;
@@ -61,7 +61,7 @@ impl GroupHeader {
 
 /// The header of a part of a record: a record that does not fit the rest of a group continues in the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PieceHeader {
+pub(crate) struct FragmentHeader {
     pub(crate) commit: CommitSeq,
     pub(crate) len_bytes: u32,
     /// A record starts here.
@@ -70,15 +70,15 @@ pub(crate) struct PieceHeader {
     pub(crate) last: bool,
 }
 
-impl PieceHeader {
+impl FragmentHeader {
     /// Its bytes.
-    pub(crate) fn encode(self) -> [u8; PIECE_HEADER_BYTES] {
-        let mut bytes = [0; PIECE_HEADER_BYTES];
+    pub(crate) fn encode(self) -> [u8; FRAGMENT_HEADER_BYTES] {
+        let mut bytes = [0; FRAGMENT_HEADER_BYTES];
         let mut out = Writer { bytes: &mut bytes, at: 0 };
         out.u64(self.commit.0);
         out.u32(self.len_bytes);
         let flag = |set: bool, flag: u32| if set { flag } else { 0 };
-        out.u32(flag(self.first, PIECE_FIRST) | flag(self.last, PIECE_LAST));
+        out.u32(flag(self.first, FRAGMENT_FIRST) | flag(self.last, FRAGMENT_LAST));
         bytes
     }
 }
@@ -173,21 +173,24 @@ pub(crate) fn payload_of<'a>(header: &GroupHeader, block: &'a [u8]) -> Result<&'
 ///
 /// # Errors
 /// `Corrupt` when pieces do not fill the group exactly, although its checksum is right.
-pub(crate) fn take_piece<'a>(header: &GroupHeader, rest: &mut &'a [u8]) -> Result<Option<(PieceHeader, &'a [u8])>> {
+pub(crate) fn take_fragment<'a>(
+    header: &GroupHeader,
+    rest: &mut &'a [u8],
+) -> Result<Option<(FragmentHeader, &'a [u8])>> {
     if rest.is_empty() {
         return Ok(None);
     }
     let broken = || pieces_do_not_fit(header);
-    let (head, tail) = rest.split_at_checked(PIECE_HEADER_BYTES).ok_or_else(broken)?;
+    let (head, tail) = rest.split_at_checked(FRAGMENT_HEADER_BYTES).ok_or_else(broken)?;
     let mut from = Reader { bytes: head, at: 0 };
     let (commit, len_bytes, flags) = (CommitSeq(from.u64()), from.u32(), from.u32());
     let (content, next) = tail.split_at_checked(len_bytes as usize).ok_or_else(broken)?;
-    if flags > (PIECE_FIRST | PIECE_LAST) {
+    if flags > (FRAGMENT_FIRST | FRAGMENT_LAST) {
         return Err(broken());
     }
-    let (first, last) = (flags & PIECE_FIRST != 0, flags & PIECE_LAST != 0);
+    let (first, last) = (flags & FRAGMENT_FIRST != 0, flags & FRAGMENT_LAST != 0);
     *rest = next;
-    Ok(Some((PieceHeader { commit, len_bytes, first, last }, content)))
+    Ok(Some((FragmentHeader { commit, len_bytes, first, last }, content)))
 }
 
 fn pieces_do_not_fit(header: &GroupHeader) -> Error {
@@ -206,9 +209,9 @@ mod tests {
         let mut at = GROUP_HEADER_BYTES;
         for (commit, content) in [(5, &b"put a"[..]), (6, b"delete b")] {
             let piece =
-                PieceHeader { commit: CommitSeq(commit), len_bytes: content.len() as u32, first: true, last: true };
-            block[at..at + PIECE_HEADER_BYTES].copy_from_slice(&piece.encode());
-            at += PIECE_HEADER_BYTES;
+                FragmentHeader { commit: CommitSeq(commit), len_bytes: content.len() as u32, first: true, last: true };
+            block[at..at + FRAGMENT_HEADER_BYTES].copy_from_slice(&piece.encode());
+            at += FRAGMENT_HEADER_BYTES;
             block[at..at + content.len()].copy_from_slice(content);
             at += content.len();
         }
@@ -232,7 +235,7 @@ mod tests {
         let (header, block) = group();
         assert_eq!(decode_group(1, SEGMENT, &block), Some(header));
         let mut rest = payload_of(&header, &block).unwrap();
-        let pieces = std::iter::from_fn(|| take_piece(&header, &mut rest).unwrap());
+        let pieces = std::iter::from_fn(|| take_fragment(&header, &mut rest).unwrap());
         let pieces: Vec<_> = pieces.map(|(head, content)| (head.commit.0, content)).collect();
         assert_eq!(pieces, [(5, &b"put a"[..]), (6, &b"delete b"[..])]);
         assert_eq!(decode_group(2, SEGMENT, &block), None, "another file's group");
@@ -300,7 +303,7 @@ mod tests {
             }
             if let Some(header) = peek_group(&block, SEGMENT) {
                 let mut rest = payload_of(&header, &block).unwrap_or_default();
-                while let Ok(Some(_)) = take_piece(&header, &mut rest) {}
+                while let Ok(Some(_)) = take_fragment(&header, &mut rest) {}
             }
             let _ = decode_group(1, SEGMENT, &block);
         }

@@ -348,7 +348,7 @@ impl Logged {
 
     /// `None` when there is no room, and nothing was appended.
     fn append(&self, commit: CommitSeq, record: &[u8]) -> Result<Option<LogPosition>> {
-        let mut pieces = record.chunks(self.log.piece_bytes_max()).peekable();
+        let mut pieces = record.chunks(self.log.fragment_bytes_max()).peekable();
         let (mut begun, mut grown) = (false, false);
         let mut position = LogPosition::default();
         while let Some(piece) = pieces.next() {

@@ -479,7 +479,7 @@ type Hook = Box<dyn Fn(CommitSeq) + Send + Sync>;
 
 struct LogInner {
     hook: Hook,
-    piece_bytes_max: usize,
+    fragment_bytes_max: usize,
     state: Mutex<LogState>,
 }
 
@@ -498,9 +498,9 @@ struct LogState {
 
 impl MemoryLog {
     /// An empty log.
-    pub(crate) fn new(piece_bytes_max: usize, stingy: bool, hook: Hook) -> Self {
+    pub(crate) fn new(fragment_bytes_max: usize, stingy: bool, hook: Hook) -> Self {
         let state = Mutex::new(LogState { stingy, ..LogState::default() });
-        Self(Arc::new(LogInner { hook, piece_bytes_max, state }))
+        Self(Arc::new(LogInner { hook, fragment_bytes_max, state }))
     }
 
     /// The records, the not yet durable ones included.
@@ -558,14 +558,14 @@ impl Ticket for LogTicket {
 impl CommitLog for MemoryLog {
     type Ticket = LogTicket;
 
-    fn piece_bytes_max(&self) -> usize {
-        self.0.piece_bytes_max
+    fn fragment_bytes_max(&self) -> usize {
+        self.0.fragment_bytes_max
     }
 
     fn append(&self, seq: CommitSeq, piece: &[&[u8]], last: Option<Durability>) -> Attempt<LogPosition> {
         let mut state = self.0.lock();
         let len_bytes = piece.iter().map(|part| part.len()).sum();
-        assert!(len_bytes <= self.0.piece_bytes_max, "a piece of {len_bytes} bytes");
+        assert!(len_bytes <= self.0.fragment_bytes_max, "a piece of {len_bytes} bytes");
         if state.broken {
             return Err(Error::new(ErrorKind::Poisoned, "the log failed").into());
         }

@@ -24,7 +24,7 @@ use nofault_io::error::{Error as IoError, ErrorKind as IoKind};
 use super::waiting::{Goal, LogTicket};
 use super::{GROUP_BYTES_MAX, Log, LogCore, LogState};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{GROUP_HEADER_BYTES, LOG_BLOCK_BYTES, PIECE_HEADER_BYTES};
+use crate::format::{FRAGMENT_HEADER_BYTES, GROUP_HEADER_BYTES, LOG_BLOCK_BYTES};
 use crate::pages::{self, LogPosition};
 
 /// Bytes written at a time when a segment is prepared.
@@ -80,7 +80,7 @@ impl Log {
         loop {
             let seen = {
                 let state = self.0.lock();
-                if !self.0.has_log_room(&state, len_bytes) {
+                if !self.0.has_log_space(&state, len_bytes) {
                     return Ok(false);
                 }
                 if self.0.has_segments(&state, len_bytes) {
@@ -109,7 +109,7 @@ impl LogCore {
             position += room;
             // A fragment that continues in the next group has a header there as well; otherwise as many bytes may
             // stay empty.
-            left = left.saturating_sub(room - header - PIECE_HEADER_BYTES as u64);
+            left = left.saturating_sub(room - header - FRAGMENT_HEADER_BYTES as u64);
         }
         position
     }
@@ -122,7 +122,7 @@ impl LogCore {
 
     /// Returns whether the existing segments can hold a fragment of this length as well.
     pub(super) fn has_segments(&self, state: &LogState, len_bytes: usize) -> bool {
-        let pending = (state.pending_bytes + PIECE_HEADER_BYTES + len_bytes) as u64;
+        let pending = (state.pending_bytes + FRAGMENT_HEADER_BYTES + len_bytes) as u64;
         self.end_of(state.position, pending) + CLOSING_BYTES <= self.limit(state)
     }
 
@@ -140,7 +140,7 @@ impl LogCore {
     /// Requests a segment from the WAL writer for a task that waits for space of this length. Returns false when none is
     /// lacking, or when only a checkpoint can free space.
     pub(super) fn ask_for_segments(&self, state: &mut LogState, len_bytes: usize) -> bool {
-        if self.has_segments(state, len_bytes) || !self.has_log_room(state, len_bytes) {
+        if self.has_segments(state, len_bytes) || !self.has_log_space(state, len_bytes) {
             return false;
         }
         if state.growth.failure.is_some() {
@@ -172,8 +172,8 @@ impl LogCore {
 
     /// Returns whether a ticket waits for space that only another segment can provide.
     pub(super) fn lacks_segments(&self, state: &LogState) -> bool {
-        let lacks = |len_bytes| self.has_log_room(state, len_bytes) && !self.has_segments(state, len_bytes);
-        state.sleepers.lengths_for_room().any(lacks)
+        let lacks = |len_bytes| self.has_log_space(state, len_bytes) && !self.has_segments(state, len_bytes);
+        state.waiters.lengths_for_space().any(lacks)
     }
 
     /// Notes that preparing a segment has failed, and asks for a checkpoint. Where no thread makes checkpoints, the
@@ -187,7 +187,7 @@ impl LogCore {
             refuse
         };
         match refuse {
-            Some(error) => self.refuse_room(&error),
+            Some(error) => self.refuse_space(&error),
             None => self.pressure.ring(),
         }
     }
@@ -227,7 +227,7 @@ impl LogCore {
             };
             if let Err(error) = self.grow(seen) {
                 // This forgets the failure as well.
-                return self.refuse_room(&error);
+                return self.refuse_space(&error);
             }
         }
     }

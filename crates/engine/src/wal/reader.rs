@@ -35,7 +35,7 @@ pub(crate) use self::records::RecordIter;
 use self::records::Records;
 use super::{Anchor, GROUPS_IN_FLIGHT_BYTES, LogOptions, Mark};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{CommitSeq, GroupHeader, LOG_BLOCK_BYTES, has_header_checksum, payload_of, take_piece};
+use crate::format::{CommitSeq, GroupHeader, LOG_BLOCK_BYTES, has_header_checksum, payload_of, take_fragment};
 use crate::reread::READS;
 
 #[cfg(test)]
@@ -113,7 +113,7 @@ fn try_read(
         if !rest.is_empty() {
             content = header.sequence;
         }
-        while let Some((head, _)) = take_piece(&header, &mut rest)? {
+        while let Some((head, _)) = take_fragment(&header, &mut rest)? {
             if head.first {
                 starts = Some(head.commit);
             }

@@ -27,7 +27,7 @@ use nofault_io::disk::Queue;
 
 use super::growth::{CLOSING_BYTES, run, slots_min};
 use super::segments::Move;
-use super::waiting::Driving;
+use super::waiting::Leadership;
 use super::{GROUP_BYTES_MAX, Log, LogCore, LogState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LOG_BLOCK_BYTES, decode_group};
@@ -63,7 +63,7 @@ impl LogCore {
             return;
         }
         let mut grower = self.grower.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut driving, before, keep) = {
+        let (mut leadership, before, keep) = {
             let mut state = self.lock();
             let keep = self.slots_to_keep(&state);
             if keep >= state.slots || state.poisoned.is_some() {
@@ -73,16 +73,16 @@ impl LogCore {
             if state.open_record.is_some() || self.lacks_segments(&state) {
                 return;
             }
-            let Some(driving) = self.try_driving(&mut state) else { return };
+            let Some(leadership) = self.try_to_lead(&mut state) else { return };
             state.growth.may_shrink = false;
             // From here on no more is appended than the smaller number holds.
-            (driving, std::mem::replace(&mut state.slots, keep), keep)
+            (leadership, std::mem::replace(&mut state.slots, keep), keep)
         };
-        let is_stated = self.move_and_state(&mut driving, &mut **grower, before, keep);
+        let is_stated = self.move_and_state(&mut leadership, &mut **grower, before, keep);
         if !is_stated {
             self.lock().slots = before;
         }
-        drop(driving);
+        drop(leadership);
         if is_stated && file.truncate(keep * self.options.segment_bytes).is_ok() {
             self.file_bytes.store(keep * self.options.segment_bytes, Ordering::Relaxed);
         }
@@ -92,7 +92,7 @@ impl LogCore {
     }
 
     /// Steps 1 and 2. False when the log goes on with the slots that it had, or is poisoned.
-    fn move_and_state(&self, driving: &mut Driving<'_>, grower: &mut dyn Queue, before: u64, keep: u64) -> bool {
+    fn move_and_state(&self, leadership: &mut Leadership<'_>, grower: &mut dyn Queue, before: u64, keep: u64) -> bool {
         let mut writer = self.lock_writer();
         let end = {
             let state = self.lock();
@@ -112,7 +112,7 @@ impl LogCore {
         }
         writer.segments.cut_to(keep);
         self.lock().growth.must_state = true;
-        let is_stated = driving.write_one(&mut writer);
+        let is_stated = leadership.write_one(&mut writer);
         self.lock().growth.must_state = false;
         is_stated
     }

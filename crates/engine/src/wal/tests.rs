@@ -75,7 +75,7 @@ pub(super) fn prepare_segments(log: &Log, len_bytes: usize) {
 }
 
 fn append(log: &Log, commit: u64, bytes: &[u8]) -> Result<LogPosition> {
-    let pieces: Vec<&[u8]> = bytes.chunks(log.piece_bytes_max()).collect();
+    let pieces: Vec<&[u8]> = bytes.chunks(log.fragment_bytes_max()).collect();
     let mut position = LogPosition(0);
     for (at, piece) in pieces.iter().enumerate() {
         let last = (at + 1 == pieces.len()).then_some(Durability::Sync);
@@ -159,7 +159,7 @@ fn segments_are_used_again_and_the_file_stops_growing() {
     assert_eq!(commits, (after + 1..400).collect::<Vec<_>>());
 }
 
-/// Where tasks keep something pending all the time, the keeper never stops writing: an executor that asked for figures stood still, and a
+/// Where tasks keep something pending all the time, the WAL writer never stops writing: an executor that asked for figures stood still, and a
 /// checkpoint did not end until the log was full.
 #[test]
 fn figures_and_checkpoints_wait_for_nobody_who_writes() {
@@ -384,9 +384,9 @@ fn nobody_goes_on_before_its_commit_is_visible() {
 fn rung_after<T: Send + 'static>(meanwhile: impl Fn(&Log) -> T + Send + Sync + 'static) -> (bool, Log, T) {
     let world = SimWorld::new(6, SimOptions::calm());
     let log = Arc::new(create(&world).unwrap().0);
-    // As if there were a keeper's thread.
+    // As if there were a WAL writer.
     log.0.bell.set_listened(true);
-    log.0.lock().keeper.watches = true;
+    log.0.lock().writer_duties.watches = true;
     let left = Arc::new(Mutex::new(None));
     log.set_hook(Box::new({
         let (log, left) = (Arc::downgrade(&log), Arc::clone(&left));
@@ -396,7 +396,7 @@ fn rung_after<T: Send + 'static>(meanwhile: impl Fn(&Log) -> T + Send + Sync + '
                 *left.lock().unwrap() = Some(meanwhile(&log));
                 // The WAL writer wakes, finds a leader, and goes back to sleep.
                 log.0.bell.wait(None, Some(std::time::Duration::ZERO));
-                log.0.lock().keeper.looks();
+                log.0.lock().writer_duties.looks();
             }
         }
     }));
@@ -408,7 +408,7 @@ fn rung_after<T: Send + 'static>(meanwhile: impl Fn(&Log) -> T + Send + Sync + '
 }
 
 #[test]
-fn the_keeper_is_not_woken_for_a_commit_whose_thread_comes_by_itself() {
+fn the_writer_is_not_woken_for_a_commit_whose_thread_writes_it() {
     let (rung, log, position) = rung_after(|log| append(log, 2, b"two").unwrap());
     assert!(!rung, "its thread has appended, and will wait");
     log.durable(position).wait().unwrap();
@@ -417,7 +417,7 @@ fn the_keeper_is_not_woken_for_a_commit_whose_thread_comes_by_itself() {
 }
 
 #[test]
-fn the_keeper_is_woken_for_what_nobody_else_will_come_for() {
+fn the_writer_is_woken_for_commits_that_no_thread_will_write() {
     let polled = |log: &Log| {
         let mut ticket = log.durable(append(log, 2, b"two").unwrap());
         assert!(ticket.poll(std::task::Waker::noop()).is_pending());
@@ -436,7 +436,7 @@ fn the_keeper_is_woken_for_what_nobody_else_will_come_for() {
 }
 
 #[test]
-fn what_a_keeper_finds_being_driven_is_written_all_the_same() {
+fn commits_that_the_writer_leaves_to_another_leader_are_written() {
     let world = SimWorld::new(6, SimOptions::calm());
     let log = Arc::new(create(&world).unwrap().0);
     log.set_hook(Box::new({
@@ -445,12 +445,12 @@ fn what_a_keeper_finds_being_driven_is_written_all_the_same() {
             if commit == CommitSeq(1) {
                 let log = log.upgrade().unwrap();
                 log.append(CommitSeq(2), &[b"two"], Some(Durability::Deferred)).ok().unwrap();
-                // Longer than deferred commits gather: the keeper looks meanwhile.
+                // Longer than deferred commits gather: the WAL writer checks meanwhile.
                 std::thread::sleep(std::time::Duration::from_millis(20));
             }
         }
     }));
-    let keeper = log.start_keeper().unwrap();
+    let writer = log.start_writer().unwrap();
     let position = append(&log, 1, b"one").unwrap();
     log.durable(position).wait().unwrap();
     for _ in 0..10_000 {
@@ -460,7 +460,7 @@ fn what_a_keeper_finds_being_driven_is_written_all_the_same() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     assert_eq!(log.durable_commit(), CommitSeq(2), "nobody wrote it");
-    drop(keeper);
+    drop(writer);
 }
 
 #[test]
@@ -529,7 +529,7 @@ fn threads_and_tasks_that_commit_side_by_side_are_all_served() {
     for seed in 0..4 {
         let world = SimWorld::new(seed, SimOptions::default());
         let (log, _) = create_large(&world).unwrap();
-        let keeper = log.start_keeper().unwrap();
+        let writer = log.start_writer().unwrap();
         let section = Mutex::new(0);
         let next = |durability| {
             let mut next = section.lock().unwrap();
@@ -565,7 +565,7 @@ fn threads_and_tasks_that_commit_side_by_side_are_all_served() {
         }
         assert_eq!(log.durable_commit(), CommitSeq(1200));
         assert_eq!(log.stats().records_durable, 1200);
-        drop(keeper);
+        drop(writer);
     }
 }
 

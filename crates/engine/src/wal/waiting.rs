@@ -20,16 +20,16 @@ pub(super) enum Goal {
     /// As `Durable`, and a later group records it.
     Stated(LogPosition),
     /// There is free space for so many bytes; or more checkpoints than `failures_before` have failed to free it.
-    Room { len_bytes: usize, failures_before: u64 },
+    FreeSpace { len_bytes: usize, failures_before: u64 },
 }
 
 /// A waiter: the task or thread to wake.
-pub(super) enum Sleeper {
+pub(super) enum Waiter {
     Task(Waker),
     Thread(Thread),
 }
 
-impl Sleeper {
+impl Waiter {
     pub(super) fn wake(self) {
         match self {
             Self::Task(waker) => wake(waker),
@@ -44,36 +44,36 @@ impl Sleeper {
 
 /// The waiters, grouped by the condition they wait for and ordered by position or ticket number.
 #[derive(Default)]
-pub(super) struct Sleepers {
-    for_durable: BTreeMap<(LogPosition, u64), Sleeper>,
-    for_stated: BTreeMap<u64, (LogPosition, Sleeper)>,
-    for_room: BTreeMap<u64, (usize, Sleeper)>,
+pub(super) struct Waiters {
+    for_durable: BTreeMap<(LogPosition, u64), Waiter>,
+    for_stated: BTreeMap<u64, (LogPosition, Waiter)>,
+    for_space: BTreeMap<u64, (usize, Waiter)>,
     next_ticket: u64,
 }
 
-impl Sleepers {
+impl Waiters {
     /// Lists a ticket, or replaces its waiter. Returns the previous waiter, to be dropped when no lock is held.
-    fn add(&mut self, ticket: &mut Option<u64>, goal: Goal, sleeper: Sleeper) -> Option<Sleeper> {
+    fn add(&mut self, ticket: &mut Option<u64>, goal: Goal, waiter: Waiter) -> Option<Waiter> {
         let number = *ticket.get_or_insert_with(|| {
             self.next_ticket += 1;
             self.next_ticket
         });
         match goal {
-            Goal::Durable(position) => self.for_durable.insert((position, number), sleeper),
-            Goal::Stated(position) => self.for_stated.insert(number, (position, sleeper)).map(|(_, sleeper)| sleeper),
-            Goal::Room { len_bytes, .. } => {
-                self.for_room.insert(number, (len_bytes, sleeper)).map(|(_, sleeper)| sleeper)
+            Goal::Durable(position) => self.for_durable.insert((position, number), waiter),
+            Goal::Stated(position) => self.for_stated.insert(number, (position, waiter)).map(|(_, waiter)| waiter),
+            Goal::FreeSpace { len_bytes, .. } => {
+                self.for_space.insert(number, (len_bytes, waiter)).map(|(_, waiter)| waiter)
             }
         }
     }
 
     /// Takes a ticket off the list, if it is there.
-    fn remove(&mut self, ticket: &mut Option<u64>, goal: Goal) -> Option<Sleeper> {
+    fn remove(&mut self, ticket: &mut Option<u64>, goal: Goal) -> Option<Waiter> {
         let number = ticket.take()?;
         match goal {
             Goal::Durable(position) => self.for_durable.remove(&(position, number)),
-            Goal::Stated(_) => self.for_stated.remove(&number).map(|(_, sleeper)| sleeper),
-            Goal::Room { .. } => self.for_room.remove(&number).map(|(_, sleeper)| sleeper),
+            Goal::Stated(_) => self.for_stated.remove(&number).map(|(_, waiter)| waiter),
+            Goal::FreeSpace { .. } => self.for_space.remove(&number).map(|(_, waiter)| waiter),
         }
     }
 
@@ -82,17 +82,17 @@ impl Sleepers {
     }
 
     /// Returns the length that each ticket waiting for free space needs.
-    pub(super) fn lengths_for_room(&self) -> impl Iterator<Item = usize> {
-        self.for_room.values().map(|(len_bytes, _)| *len_bytes)
+    pub(super) fn lengths_for_space(&self) -> impl Iterator<Item = usize> {
+        self.for_space.values().map(|(len_bytes, _)| *len_bytes)
     }
 
-    fn take_all(&mut self, wake: &mut Vec<Sleeper>) {
+    fn take_all(&mut self, wake: &mut Vec<Waiter>) {
         wake.extend(std::mem::take(&mut self.for_durable).into_values());
-        wake.extend(std::mem::take(&mut self.for_stated).into_values().map(|(_, sleeper)| sleeper));
-        wake.extend(std::mem::take(&mut self.for_room).into_values().map(|(_, sleeper)| sleeper));
+        wake.extend(std::mem::take(&mut self.for_stated).into_values().map(|(_, waiter)| waiter));
+        wake.extend(std::mem::take(&mut self.for_space).into_values().map(|(_, waiter)| waiter));
     }
 
-    fn take_durable(&mut self, durable: LogPosition, wake: &mut Vec<Sleeper>) {
+    fn take_durable(&mut self, durable: LogPosition, wake: &mut Vec<Waiter>) {
         while let Some(first) = self.for_durable.first_entry()
             && first.key().0 <= durable
         {
@@ -101,18 +101,18 @@ impl Sleepers {
     }
 
     /// Takes the first waiting thread off the list, to become the leader.
-    fn take_thread(&mut self) -> Option<Sleeper> {
-        let found = self.for_durable.iter().find(|(_, sleeper)| sleeper.is_thread());
+    fn take_thread(&mut self) -> Option<Waiter> {
+        let found = self.for_durable.iter().find(|(_, waiter)| waiter.is_thread());
         if let Some(ticket) = found.map(|(ticket, _)| *ticket) {
             return self.for_durable.remove(&ticket);
         }
-        let found = self.for_stated.iter().find(|(_, (_, sleeper))| sleeper.is_thread());
+        let found = self.for_stated.iter().find(|(_, (_, waiter))| waiter.is_thread());
         if let Some(ticket) = found.map(|(ticket, _)| *ticket) {
-            return self.for_stated.remove(&ticket).map(|(_, sleeper)| sleeper);
+            return self.for_stated.remove(&ticket).map(|(_, waiter)| waiter);
         }
-        let found = self.for_room.iter().find(|(_, (_, sleeper))| sleeper.is_thread());
+        let found = self.for_space.iter().find(|(_, (_, waiter))| waiter.is_thread());
         let ticket = found.map(|(ticket, _)| *ticket)?;
-        self.for_room.remove(&ticket).map(|(_, sleeper)| sleeper)
+        self.for_space.remove(&ticket).map(|(_, waiter)| waiter)
     }
 }
 
@@ -120,26 +120,26 @@ impl Sleepers {
 /// fragments that may have no other future leader, `deferred_until` covers deferred commits, which may be written a
 /// little later. The `told_*` flags say which of the two were notified and not yet looked at.
 #[derive(Debug, Default)]
-pub(super) struct KeeperPart {
+pub(super) struct WriterDuties {
     soon_until: Option<LogPosition>,
     deferred_until: Option<LogPosition>,
-    pub(super) told_soon: bool,
-    pub(super) told_deferred: bool,
+    pub(super) soon_notified: bool,
+    pub(super) deferred_notified: bool,
     /// Set while the WAL writer checks now and then for a pause in writing, until every durable commit is recorded as
     /// durable.
     pub(super) watches: bool,
 }
 
-impl KeeperPart {
+impl WriterDuties {
     /// Leaves a deferred commit to the WAL writer. Returns true when the caller must notify it.
     pub(super) fn defer(&mut self, until: LogPosition) -> bool {
         self.deferred_until = Some(until);
-        !std::mem::replace(&mut self.told_deferred, true)
+        !std::mem::replace(&mut self.deferred_notified, true)
     }
 
     /// Notes that the WAL writer looks at its share, so it must be notified again of later additions.
     pub(super) fn looks(&mut self) {
-        (self.told_soon, self.told_deferred) = (false, false);
+        (self.soon_notified, self.deferred_notified) = (false, false);
     }
 }
 
@@ -156,10 +156,10 @@ impl LogCore {
                 Some(Ok(()))
             }
             (_, Some(error)) => Some(Err(error.clone())),
-            (Goal::Room { .. }, None) if state.refused.is_some() => state.refused.clone().map(Err),
-            (Goal::Room { len_bytes, .. }, None) if self.has_room(state, len_bytes) => Some(Ok(())),
-            (Goal::Room { len_bytes, failures_before }, None)
-                if failures_before < state.failed_checkpoints && !self.has_file_room(state, len_bytes) =>
+            (Goal::FreeSpace { .. }, None) if state.refused.is_some() => state.refused.clone().map(Err),
+            (Goal::FreeSpace { len_bytes, .. }, None) if self.has_space(state, len_bytes) => Some(Ok(())),
+            (Goal::FreeSpace { len_bytes, failures_before }, None)
+                if failures_before < state.failed_checkpoints && !self.has_file_space(state, len_bytes) =>
             {
                 state.failure.clone().map(Err)
             }
@@ -171,62 +171,62 @@ impl LogCore {
     pub(super) fn wake_satisfied(&self) {
         let mut wake = Vec::new();
         self.take_satisfied(&mut self.lock(), &mut wake);
-        wake.into_iter().for_each(Sleeper::wake);
+        wake.into_iter().for_each(Waiter::wake);
     }
 
-    fn take_satisfied(&self, state: &mut LogState, wake: &mut Vec<Sleeper>) {
+    fn take_satisfied(&self, state: &mut LogState, wake: &mut Vec<Waiter>) {
         self.take_durable(state, LogPosition(self.durable.load(Ordering::Relaxed)), wake);
     }
 
     /// Takes off the list the waiters with a goal that is satisfied once all bytes up to `durable` are durable.
-    pub(super) fn take_durable(&self, state: &mut LogState, durable: LogPosition, wake: &mut Vec<Sleeper>) {
+    pub(super) fn take_durable(&self, state: &mut LogState, durable: LogPosition, wake: &mut Vec<Waiter>) {
         if state.poisoned.is_some() {
-            return state.sleepers.take_all(wake);
+            return state.waiters.take_all(wake);
         }
-        state.sleepers.take_durable(durable, wake);
-        if !state.sleepers.for_stated.is_empty() {
-            let mut for_stated = std::mem::take(&mut state.sleepers.for_stated);
+        state.waiters.take_durable(durable, wake);
+        if !state.waiters.for_stated.is_empty() {
+            let mut for_stated = std::mem::take(&mut state.waiters.for_stated);
             let found = for_stated.extract_if(.., |_, (position, _)| state.says_durable(*position, durable.0));
-            wake.extend(found.map(|(_, (_, sleeper))| sleeper));
-            state.sleepers.for_stated = for_stated;
+            wake.extend(found.map(|(_, (_, waiter))| waiter));
+            state.waiters.for_stated = for_stated;
         }
-        if !state.sleepers.for_room.is_empty() {
-            let mut for_room = std::mem::take(&mut state.sleepers.for_room);
-            let found = for_room.extract_if(.., |_, (len_bytes, _)| self.has_room(state, *len_bytes));
-            wake.extend(found.map(|(_, (_, sleeper))| sleeper));
-            state.sleepers.for_room = for_room;
+        if !state.waiters.for_space.is_empty() {
+            let mut for_space = std::mem::take(&mut state.waiters.for_space);
+            let found = for_space.extract_if(.., |_, (len_bytes, _)| self.has_space(state, *len_bytes));
+            wake.extend(found.map(|(_, (_, waiter))| waiter));
+            state.waiters.for_space = for_space;
         }
     }
 
     /// See [`super::Log::checkpoint_failed`].
-    pub(super) fn refuse_room(&self, error: &Error) {
+    pub(super) fn refuse_space(&self, error: &Error) {
         let mut state = self.lock();
         state.failed_checkpoints += 1;
         state.failure = Some(error.clone());
         // The next ticket tries again to prepare a segment.
         state.growth.failure = None;
-        let mut for_room = std::mem::take(&mut state.sleepers.for_room);
-        let refused = for_room.extract_if(.., |_, (len_bytes, _)| !self.has_file_room(&state, *len_bytes));
-        let wake: Vec<Sleeper> = refused.map(|(_, (_, sleeper))| sleeper).collect();
-        state.sleepers.for_room = for_room;
+        let mut for_space = std::mem::take(&mut state.waiters.for_space);
+        let refused = for_space.extract_if(.., |_, (len_bytes, _)| !self.has_file_space(&state, *len_bytes));
+        let wake: Vec<Waiter> = refused.map(|(_, (_, waiter))| waiter).collect();
+        state.waiters.for_space = for_space;
         drop(state);
-        wake.into_iter().for_each(Sleeper::wake);
+        wake.into_iter().for_each(Waiter::wake);
     }
 
     /// See [`crate::pages::CommitLog::refuse`].
     pub(super) fn refuse_for_good(&self, why: &Error) {
         let mut state = self.lock();
         state.refused.get_or_insert_with(|| why.clone());
-        let for_room = std::mem::take(&mut state.sleepers.for_room);
+        let for_space = std::mem::take(&mut state.waiters.for_space);
         drop(state);
-        for_room.into_values().for_each(|(_, sleeper)| sleeper.wake());
+        for_space.into_values().for_each(|(_, waiter)| waiter.wake());
     }
 
     /// Makes the caller the group-commit leader, unless there is one already.
-    pub(super) fn try_driving<'a>(&'a self, state: &mut LogState) -> Option<Driving<'a>> {
-        // Built only when this call set the flag: dropping a `Driving` clears it, and would end another thread's
+    pub(super) fn try_to_lead<'a>(&'a self, state: &mut LogState) -> Option<Leadership<'a>> {
+        // Built only when this call set the flag: dropping a `Leadership` clears it, and would end another thread's
         // leadership.
-        (!std::mem::replace(&mut state.driving, true)).then(|| Driving { core: self, wake: Vec::new() })
+        (!std::mem::replace(&mut state.leadership, true)).then(|| Leadership { core: self, wake: Vec::new() })
     }
 }
 
@@ -248,7 +248,7 @@ impl LogState {
     /// Returns whether the caller must notify the WAL writer, so that a group records the newest durable records as
     /// durable.
     pub(super) fn must_watch(&mut self) -> bool {
-        !self.is_stated() && !std::mem::replace(&mut self.keeper.watches, true)
+        !self.is_stated() && !std::mem::replace(&mut self.writer_duties.watches, true)
     }
 
     fn count_refusal(&mut self, outcome: &Result<()>) {
@@ -257,53 +257,53 @@ impl LogState {
     }
 
     /// Leaves the fragments pending up to `until` to the WAL writer. Returns true when the caller must notify it.
-    fn leave_to_keeper(&mut self, until: LogPosition) -> bool {
-        self.keeper.soon_until = self.keeper.soon_until.max(Some(until));
-        self.must_tell_keeper()
+    fn leave_to_writer(&mut self, until: LogPosition) -> bool {
+        self.writer_duties.soon_until = self.writer_duties.soon_until.max(Some(until));
+        self.must_notify_writer()
     }
 
     /// Returns whether the WAL writer must be notified: there is no leader, a part of its share is pending, and it
     /// has not been notified yet.
-    fn must_tell_keeper(&mut self) -> bool {
-        if self.driving || !self.has_work() || self.poisoned.is_some() {
+    fn must_notify_writer(&mut self) -> bool {
+        if self.leadership || !self.has_work() || self.poisoned.is_some() {
             return false;
         }
         if self.pending.is_empty() {
-            return !std::mem::replace(&mut self.keeper.told_soon, true);
+            return !std::mem::replace(&mut self.writer_duties.soon_notified, true);
         }
         let begins = Some(LogPosition(self.appended - self.pending_bytes as u64));
-        let keeper = &mut self.keeper;
-        if keeper.soon_until > begins {
-            return !std::mem::replace(&mut keeper.told_soon, true);
+        let duties = &mut self.writer_duties;
+        if duties.soon_until > begins {
+            return !std::mem::replace(&mut duties.soon_notified, true);
         }
-        keeper.deferred_until > begins && !std::mem::replace(&mut keeper.told_deferred, true)
+        duties.deferred_until > begins && !std::mem::replace(&mut duties.deferred_notified, true)
     }
 }
 
 /// The right to write the pending fragments: group-commit leadership. Dropping it, also during a panic, passes it on:
 /// rule 4 of the log.
-pub(super) struct Driving<'a> {
+pub(super) struct Leadership<'a> {
     pub(super) core: &'a LogCore,
     /// Waiters with commits that this leader made durable, not woken yet.
-    pub(super) wake: Vec<Sleeper>,
+    pub(super) wake: Vec<Waiter>,
 }
 
-impl Drop for Driving<'_> {
+impl Drop for Leadership<'_> {
     fn drop(&mut self) {
         let mut state = self.core.lock();
-        state.driving = false;
+        state.leadership = false;
         self.core.take_satisfied(&mut state, &mut self.wake);
         let goes_on = state.has_work() && state.poisoned.is_none();
-        let heir = if goes_on { state.sleepers.take_thread() } else { None };
+        let heir = if goes_on { state.waiters.take_thread() } else { None };
         // A thread that has appended and does not wait yet becomes the leader when it begins to wait.
-        let tell = heir.is_none() && state.must_tell_keeper();
+        let tell = heir.is_none() && state.must_notify_writer();
         drop(state);
         // The next leader is woken first: the device is idle until that thread has a CPU.
-        heir.into_iter().for_each(Sleeper::wake);
+        heir.into_iter().for_each(Waiter::wake);
         if tell {
             self.core.bell.ring();
         }
-        self.wake.drain(..).for_each(Sleeper::wake);
+        self.wake.drain(..).for_each(Waiter::wake);
     }
 }
 
@@ -333,26 +333,26 @@ impl pages::Ticket for LogTicket {
         }
         let Self { core, goal, number } = self;
         // A waker is foreign code: it is cloned, and dropped, without the lock.
-        let sleeper = Sleeper::Task(waker.clone());
+        let waiter = Waiter::Task(waker.clone());
         let mut state = core.lock();
         if let Some(outcome) = core.reached(&state, *goal) {
-            let gone = state.sleepers.remove(number, *goal);
+            let gone = state.waiters.remove(number, *goal);
             state.count_refusal(&outcome);
             drop(state);
-            drop((gone, sleeper));
+            drop((gone, waiter));
             return Poll::Ready(outcome);
         }
-        let before = state.sleepers.add(number, *goal, sleeper);
+        let before = state.waiters.add(number, *goal, waiter);
         let until = match *goal {
             Goal::Durable(position) => position,
             Goal::Stated(position) => {
                 state.wants_closing = true;
                 position
             }
-            Goal::Room { .. } => LogPosition(state.appended),
+            Goal::FreeSpace { .. } => LogPosition(state.appended),
         };
-        let mut tell = state.leave_to_keeper(until);
-        if let Goal::Room { len_bytes, .. } = *goal {
+        let mut tell = state.leave_to_writer(until);
+        if let Goal::FreeSpace { len_bytes, .. } = *goal {
             tell |= core.ask_for_segments(&mut state, len_bytes);
         }
         drop(state);
@@ -369,24 +369,24 @@ impl pages::Ticket for LogTicket {
                 return Ok(());
             }
             let Self { core, goal, number } = self;
-            let driving = {
+            let leadership = {
                 let mut state = core.lock();
                 if let Some(outcome) = core.reached(&state, *goal) {
-                    let gone = state.sleepers.remove(number, *goal);
+                    let gone = state.waiters.remove(number, *goal);
                     state.count_refusal(&outcome);
                     // Perhaps it was woken to be the leader and a checkpoint freed space first. Pending fragments may
                     // be other commits', so leadership is passed on.
                     let to_pass_on = match goal {
-                        Goal::Room { .. } if !state.pending.is_empty() => core.try_driving(&mut state),
+                        Goal::FreeSpace { .. } if !state.pending.is_empty() => core.try_to_lead(&mut state),
                         _ => None,
                     };
                     drop(state);
                     drop((gone, to_pass_on));
                     return outcome;
                 }
-                if let Goal::Room { len_bytes, .. } = *goal
+                if let Goal::FreeSpace { len_bytes, .. } = *goal
                     && state.growth.failure.is_none()
-                    && core.has_log_room(&state, len_bytes)
+                    && core.has_log_space(&state, len_bytes)
                     && !core.has_segments(&state, len_bytes)
                 {
                     let seen = state.slots;
@@ -397,15 +397,15 @@ impl pages::Ticket for LogTicket {
                     continue;
                 }
                 state.wants_closing |= matches!(goal, Goal::Stated(_));
-                let driving = if state.has_work() { core.try_driving(&mut state) } else { None };
-                match driving {
-                    Some(_) => drop(state.sleepers.remove(number, *goal)),
-                    None => drop(state.sleepers.add(number, *goal, Sleeper::Thread(std::thread::current()))),
+                let leadership = if state.has_work() { core.try_to_lead(&mut state) } else { None };
+                match leadership {
+                    Some(_) => drop(state.waiters.remove(number, *goal)),
+                    None => drop(state.waiters.add(number, *goal, Waiter::Thread(std::thread::current()))),
                 }
-                driving
+                leadership
             };
-            match driving {
-                Some(driving) => driving.drive(Some(*goal)),
+            match leadership {
+                Some(leadership) => leadership.lead(Some(*goal)),
                 // The present leader, or the thread that makes a checkpoint, wakes this thread when its goal is
                 // reached or to take over.
                 None => std::thread::park(),
@@ -420,11 +420,11 @@ impl Drop for LogTicket {
             return;
         }
         let mut state = self.core.lock();
-        let gone = state.sleepers.remove(&mut self.number, self.goal);
+        let gone = state.waiters.remove(&mut self.number, self.goal);
         let tell = match self.goal {
             // The committer no longer waits, but its commit must still become durable and visible.
-            Goal::Durable(position) | Goal::Stated(position) => state.leave_to_keeper(position),
-            Goal::Room { .. } => false,
+            Goal::Durable(position) | Goal::Stated(position) => state.leave_to_writer(position),
+            Goal::FreeSpace { .. } => false,
         };
         drop(state);
         drop(gone);
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_woken_to_drive_and_finds_room_leaves_the_commits_of_tasks_to_the_keeper() {
+    fn a_thread_woken_as_leader_that_finds_free_space_leaves_the_commits_of_tasks_to_the_writer() {
         let world = SimWorld::new(6, SimOptions::calm());
         let disk = world.directory().create("log").unwrap();
         let log = Log::open(&*disk, OPTIONS, create_log(&*disk, &OPTIONS).unwrap().1).unwrap();
@@ -483,7 +483,7 @@ mod tests {
         super::super::tests::prepare_segments(&log, 1 << 17);
         // Simulates a running WAL writer.
         log.0.bell.set_listened(true);
-        log.0.lock().keeper.watches = true;
+        log.0.lock().writer_duties.watches = true;
         let append = |commit: u64, len_bytes: usize| {
             log.append(CommitSeq(commit), &[&vec![1; len_bytes]], Some(Durability::Sync))
         };
@@ -494,14 +494,14 @@ mod tests {
         }
         // This thread waits for room, as far as the log knows, ...
         let mut room = log.room(10_000);
-        let thread = Sleeper::Thread(std::thread::current());
-        assert!(log.0.lock().sleepers.add(&mut room.number, room.goal, thread).is_none());
+        let thread = Waiter::Thread(std::thread::current());
+        assert!(log.0.lock().waiters.add(&mut room.number, room.goal, thread).is_none());
         // ... and a task's small commit comes while there is a leader that does not write it.
-        let driving = log.0.try_driving(&mut log.0.lock()).unwrap();
+        let leadership = log.0.try_to_lead(&mut log.0.lock()).unwrap();
         let mut task = log.durable(append(commit, 10).unwrap());
         assert!(task.poll(Waker::noop()).is_pending());
-        drop(driving);
-        assert!(log.0.lock().sleepers.for_room.is_empty(), "the thread is to drive");
+        drop(leadership);
+        assert!(log.0.lock().waiters.for_space.is_empty(), "the thread is to drive");
         assert!(!log.0.bell.wait(None, Some(Duration::ZERO)));
         // A checkpoint, before the thread leads.
         log.recycle(log.anchor_after(CommitSeq(commit - 1)));

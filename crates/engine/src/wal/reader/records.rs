@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use super::Chain;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{COUNTED_MAX, CommitSeq, GROUP_HEADER_BYTES, GroupHeader, PieceHeader, payload_of, take_piece};
+use crate::format::{
+    COUNTED_MAX, CommitSeq, FragmentHeader, GROUP_HEADER_BYTES, GroupHeader, payload_of, take_fragment,
+};
 
 /// The complete records after a checkpoint, in order, read as they are asked for. Memory: the window.
 pub(crate) struct RecordIter {
@@ -50,7 +52,7 @@ impl RecordIter {
                 None => self.next_group()?,
             };
             let mut rest = &self.chain.file.window[left.clone()];
-            while let Some((head, content)) = take_piece(&header, &mut rest)? {
+            while let Some((head, content)) = take_fragment(&header, &mut rest)? {
                 match self.records.take(&header, head)? {
                     Part::Unwanted => continue,
                     Part::First => into.truncate(start),
@@ -108,7 +110,7 @@ impl Records {
     }
 
     /// Takes the next piece of the log.
-    pub(super) fn take(&mut self, group: &GroupHeader, head: PieceHeader) -> Result<Part> {
+    pub(super) fn take(&mut self, group: &GroupHeader, head: FragmentHeader) -> Result<Part> {
         if head.first {
             self.building = Some(head.commit);
         }

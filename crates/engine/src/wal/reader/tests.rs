@@ -4,7 +4,7 @@ use nofault_sim::{SimOptions, SimWorld};
 
 use super::super::{Log, create_log};
 use super::*;
-use crate::format::{COUNTED_MAX, GROUP_HEADER_BYTES, PIECE_HEADER_BYTES, PieceHeader, encode_group};
+use crate::format::{COUNTED_MAX, FRAGMENT_HEADER_BYTES, FragmentHeader, GROUP_HEADER_BYTES, encode_group};
 use crate::pages::{CommitLog as _, Durability, Ticket as _};
 
 /// Segments of the size that ordinary databases have.
@@ -67,13 +67,13 @@ fn forge_group(world: &SimWorld, anchor: Anchor, commit: CommitSeq, content: &[u
         previous: anchor.checksum,
         slots: 2,
         opening: 0,
-        payload_bytes: (PIECE_HEADER_BYTES + content.len()) as u32,
+        payload_bytes: (FRAGMENT_HEADER_BYTES + content.len()) as u32,
         checksum: 0,
     };
-    let piece = PieceHeader { commit, len_bytes: content.len() as u32, first: true, last: true };
+    let piece = FragmentHeader { commit, len_bytes: content.len() as u32, first: true, last: true };
     let mut block = vec![0; header.len_bytes()];
-    block[GROUP_HEADER_BYTES..][..PIECE_HEADER_BYTES].copy_from_slice(&piece.encode());
-    block[GROUP_HEADER_BYTES + PIECE_HEADER_BYTES..][..content.len()].copy_from_slice(content);
+    block[GROUP_HEADER_BYTES..][..FRAGMENT_HEADER_BYTES].copy_from_slice(&piece.encode());
+    block[GROUP_HEADER_BYTES + FRAGMENT_HEADER_BYTES..][..content.len()].copy_from_slice(content);
     encode_group(OPTIONS.file_id, &header, &mut block);
     world.overwrite("log", LOG_BLOCK_BYTES as u64, &block).unwrap();
 }

@@ -108,7 +108,7 @@ fn a_segment_whose_beginning_is_as_it_was_long_ago_does_not_end_the_log() {
 fn an_idle_log_is_closed_once_and_then_left_alone() {
     let world = SimWorld::new(32, SimOptions::calm());
     let (log, anchor) = create(&world).unwrap();
-    let keeper = log.start_keeper().unwrap();
+    let writer = log.start_writer().unwrap();
     let mut whole = Vec::new();
     for round in 1..=3 {
         let position = append(&log, round, b"one of few").unwrap();
@@ -118,20 +118,20 @@ fn an_idle_log_is_closed_once_and_then_left_alone() {
             std::thread::yield_now();
         }
         // It does not watch any more, so nothing wakes it but the next commit.
-        while log.0.lock().keeper.watches {
+        while log.0.lock().writer_duties.watches {
             std::thread::yield_now();
         }
         assert!(!log.0.lock().has_work());
         assert_eq!(log.stats().closing_groups_written, round);
     }
     assert_eq!(flip_bits_everywhere(&world, OPTIONS, anchor, &whole), (3 + 1 + 2) * 8);
-    drop(keeper);
+    drop(writer);
     assert_eq!(log.stats().closing_groups_written, 3, "nothing was left to say");
     // One that is dropped at once says it as well.
-    let keeper = log.start_keeper().unwrap();
+    let writer = log.start_writer().unwrap();
     let position = append(&log, 4, b"the last").unwrap();
     log.durable(position).wait().unwrap();
-    drop(keeper);
+    drop(writer);
     assert!(log.0.lock().is_stated());
     drop(log);
     // A log left without a closing group gets one from the next opening.
@@ -139,11 +139,11 @@ fn an_idle_log_is_closed_once_and_then_left_alone() {
     world.zero_range("log", bytes..bytes + LOG_BLOCK_BYTES as u64).unwrap();
     let (log, seen) = reopen(&world, anchor, 0).unwrap();
     assert_eq!(seen.len(), 4);
-    let keeper = log.start_keeper().unwrap();
+    let writer = log.start_writer().unwrap();
     while log.stats().closing_groups_written == 0 {
         std::thread::yield_now();
     }
-    drop(keeper);
+    drop(writer);
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn threads_and_tasks_may_settle_while_others_commit() {
     for seed in 0..4 {
         let world = SimWorld::new(seed, SimOptions::default());
         let (log, _) = create_large(&world).unwrap();
-        let keeper = log.start_keeper().unwrap();
+        let writer = log.start_writer().unwrap();
         let section = Mutex::new(0);
         std::thread::scope(|scope| {
             for thread in 0..6 {
@@ -233,6 +233,6 @@ fn threads_and_tasks_may_settle_while_others_commit() {
         log.settle().unwrap();
         assert_eq!(log.stats().records_durable, 900);
         assert!(log.0.lock().is_stated());
-        drop(keeper);
+        drop(writer);
     }
 }

@@ -77,7 +77,7 @@ fn a_commit_that_needs_a_segment_on_a_full_disk_is_refused_and_those_before_it_b
 #[test]
 fn a_task_that_finds_no_segment_waits_for_a_checkpoint_and_is_told() {
     let (world, log, _) = nearly_full(0);
-    let keeper = log.start_keeper().unwrap();
+    let writer = log.start_writer().unwrap();
     log.pressure().set_listened(true);
     let mut commit = 0;
     let len_bytes = 10_000;
@@ -115,7 +115,7 @@ fn a_task_that_finds_no_segment_waits_for_a_checkpoint_and_is_told() {
     assert!(matches!(late.poll(Waker::noop()), Poll::Ready(Ok(()))));
     assert!(matches!(task.poll(Waker::noop()), Poll::Ready(Ok(()))));
     assert!(!log.wants_checkpoint() && log.check().is_ok());
-    drop((task, keeper));
+    drop((task, writer));
     drop(world);
 }
 

@@ -1,7 +1,7 @@
 //! Logs that were interrupted in the middle of a step, and their next opening.
 
 use super::*;
-use crate::format::{GROUP_HEADER_BYTES, GroupHeader, PIECE_HEADER_BYTES, decode_group, payload_of, take_piece};
+use crate::format::{FRAGMENT_HEADER_BYTES, GROUP_HEADER_BYTES, GroupHeader, decode_group, payload_of, take_fragment};
 
 /// A record that has more bytes than the log may hold, and no end.
 fn append_without_an_end(log: &Log, commit: u64) {
@@ -84,7 +84,7 @@ fn append_whole(log: &Log, commit: u64, len_bytes: usize) -> Result<LogPosition>
 /// Appends commit 2, which fills a segment to its end: the next commit begins a group of its own.
 fn append_a_group(log: &Log) -> Result<LogPosition> {
     let left = OPTIONS.segment_bytes - log.0.lock().position % OPTIONS.segment_bytes;
-    append_whole(log, 2, left as usize - GROUP_HEADER_BYTES - PIECE_HEADER_BYTES)
+    append_whole(log, 2, left as usize - GROUP_HEADER_BYTES - FRAGMENT_HEADER_BYTES)
 }
 
 /// Makes commits 2 and 3, in two groups that are in flight together.
@@ -100,7 +100,7 @@ fn groups_in(world: &SimWorld) -> Vec<(GroupHeader, Vec<u64>)> {
     let group_at = |at: usize| {
         let header = decode_group(OPTIONS.file_id, OPTIONS.segment_bytes, &bytes[at..])?;
         let mut rest = payload_of(&header, &bytes[at..]).unwrap();
-        let pieces = std::iter::from_fn(|| take_piece(&header, &mut rest).unwrap());
+        let pieces = std::iter::from_fn(|| take_fragment(&header, &mut rest).unwrap());
         Some((header, pieces.map(|(head, _)| head.commit.0).collect()))
     };
     (0..bytes.len()).step_by(LOG_BLOCK_BYTES).filter_map(group_at).collect()

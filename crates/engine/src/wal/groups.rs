@@ -9,11 +9,11 @@ use nofault_io::disk::Queue;
 use nofault_io::error::Error as IoError;
 
 use super::segments::Segments;
-use super::waiting::{Driving, Goal, Sleeper};
+use super::waiting::{Goal, Leadership, Waiter};
 use super::{Anchor, GROUP_BYTES_MAX, GROUPS_IN_FLIGHT, LogCore, LogOptions, LogState, Mark};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
-    CommitSeq, GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, PIECE_HEADER_BYTES, PieceHeader, encode_group,
+    CommitSeq, FRAGMENT_HEADER_BYTES, FragmentHeader, GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, encode_group,
 };
 use crate::pages::LogPosition;
 
@@ -27,14 +27,14 @@ pub(super) struct Writer {
     last: Anchor,
     /// The number of this opening.
     opening: u64,
-    flying: VecDeque<Flight>,
+    in_flight: VecDeque<GroupInFlight>,
     spare: Vec<IoBuf>,
     next_token: u64,
     options: LogOptions,
 }
 
 /// A group in flight.
-struct Flight {
+struct GroupInFlight {
     token: u64,
     anchor: Anchor,
     /// Bytes of fragments up to its end, on the scale of `LogPosition`.
@@ -63,30 +63,30 @@ impl Writer {
         let memory = IoBuf::zeroed(group_bytes * GROUPS_IN_FLIGHT, PageKind::Huge)
             .map_err(|error| Error::from_io("take memory for log buffers", error))?;
         let spare = memory.pieces(group_bytes);
-        Ok(Self { queue, segments, last, opening, flying: VecDeque::new(), spare, next_token: 0, options })
+        Ok(Self { queue, segments, last, opening, in_flight: VecDeque::new(), spare, next_token: 0, options })
     }
 
     /// Builds the next group from the fragments pending in `state`. The group goes to `state.position`, in a segment
     /// that the file has space for.
     ///
     /// All bytes before `durable`, on the scale of `LogPosition`, are durable.
-    fn build(&mut self, state: &mut LogState, durable: u64, mut buffer: IoBuf) -> (IoBuf, Flight) {
+    fn build(&mut self, state: &mut LogState, durable: u64, mut buffer: IoBuf) -> (IoBuf, GroupInFlight) {
         let segment_left = self.options.segment_bytes - state.position % self.options.segment_bytes;
         let room = buffer.len().min(segment_left as usize);
         let mut at = GROUP_HEADER_BYTES;
         let (mut starts, mut commit, mut records) = (None, None, 0);
         let mut taken = 0;
-        while at + PIECE_HEADER_BYTES < room
+        while at + FRAGMENT_HEADER_BYTES < room
             && let Some(fragment) = state.pending.front_mut()
         {
             let rest = &fragment.bytes[fragment.written..];
-            let part = rest.len().min(room - at - PIECE_HEADER_BYTES);
+            let part = rest.len().min(room - at - FRAGMENT_HEADER_BYTES);
             let first = fragment.first && fragment.written == 0;
             let ends = part == rest.len();
             let last = fragment.last && ends;
-            let head = PieceHeader { commit: fragment.commit, len_bytes: part as u32, first, last };
-            buffer[at..at + PIECE_HEADER_BYTES].copy_from_slice(&head.encode());
-            at += PIECE_HEADER_BYTES;
+            let head = FragmentHeader { commit: fragment.commit, len_bytes: part as u32, first, last };
+            buffer[at..at + FRAGMENT_HEADER_BYTES].copy_from_slice(&head.encode());
+            at += FRAGMENT_HEADER_BYTES;
             buffer[at..at + part].copy_from_slice(&rest[..part]);
             at += part;
             taken += part;
@@ -99,7 +99,7 @@ impl Writer {
             }
             fragment.written += part;
             if ends {
-                taken += PIECE_HEADER_BYTES;
+                taken += FRAGMENT_HEADER_BYTES;
                 state.pending.pop_front();
             }
         }
@@ -127,13 +127,13 @@ impl Writer {
         let token = self.next_token;
         self.next_token += 1;
         let (has_content, states) = (at > GROUP_HEADER_BYTES, (header.durable_sequence, durable));
-        (block, Flight { token, anchor, end, commit, records, has_content, states, tail, outcome: None })
+        (block, GroupInFlight { token, anchor, end, commit, records, has_content, states, tail, outcome: None })
     }
 
     fn land(&mut self, completion: Completion) {
         let token = completion.op.token;
         let outcome = completion.result.clone().map(drop);
-        let Some(flight) = self.flying.iter_mut().find(|flight| flight.token == token) else { return };
+        let Some(flight) = self.in_flight.iter_mut().find(|flight| flight.token == token) else { return };
         flight.outcome = Some(outcome);
         let tail = flight.tail.take();
         if let Some(buffer) = completion.into_buffer() {
@@ -147,22 +147,22 @@ impl Writer {
     }
 }
 
-impl Driving<'_> {
+impl Leadership<'_> {
     /// Writes pending fragments and reports them durable, until nothing is pending or `goal` is reached, and every
     /// write it began has ended. The waiters of the last groups are woken after the next leader.
-    pub(super) fn drive(mut self, goal: Option<Goal>) {
+    pub(super) fn lead(mut self, goal: Option<Goal>) {
         let core = self.core;
         let mut writer = core.lock_writer();
         let mut go_on = core.wants_more(&core.lock(), goal);
-        while go_on || !writer.flying.is_empty() {
+        while go_on || !writer.in_flight.is_empty() {
             let (mut groups, mut done) = (Vec::new(), Vec::new());
             while go_on && let Some(group) = core.next_group(&mut writer) {
                 groups.push(group);
             }
             let written = match groups.len() {
-                0 if writer.flying.is_empty() => break,
+                0 if writer.in_flight.is_empty() => break,
                 // A single group, the common case, runs on this thread: see `Queue::run`.
-                1 if writer.flying.len() == 1 => {
+                1 if writer.in_flight.len() == 1 => {
                     groups.pop().map_or(Ok(()), |group| writer.queue.run(group, &mut done))
                 }
                 _ => {
@@ -179,8 +179,8 @@ impl Driving<'_> {
             if written.is_err() {
                 break;
             }
-            if go_on || !writer.flying.is_empty() {
-                self.wake.drain(..).for_each(Sleeper::wake);
+            if go_on || !writer.in_flight.is_empty() {
+                self.wake.drain(..).for_each(Waiter::wake);
                 core.clear_up();
             }
         }
@@ -191,7 +191,7 @@ impl Driving<'_> {
     }
 }
 
-impl Driving<'_> {
+impl Leadership<'_> {
     /// Writes one group of pending fragments, and reports it. Returns false when it did not become durable.
     pub(super) fn write_one(&mut self, writer: &mut Writer) -> bool {
         let core = self.core;
@@ -225,7 +225,7 @@ impl LogCore {
     fn next_group(&self, writer: &mut Writer) -> Option<Op> {
         let mut state = self.lock();
         // While a group is in flight, a small second one would only take commits from a larger group that follows it.
-        let worth_it = writer.flying.is_empty() || state.pending_bytes >= PIPELINE_BYTES;
+        let worth_it = writer.in_flight.is_empty() || state.pending_bytes >= PIPELINE_BYTES;
         if !state.has_work() || !worth_it || state.poisoned.is_some() {
             return None;
         }
@@ -260,16 +260,16 @@ impl LogCore {
         count.fetch_add(1, Ordering::Relaxed);
         self.counts.bytes.fetch_add(block.len() as u64, Ordering::Relaxed);
         let token = flight.token;
-        writer.flying.push_back(flight);
+        writer.in_flight.push_back(flight);
         Some(Op::new(token, offset, OpKind::write(block, true)))
     }
 
     /// Reports groups durable, in order, up to the first that is still in flight or failed. Moves their waiters to
     /// `wake`. Returns whether there is more to write before `goal` is reached.
-    fn report(&self, writer: &mut Writer, wake: &mut Vec<Sleeper>, goal: Option<Goal>) -> bool {
+    fn report(&self, writer: &mut Writer, wake: &mut Vec<Waiter>, goal: Option<Goal>) -> bool {
         let (mut newest, mut end) = (None, None);
-        while let Some(outcome) = writer.flying.front_mut().and_then(|flight| flight.outcome.take()) {
-            let Some(flight) = writer.flying.pop_front() else { break };
+        while let Some(outcome) = writer.in_flight.front_mut().and_then(|flight| flight.outcome.take()) {
+            let Some(flight) = writer.in_flight.pop_front() else { break };
             if let Err(error) = outcome {
                 let action = format!("write log group {} at {}", flight.anchor.sequence, flight.anchor.position);
                 self.poison(&Error::from_io(action, error));

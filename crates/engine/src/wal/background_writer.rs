@@ -17,7 +17,7 @@ const DEFER: Duration = Duration::from_millis(2);
 const IDLE: Duration = Duration::from_millis(200);
 
 /// The handle of the WAL writer thread; dropping it ends the thread.
-pub(crate) struct LogKeeper {
+pub(crate) struct WalWriter {
     core: Weak<LogCore>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -29,7 +29,7 @@ impl Log {
     ///
     /// # Errors
     /// `NoSpace` when the system has no threads left.
-    pub(crate) fn start_keeper(&self) -> Result<LogKeeper> {
+    pub(crate) fn start_writer(&self) -> Result<WalWriter> {
         let stop = Arc::new(AtomicBool::new(false));
         let (core, seen) = (Arc::downgrade(&self.0), Arc::clone(&stop));
         self.0.bell.set_listened(true);
@@ -37,12 +37,12 @@ impl Log {
         if self.0.lock().must_watch() {
             self.0.bell.ring();
         }
-        let thread = background::start("nofault-log", move || keep(&core, &seen))?;
-        Ok(LogKeeper { core: Arc::downgrade(&self.0), stop, thread: Some(thread) })
+        let thread = background::start("nofault-log", move || run(&core, &seen))?;
+        Ok(WalWriter { core: Arc::downgrade(&self.0), stop, thread: Some(thread) })
     }
 }
 
-impl Drop for LogKeeper {
+impl Drop for WalWriter {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
         if let Some(core) = self.core.upgrade() {
@@ -56,7 +56,7 @@ impl Drop for LogKeeper {
     }
 }
 
-fn keep(core: &Weak<LogCore>, stop: &AtomicBool) {
+fn run(core: &Weak<LogCore>, stop: &AtomicBool) {
     // The last durable group at the previous check.
     let mut seen = None;
     loop {
@@ -67,11 +67,11 @@ fn keep(core: &Weak<LogCore>, stop: &AtomicBool) {
             let _ = Log(core).settle();
             return;
         }
-        let pause = core.lock().keeper.watches.then_some(IDLE);
+        let pause = core.lock().writer_duties.watches.then_some(IDLE);
         let rang = core.bell.wait(None, pause);
         let deferred = {
-            let keeper = &core.lock().keeper;
-            keeper.told_deferred && !keeper.told_soon
+            let duties = &core.lock().writer_duties;
+            duties.deferred_notified && !duties.soon_notified
         };
         if deferred && !stop.load(Ordering::SeqCst) {
             core.bell.wait(None, Some(DEFER));
@@ -79,20 +79,20 @@ fn keep(core: &Weak<LogCore>, stop: &AtomicBool) {
         if stop.load(Ordering::SeqCst) {
             continue;
         }
-        let driving = {
+        let leadership = {
             let mut state = core.lock();
-            state.keeper.looks();
-            state.keeper.watches = !state.is_stated() && state.poisoned.is_none();
-            if !rang && state.keeper.watches {
+            state.writer_duties.looks();
+            state.writer_duties.watches = !state.is_stated() && state.poisoned.is_none();
+            if !rang && state.writer_duties.watches {
                 let now = Some(state.durable_sequence);
                 state.wants_closing |= state.pending.is_empty() && seen == now;
                 seen = now;
             }
             // With nothing to write this thread must not keep another from becoming the leader.
-            if state.has_work() { core.try_driving(&mut state) } else { None }
+            if state.has_work() { core.try_to_lead(&mut state) } else { None }
         };
-        if let Some(driving) = driving {
-            driving.drive(None);
+        if let Some(leadership) = leadership {
+            leadership.lead(None);
         }
         core.grow_where_wanted();
     }
