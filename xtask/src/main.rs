@@ -1,4 +1,4 @@
-//! Checks of this repository, in one command: `cargo xtask check`. The same words locally and in CI.
+//! The checks of this repository in one command, `cargo xtask check`, the same locally and in CI.
 
 mod mutants;
 mod tidy;
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// How long any step may take. The longest, the tests, takes a quarter of it on two cores: what is still running then hangs.
+/// Longest time of any step. The tests, the longest step, take a quarter of it on two cores; a step that exceeds it
+/// hangs.
 const STEP_MAX: Duration = Duration::from_secs(20 * 60);
 
 const HELP: &str = "\
@@ -57,29 +58,30 @@ fn main() -> ExitCode {
     }
 }
 
-/// Format first, as it is the quickest to mend; tests before docs, as they say more.
+/// Runs all checks: format first, as it is the quickest to mend; tests before docs, as they find more.
 fn check() -> Result<()> {
     cargo(&["fmt", "--all", "--check"], &[])?;
     cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"], &[])?;
     step("tidy", || tidy::run(&root()))?;
-    // The fuzz targets are no part of the workspace; that they compile is checked without building the fuzzer.
+    // The fuzz targets are not in the workspace; they are compiled without building the fuzzer.
     let targets = ["check", "--quiet", "--manifest-path", "fuzz/Cargo.toml", "--no-default-features"];
     cargo(&[&targets[..], &["--target-dir", "target/fuzz-check"]].concat(), &[])?;
     cargo(&["test"], &[])?;
-    // A module's header may name its private parts: it is written for who reads the source.
+    // A module's header may link to its private items: it is written for readers of the source.
     let strict = "-D warnings -A rustdoc::private_intra_doc_links";
     cargo(&["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", strict)])?;
     println!("xtask: all checks passed");
     Ok(())
 }
 
-/// The model checker comes with flags of its own, so with a folder of its own: or everything else would be built again as well.
+/// Runs the model checker. Its flags differ, so it builds in a folder of its own; otherwise everything else would be
+/// built again as well.
 fn models() -> Result<()> {
     let test = ["test", "--release", "-p", "nofault", "--test", "models", "--target-dir", "target/models"];
     cargo(&test, &[("RUSTFLAGS", "--cfg nofault_models")])
 }
 
-/// The same bodies as the ordinary tests of power cuts, for as long as asked.
+/// Runs the tests of power cuts for as long as asked.
 fn sim() -> Result<()> {
     let minutes = minutes("sim")? / 2.0;
     for test in ["power_cuts::power_cuts_for_minutes", "threads::threads_for_minutes"] {
@@ -88,7 +90,7 @@ fn sim() -> Result<()> {
     Ok(())
 }
 
-/// The same bodies as the ordinary tests of concurrent histories, for as long as asked.
+/// Runs the tests of concurrent histories for as long as asked.
 fn histories() -> Result<()> {
     for_minutes("isolation", "histories::histories_for_minutes", minutes("histories")?)
 }
@@ -104,11 +106,11 @@ fn minutes(command: &str) -> Result<f64> {
     minutes.with_context(|| format!("cargo xtask {command} takes --minutes N\n\n{HELP}"))
 }
 
-/// Runs an ignored test that asks the environment how long to go on.
+/// Runs an ignored test that reads its duration from the environment.
 fn for_minutes(target: &str, name: &str, minutes: f64) -> Result<()> {
     let test = ["test", "--profile", "sim", "-p", "nofault", "--test", target, "--"];
     let which = [name, "--exact", "--ignored", "--nocapture"];
-    // Unlimited: it ends by itself.
+    // No limit: the test ends by itself.
     cargo_within(None, &[&test[..], &which].concat(), &[("NOFAULT_SIM_MINUTES", &minutes.to_string())])
 }
 
@@ -132,8 +134,8 @@ fn cargo_within(limit: Option<Duration>, arguments: &[&str], environment: &[(&st
     })
 }
 
-/// Waits for a child. One that takes too long is ended with all it has started, which is named: a test that hangs is the
-/// one that its output calls running.
+/// Waits for a child. After its time limit it is killed with all its descendants, whose command lines are printed: a
+/// hanging test is the one that the output calls running.
 fn wait(mut child: Child, limit: Option<Duration>) -> Result<ExitStatus> {
     let Some(limit) = limit else { return child.wait().context("cargo cannot be waited for") };
     let started = Instant::now();
@@ -155,13 +157,13 @@ fn wait(mut child: Child, limit: Option<Duration>) -> Result<ExitStatus> {
     }
 }
 
-/// A process and all that descend from it, with their command lines.
+/// The descendants of a process, with their command lines.
 fn descendants(root: u32) -> Vec<(u32, String)> {
     let mut parents = Vec::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
         let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        // After the name, which may hold anything but a last parenthesis: the state, then the parent.
+        // The fields follow the name, which may contain anything but a last parenthesis: the state, then the parent.
         let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse::<u32>().ok());
         parents.extend(parent.map(|parent| (pid, parent)));
     }

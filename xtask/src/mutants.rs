@@ -1,17 +1,17 @@
 //! A check of the checks: builds the engine with planted faults and reports, for each, which tests notice it.
 //!
-//! The faults stand in `xtask/mutants.toml` ([`list`]), each as texts to find in source files and the texts to put in their places.
-//! All of them are planted at once, each behind a switch that an environment variable throws, in a copy of the repository in
-//! `target/mutants` ([`mod@bench`]): one build serves them all, and the files being worked on are never touched. A fault whose text is
-//! not found exactly once is an error, and an ordinary test of this crate fails then: a change of the engine that moves the text
-//! also moves its faults.
+//! The faults stand in `xtask/mutants.toml` ([`list`]), each as texts to find in source files and the texts to put in
+//! their places. All of them are planted at once, each behind a switch that an environment variable throws, in a copy
+//! of the repository in `target/mutants` ([`mod@bench`]): one build serves them all, and the files being worked on are
+//! never touched. A fault whose text is not found exactly once is an error, and an ordinary test of this crate fails
+//! then: a change of the engine that moves the text also moves its faults.
 //!
-//! A fault names the tests that notice it. They run first, and nearly always that is all. Where they pass, all tests run. A failed
-//! test kills the mutant, and so does a test program that is still running at its time limit. A mutant that passes everything
-//! survives; the list says why that is accepted, or the command fails.
+//! A fault names the tests that notice it. They run first, and nearly always one of them fails. If they pass, all tests
+//! run. A failed test kills the mutant, and so does a test program that is still running at its time limit. A mutant
+//! that passes everything survives; the list says why that is accepted, or the command fails.
 //!
-//! Verdicts are kept in `target/mutants/verdicts.toml` with a digest of the sources and of the fault, so `--resume` repeats none
-//! that still holds.
+//! Verdicts are kept in `target/mutants/verdicts.toml` with a digest of the sources and of the fault, so `--resume`
+//! repeats none that still holds.
 
 mod bench;
 mod list;
@@ -30,12 +30,13 @@ use serde::{Deserialize, Serialize};
 use self::bench::{Bench, Outcome, Programs, Tests};
 use self::list::{LIST, Mutant, read_list};
 
-/// Where the table of all faults stands.
+/// The document with the table of all faults.
 const DOCS: &str = "docs/mutants.md";
 const VERDICTS: &str = "target/mutants/verdicts.toml";
 /// Share of mutants that must be killed, in percent.
 const KILLED_PERCENT_MIN: usize = 95;
-/// Minutes for one test program, unless `--limit` says otherwise. Without a fault the longest takes a tenth of it on two cores.
+/// Minutes for one test program, unless `--limit` sets another number. Without a fault the slowest program takes a
+/// tenth of it on two cores.
 const LIMIT_MINUTES: u64 = 10;
 
 pub(crate) const HELP: &str = "\
@@ -107,16 +108,16 @@ impl Options {
     }
 }
 
-/// The result for one mutant, as it is kept.
+/// The stored result for one mutant.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Verdict {
-    /// Of the sources and the fault.
+    /// Digest of the sources and the fault.
     digest: String,
     is_killed: bool,
     text: String,
 }
 
-/// Verdicts by name, written to their file with each new one.
+/// Verdicts by name; each new one is written to their file.
 struct Verdicts {
     path: PathBuf,
     of: Mutex<BTreeMap<String, Verdict>>,
@@ -155,7 +156,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
         bail!("there is no mutant '{name}' in {LIST}: cargo xtask mutants --list shows them");
     }
     let is_chosen = |mutant: &Mutant| options.only.is_empty() || options.only.contains(&mutant.name);
-    // Their switches are numbered from 1 on.
+    // Switches are numbered from 1 on.
     let chosen: Vec<(usize, &Mutant)> = (1..).zip(&all).filter(|(_, mutant)| is_chosen(mutant)).collect();
     if options.list {
         chosen.iter().for_each(|(_, mutant)| println!("{:48} {}", mutant.name, mutant.fault));
@@ -278,7 +279,7 @@ fn announced(mutant: &Mutant, outcome: &Outcome, digest: String) -> Verdict {
     Verdict { digest, is_killed: !matches!(outcome, Outcome::Passed { .. }), text }
 }
 
-/// The docs with the table of these faults at their end.
+/// The document with the table of these faults at its end.
 fn with_table(docs: &str, mutants: &[Mutant]) -> Result<String> {
     const HEADER: &str = "| fault | noticed by |\n|---|---|\n";
     let (before, _) = docs.split_once(HEADER).with_context(|| format!("{DOCS} has no table of faults"))?;

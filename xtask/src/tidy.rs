@@ -1,11 +1,11 @@
-//! The house rules that a compiler does not know, checked against ARCHITECTURE.md:
+//! Rules of this repository that no compiler checks, tested against ARCHITECTURE.md:
 //!
 //! 1. A module imports only modules on lower lines of its crate's list; every top-level module stands in the list.
 //! 2. A crate depends only on crates on lower lines.
 //! 3. Every source file is reached from a crate root: no dead files.
 //! 4. A file has at most [`LINES_MAX`] lines. Longer ones stand in `xtask/long-files.txt` with their length, which is a
 //!    ratchet: it may shrink, never grow.
-//! 5. Nothing in the repository names a path of somebody's machine.
+//! 5. No file in the repository contains a path of a developer's machine.
 //! 6. The lab's experiments do not import each other.
 //!
 //! It reads text, not syntax: `crate::name`, `super::name` and `use crate::{…}` outside comments and tests.
@@ -20,7 +20,7 @@ use anyhow::{Context, Result, bail};
 const LINES_MAX: usize = 600;
 const LONG_FILES: &str = "xtask/long-files.txt";
 
-/// Runs every rule and reports all that is wrong at once.
+/// Runs every rule and reports all violations at once.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let architecture = read(&root.join("ARCHITECTURE.md"))?;
     let files = tracked_files(root)?;
@@ -111,7 +111,7 @@ fn check_crates(root: &Path, list: &Layers, wrong: &mut Vec<String>) -> Result<(
             wrong.push(format!("crate `{name}` is not in ARCHITECTURE.md's list of crates"));
             continue;
         };
-        // Tests may look anywhere: only what comes before the development dependencies counts.
+        // Tests may import from anywhere: only the text before the development dependencies counts.
         let used = text.split("[dev-dependencies]").next().unwrap_or("");
         for other in used.lines().filter_map(|line| line.split(['.', ' ', '=']).next()) {
             if list.level.get(other).is_some_and(|below| below <= level) && other != name {
@@ -122,7 +122,7 @@ fn check_crates(root: &Path, list: &Layers, wrong: &mut Vec<String>) -> Result<(
     Ok(())
 }
 
-/// The modules of its own crate that a file names, with line numbers. `depth` is how deep the file's module lies below
+/// The modules of its own crate that a file names, with line numbers. `depth` is the depth of the file's module below
 /// the crate root: from depth 1, `super::x` is `crate::x`.
 fn imports(text: &str, depth: usize) -> Vec<(usize, String)> {
     let up = "super::".repeat(depth);
@@ -140,7 +140,7 @@ fn imports(text: &str, depth: usize) -> Vec<(usize, String)> {
     found
 }
 
-/// Where the next `crate::` or run of `super::` that reaches the crate root stands.
+/// Position of the next `crate::` or run of `super::` that reaches the crate root.
 fn next_import(text: &str, up: &str) -> Option<(usize, usize)> {
     let boundary = |at: usize| !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '$' || c == ':');
     let first =
@@ -148,7 +148,7 @@ fn next_import(text: &str, up: &str) -> Option<(usize, usize)> {
     [first("crate::"), first(up)].into_iter().flatten().min()
 }
 
-/// The first path segments after `crate::`: one name, or those of a braced list.
+/// The first path segments after `crate::`: one name, or the names of a braced list.
 fn top_names(text: &str) -> Vec<String> {
     let name = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
     let Some(list) = text.strip_prefix('{') else { return vec![name(text)] };
@@ -272,7 +272,7 @@ fn check_experiments(root: &Path, wrong: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// The experiments besides its own that a file names, with line numbers.
+/// The experiments other than its own that a file names, with line numbers.
 fn other_experiments(text: &str, own: &str) -> Vec<(usize, String)> {
     let code = without_tests(text);
     let lines = code.lines().enumerate();
@@ -300,7 +300,7 @@ fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// What git tracks, and what it would: new files count before they are added.
+/// Files that git tracks or would track: new files count before they are added.
 fn tracked_files(root: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])

@@ -1,7 +1,7 @@
-//! `nofault db`: the engine's calls for a terminal.
+//! `nofault db`: the engine's calls as commands of the terminal.
 //!
-//! A reader of standard output that has gone (`| head`) ends a command without an error. Errors keep the engine's kind, which
-//! decides the exit code as the lab's do.
+//! When the reader of standard output has ended (`| head`), a command ends without an error. Errors keep the engine's
+//! kind, which decides the exit code as the lab's do.
 
 mod bench;
 mod codec;
@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: DbArguments, cancel: &Arc<AtomicBool>) -> Result<Ex
     }
 }
 
-/// The exit code of an error of the engine, as the lab's errors have theirs.
+/// The exit code of an error of the engine, by its kind.
 pub(crate) fn exit_code(error: &Error) -> u8 {
     match error.kind() {
         ErrorKind::InvalidCall | ErrorKind::NotFound | ErrorKind::AlreadyExists => 2,
@@ -166,7 +166,8 @@ fn put(
     cancel: &AtomicBool,
 ) -> Result<ExitCode> {
     let key = decode(arguments.key_encoding, key)?;
-    // A wrong name is told before a value is waited for; a call that is refused or interrupted makes no table.
+    // A wrong name is reported before a value is read from standard input; a call that is refused or interrupted
+    // creates no table.
     let there = if create_table { None } else { Some(open_table(db, arguments)?) };
     let value = match value {
         Some(value) => decode(arguments.value_encoding, &value)?,
@@ -234,7 +235,7 @@ fn print_entries(
     end_of_pipe(result.map(|()| ExitCode::SUCCESS))
 }
 
-/// A reader that has gone is no error.
+/// Turns a broken pipe into success: the reader of the output has ended.
 fn end_of_pipe(result: Result<ExitCode>) -> Result<ExitCode> {
     let gone = |error: &anyhow::Error| {
         error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
@@ -389,7 +390,7 @@ fn verify(db: Db, json: bool, cancel: &AtomicBool) -> Result<ExitCode> {
     Ok(ExitCode::from(DAMAGED))
 }
 
-/// Prints which tables of a damaged database can be read.
+/// Prints the readable tables of a damaged database.
 fn print_tables(found: &Verification) -> Result<()> {
     let list = |names: &[String]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     print(&format!("sound tables: {}", list(&found.sound_tables)))?;
@@ -448,7 +449,7 @@ fn backup(db: Db, to: &Path, cancel: &AtomicBool) -> Result<ExitCode> {
     match until_cancelled(cancel, move || db.backup(folder)) {
         Ok(result) => result?,
         Err(interrupted) => {
-            // The thread that copies ends with this process; its files are no database.
+            // The copying thread ends with this process; its files are no database.
             if was_there {
                 tell(&format!("{}: a part of a backup is no database; the next backup there removes it", to.display()));
             } else {
@@ -461,8 +462,8 @@ fn backup(db: Db, to: &Path, cancel: &AtomicBool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a call that cannot be stopped on a thread of its own, and leaves it behind when the user stops it: the process ends
-/// then, and a database takes no harm from that.
+/// Runs a call that cannot be stopped on a thread of its own, and abandons it when the user stops it: the process then
+/// ends, which does a database no harm.
 fn until_cancelled<R: Send + 'static>(cancel: &AtomicBool, work: impl FnOnce() -> R + Send + 'static) -> Result<R> {
     let (tell, told) = std::sync::mpsc::channel();
     let worker = std::thread::Builder::new().name("nofault-db".into()).spawn(move || tell.send(work()));
@@ -470,7 +471,7 @@ fn until_cancelled<R: Send + 'static>(cancel: &AtomicBool, work: impl FnOnce() -
     loop {
         match told.recv_timeout(Duration::from_millis(100)) {
             Ok(answer) => {
-                // The answer is there, the thread at its end.
+                // The result has arrived, so the thread is about to end.
                 let _ = worker.join();
                 return Ok(answer);
             }

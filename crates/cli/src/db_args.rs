@@ -25,7 +25,7 @@ pub(crate) struct DbArguments {
     pub(crate) command: DbCommand,
 }
 
-/// What to do with a database.
+/// The commands of `nofault db`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DbCommand {
     /// Create a database with its tables.
@@ -45,7 +45,7 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         open: OpenArguments,
     },
-    /// Say what a database holds and how it is read and written here.
+    /// Print the contents of a database and how it is read and written here.
     Stat {
         /// The database's folder.
         path: PathBuf,
@@ -128,11 +128,11 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         open: OpenArguments,
     },
-    /// Put entries from a file or standard input into a database; what an interrupted load has put in stays.
+    /// Put entries from a file or standard input into a database; entries that an interrupted load has put in stay.
     Load {
         /// The database's folder.
         path: PathBuf,
-        /// What to read; standard input by default.
+        /// The file to read; standard input by default.
         file: Option<PathBuf>,
         /// Create the database; it is an error if there is one.
         #[arg(long)]
@@ -198,7 +198,7 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         open: OpenArguments,
     },
-    /// Copy what is there now into a new, compact database.
+    /// Copy the present state of a database into a new, compact one.
     Backup {
         /// The database's folder.
         path: PathBuf,
@@ -222,13 +222,13 @@ pub(crate) struct OpenArguments {
     cache: Option<u64>,
 }
 
-/// Cache of a small database where none is chosen.
+/// Cache of a small database when none is chosen.
 const CACHE_BYTES: u64 = 64 << 20;
-/// The part of a data file that the cache is where none is chosen.
+/// Divisor: without a choice the cache is this part of the data file.
 const CACHE_SHARE: u64 = 32;
 
 impl OpenArguments {
-    /// For the database in `path`, which may be none yet.
+    /// The settings for the database in `path`, which may not exist yet.
     pub(crate) fn settings(&self, path: &Path) -> Settings {
         let most = Settings::default();
         let cache_bytes = self.cache.unwrap_or_else(|| cache_bytes_for(data_bytes(path), most.cache_bytes as u64));
@@ -257,7 +257,7 @@ pub(crate) struct TableArguments {
 /// How bytes are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Encoding {
-    /// As they are; in answers \t, \n, \r, \\ and \xNN stand for what would break a line or is not UTF-8.
+    /// As they are; in answers \t, \n, \r, \\ and \xNN stand for bytes that would break a line or are not UTF-8.
     Text,
     /// Hexadecimal: 0x00ff.
     Hex,
@@ -268,7 +268,8 @@ pub(crate) enum Encoding {
 /// How entries are written in a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// One JSON object a line: {"table":…,"key":…,"value":…}; "key_base64" and "value_base64" for what is not UTF-8.
+    /// One JSON object a line: {"table":…,"key":…,"value":…}; "key_base64" and "value_base64" for bytes that are not
+    /// UTF-8.
     Ndjson,
     /// Key, tab, value; \t, \n, \r, \\ and \xNN stand for bytes that would break a line or are not UTF-8.
     Lines,
@@ -308,7 +309,7 @@ pub(crate) struct BenchArguments {
     /// Longest time of one measurement, in seconds.
     #[arg(long, default_value_t = 0.5, value_name = "SECONDS")]
     pub(crate) seconds: f64,
-    /// How often each is measured, everybody in turn.
+    /// How often each is measured, all stores in turn.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..), value_name = "COUNT")]
     pub(crate) repeats: u32,
     /// Seed of keys, values and order.
@@ -320,7 +321,7 @@ pub(crate) struct BenchArguments {
     /// No progress on standard error.
     #[arg(long, short)]
     pub(crate) quiet: bool,
-    /// How the benchmark calls itself.
+    /// Run as a child process of the benchmark.
     #[arg(long, hide = true)]
     pub(crate) child: bool,
 }
@@ -350,7 +351,7 @@ mod tests {
             ..Settings::default()
         };
         drop(nofault::blocking::Db::create(&path, &settings).unwrap());
-        // Sparse: nothing is written to the disk.
+        // A sparse file: no data is written to the disk.
         let grow = |folder: &Path| {
             let is_data =
                 |file: &PathBuf| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("data"));

@@ -1,7 +1,7 @@
-//! Input that may be waited for: standard input, or a file that may be a pipe.
+//! Interruptible input: standard input, or a file that may be a pipe.
 //!
-//! A read that waits begins anew after a signal, and the handler of Ctrl-C can only leave word. So what is to come is waited
-//! for a moment at a time, with a look at the word in between.
+//! A blocking read is restarted after a signal, and the handler of Ctrl-C can only set a flag. So the input is polled
+//! with a short timeout, and the flag is checked in between.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -13,10 +13,10 @@ use nofault_lab::error::LabError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// How long it waits between two looks.
+/// Timeout of one poll, after which the flag is checked.
 const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// Reads as its file does, until the user stops it.
+/// A reader that behaves like its file until the user stops it.
 pub(crate) struct Input<'a> {
     from: File,
     cancel: &'a AtomicBool,
@@ -27,10 +27,10 @@ impl<'a> Input<'a> {
         Self { from, cancel }
     }
 
-    /// Standard input. Nobody may have read from [`io::stdin`] before: what that holds back is not seen here.
+    /// Standard input. [`io::stdin`] must not have been read before: bytes in its buffer are lost to this reader.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(crate) fn standard(cancel: &'a AtomicBool) -> io::Result<Self> {
         Ok(Self::new(File::from(io::stdin().as_fd().try_clone_to_owned()?), cancel))
     }
@@ -45,7 +45,7 @@ impl<'a> Input<'a> {
 }
 
 impl Read for Input<'_> {
-    /// Fails with the lab's own `Interrupted` inside: the system's would be taken as a reason to try again.
+    /// Fails with the lab's own `Interrupted` inside: callers would retry after the system's.
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         loop {
             if self.cancel.load(Ordering::Relaxed) {
@@ -58,7 +58,8 @@ impl Read for Input<'_> {
     }
 }
 
-/// What a failed read of `name` is to the caller: the user's wish, or what the system said.
+/// Converts the error of a read of `name`: to the lab's `Interrupted` when the user stopped it, otherwise to a system
+/// error.
 pub(crate) fn failed(name: impl Display, error: &io::Error) -> LabError {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<LabError>()) {
         Some(interrupted) => interrupted.clone(),

@@ -1,4 +1,4 @@
-//! `nofault lab`: runs it, and its commands that read results.
+//! `nofault lab`: starts runs, and has the commands that read results.
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};

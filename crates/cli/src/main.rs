@@ -1,5 +1,5 @@
-//! The `nofault` command: glue between the command line and the libraries. What a command does stands in its own file;
-//! this one parses, handles Ctrl-C and turns errors into exit codes.
+//! The `nofault` command: connects the command line with the libraries. Each command has a file of its own; this one
+//! parses, handles Ctrl-C and turns errors into exit codes.
 
 mod db;
 mod db_args;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::{Parser, Subcommand};
 use nofault_lab::error::LabError;
 
-/// What paging a database with mmap costs on this machine, and the alternative.
+/// Measures the cost of paging a database with mmap on this machine, and offers the alternative.
 #[derive(Debug, Parser)]
 #[command(name = "nofault", version, arg_required_else_help = true)]
 struct Arguments {
@@ -26,7 +26,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measure on this machine what mmap costs against explicit I/O, and report it.
+    /// Measure the cost of mmap against explicit I/O on this machine, and report it.
     Lab(Box<lab_args::LabArguments>),
     /// Look into a database, change it, check it, copy it; measure the engine.
     Db(db_args::DbArguments),
@@ -37,7 +37,8 @@ fn main() -> ExitCode {
     let cancel = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&cancel);
     let handler = ctrlc::set_handler(move || {
-        // The second time the user means it; cells die with this process, and what is left behind the next start removes.
+        // The second Ctrl-C ends the process at once. Cells die with it, and the next start removes its stale
+        // resources.
         if flag.swap(true, Ordering::SeqCst) {
             std::process::exit(130);
         }
@@ -55,7 +56,8 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             output::tell(&format!("nofault: {error:#}"));
-            // What is neither the engine's error nor the lab's came from the system: 1 is for `compare`, and for a missing key.
+            // An error of neither the engine nor the lab came from the system, and gets 9: 1 is for `compare`, and for
+            // a missing key.
             let of_engine = error.downcast_ref::<nofault::error::Error>().map(db::exit_code);
             let of_lab = error.downcast_ref::<LabError>().map(LabError::exit_code);
             ExitCode::from(of_engine.or(of_lab).unwrap_or(9))

@@ -23,7 +23,7 @@ pub(crate) fn serde_text(value: &impl serde::Serialize) -> Result<String> {
     serde_json::to_string_pretty(value).context("as JSON")
 }
 
-/// The number of columns of the terminal; a width that reads well where there is none.
+/// The number of columns of the terminal; without one, a width that reads well.
 pub(crate) fn width() -> u16 {
     let columns = rustix::termios::tcgetwinsize(std::io::stdout()).map(|size| size.ws_col);
     columns.ok().filter(|columns| *columns >= 40).unwrap_or(120)

@@ -1,4 +1,4 @@
-//! `nofault lab verdict`: what the user says of the workload, by flags or asked for in a terminal, and the answer.
+//! `nofault lab verdict`: the description of the workload, from flags or from questions in a terminal, and the verdict.
 
 use std::io::{BufRead, BufReader, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use nofault_lab::{listing, run, table};
 use crate::input::{Input, failed};
 use crate::output::{print, serde_text, width};
 
-/// What is said of the workload by flags, for a run's own verdict and for `nofault lab verdict`.
+/// The description of the workload by flags, for a run's own verdict and for `nofault lab verdict`.
 #[derive(Debug, Args)]
 pub(crate) struct WorkloadFlags {
     /// The database is only ever read.
@@ -34,7 +34,7 @@ pub(crate) struct WorkloadFlags {
 }
 
 impl WorkloadFlags {
-    /// Puts what these flags say over what was said before.
+    /// Overwrites the answers in `workload` with the ones that the flags give.
     pub(crate) fn put_over(&self, workload: &mut WorkloadConfig) {
         let answers = [
             (self.read_only, &mut workload.read_only),
@@ -60,7 +60,7 @@ pub(crate) struct VerdictArguments {
     /// Threads that use it at the same time.
     #[arg(long, help_heading = "The workload", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     threads: Option<u32>,
-    /// Ask nothing: what no flag says is assumed, and named.
+    /// Ask nothing: properties without a flag are assumed, and named.
     #[arg(long)]
     no_questions: bool,
     /// Print as JSON.
@@ -68,14 +68,14 @@ pub(crate) struct VerdictArguments {
     json: bool,
 }
 
-/// Judges a result.
+/// Prints the verdict on a result.
 pub(crate) fn verdict(arguments: &VerdictArguments, cancel: &AtomicBool) -> Result<ExitCode> {
     let result = match &arguments.result {
         Some(result) => result.clone(),
         None => newest(Path::new("nofault-lab"))?,
     };
     let records = run::read(&result)?;
-    // What was said to the run holds until something else is said.
+    // The run's own answers hold unless a flag overrides them.
     let mut said = records.run.config.workload;
     arguments.said.put_over(&mut said);
     said.threads = arguments.threads.unwrap_or(said.threads);
@@ -100,7 +100,8 @@ fn newest(folder: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Asks for what no flag said. An empty answer leaves a question open, the end of the input all that are left.
+/// Asks the questions that no flag answers. An empty answer leaves a question open, the end of the input all remaining
+/// ones.
 fn ask(workload: &mut Workload, from: &mut impl BufRead, to: &mut impl Write) -> Result<()> {
     let mut asked = Questions { from, to, ended: false };
     let questions: [(&str, &mut Option<bool>); 3] = [
@@ -123,11 +124,11 @@ fn ask(workload: &mut Workload, from: &mut impl BufRead, to: &mut impl Write) ->
     Ok(())
 }
 
-/// Who is asked.
+/// The state of the questions: their input and output.
 struct Questions<'a, R, W> {
     from: &'a mut R,
     to: &'a mut W,
-    /// Nobody answers any more.
+    /// The input has ended: no further question is asked.
     ended: bool,
 }
 
@@ -144,14 +145,14 @@ impl<R: BufRead, W: Write> Questions<'_, R, W> {
         self.answer(question, "a number from 1 on", |answer| answer.parse().ok().filter(|count| *count > 0))
     }
 
-    /// Asks until the answer is one, or empty.
+    /// Repeats a question until the answer is valid or empty.
     fn answer<T>(&mut self, question: &str, kind: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>> {
         while !self.ended {
-            // Who cannot be asked is not: what is unsaid is assumed, and named.
+            // An error of the output is ignored: an open question leads to an assumption, which the verdict names.
             let _ = write!(self.to, "{question} [{kind}; empty: unknown] ").and_then(|()| self.to.flush());
             let mut line = String::new();
             let read = self.from.read_line(&mut line);
-            // What is said next, if only that it was interrupted, has a line of its own.
+            // After the end of the input or an error, the next output starts on a line of its own.
             if !matches!(read, Ok(1..)) {
                 let _ = writeln!(self.to);
             }

@@ -1,4 +1,4 @@
-//! `nofault db` as a user meets it: the program is run, and what it prints and answers is looked at.
+//! `nofault db` from a user's point of view: the program is run, and its output and exit code are checked.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
@@ -28,7 +28,7 @@ fn db(folder: &Path, arguments: &[&str]) -> Output {
     db_with(folder, arguments, b"")
 }
 
-/// What a call printed, which must have ended with `code`.
+/// The output of a call, which must have ended with `code`.
 fn said(output: &Output, code: i32) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert_eq!(output.status.code(), Some(code), "{}{}", text(&output.stdout), text(&output.stderr));
@@ -191,7 +191,7 @@ fn verify_names_a_superblock_that_was_damaged_and_nothing_is_missing() {
             let printed =
                 said(&db(folder.path(), if json { &["verify", "copy", "--json"] } else { &["verify", "copy"] }), 0);
             assert!(printed.contains(name), "{printed}");
-            // By then it has been rewritten.
+            // By then the superblock has been rewritten.
             assert!(!said(&db(folder.path(), &["verify", "copy"]), 0).contains("superblock"));
         }
         assert_eq!(said(&db(folder.path(), &["scan", "copy"]), 0).lines().count(), 500);
@@ -215,7 +215,7 @@ fn a_reader_that_goes_is_no_error_and_a_second_process_is_told_who_has_it() {
         let mut line = String::new();
         reader.read_line(&mut line).unwrap();
         assert!(!line.is_empty());
-        // It cannot end while its pipe is full: now it is sure to have the database open.
+        // The dump cannot end while its pipe is full: now it certainly has the database open.
         let busy = said(&db(folder.path(), &["get", "d", "00000001"]), 5);
         assert!(busy.contains(&child.id().to_string()), "{busy}");
         drop(reader);
@@ -247,14 +247,14 @@ fn an_interrupted_load_ends_with_its_code_and_leaves_a_sound_database() {
     let line = |number: u64| format!("{{\"key\":\"{number:08}\",\"value\":\"v\"}}\n");
     (0..2000).for_each(|number| stdin.write_all(line(number).as_bytes()).unwrap());
     stdin.flush().unwrap();
-    // Its database is there: it has installed its handler long before.
+    // The database exists, so the handler has long been installed.
     while !folder.path().join("d/data").exists() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(killed.success());
     std::thread::sleep(std::time::Duration::from_millis(100));
-    // It looks at the wish before each line: the next one wakes it.
+    // The flag is checked before each line: the next one wakes the command.
     let _ = stdin.write_all(line(2000).as_bytes());
     drop(stdin);
     assert_eq!(child.wait().unwrap().code(), Some(130));
@@ -283,7 +283,7 @@ fn interrupted(folder: &Path, arguments: &[&str], input: &[u8]) -> (Option<i32>,
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().is_ok_and(|status| status.success()));
-    // Who does not end is killed in the end, and has no code then.
+    // A command that does not end is killed, and then has no exit code.
     let mut tries = 0;
     while child.try_wait().expect("it can be waited for").is_none() {
         tries += 1;
@@ -326,7 +326,7 @@ fn the_benchmark_runs_tiny_and_prints_figures_with_their_baselines() {
     assert_eq!(report["rows"][0]["work"], "get-one");
     assert!(report["rows"][0]["baselines"][0]["ratio"].as_f64().unwrap() > 0.0);
     assert!(said(&run(&["commit"]), 0).contains("device overwrite"));
-    // Each store in a process of its own: the parts come together in one row.
+    // Each store runs in a process of its own; their results are merged into one row.
     let report: serde_json::Value = serde_json::from_str(&said(&run(&["bulk-load", "--json"]), 0)).unwrap();
     assert_eq!(report["rows"].as_array().unwrap().len(), 1, "{report}");
     assert!(report["rows"][0]["baselines"][0]["ratio"].as_f64().unwrap() > 0.0);
@@ -350,7 +350,7 @@ fn compaction_puts_pages_together_and_changes_nothing() {
     load(&lines("t", "x", &mut (0..20_000)), &["--create", "--sorted"]);
     for round in 0..12 {
         load(&lines("t", "y", &mut (0..60).map(|at| (at + round * 60) * 7919 % 20_000)), &[]);
-        // Filling a table past the log ends in a checkpoint: what was rewritten goes elsewhere.
+        // Filling a table past the log ends in a checkpoint, so the rewritten pages move to other blocks.
         load(&lines(&format!("u{round}"), "z", &mut (0..1)), &["--sorted"]);
     }
     let before = said(&run(&["dump", "a", "-q"]), 0);
@@ -476,7 +476,7 @@ fn the_meter_of_a_load_stays_within_the_width_of_its_terminal() {
     let feeder = std::thread::spawn(move || {
         let mut input = std::fs::File::options().write(true).open(input).unwrap();
         for row in 0_u64.. {
-            // It shows nothing before a quarter of a second and 1,024 entries have passed.
+            // The meter prints nothing before a quarter of a second and 1,024 entries have passed.
             if row.is_multiple_of(1024) && seen.recv_timeout(std::time::Duration::from_millis(20)).is_ok() {
                 return;
             }

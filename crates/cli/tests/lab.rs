@@ -1,7 +1,7 @@
-//! The command as its users meet it: the binary is run, on tiny sizes, and its exit code, its words and what it leaves
-//! on disk are looked at. Nothing here knows the inside.
+//! The command from a user's point of view: the binary is run with tiny sizes, and its exit code, its output and the
+//! files it leaves are checked. No test uses the lab's library.
 //!
-//! A part that needs root, or a user that is not, says why when it is skipped.
+//! A part that needs root, or a user that is not, gives the reason when it is skipped.
 
 mod common;
 #[path = "lab/endings.rs"]
@@ -16,7 +16,7 @@ use std::process::Command;
 
 use common::{Lab, Running, is_root, outcome};
 
-/// `nofault lab` of `experiments` in the folder, which must end with `code`; what it said.
+/// Runs `nofault lab` in the folder, which must be refused with `code`; returns its messages.
 fn refused(lab: &Lab, arguments: &[&str], code: i32) -> String {
     let outcome = lab.run(arguments);
     assert_eq!(outcome.code, code, "{arguments:?}: {}", outcome.told);
@@ -46,7 +46,7 @@ fn a_run_ends_with_table_report_and_records_and_leaves_nothing_else() {
     assert_eq!(same.status.code(), Some(0), "a result is no worse than itself");
     serde_json::from_slice::<serde_json::Value>(&same.stdout).unwrap();
 
-    // The records are a configuration: the same one again.
+    // The records are a configuration: they repeat the run.
     let print = |config: &Path| {
         let output = lab.bare(&["--print-config", "--config"]).arg(config).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -80,7 +80,8 @@ fn a_verdict_names_what_was_said_what_was_assumed_and_what_was_not_measured() {
     assert_eq!(json["said"]["read_only"], true);
     assert_eq!(judged(&["--threads", "0"]).code, 2);
 
-    // What is said to a run is what its own verdict and report are about, and what later ones begin with.
+    // The description of the workload given to a run is used by its own verdict and report, and is the default of later
+    // verdicts.
     let run = lab.run(&["--read-only", "--fits-in-memory=false", "--workload-threads", "5"]);
     assert_eq!(run.code, 0, "{}", run.told);
     let about = "larger than memory, only read, 5 threads";
@@ -99,13 +100,13 @@ fn a_plan_touches_nothing() {
     let outcome = lab.run(&["--plan"]);
     assert_eq!(outcome.code, 0, "{}", outcome.told);
     assert!(outcome.said.contains("17 cells") && outcome.said.contains("may be used"), "{}", outcome.said);
-    // What was asked for is said even quietly, and to programs as JSON.
+    // A plan is output that was asked for, so it is printed even with --quiet, and as JSON with --json.
     assert!(lab.run(&["--plan", "--quiet"]).said.contains("17 cells"));
     let json: serde_json::Value = serde_json::from_str(&lab.run(&["--plan", "--json"]).said).unwrap();
     assert_eq!(json["cells"].as_array().map(Vec::len), Some(17), "{json}");
     assert!(json["time_s"].as_f64().is_some_and(|time| time > 0.0) && json["left_out"].is_array(), "{json}");
     assert!(!lab.dir.exists());
-    // Nor the data that an earlier run was told to keep.
+    // Nor is the data deleted that an earlier run was told to keep.
     assert_eq!(lab.run(&["--keep-data"]).code, 0);
     let kept = lab.dir.join("async-0.data");
     assert!(kept.exists());
@@ -158,7 +159,7 @@ fn a_plan_names_the_memory_that_its_own_cells_have() {
     assert!(!errors.said.contains("zram"), "no device for an experiment that has no cells there: {}", errors.said);
 }
 
-/// Faults met and stalls measured by processes of their own, as a user has it.
+/// Faults and stalls, measured by child processes, as in a user's run.
 #[test]
 fn errors_and_stalls_run_tiny_with_every_answer_in_the_table() {
     let lab = Lab::new();
@@ -181,7 +182,7 @@ fn errors_and_stalls_run_tiny_with_every_answer_in_the_table() {
     assert_eq!(lab.names(), [lab.only_result().file_name().unwrap().to_str().unwrap()], "nothing is left behind");
 }
 
-/// In a terminal what no flag said is asked for; `script` is one.
+/// In a terminal, questions without a flag are asked; `script` provides the terminal.
 #[test]
 fn a_verdict_in_a_terminal_asks_for_what_was_not_said() {
     let lab = Lab::new();
@@ -305,7 +306,8 @@ fn a_user_without_rights_gets_a_run() {
         eprintln!("skipped: this user may have a cgroup of its own, so what follows is not known");
         return;
     }
-    // No cgroup, and the data is too small for a ballast: what needs a limit is left out with the reason, the rest runs.
+    // No cgroup, and the data is too small for a ballast: experiments that need a limit are skipped with the reason,
+    // the others run.
     let Some(mut command) = lab.as_nobody(&["access", "async"]) else { return };
     let ended = outcome(&mut command);
     assert_eq!(ended.code, 0, "{}", ended.told);
@@ -424,7 +426,7 @@ fn ctrl_c_keeps_what_was_measured() {
 fn what_a_killed_lab_leaves_is_removed_by_the_next_start() {
     let lab = Lab::new();
     let endless = lab.endless();
-    // With a memory cgroup and a device of RAM where they can be had; without rights only the files can be left.
+    // With a memory cgroup and a device of RAM where they are available; without rights only the files can be left.
     let mut arguments = vec!["--config", endless.to_str().unwrap()];
     if is_root() {
         arguments.extend(["access", "--seconds", "0.2", "--repeats", "1000", "--ram-device", "auto"]);
@@ -446,14 +448,14 @@ fn what_a_killed_lab_leaves_is_removed_by_the_next_start() {
         .filter(|path| path.display().to_string().contains(&format!(".{pid}-")))
         .collect();
     assert_eq!(left, Vec::<PathBuf>::new());
-    // Their lab's death kills them; how soon is the kernel's affair.
+    // The death of their lab kills them, after a time that the kernel decides.
     let mut tries = 0;
     while cells.iter().any(|pid| common::lives(*pid)) {
         tries += 1;
         assert!(tries < 500, "cells end with their lab: {cells:?}");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    // What it measured can be shown.
+    // Its records so far can be shown.
     let killed = lab.results().remove(0);
     let report = outcome(lab.command(&["report"]).arg(killed));
     assert_eq!(report.code, 0, "{}", report.told);
@@ -511,14 +513,14 @@ fn wrong_data_and_failed_cells_have_exit_codes_of_their_own() {
     let run = || lab.run(&["--set", "async.open_questions=true", "--device", &device.path]);
     let good = run();
     assert_eq!(good.code, 0, "{}", good.told);
-    // Everything but the marker.
+    // Erase everything but the marker.
     let blocks = fs::File::options().write(true).open(&device.path).unwrap();
     blocks.write_all_at(&vec![0; 64 << 20], 4096).and_then(|()| blocks.sync_all()).unwrap();
     drop(blocks);
     let wrong = run();
     assert_eq!(wrong.code, 8, "{}", wrong.told);
     assert!(wrong.told.contains("not what was written there"), "{}", wrong.told);
-    // What lies beyond the end of its file the device cannot read.
+    // The device cannot read beyond the end of its backing file.
     fs::File::options().write(true).open(lab.outer.path().join("image")).unwrap().set_len(1 << 20).unwrap();
     let failed = run();
     assert_eq!(failed.code, 9, "{}", failed.told);

@@ -128,12 +128,12 @@ pub trait Queue: Send {
     /// are in their completions.
     fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> Result<()>;
 
-    /// Carries out one operation and waits for it. Appends its completion to `into`, and perhaps those of others that
-    /// ended meanwhile. An operation that cannot be accepted comes back there too, with the reason.
+    /// Carries out one operation and waits for it. Appends its completion to `into`, and perhaps completions of other
+    /// operations that ended meanwhile. An operation that cannot be accepted comes back there too, with the reason.
     ///
-    /// For a caller with nothing else to do. A disk on a file makes the system call on this thread, so no other
-    /// thread needs a CPU before it ends: a durable write through a ring ends in a kernel worker, which issues the
-    /// flush, and waits a scheduler time slice for that when its CPU is busy.
+    /// For a caller with nothing else to do. A disk on a file makes the system call on this thread, so no other thread
+    /// needs a CPU before it ends: a durable write through a ring ends in a kernel worker, which issues the flush, and
+    /// waits a scheduler time slice for that when its CPU is busy.
     ///
     /// # Errors
     /// As [`Queue::reap`].
@@ -172,8 +172,8 @@ pub struct QueueOptions {
     pub depth_max: usize,
     /// The queue is used from the thread that opens it only. Lets a ring take `SINGLE_ISSUER` and `DEFER_TASKRUN`.
     pub single_thread: bool,
-    /// Memory whose buffers the kernel should keep pinned and mapped (registered buffers). Operations on other memory
-    /// work as well, at a little more cost.
+    /// Memory with buffers that the kernel should keep pinned and mapped (registered buffers). Operations on other
+    /// memory work as well, at a little more cost.
     pub registered: Vec<Region>,
 }
 
@@ -226,7 +226,7 @@ pub enum DirectIo {
     Never,
 }
 
-/// A folder of disks: creates, finds, renames and removes them, and makes those changes durable.
+/// A folder of disks: creates, finds, renames and removes them, and makes these changes durable.
 ///
 /// A new name, a rename or a removal is durable only after `sync`: until then a power cut may undo it.
 pub trait Directory: Send + Sync + fmt::Debug {
@@ -367,10 +367,11 @@ pub(crate) fn refuse_long_text(name: &str, len_bytes: u64) -> Result<()> {
     ))
 }
 
-/// Checks what every disk asks of an operation before it is accepted: bytes to move, alignment, and an end that is a position.
+/// Checks the requirements of every disk before an operation is accepted: bytes to move, alignment, and an end that is
+/// a valid position.
 ///
 /// # Errors
-/// `InvalidCall`, saying which rule was broken.
+/// `InvalidCall`, naming the broken rule.
 pub fn check_op(op: &Op, align_bytes: usize) -> Result<()> {
     let align = align_bytes as u64;
     let invalid = |why: String| Error::new(ErrorKind::InvalidCall, describe_op(op), why);

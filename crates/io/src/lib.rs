@@ -1,7 +1,6 @@
 //! The I/O layer under nofault: disks with queues, aligned buffers, memory maps and kernel counters.
 //!
-//! It knows nothing of pages, trees or experiments. Almost all `unsafe` of the project lives here, in small
-//! functions.
+//! It knows nothing of pages, trees or experiments. Almost all `unsafe` of the project lives here, in small functions.
 //!
 //! | module | purpose |
 //! |---|---|
@@ -14,7 +13,7 @@
 //! | [`mapped`] | memory-mapped files, with SIGBUS turned into an error |
 //! | [`prefetch`] | asking for memory before it is needed |
 //! | [`counters`] | counters of the kernel: faults, shootdowns, reclaim, device traffic |
-//! | [`probe`] | the features that this kernel, file system and device support, with reasons for those they do not |
+//! | [`probe`] | the features that this kernel, file system and device support, with the reason for each missing one |
 //!
 //! ```
 //! use nofault_io::{aligned::{IoBuf, PageKind}, completion::{Op, OpKind}, disk::{Disk, FileOptions, Queue, QueueOptions}, psync};

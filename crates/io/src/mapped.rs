@@ -5,8 +5,8 @@
 //! into an error (the private module `sigbus` explains how); [`MappedFile::bytes`] is the raw map, where the signal
 //! ends the process, as in most programs.
 //!
-//! Invariant: a page that faulted is marked before a page of zeroes is mapped in its place, and stays marked until
-//! the file is mapped anew. So an access through a guard never takes those zeroes for data.
+//! Invariant: a page that faulted is marked before a page of zeroes is mapped in its place, and stays marked until the
+//! file is mapped anew. So an access through a guard never takes the zeroes for data.
 
 mod huge;
 mod sigbus;

@@ -274,7 +274,7 @@ struct StripedQueue {
     free: Vec<u32>,
     /// Finished and not yet handed over.
     done: Vec<Completion>,
-    /// An epoll descriptor over those of the children, made when first asked for.
+    /// An epoll descriptor over the children's descriptors, made when first asked for.
     ready: OnceLock<Option<OwnedFd>>,
 }
 

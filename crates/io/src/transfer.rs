@@ -41,7 +41,7 @@ enum Memory {
     None,
     /// One range.
     One(libc::iovec),
-    /// Several; those before `first` are done.
+    /// Several; the ones before `first` are done.
     Many { iovecs: Vec<libc::iovec>, first: usize },
 }
 

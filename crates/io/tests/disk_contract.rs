@@ -96,7 +96,7 @@ fn what_waits_for_a_disk_that_alone_is_busy_is_sent_when_it_is_free() {
     }
 }
 
-/// Reads only: whatever device this machine has belongs to somebody.
+/// Reads only: a device of this machine may hold data.
 #[test]
 fn a_block_device_has_a_length_an_alignment_and_refuses_writes_when_opened_for_reading() {
     let options = FileOptions { direct: DirectIo::Require, write: false, create: false };

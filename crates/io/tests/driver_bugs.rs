@@ -128,7 +128,7 @@ fn a_failure_has_the_systems_number_with_the_right_sign() {
     }
 }
 
-/// Takes a queue to another thread and back. A ring with SINGLE_ISSUER refuses submissions there: the one way to make
+/// Takes a queue to another thread and back. A ring with SINGLE_ISSUER refuses submissions there: the only way to make
 /// `submit` fail that needs no help from the driver.
 fn on_another_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| scope.spawn(work).join().expect("no panic"))
@@ -177,8 +177,9 @@ fn a_queue_dropped_where_it_cannot_wait_leaks_rather_than_frees() {
     assert_eq!(Arc::strong_count(&bytes), 2, "the kernel may still read it");
 }
 
-/// Whoever looks at what its descriptor tells of, and only then, must be told of everything: also of what completes
-/// while a look sends something else. With DEFER_TASKRUN the kernel tells once for all that waits to be brought out.
+/// A consumer that reaps only when the descriptor is readable must get every completion, also of operations that
+/// complete while a reap submits others. With DEFER_TASKRUN the kernel signals once for all completions that are
+/// waiting to be taken.
 #[test]
 fn a_consumer_that_looks_only_when_told_gets_everything() {
     let folder = scratch();
@@ -215,7 +216,7 @@ fn no_completion_is_lost_when_the_completion_ring_overflows() {
             push(&mut queue, token, token * 4096, OpKind::Read(zeroed(4096)));
         }
         queue.submit().expect("submit");
-        // All of them complete with nobody taking completions.
+        // All of them complete while no completion is taken.
         std::thread::sleep(Duration::from_millis(50));
         let mut tokens: Vec<u64> = reap_all(&mut queue).iter().map(|completion| completion.op.token).collect();
         tokens.sort_unstable();
@@ -223,8 +224,8 @@ fn no_completion_is_lost_when_the_completion_ring_overflows() {
     }
 }
 
-/// This layer wakes nobody by calling them: there are no wakers that could panic, only lists and descriptors. What can
-/// panic is the consumer, between taking completions and using them, and the `Drop` of bytes it lent for a write.
+/// This layer runs no wakers, which could panic, only lists and descriptors. A panic can come from the consumer,
+/// between taking completions and using them, and from the `Drop` of bytes it lent for a write.
 #[test]
 fn a_consumer_that_panics_loses_nobody_elses_completions() {
     struct Explosive(IoBuf);
@@ -255,7 +256,7 @@ fn a_consumer_that_panics_loses_nobody_elses_completions() {
         std::panic::catch_unwind(consumer).expect_err("panics");
         reap_all(&mut *queue);
         run(&mut *queue, 0, OpKind::Sync);
-        // Dropped in flight: whoever frees the bytes, a worker perhaps, meets the panic.
+        // Dropped in flight: the thread that frees the bytes, a worker perhaps, gets the panic.
         let data = WriteData::Gather(vec![Arc::new(Explosive(zeroed(1 << 20))) as Arc<dyn StableBytes>]);
         push(&mut *queue, 1, 0, OpKind::Write { data, durable: true });
         queue.submit().expect("submit");
@@ -267,7 +268,8 @@ fn a_consumer_that_panics_loses_nobody_elses_completions() {
     }
 }
 
-/// A worker that frees what was lent for a write meets whatever its `Drop` throws, and what that throws in turn.
+/// A worker that frees bytes lent for a write must survive a panic of their `Drop`, and a panic from dropping that
+/// panic's payload.
 #[test]
 fn a_worker_survives_what_panics_when_it_is_freed_and_again_when_the_panic_is() {
     struct Bomb;
@@ -330,7 +332,8 @@ fn a_queue_that_wanders_between_threads_never_waits_for_its_submitter() {
     assert!(queue.notes()[0].contains("COOP_TASKRUN"), "had, or not had with a reason: {:?}", queue.notes());
 }
 
-/// The kernel cancels some kinds of work when the thread that submitted it ends; what this crate submits must not be one.
+/// The kernel cancels some kinds of work when the submitting thread ends; the operations of this crate must not be
+/// among them.
 #[test]
 fn operations_outlive_the_thread_that_submitted_them() {
     let folder = scratch();
@@ -446,8 +449,8 @@ fn every_way_to_set_up_a_ring_keeps_the_contract() {
     }
 }
 
-/// A polling kernel thread completes entries before it gives their places in the ring back. A queue that waits for a
-/// ring's worth of completions because the ring looks full waits for what was never sent.
+/// A polling kernel thread completes entries before it frees their places in the ring. A queue that waits for a ring's
+/// worth of completions because the ring looks full waits for operations that were never submitted.
 #[test]
 fn a_polled_ring_that_looks_full_is_not_waited_for_in_vain() {
     let folder = scratch();
@@ -456,7 +459,7 @@ fn a_polled_ring_that_looks_full_is_not_waited_for_in_vain() {
     }
     let path = folder.path().join("ring");
     let (done, finished) = std::sync::mpsc::channel();
-    // On a thread of its own: what goes wrong here waits inside the kernel.
+    // On a thread of its own: a failure here is a wait inside the kernel.
     std::thread::spawn(move || {
         let disk = UringDisk::open(&path, &FileOptions { direct: DirectIo::Never, ..FileOptions::default() });
         let disk = disk.expect("a disk");
@@ -464,8 +467,8 @@ fn a_polled_ring_that_looks_full_is_not_waited_for_in_vain() {
         let mut queue = disk.queue_with(&QueueOptions::default(), &polled).expect("a queue");
         run(&mut queue, 0, OpKind::write(zeroed(64 << 10), false));
         for round in 0..5_000_u64 {
-            // Cached reads end in the kernel thread's hands, one after another, and what did not fit is sent while the
-            // first completions arrive.
+            // Cached reads end on the kernel thread, one after another, and the operations that did not fit are
+            // submitted while the first completions arrive.
             for token in 0..24 {
                 push(&mut queue, token, 512 * ((round + token) % 64), OpKind::Read(zeroed(512)));
             }

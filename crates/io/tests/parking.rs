@@ -9,7 +9,7 @@ use nofault_io::disk::{DirectIo, Disk, FileOptions, QueueOptions};
 use nofault_io::folder::{Backend, open_disk};
 use rustix::time::{ClockId, clock_gettime};
 
-/// What a parked thread may use, whatever the time it waits.
+/// CPU time that a parked thread may use, for a wait of any length.
 const PARKED_CPU_MAX: Duration = Duration::from_millis(10);
 
 fn cpu(clock: ClockId) -> Duration {

@@ -63,8 +63,8 @@ fn refuse_entries(errno: i32) -> bool {
     }
 }
 
-/// From now on this thread is refused what it sends, as often as the counter says. `None`, and why on stderr, where there
-/// are no such filters.
+/// Makes the kernel refuse this thread's submissions from now on, as often as the counter says. `None`, with the reason
+/// on stderr, where there are no such filters.
 fn refuse_some_entries(errno: i32) -> Option<Arc<AtomicUsize>> {
     let listener = match answer_entries(libc::SECCOMP_RET_USER_NOTIF, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER) {
         // SAFETY: the descriptor was made for us just now.
@@ -98,7 +98,7 @@ fn answer_each(listener: &OwnedFd, errno: i32, left: &AtomicUsize) {
     }
 }
 
-/// Runs it on a thread of its own, whose filters end with it, and does not wait for ever.
+/// Runs a function on a thread of its own, so that its filters end with the thread, and fails after a timeout.
 fn on_a_thread(work: impl FnOnce() + Send + 'static) {
     let (done, finished) = std::sync::mpsc::channel();
     let worker = std::thread::spawn(move || {
@@ -131,7 +131,7 @@ fn a_look_that_can_send_nothing_says_so_where_no_descriptor_will() {
                 assert_eq!((done.len(), queue.in_flight()), (0, 1), "it is still queued");
             });
         });
-        // Nobody refuses this thread anything.
+        // No filter applies to this thread.
         let done = reap_all(&mut *queue);
         assert_eq!((done.len(), &done[0].result), (1, &Ok(PAGE)));
     }
@@ -173,7 +173,7 @@ fn whoever_waits_hears_nothing_of_a_refusal_that_passes() {
             queue.reap(1, &mut done).expect("it has passed");
             assert_eq!((done.len(), &done[0].result), (1, &Ok(PAGE)));
             assert_eq!(refusals.load(Ordering::SeqCst), 0);
-            // Neither does the memory of what was never sent.
+            // The memory of operations that were never submitted is not leaked either.
             let bytes = Arc::new(zeroed(PAGE));
             let data = WriteData::Gather(vec![Arc::clone(&bytes) as Arc<dyn StableBytes>]);
             push(&mut *queue, 2, 0, OpKind::Write { data, durable: false });

@@ -49,7 +49,7 @@ impl SimWorld {
         self.edit(name, "fill a range with garbage", range, |bytes, rng| rng.fill(bytes))
     }
 
-    /// Puts bytes there.
+    /// Overwrites bytes at an offset.
     ///
     /// # Errors
     /// `NotFound`, `InvalidCall`.
@@ -67,7 +67,7 @@ impl SimWorld {
         self.overwrite(name, to_bytes, &data)
     }
 
-    /// Exchanges the `len_bytes` bytes at `first_bytes` with those at `second_bytes`.
+    /// Exchanges the `len_bytes` bytes at `first_bytes` with the bytes at `second_bytes`.
     ///
     /// # Errors
     /// `NotFound`, `InvalidCall`.

@@ -184,13 +184,13 @@ struct SimQueue {
     in_flight: usize,
     /// Pushed since the last submit.
     staged: usize,
-    /// Made when first asked for: most tests never do, and it costs system calls from then on.
+    /// Made when first asked for: most tests never ask, and it costs system calls from then on.
     ready: OnceLock<Option<OwnedFd>>,
 }
 
 impl SimQueue {
-    /// Readable while something submitted is not reaped, of which one operation then has completed: readable is to mean
-    /// that a look finds something. Written anew each time, for pollers that wait for an edge.
+    /// Makes the descriptor readable while a submitted operation is not reaped; one of them has then completed, so that
+    /// a reap after a readable event finds a completion. Written anew each time, for edge-triggered pollers.
     fn signal(&self) {
         let Some(Some(fd)) = self.ready.get() else { return };
         self.handle.world.with(|state| state.finish_until(self.id, 1));

@@ -24,9 +24,9 @@ impl State {
         self.last_queue
     }
 
-    /// Removes a queue after its owner has gone: runs the operations it had submitted, and of the others those that
-    /// happened to start. Returns the completions, to drop outside the lock, because their memory may have a
-    /// destructor that uses this world.
+    /// Removes a queue after its owner has gone: runs its submitted operations, and a random part of the others.
+    /// Returns the completions, to drop outside the lock, because their memory may have a destructor that uses this
+    /// world.
     pub(super) fn remove_queue(&mut self, queue: QueueId) -> Option<VecDeque<Completion>> {
         for index in (0..self.in_flight.len()).rev() {
             let operation = &mut self.in_flight[index];

@@ -1,6 +1,6 @@
-//! A simulated world of storage, for tests of what a database keeps when the power fails and the disk lies.
+//! A simulated world of storage, for tests of a database under power cuts and faults of the disk.
 //!
-//! A [`SimWorld`] is one directory of simulated disks behind the contracts of [`nofault_io::disk`]. Everything it decides
+//! A [`SimWorld`] is one directory of simulated disks behind the contracts of [`nofault_io::disk`]. Every random choice
 //! comes from one seed, so a history driven by one thread repeats exactly; printing the world prints how to make it
 //! again. A crash test needs ten lines:
 //!
@@ -41,33 +41,34 @@
 //! }
 //! ```
 //!
-//! # What survives a power cut
+//! # State after a power cut
 //!
-//! - **Bytes.** A write that completed is seen by every read at once. It is durable when it was issued durable, or when a
-//!   `Sync` *pushed after* it completed has itself completed. Any other sector holds, after a cut, any of the contents
-//!   it had since the last durable one, each sector for itself or each write as a whole; with
+//! - **Bytes.** A write that completed is seen by every read at once. It is durable when it was issued durable, or when
+//!   a `Sync` *pushed after* it completed has itself completed. Any other sector holds, after a cut, any of the
+//!   contents it had since the last durable one, each sector for itself or each write as a whole; with
 //!   [`SimOptions::torn_sectors`] also the head of one and the rest of another. Writes under way count as the newest.
 //! - **Lengths and allocation** are pending like bytes and have their own luck: a file may keep its length and lose the
-//!   bytes (zeroes, or garbage with [`SimOptions::garbage_growth`]) or the other way round. A `Sync` settles them; a
-//!   durable write settles a length that reaches its end. A file that was cut has its old length and bytes again after a power cut,
-//!   or not, until a `Sync`, or a durable write behind the place of the cut, settles that; bytes there that were never synced are lost.
+//!   bytes (zeroes, or garbage with [`SimOptions::garbage_growth`]) or the other way round. A `Sync` makes them
+//!   durable; a durable write makes a length durable that reaches its end. A file that was cut has its old length and
+//!   bytes again after a power cut, or not, until a `Sync`, or a durable write behind the place of the cut, makes the
+//!   cut durable; bytes there that were never synced are lost.
 //! - **Names** are durable after `Directory::sync`. Until then changes that share a name form chains, and of each chain
 //!   a first part survives; a rename is one step. Syncing a file does not save its name.
-//! - **A failed sync** drops what it covered, as Linux does: reads still see those bytes, a cut may keep or lose them,
-//!   but a later successful sync does not save them. A failed directory sync leaves its changes in doubt for good.
-//! - **A failed durable write** is treated like a failed sync: no later sync makes durable the bytes that it has left, only
-//!   another write does. Of a failed write that was not durable, any sector may be written, and the next sync covers those.
-//!   With [`Caching::Buffered`] reads see such abandoned bytes only until the page cache drops them.
+//! - **A failed sync** drops the writes that it covered, as Linux does: reads still see their bytes, a cut may keep or
+//!   lose them, but a later successful sync does not save them. A failed directory sync leaves its changes in doubt for
+//!   good.
+//! - **A failed durable write** is treated like a failed sync: no later sync makes durable the bytes that it has left,
+//!   only another write does. Of a failed write that was not durable, any sector may be written, and the next sync
+//!   covers these. With [`Caching::Buffered`] reads see such abandoned bytes only until the page cache drops them.
 //!
-//! Weaker on purpose than what ext4, xfs and btrfs usually do. The model follows their design; it was not compared with
-//! real power cuts.
+//! Weaker on purpose than the usual behaviour of ext4, xfs and btrfs. The model follows their design; it was not
+//! compared with real power cuts.
 //!
 //! # Time
 //!
-//! Simulated time advances only in `submit` and `reap`. So `reap(0)` may find nothing, and `reap(n)` never parks.
-//! Once a queue has been asked for its `ready_fd`, one of the operations it has submitted is always ready, since its
-//! owner would otherwise never call `reap`. Dropping a queue runs the submitted operations; those only pushed run or
-//! not.
+//! Simulated time advances only in `submit` and `reap`. So `reap(0)` may find nothing, and `reap(n)` never parks. Once
+//! a queue has been asked for its `ready_fd`, one of the operations it has submitted is always ready, since its owner
+//! would otherwise never call `reap`. Dropping a queue runs the submitted operations; those only pushed run or not.
 //!
 //! The world's lock is never held while memory of an operation is dropped, so buffers may belong to anything.
 
@@ -91,12 +92,13 @@ pub use options::{Caching, Call, Defer, Effect, Fault, Rates, SimOptions};
 use state::State;
 pub use stats::SimStats;
 
-/// A directory of simulated disks, and the hand of fate over it. Clones are handles of one world.
+/// A directory of simulated disks, with the power cuts and faults that a test applies to it. Clones are handles of one
+/// world.
 #[derive(Clone)]
 pub struct SimWorld(Arc<Mutex<State>>);
 
 impl SimWorld {
-    /// An empty world. Costs nothing to speak of.
+    /// An empty world. The cost is negligible.
     ///
     /// # Panics
     /// When an option is out of its range.
@@ -116,8 +118,8 @@ impl SimWorld {
     }
 
     /// Cuts the power right after the `event`-th event of this world, counted from 1; at once when that is past. From
-    /// then on every call gives `Stopped`; operations that had completed are still delivered, those in flight come back
-    /// as `Stopped`.
+    /// then on every call gives `Stopped`; operations that had completed are still delivered, the others in flight come
+    /// back as `Stopped`.
     pub fn cut_after(&self, event: u64) {
         self.with(|state| state.cut_after(event));
     }
@@ -157,7 +159,7 @@ impl SimWorld {
         self.with(|state| state.options.capacity_bytes = capacity_bytes);
     }
 
-    /// Sets the chances of trouble from here on: a test builds in peace first.
+    /// Sets the probabilities of random faults from here on, so that a test can set up its files without any.
     pub fn set_rates(&self, rates: Rates) {
         self.with(|state| state.options.rates = rates);
     }

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use super::list::{Mutant, SWITCH, planted};
 use super::tests::{PACKAGES, Program, Test};
 
-/// Which tests are run, up to the first program in which one fails.
+/// The tests to run; a run stops after the first program with a failure.
 pub(super) enum Tests {
     Named(Vec<Test>),
     All,
@@ -42,11 +42,11 @@ pub(super) struct Bench {
     tree: PathBuf,
     /// Time for one test program.
     limit: Duration,
-    /// Of the sources before anything is planted.
+    /// Digest of the sources before any fault is planted.
     pub(super) digest: u64,
 }
 
-/// The test programs that were built, and where they are.
+/// The built test programs with their paths.
 pub(super) struct Programs(BTreeMap<Program, PathBuf>);
 
 impl Bench {
@@ -60,7 +60,7 @@ impl Bench {
         for name in tracked(root)? {
             let (from, to) = (root.join(&name), tree.join(&name));
             let Ok(content) = fs::read(&from) else {
-                // Deleted and not yet committed.
+                // Deleted, but the deletion is not yet committed.
                 let _ = fs::remove_file(&to);
                 continue;
             };
@@ -114,7 +114,8 @@ impl Bench {
         Ok(Programs(programs))
     }
 
-    /// Runs tests with the fault of this number; without one, with none. `name` is that of the log, which keeps what they print.
+    /// Runs tests with the fault of this number, or without a fault for `None`. `name` is the name of the log, which
+    /// keeps the output.
     pub(super) fn run(&self, programs: &Programs, name: &str, number: Option<usize>, tests: &Tests) -> Result<Outcome> {
         let started = Instant::now();
         let seconds = || started.elapsed().as_secs();
@@ -161,7 +162,7 @@ impl Bench {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command.args(arguments).current_dir(&self.tree).stdin(Stdio::null());
         command.env("CARGO_TARGET_DIR", self.folder.join("build")).env("CARGO_TERM_COLOR", "never");
-        // Faults leave code that is not as tidy as it should be; and no debugger looks at it.
+        // Faulty code causes warnings, which are allowed; debug information is not needed.
         command.env("RUSTFLAGS", "-A warnings").env("CARGO_PROFILE_DEV_DEBUG", "0");
         command
     }
@@ -199,7 +200,7 @@ fn executables(printed: &str) -> impl Iterator<Item = (Option<String>, &str)> {
     })
 }
 
-/// The names of failed tests in what a test program printed.
+/// The names of failed tests in the output of a test program.
 fn failed_tests(output: &str) -> impl Iterator<Item = &str> {
     let outcomes = output.lines().filter_map(|line| line.strip_prefix("test "));
     let failed = outcomes.filter_map(|test| test.strip_suffix(" ... FAILED"));

@@ -1,4 +1,4 @@
-//! The list of faults, how they are planted, and the checks that need no build.
+//! The list of faults: how they are planted, and the checks that need no build.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,13 +11,13 @@ use serde::Deserialize;
 use super::tests::{Test, TestSources};
 
 pub(super) const LIST: &str = "xtask/mutants.toml";
-/// Stands in a replacement for the text that was found.
+/// Placeholder in a replacement for the text that was found.
 const CODE: &str = "CODE";
-/// Stands in a replacement for the switch of the fault: an expression that is true while the fault is on.
+/// Placeholder in a replacement for the switch of the fault: an expression that is true while the fault is on.
 const FAULT: &str = "FAULT";
 /// The environment variable with the number of the fault that is on.
 pub(super) const SWITCH: &str = "NOFAULT_PLANTED";
-/// Where the switches are declared, and how the crates call them.
+/// The file that declares the switches. `CALLED_AS` has the path by which each crate calls them.
 const DECLARED_IN: &str = "crates/io/src/lib.rs";
 const CALLED_AS: [(&str, &str); 2] = [("crates/io/", "crate::planted"), ("crates/engine/", "nofault_io::planted")];
 
@@ -30,17 +30,17 @@ pub(super) struct Mutant {
     pub(super) fault: String,
     /// Path from the root of the repository.
     file: String,
-    /// Stands there exactly once.
+    /// The text to find, which occurs there exactly once.
     find: String,
-    /// Takes its place.
+    /// The text to put in its place.
     replace: String,
-    /// Further changes, where one place alone would be caught by another.
+    /// Further changes, for a fault that one change alone would not cause.
     #[serde(default)]
     also: Vec<Change>,
     /// The tests that notice it.
     #[serde(default)]
     pub(super) killed_by: Vec<Test>,
-    /// Why no test can notice it, or why that is accepted.
+    /// Why no test can notice it, or why its survival is accepted.
     pub(super) survives_because: Option<String>,
 }
 
@@ -66,7 +66,7 @@ impl Mutant {
         std::iter::once((&*self.file, &*self.find, &*self.replace)).chain(also)
     }
 
-    /// Tells one fault, with its tests and on these sources, from others.
+    /// A digest of the fault, its tests and these sources.
     pub(super) fn digest(&self, sources: u64) -> String {
         let mut hasher = DefaultHasher::new();
         (self, sources).hash(&mut hasher);
@@ -74,11 +74,11 @@ impl Mutant {
     }
 }
 
-/// Plants every fault in the sources under `root`, each behind a switch of its own. Answers the files that changed, by their paths
-/// from `root`. Several faults may change the same text: each finds it in what those before it have left.
+/// Plants every fault in the sources under `root`, each behind a switch of its own. Returns the changed files by their
+/// paths from `root`. Several faults may change the same text: each is applied to the result of the earlier ones.
 ///
 /// # Errors
-/// A text that does not stand in its file exactly once: all of them, in one message.
+/// Texts that do not occur exactly once in their file: all of them, in one message.
 pub(super) fn planted(root: &Path, mutants: &[Mutant]) -> Result<BTreeMap<PathBuf, String>> {
     let read = |file: &str| fs::read_to_string(root.join(file)).with_context(|| file.to_owned());
     let mut files: BTreeMap<PathBuf, String> = BTreeMap::new();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-/// The crates whose tests may notice a fault: the name of the package and its folder.
+/// The crates with tests that may notice a fault: the name of the package and its folder.
 pub(super) const PACKAGES: [(&str, &str); 3] =
     [("nofault-io", "crates/io"), ("nofault-sim", "crates/sim"), ("nofault", "crates/engine")];
 
@@ -23,7 +23,7 @@ pub(super) struct Test {
 #[derive(Debug, Clone, Hash, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Program {
     pub(super) package: String,
-    /// The integration test; the unit tests of the library without one.
+    /// The integration test; `None` for the library's unit tests.
     pub(super) target: Option<String>,
 }
 

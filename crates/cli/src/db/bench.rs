@@ -12,10 +12,10 @@ use super::print;
 use crate::db_args::BenchArguments;
 use crate::output::{tell, width};
 
-/// Memory with which a database does its work without being cramped.
+/// Least memory for a database to run without constant eviction.
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 
-/// Measures, and prints what was measured even if something went wrong on the way.
+/// Runs the benchmark, and prints its results also when it ended with an error.
 pub(super) fn run(arguments: BenchArguments, cancel: &AtomicBool) -> Result<ExitCode> {
     if arguments.list {
         let list = bench::works().fold(String::new(), |text, (name, what)| text + &format!("{name:<12} {what}\n"));

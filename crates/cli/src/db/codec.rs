@@ -1,5 +1,5 @@
-//! Bytes as people and files write them: text, hexadecimal, base64, JSON objects, plain lines. What is written can be read
-//! back, whatever the bytes.
+//! Bytes in the forms of people and files: text, hexadecimal, base64, JSON objects, plain lines. Every encoded form can
+//! be decoded to the same bytes.
 
 use std::borrow::Cow;
 
@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::db_args::Encoding;
 
-/// What is wrong with a text, as a sentence without its place.
+/// The error is the defect of a text, as a sentence without its place.
 type Result<T> = std::result::Result<T, String>;
 
 impl Encoding {
-    /// The bytes that a word of the command line means.
+    /// Decodes a word of the command line.
     pub(crate) fn decode(self, text: &str) -> Result<Vec<u8>> {
         match self {
             Self::Text => Ok(text.as_bytes().to_vec()),
@@ -22,7 +22,7 @@ impl Encoding {
         }
     }
 
-    /// The bytes as they stand in an answer: no line break in it.
+    /// Encodes bytes for an answer: the result has no line break.
     pub(crate) fn encode(self, bytes: &[u8]) -> String {
         match self {
             Self::Text => escape(bytes),
@@ -46,7 +46,7 @@ fn hex_digit(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).map(|digit| digit as u8)
 }
 
-/// Text in one line and without tabs; [`unescape`] brings back the bytes.
+/// Escapes bytes as text in one line without tabs; [`unescape`] restores the bytes.
 pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -64,7 +64,7 @@ pub(crate) fn escape(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes of an escaped text.
+/// Restores the bytes of an escaped text.
 pub(crate) fn unescape(text: &[u8]) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.iter().copied();
@@ -88,12 +88,12 @@ pub(crate) fn unescape(text: &[u8]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// One line of a dump: an entry, or a table that begins and may have none.
+/// One line of a dump: an entry, or a table that begins here and may be empty.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// Where it belongs, if it says so.
+    /// Its table, if the line names one.
     pub(crate) table: Option<String>,
-    /// Key and value; `None` where only a table is named.
+    /// Key and value; `None` where the line only names a table.
     pub(crate) entry: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -112,7 +112,7 @@ struct Json<'a> {
     value_base64: Option<Cow<'a, str>>,
 }
 
-/// An entry, or a table alone, as a JSON object in one line.
+/// Formats an entry, or a table alone, as a JSON object in one line.
 pub(crate) fn to_json(table: &str, entry: Option<(&[u8], &[u8])>) -> serde_json::Result<String> {
     let mut json = Json { table: Some(table.into()), ..Json::default() };
     if let Some((key, value)) = entry {
@@ -129,7 +129,7 @@ fn text_or_base64(bytes: &[u8]) -> (Option<Cow<'_, str>>, Option<Cow<'_, str>>) 
     }
 }
 
-/// Reads one line of NDJSON.
+/// Parses one line of NDJSON.
 pub(crate) fn from_json(line: &[u8]) -> Result<Line> {
     let json: Json<'_> = serde_json::from_slice(line).map_err(|error| format!("not an entry: {error}"))?;
     let bytes = |what: &str, text: Option<Cow<'_, str>>, coded: Option<Cow<'_, str>>| match (text, coded) {
@@ -149,7 +149,7 @@ pub(crate) fn from_json(line: &[u8]) -> Result<Line> {
     }
 }
 
-/// Reads one plain line: key, tab, value.
+/// Parses one plain line: key, tab, value.
 pub(crate) fn from_plain(line: &[u8]) -> Result<Line> {
     let tab = line.iter().position(|byte| *byte == b'\t').ok_or("has no tab between key and value")?;
     Ok(Line { table: None, entry: Some((unescape(&line[..tab])?, unescape(&line[tab + 1..])?)) })

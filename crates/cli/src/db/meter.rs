@@ -1,4 +1,4 @@
-//! Progress of a long command on standard error: a line that is redrawn on a terminal, a line now and then elsewhere.
+//! Progress of a long command on standard error: a redrawn line on a terminal, a line at intervals elsewhere.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -6,21 +6,21 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nofault_lab::format::{self, Unit};
 
-/// Counts entries, or other things, and their bytes, and shows them now and then.
+/// Counts entries, or other things, and their bytes, and prints the counts at intervals.
 pub(crate) struct Meter {
     what: &'static str,
     things: &'static str,
     quiet: bool,
-    /// Whether it shows something before the end.
+    /// Whether it prints before the end.
     live: bool,
-    /// The line on a terminal, cut to its width and cleared when it ends or is dropped. Hidden where there is none.
+    /// The line on a terminal, cut to its width and cleared when it ends or is dropped. Hidden without a terminal.
     bar: ProgressBar,
     started: Instant,
     shown: Instant,
     /// Entries so far.
     pub(crate) entries: u64,
     bytes: u64,
-    /// Entries and bytes that nothing can take back.
+    /// Entries and bytes that are committed.
     settled: (u64, u64),
 }
 
@@ -34,33 +34,33 @@ impl Meter {
         Self { what, things, quiet, live: !quiet, bar, started: now, shown: now, entries: 0, bytes: 0, settled: (0, 0) }
     }
 
-    /// The same, which shows nothing before the end: for entries that themselves go to the terminal.
+    /// A meter that prints only at the end: for entries that themselves go to the terminal.
     pub(crate) fn at_end(self) -> Self {
         Self { live: false, ..self }
     }
 
-    /// So many things of so many bytes were done until now.
+    /// Sets the counts of things and bytes done so far.
     pub(crate) fn set(&mut self, things: u64, bytes: u64) {
         (self.entries, self.bytes) = (things, bytes);
         self.tick();
     }
 
-    /// One more entry of so many bytes.
+    /// Counts one more entry of `bytes` bytes.
     pub(crate) fn add(&mut self, bytes: usize) {
         self.entries += 1;
         self.bytes += bytes as u64;
-        // The clock costs more than the rest.
+        // Reading the clock costs more than the rest.
         if self.entries.is_multiple_of(1024) {
             self.tick();
         }
     }
 
-    /// What was done until now stays, whatever becomes of the rest.
+    /// Marks everything so far as committed: a later failure does not undo it.
     pub(crate) fn settle(&mut self) {
         self.settled = (self.entries, self.bytes);
     }
 
-    /// It failed: only what is settled was done.
+    /// Takes the counts back to the committed ones after a failure.
     pub(crate) fn fall_back(&mut self) {
         (self.entries, self.bytes) = self.settled;
     }
@@ -77,7 +77,7 @@ impl Meter {
         }
     }
 
-    /// The last line, which stays.
+    /// Prints the last line, which stays.
     pub(crate) fn finish(self) {
         self.bar.finish_and_clear();
         if !self.quiet {
@@ -85,7 +85,7 @@ impl Meter {
         }
     }
 
-    /// Standard error may be closed; the command continues.
+    /// Prints a line. Standard error may be closed; the command continues.
     fn put_line(&self) {
         let _ = writeln!(std::io::stderr(), "{}", self.line());
     }

@@ -18,10 +18,10 @@ use super::meter::Meter;
 use crate::db_args::Format;
 use crate::input::{Input, failed};
 
-/// Bytes of a batch at which it is committed, however few its entries.
+/// Bytes of a batch at which it is committed, even with few entries.
 const BATCH_BYTES: usize = 8 << 20;
 const BUFFER_BYTES: usize = 1 << 20;
-/// What standard input is called.
+/// Name of standard input in messages.
 const STANDARD: &str = "standard input";
 
 /// An entry of the input and its table.
@@ -58,7 +58,7 @@ impl<'a> Lines<'a> {
         Ok(Self { from, name, line: 0, buffer: Vec::new(), format, table, cancel })
     }
 
-    /// The next line that says something: the table it is about, and the entry if it has one.
+    /// The next line with content: its table, and its entry if it has one.
     fn next(&mut self) -> Result<Option<(String, Option<Entry>)>> {
         loop {
             if self.cancel.load(Ordering::Relaxed) {
@@ -86,7 +86,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// What to load, and how.
+/// The options of a load.
 pub(super) struct Load<'a> {
     pub(super) file: Option<&'a Path>,
     pub(super) table: &'a str,
@@ -141,7 +141,8 @@ impl Load<'_> {
     }
 }
 
-/// Each run of entries of one table is loaded in one go. What the input fails with is told after the entries before it are in.
+/// Loads each run of entries of one table in a single bulk load. An error of the input is returned after the entries
+/// before it are loaded.
 fn load_sorted(db: &Db, input: &mut Lines<'_>, meter: &mut Meter) -> Result<()> {
     let mut next = input.next()?;
     while let Some((name, first)) = next.take() {
@@ -173,7 +174,7 @@ fn load_sorted(db: &Db, input: &mut Lines<'_>, meter: &mut Meter) -> Result<()> 
     Ok(())
 }
 
-/// A table by its name, created if need be.
+/// Opens a table by its name, and creates it if it is missing.
 pub(super) fn table_or_new(db: &Db, name: &str) -> nofault::error::Result<Table> {
     match db.table(name) {
         Err(error) if error.kind() == ErrorKind::NotFound => db.create_table(name),
@@ -181,7 +182,7 @@ pub(super) fn table_or_new(db: &Db, name: &str) -> nofault::error::Result<Table>
     }
 }
 
-/// What to dump, and how.
+/// The options of a dump.
 pub(super) struct Dump<'a> {
     pub(super) out: Option<&'a Path>,
     pub(super) tables: &'a [String],
@@ -197,7 +198,7 @@ impl Dump<'_> {
             let why = format!("plain lines hold one table and there are {}: choose with --table", names.len());
             return Err(LabError::new(LabErrorKind::Usage, why).into());
         }
-        // Before the file is made: a wrong name leaves nothing.
+        // Before the file is created: after a wrong name none is left.
         let tables = names.iter().map(|name| db.table(name)).collect::<nofault::error::Result<Vec<_>>>()?;
         let to: Box<dyn Write> = match self.out {
             Some(path) => {
@@ -213,10 +214,10 @@ impl Dump<'_> {
         }
         let result = self.write(db, &tables, &mut out, &mut meter, cancel);
         let result = result.and_then(|()| out.flush().context("write the dump"));
-        // The buffer is not tried again: what could not be written was said.
+        // The buffer is discarded without another attempt: the failed write has been reported.
         drop(out.into_parts());
         meter.finish();
-        // The tables that can be read are in the dump by now; it is not all there was.
+        // The readable tables are in the dump by now; the result says that others are missing.
         result
             .and_then(|()| listed.damage.into_iter().next().map_or(Ok(ExitCode::SUCCESS), |damage| Err(damage.into())))
     }

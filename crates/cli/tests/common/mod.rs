@@ -1,4 +1,4 @@
-//! A folder of its own for each test, the command in it, and a look at what it did.
+//! Shared by the tests of the command: a folder for each test, calls of the command in it, and the results of a call.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests: an unexpected error fails the test")]
 
@@ -58,14 +58,14 @@ impl Lab {
         Self { outer, dir, config }
     }
 
-    /// `nofault lab …`, nothing added.
+    /// `nofault lab …` with these arguments only.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nofault"));
         command.arg("lab").args(arguments);
         command
     }
 
-    /// The same in this lab's folder.
+    /// `nofault lab …` in this lab's folder.
     pub(crate) fn command_in_dir(&self, arguments: &[&str]) -> Command {
         let mut command = self.command(arguments);
         command.arg("--dir").arg(&self.dir);
@@ -79,19 +79,19 @@ impl Lab {
         command
     }
 
-    /// A run of the tiny configuration.
+    /// Runs the tiny configuration.
     pub(crate) fn run(&self, arguments: &[&str]) -> Outcome {
         outcome(self.command_in_dir(arguments).arg("--config").arg(&self.config))
     }
 
-    /// The tiny configuration, repeated for longer than any test waits.
+    /// A configuration file that repeats the tiny one for longer than any test waits.
     pub(crate) fn endless(&self) -> PathBuf {
         let path = self.outer.path().join("endless.toml");
         fs::write(&path, TINY.replace("runs = 1", "runs = 5000")).unwrap();
         path
     }
 
-    /// A run by a user without rights; `None`, with the reason, where this one cannot become another.
+    /// A run by a user without rights; `None`, with the reason, where this process cannot change its user.
     pub(crate) fn as_nobody(&self, arguments: &[&str]) -> Option<Command> {
         fs::set_permissions(self.outer.path(), fs::Permissions::from_mode(0o755)).unwrap();
         if !is_root() {
@@ -100,7 +100,7 @@ impl Lab {
             command.arg("--config").arg(&self.config);
             return Some(command);
         }
-        // A copy: the folders above the built one may be closed to others.
+        // A copy: other users may have no access to the folders above the original.
         let program = self.outer.path().join("nofault");
         fs::copy(env!("CARGO_BIN_EXE_nofault"), &program).unwrap();
         let mut command = Command::new(program);
@@ -115,7 +115,7 @@ impl Lab {
         }
     }
 
-    /// What is in the lab's folder.
+    /// Names of the files in the lab's folder.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
@@ -136,7 +136,7 @@ impl Lab {
     }
 }
 
-/// A command at work. Killed when dropped.
+/// A running command. Killed when dropped.
 pub(crate) struct Running {
     child: Child,
     lines: BufReader<std::process::ChildStderr>,
@@ -175,7 +175,7 @@ impl Running {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// Waits for the end: the exit code, and all that was told.
+    /// Waits for the end and returns the exit code and everything written to standard error.
     pub(crate) fn end(&mut self) -> (Option<i32>, String) {
         while self.lines.read_line(&mut self.told).unwrap() > 0 {}
         (self.child.wait().unwrap().code(), std::mem::take(&mut self.told))
@@ -189,13 +189,13 @@ impl Drop for Running {
     }
 }
 
-/// A loop device over a file of nothing. Gone when dropped.
+/// A loop device over an empty file. Removed when dropped.
 pub(crate) struct Loop {
     pub(crate) path: String,
 }
 
 impl Loop {
-    /// `None`, with the reason, where there are none.
+    /// Makes the device; `None`, with the reason, where that is not possible.
     pub(crate) fn new(folder: &Path) -> Option<Self> {
         let file = folder.join("image");
         fs::File::create(&file).unwrap().set_len(80 << 20).unwrap();
@@ -234,7 +234,7 @@ pub(crate) fn children_of(parent: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Whether a process is there, and not only its zombie.
+/// Whether a process exists and is not a zombie.
 pub(crate) fn lives(pid: u32) -> bool {
     status_of(pid, "State:").is_some_and(|state| !state.starts_with('Z'))
 }

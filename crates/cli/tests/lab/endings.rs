@@ -1,4 +1,4 @@
-//! How runs and questions end when something comes in between: what was measured is kept and told.
+//! Runs and questions that are interrupted: the results so far are kept and reported.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ fn what_cannot_be_removed_after_a_run_costs_neither_the_report_nor_its_path() {
     command.arg("--out").arg(&out);
     let mut running = Running::start(command);
     running.until("[1/");
-    // Nothing can be listed, let alone removed, where it was.
+    // The folder is gone, so its files can neither be listed nor removed.
     fs::rename(&lab.dir, lab.outer.path().join("moved")).unwrap();
     running.signal("INT");
     let (code, told) = running.end();
@@ -29,7 +29,7 @@ fn what_cannot_be_removed_after_a_run_costs_neither_the_report_nor_its_path() {
     assert!(fs::read_to_string(out.join("records.ndjson")).unwrap().contains("\"type\":\"end\""));
 }
 
-/// In a terminal Ctrl-C is a character; `script` is a terminal.
+/// In a terminal Ctrl-C is a character; `script` provides the terminal.
 #[test]
 fn one_ctrl_c_ends_the_questions_of_a_verdict() {
     let lab = Lab::new();
@@ -50,7 +50,7 @@ fn one_ctrl_c_ends_the_questions_of_a_verdict() {
         said.extend(&some[..count]);
     }
     to.write_all(b"\x03").unwrap();
-    // One that goes on waiting is given the end of its input in the end, which is no interruption.
+    // A command that goes on waiting is finally given the end of its input, which is no interruption.
     let (ended, is_ended) = mpsc::channel::<()>();
     let patience = std::thread::spawn(move || {
         let _ = is_ended.recv_timeout(Duration::from_secs(20));

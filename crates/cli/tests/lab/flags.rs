@@ -1,13 +1,13 @@
-//! Flags that change what is measured: each comes to every chosen experiment that has such a parameter, or is refused.
+//! Flags that change the measurements: each applies to every chosen experiment with such a parameter, or is refused.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 
 use crate::common::{Lab, outcome};
 
-/// A call, and values that it leads to, by their names.
+/// A call, and the resulting values by name.
 type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)]);
 
-/// What `--print-config` prints for a call, of a preset's values.
+/// The output of `--print-config` for a call, with a preset's values.
 fn printed(lab: &Lab, arguments: &[&str]) -> String {
     let ended = outcome(lab.bare(&["--print-config"]).args(arguments));
     assert_eq!(ended.code, 0, "{arguments:?}: {}", ended.told);
@@ -17,7 +17,7 @@ fn printed(lab: &Lab, arguments: &[&str]) -> String {
 /// A value of a printed configuration by its name, on one line and without blanks.
 fn value(printed: &str, name: &str) -> String {
     let (table, key) = name.rsplit_once('.').unwrap_or(("", name));
-    // What stands before the first table is in none.
+    // Lines before the first table belong to none.
     let mut parts = printed.split("\n[");
     let part = match table {
         "" => parts.next(),
@@ -29,7 +29,7 @@ fn value(printed: &str, name: &str) -> String {
     rest[..end].split_whitespace().collect::<String>().replace(",]", "]")
 }
 
-/// What a refused call is told, of a preset's values.
+/// The message of a refused call, with a preset's values.
 fn refused(lab: &Lab, arguments: &[&str]) -> String {
     let ended = outcome(&mut lab.bare(arguments));
     assert_eq!(ended.code, 2, "{arguments:?}: {}{}", ended.said, ended.told);
@@ -86,7 +86,7 @@ fn a_flag_reaches_every_chosen_experiment_that_has_such_a_parameter() {
             &["random", "engines", "--threads", "1,3"],
             &[("random.threads", "[1,3]"), ("engines.threads", "16"), ("safety.writers", "[8]")],
         ),
-        // More than others may have, who are not asked.
+        // More than other experiments allow, which are not chosen here.
         (&["random", "--threads", "2000"], &[("random.threads", "[2000]")]),
         (
             &["random", "scan", "access", "--depths", "5,7"],
@@ -127,7 +127,7 @@ fn a_flag_that_no_chosen_experiment_has_is_refused_with_who_has_it_and_what_come
         let told = refused(&lab, arguments);
         words.iter().for_each(|words| assert!(told.contains(words), "{arguments:?}: {told}"));
     }
-    // What is left out where it is not, and what may be had where it can, ask for nothing.
+    // Resources that are left out, or used only where available, require no rights.
     printed(&lab, &["translate", "--fio", "off", "--pool", "off", "--ram-device", "auto", "--memory-method", "auto"]);
 }
 
@@ -139,7 +139,7 @@ fn data_that_would_fit_is_refused_with_the_flags_that_change_it() {
         let words = ["at least twice", "--size", "--memory", arguments[2].trim_end_matches("GiB")];
         words.iter().for_each(|words| assert!(told.contains(words), "{arguments:?}: {told}"));
     }
-    // What is never limited needs no such room.
+    // Experiments without a memory limit need no such space.
     let small = outcome(lab.bare(&["--plan", "errors", "--size", "64M"]).args(["--repeats", "1"]));
     assert_eq!(small.code, 0, "{}", small.told);
     assert!(small.said.contains("nothing here needs it"), "{}", small.said);

@@ -175,7 +175,7 @@ fn a_private_copy_beside_a_failed_page_survives() {
     let mut map = map(&file, Protection::Private);
     map.guarded_mut(page()..2 * page(), |bytes| bytes.fill(200)).unwrap();
     file.set_len(1).unwrap();
-    // Truncation takes private copies with it; but those made of pages the file still has stay.
+    // Truncation discards private copies of the lost pages; copies of pages that the file still has stay.
     map.guarded_mut(0..page(), |bytes| bytes.fill(100)).unwrap();
     assert!(map.guarded(0..4 * page(), sum).is_err());
     assert_eq!(map.guarded(0..page(), sum).unwrap(), 100 * page() as u64);

@@ -235,8 +235,8 @@ impl UringQueue {
         };
         match error.raw_os_error() {
             Some(libc::EINTR) => Ok(()),
-            // Short of memory, or too many completions are waiting to be taken: one of those with the kernel must end
-            // first, and sending goes on then.
+            // Short of memory, or too many completions are waiting to be taken: one of the operations with the kernel
+            // must end first, then submission continues.
             Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) if wait_for > 0 && self.kernel_has_some() => {
                 match self.bring_out(1) {
                     Err(error) if error.raw_os_error() != Some(libc::EINTR) => Err(explain_enter(&error)),

@@ -1,4 +1,4 @@
-//! What every disk must keep, as one body of checks: `keeps_the_contract` runs them all on one disk.
+//! The contract of every disk as one body of checks: `keeps_the_contract` runs them all on one disk.
 //!
 //! Chance comes from a seed that every failure prints; `NOFAULT_SEED=<seed>` repeats it.
 
@@ -21,7 +21,7 @@ const SPAN_BYTES: usize = 256 << 10;
 const OP_BYTES_MAX: usize = 24 << 10;
 /// Unit for lengths where the disk asks for none: odd on purpose.
 const ODD_UNIT: usize = 1;
-/// How long a check waits for what must happen before it calls it lost.
+/// How long a check waits for a required event before it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One of them.
@@ -71,7 +71,7 @@ pub(crate) fn zeroed(len_bytes: usize) -> IoBuf {
     IoBuf::zeroed(len_bytes, PageKind::Small).expect("memory for a test")
 }
 
-/// Pushes what must be accepted.
+/// Pushes an operation that must be accepted.
 pub(crate) fn push(queue: &mut dyn Queue, token: u64, offset_bytes: u64, kind: OpKind) {
     if let Err(refused) = queue.push(Op::new(token, offset_bytes, kind)) {
         panic!("refused: {}", refused.error);
@@ -209,7 +209,7 @@ fn performed_operations_match_a_byte_array(disk: &dyn Disk, _: &QueueOptions, rn
     assert_eq!(done.result.map_err(|error| error.kind()), Err(ErrorKind::Short));
 }
 
-/// A random operation over a range whose content is `model`; writes change the model, reads tell what they must find.
+/// A random operation over a range with content `model`; writes change the model, reads also return the expected bytes.
 fn random_kind(len: usize, unit: usize, model: &mut [u8], rng: &mut fastrand::Rng) -> (OpKind, Option<Vec<u8>>) {
     match rng.u8(0..10) {
         0..4 => (OpKind::Read(zeroed(len)), Some(model.to_vec())),
@@ -400,7 +400,7 @@ fn the_descriptor_tells_when_there_is_something(disk: &dyn Disk, options: &Queue
         }
         assert!(looks < 10, "round {round}: readable {looks} times for two completions");
     }
-    // What arrived before anybody asked for the descriptor counts as well.
+    // Completions that arrived before the descriptor was first requested count as well.
     let mut late = open(disk, options);
     for token in 0..2 {
         push(&mut *late, token, 0, OpKind::Read(zeroed(len)));
@@ -492,8 +492,8 @@ fn queues_do_not_see_each_others_completions(disk: &dyn Disk, options: &QueueOpt
     }
 }
 
-/// Lets a filter answer for the kernel, on this thread and those it starts from now on. Answers what `seccomp` does: a
-/// descriptor, where `flags` ask for one.
+/// Installs a seccomp filter that answers for the kernel, on this thread and the threads it starts from now on. Returns
+/// the result of `seccomp`: a descriptor, where `flags` ask for one.
 pub(crate) fn filter_calls(filter: &mut [libc::sock_filter], flags: libc::c_ulong) -> std::io::Result<libc::c_int> {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: the program and its filter live until the calls return; the kernel copies them.

@@ -69,7 +69,8 @@ fn reads_see_any_sectors_without_a_page_cache_and_all_of_them_with_one() {
     assert_eq!(buffered, [vec![2; BLOCK / 512]].into());
 }
 
-/// Once the page cache has dropped the page, reads give the old bytes again in some sectors, and every power cut leaves those same bytes.
+/// Once the page cache has dropped the page, reads give the old bytes again in some sectors, and every power cut leaves
+/// the same bytes.
 #[test]
 fn a_page_cache_may_drop_what_was_abandoned_and_reads_give_what_the_device_holds() {
     let mut turned_back = 0;

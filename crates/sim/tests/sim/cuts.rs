@@ -1,4 +1,4 @@
-//! What a power cut leaves, and what it stops.
+//! The state that a power cut leaves, and the calls that it stops.
 
 use std::collections::BTreeSet;
 
@@ -188,7 +188,7 @@ fn a_failed_sync_drops_what_it_covered_although_reads_still_see_it() {
         let bytes = world.restart(seed).read_file("data").unwrap();
         assert_eq!(bytes[4096..], [3; BLOCK], "the second sync saves what came after the first");
         fates.insert(bytes[0]);
-        // Written again and synced, it is safe.
+        // After another write and a sync, the block is durable.
         write(&mut *queue, 0, 4, BLOCK).unwrap();
         sync(&mut *queue).unwrap();
         assert_eq!(world.restart(seed).read_file("data").unwrap()[..BLOCK], [4; BLOCK]);
@@ -270,7 +270,7 @@ fn a_removed_file_lives_and_takes_space_until_its_last_handle_is_gone() {
 
 // ---- the cut itself ----
 
-/// Creates two files, writes, syncs, renames; counts what was promised to be durable.
+/// Creates two files, writes, syncs, renames; counts the blocks that were acknowledged as durable.
 fn history(world: &SimWorld, durable_blocks: &mut usize, renamed: &mut bool) -> Result<()> {
     let directory = world.directory();
     let mut queue = directory.create("new")?.queue(&QueueOptions::default())?;

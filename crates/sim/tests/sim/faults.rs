@@ -15,7 +15,8 @@ use crate::{BLOCK, buffer, read, run, sync, world_with_blocks, world_with_file, 
 
 // ---- completions ----
 
-/// Starts ten reads and returns the order in which `reap(0)` gives them back, and how many looks found nothing.
+/// Starts ten reads and returns the order in which `reap(0)` gives them back, and the number of reaps that found
+/// nothing.
 fn order_of_reads(options: SimOptions, seed: u64) -> (Vec<u64>, usize) {
     let (_world, mut queue) = world_with_blocks(seed, options, 10, 1);
     for token in 0..10 {
@@ -104,7 +105,7 @@ fn a_read_past_the_end_is_short_and_one_wild_offset_is_an_error() {
 /// Bytes that tell when they are dropped, from a destructor that uses the world.
 struct Tracked(IoBuf, Arc<AtomicUsize>, SimWorld);
 
-// SAFETY: the bytes are those of the buffer, which nobody changes.
+// SAFETY: the bytes belong to the buffer, and are not changed while it is lent.
 unsafe impl StableBytes for Tracked {
     fn bytes(&self) -> &[u8] {
         &self.0
@@ -243,7 +244,7 @@ fn any_kind_of_call_fails_when_told_to_and_the_one_after_it_works() {
                 directory.rename("moved", "data").unwrap();
             }
         }
-        // The name whose creation failed is not there; the others went, by a removal that worked.
+        // The name whose creation failed is absent; the others were removed by a successful removal.
         assert_eq!(world.directory().list().unwrap(), ["data"]);
     }
 }

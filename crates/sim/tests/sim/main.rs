@@ -1,5 +1,5 @@
-//! What the simulated world promises, and what a striped disk over it does; each promise over many seeds: a simulation that is too kind hides bugs, one that is
-//! too cruel reports bugs that are none.
+//! The promises of the simulated world, and the behaviour of a striped disk over it, each over many seeds: a simulation
+//! that is too kind hides bugs, one that is too cruel reports false ones.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -54,7 +54,7 @@ pub(crate) fn sync(queue: &mut dyn Queue) -> Result<()> {
     run(queue, 0, OpKind::Sync).map(drop)
 }
 
-/// A world with one file `data`, whose name is durable, and a queue on it.
+/// A world with one file `data`, its name durable, and a queue on it.
 pub(crate) fn world_with_file(seed: u64, options: SimOptions) -> (SimWorld, Arc<dyn Disk>, Box<dyn Queue>) {
     let world = SimWorld::new(seed, options);
     let disk = world.directory().create("data").unwrap();

@@ -22,7 +22,7 @@ fn striped(world: &SimWorld, count: usize, stripe: u64) -> StripedDisk {
     StripedDisk::new(children, stripe).unwrap()
 }
 
-/// What a striped disk should hold: every byte by its place in the whole, and how long each child is.
+/// The expected content of a striped disk: every byte by its place in the whole, and the length of each child.
 struct Model {
     bytes: Vec<u8>,
     stripe: usize,
@@ -50,7 +50,7 @@ impl Model {
 
 const SPACE: usize = 64 * 512;
 
-/// Some ranges of the space that do not overlap, with what to do with each.
+/// Some ranges of the space that do not overlap, each with a random choice of operation.
 fn batch(rng: &mut fastrand::Rng) -> Vec<(std::ops::Range<usize>, u8)> {
     let mut at = rng.usize(0..8) * 512;
     let mut ranges = Vec::new();
@@ -115,7 +115,8 @@ fn random_operations_leave_what_an_array_of_bytes_would() {
             }
             let tokens: BTreeSet<u64> = done.iter().map(|completion| completion.op.token).collect();
             assert_eq!((tokens.len(), queue.in_flight()), (ranges.len(), 0), "{world}");
-            // Writes and reads of a batch do not overlap, but lengths do: reads are checked against those before and after.
+            // Writes and reads of a batch do not overlap, but lengths do: a read is checked against the lengths before
+            // and after.
             let before = model.child_lens.clone();
             for completion in done.iter().filter(|completion| !matches!(completion.op.kind, OpKind::Read(_))) {
                 let range = ranges[completion.op.token as usize].0.clone();
@@ -276,7 +277,7 @@ fn a_striped_disk_needs_disks_and_stripes_that_fit_them() {
     assert_eq!(refused.error.kind(), ErrorKind::InvalidCall);
 }
 
-/// A disk whose queues are refused what they send, so often. When they are asked to wait they try a hundred times.
+/// A disk whose queues refuse to submit a given number of times. A reap that waits tries a hundred times.
 #[derive(Debug)]
 struct Refusing {
     disk: Arc<dyn Disk>,
@@ -356,7 +357,7 @@ fn a_disk_that_takes_nothing_for_a_while_keeps_nobody_from_the_others() {
         }
     };
     let tokens = |done: &[Completion]| done.iter().map(|done| done.op.token).collect::<BTreeSet<_>>();
-    // A look brings what the others have, and says that one of them took nothing.
+    // A reap without waiting returns the completions of the other children, and reports the child that took nothing.
     times.store(usize::MAX, Ordering::SeqCst);
     push_three(&mut *queue);
     let mut done = Vec::new();
@@ -367,7 +368,7 @@ fn a_disk_that_takes_nothing_for_a_while_keeps_nobody_from_the_others() {
     times.store(0, Ordering::SeqCst);
     queue.reap(1, &mut done).unwrap();
     assert_eq!(tokens(&done), BTreeSet::from([0, 1, 2]));
-    // Whoever waits does not hear of it.
+    // A waiting reap hides the refusals.
     for refusals in 0..30 {
         push_three(&mut *queue);
         times.store(refusals, Ordering::SeqCst);
@@ -375,7 +376,7 @@ fn a_disk_that_takes_nothing_for_a_while_keeps_nobody_from_the_others() {
         queue.reap(3, &mut done).unwrap();
         assert_eq!(tokens(&done), BTreeSet::from([0, 1, 2]));
     }
-    // One that takes nothing any more is waited for, but not for ever.
+    // A child that refuses for good is waited for only a bounded time.
     times.store(usize::MAX, Ordering::SeqCst);
     push_three(&mut *queue);
     done.clear();
