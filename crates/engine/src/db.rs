@@ -7,7 +7,7 @@
 //! A database belongs to the process that opened it. A process forked from that one must not call it; it may drop the inherited
 //! handles, which does nothing.
 //!
-//! Below this file: [`wait`] repeats an attempt until all pages that it needs are in memory; `core` implements each
+//! Below this file: `wait` repeats an attempt until all pages that it needs are in memory; `core` implements each
 //! call over any store and log. This file is the public face of `core`.
 
 mod backup;

@@ -1,7 +1,7 @@
 //! One self-contained HTML file from a record file: findings first, then each experiment with its figures, tables, method
 //! and the literature beside it. No network, no script needed; the same records give the same bytes.
 //!
-//! Everything from the records passes the template's escaping or [`crate::show::svg::escape`]; only drawings made here are markup.
+//! Everything from the records passes the template's escaping or `show::svg::escape`; only drawings made here are markup.
 
 mod beside;
 mod claims;

@@ -4,8 +4,8 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`child`] | one cell in a process of its own |
-//! | [`prepare`] | the resources of a run: data files, RAM-backed devices, memory limits; made and removed |
-//! | [`schedule`] | the cells in their order, with their times and sizes; shown before anything starts |
+//! | `prepare` | the resources of a run: data files, RAM-backed devices, memory limits; made and removed |
+//! | `schedule` | the cells in their order, with their times and sizes; shown before anything starts |
 //!
 //! Kept true here: a record is written when its cell ends, so an interrupted run keeps its results so far; each
 //! resource is removed when its guard drops, on every way out.

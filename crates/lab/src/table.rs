@@ -1,5 +1,5 @@
 //! The summary for a terminal: a table for each experiment and target, then the main findings; everything else is in
-//! the report. The same as JSON for programs: [`json`].
+//! the report. The same as JSON for programs: `json`.
 
 mod json;
 

@@ -4,7 +4,7 @@
 //! cell.
 //!
 //! Latency: a clock reading costs some 25 ns, which is nothing beside a fault and as much as a touch of a page in
-//! memory. So touches are timed one by one while they take a microsecond and more, and one in [`STRIDE`] when they are
+//! memory. So touches are timed one by one while they take a microsecond and more, and one in `STRIDE` when they are
 //! faster; such a sample counts for the whole group.
 
 use std::fs::File;

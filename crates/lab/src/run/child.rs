@@ -1,8 +1,8 @@
 //! One cell in a process of its own, and the two sides of the pipe to it.
 //!
 //! The parent starts `nofault lab cell`, puts the new process under the memory limit, and only then sends the
-//! [`CellSpec`] as one line of JSON. The child answers with [`Message`] lines: each tick as it ends, then the outcome
-//! or the error. [`crate::child`] starts the process, reads its lines and ends it.
+//! [`CellSpec`] as one line of JSON. The child answers with `Message` lines: each tick as it ends, then the outcome
+//! or the error. `child` starts the process, reads its lines and ends it.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! The process that meets a fault, and the handle of the one that watches: it may die of what it meets, which is an answer.
 //!
-//! `nofault lab subject` reads one [`Order`], then [`Ask`]s, one JSON line each, and answers each with a [`Seen`]. A subject
+//! `nofault lab subject` reads one `Order`, then `Ask`s, one JSON line each, and answers each with a `Seen`. A subject
 //! that dies is told by the end of its answers and its exit status; one that hangs is killed.
 //!
-//! Kept true by: a subject dies with its watcher ([`crate::child`]), leaves no core, and only ever works in the folder of
+//! Kept true by: a subject dies with its watcher (`child`), leaves no core, and only ever works in the folder of
 //! its cell.
 
 use std::io::{Read, Write};
