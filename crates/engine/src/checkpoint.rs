@@ -28,7 +28,7 @@ use nofault_io::disk::Disk;
 use crate::background;
 use crate::bell::Bell;
 use crate::blocks::read_once;
-use crate::buffer_pool::{CheckpointPlace, Mover, NodeToWrite, Pager, Snapshot, ToEmptyOut, Together};
+use crate::buffer_pool::{CheckpointPlace, GroupsToEmpty, NodeToWrite, Pager, RelocationOutcome, Relocator, Snapshot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     CONVERSION_OFFSET, CommitSeq, FEATURES_COMPATIBLE, Location, NodeId, PageId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS,
@@ -128,31 +128,30 @@ impl Checkpointer {
         *current = next;
         // Forgets them only now: after a failure the next checkpoint, which may be of an earlier commit, must look at all of them
         // again, or it would name pages that do not exist as of that commit.
-        self.pager.core().forget_changed(commit);
+        self.pager.metadata().forget_changed(commit);
         drop(registered);
-        self.pager.core().help_epoch();
-        self.pager.core().sweep_all_ripe();
-        while self.pager.core().books().space.checkpoint_durable() > 0 {}
+        self.pager.reclaim();
+        while self.pager.metadata().lock().space.checkpoint_durable() > 0 {}
         // Done before the next checkpoint begins, which adds to the blocks that `checkpoint_durable` frees and has a later anchor.
         self.log.recycle(anchor);
         self.made.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Moves pages to adjacent blocks while no checkpoint is under way; see [`Mover::put_together`].
+    /// Moves pages to adjacent blocks while no checkpoint is under way; see [`Relocator::put_together`].
     ///
     /// # Errors
     /// As there.
-    pub(crate) fn put_together(&self, mover: &mut Mover, pages: &[PageId]) -> Result<Together> {
+    pub(crate) fn put_together(&self, mover: &mut Relocator, pages: &[PageId]) -> Result<RelocationOutcome> {
         let _none_meanwhile = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         mover.put_together(pages)
     }
 
-    /// Moves pages out of groups to be emptied while no checkpoint is under way; see [`Mover::empty_out`].
+    /// Moves pages out of groups to be emptied while no checkpoint is under way; see [`Relocator::empty_out`].
     ///
     /// # Errors
     /// As there.
-    pub(crate) fn empty_out(&self, mover: &mut Mover, room: &mut ToEmptyOut) -> Result<Option<u64>> {
+    pub(crate) fn empty_out(&self, mover: &mut Relocator, room: &mut GroupsToEmpty) -> Result<Option<u64>> {
         let _none_meanwhile = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         mover.empty_out(room)
     }
@@ -188,12 +187,12 @@ impl Checkpointer {
 
     /// Whether a checkpoint is due: half the log is used, many blocks wait to be free, or the list of changed pages is long.
     pub(crate) fn is_due(&self) -> bool {
-        if self.pager.core().has_many_changed() {
+        if self.pager.has_many_changed() {
             return true;
         }
         let blocks = {
-            let books = self.pager.core().books();
-            (books.space.deferred_blocks(), books.space.used_blocks())
+            let metadata = self.pager.metadata().lock();
+            (metadata.space.deferred_blocks(), metadata.space.used_blocks())
         };
         self.log.wants_checkpoint() || (blocks.0 > 4096 && blocks.0 > blocks.1 / 4)
     }
@@ -201,16 +200,15 @@ impl Checkpointer {
     /// Brings the page table of the checkpoint to commit `commit`, and writes the pages that are only in memory. Takes a part of
     /// the changed pages at a time, in order: pages that commits add meanwhile do no harm, before or after the current position.
     fn write_pages(&self, commit: CommitSeq) -> Result<()> {
-        let core = self.pager.core();
         // Pages with later numbers are new since then.
-        let (mut next, end) = (Some(PageId(0)), core.pages_end());
+        let (mut next, end) = (Some(PageId(0)), self.pager.metadata().pages_end());
         let mut lot: Vec<PageId> = Vec::new();
         loop {
             while lot.len() < PAGES_AT_ONCE
                 && let Some(from) = next
             {
                 let mut pages;
-                (pages, next) = core.changed_between(from, end);
+                (pages, next) = self.pager.metadata().changed_between(from, end);
                 lot.append(&mut pages);
             }
             if lot.is_empty() {
@@ -218,37 +216,36 @@ impl Checkpointer {
             }
             let mut dirty = Vec::new();
             // A dirty page stays in the lot, and is on disk when the next round looks at it again.
-            lot.retain(|page| match core.checkpoint_place(*page, commit) {
+            lot.retain(|page| match self.pager.checkpoint_place(*page, commit) {
                 CheckpointPlace::Dirty(item) => {
                     dirty.push(item);
                     true
                 }
                 CheckpointPlace::OnDisk(at) => {
-                    core.take_over(*page, Some(at));
+                    self.pager.take_over(*page, Some(at));
                     false
                 }
                 CheckpointPlace::Absent => {
-                    core.take_over(*page, None);
+                    self.pager.take_over(*page, None);
                     false
                 }
             });
             if !dirty.is_empty() {
-                core.write_frames(dirty)?;
+                self.pager.writer().write_frames(dirty)?;
             }
         }
     }
 
     /// Steps 4 and 5.
     fn switch(&self, next: &Superblock) -> Result<()> {
-        let core = self.pager.core();
         let poison = |error: Error| {
             self.log.poison(&error);
             let what =
                 format!("a checkpoint failed half-way ({error}); reads go on, reopen the database to write again");
             Error::new(ErrorKind::Poisoned, what)
         };
-        core.sync_data().map_err(poison)?;
-        core.books().space.checkpoint_begins();
+        self.pager.writer().sync_data().map_err(poison)?;
+        self.pager.metadata().lock().space.checkpoint_begins();
         let first = (next.sequence % 2) as usize;
         // One slot at a time: while one is written the other is intact.
         [first, 1 - first].into_iter().try_for_each(|slot| write_superblock(&self.pager, next, slot)).map_err(poison)
@@ -264,17 +261,17 @@ pub(crate) fn write_superblock(pager: &Pager, superblock: &Superblock, slot: usi
     let mut sector = IoBuf::zeroed(SUPERBLOCK_BYTES, PageKind::Small)
         .map_err(|error| Error::from_io("take memory for a superblock", error))?;
     superblock.encode(slot, &mut sector);
-    pager.core().write_superblock(offset, sector)
+    pager.writer().write_superblock(offset, sector)
 }
 
 /// Writes the changed nodes of the page table, from the leaves up. Returns the superblock with the new root in it.
 fn write_table(pager: &Pager, mut superblock: Superblock) -> Result<Superblock> {
-    let leaves = pager.core().books().map.take_dirty_leaves();
+    let leaves = pager.metadata().lock().map.take_dirty_leaves();
     let mut level = 0;
     let mut changed: Vec<u64> = leaves.iter().copied().collect();
     let (levels, page_count) = {
-        let books = pager.core().books();
-        (books.map.levels(), books.map.page_count())
+        let metadata = pager.metadata().lock();
+        (metadata.map.levels(), metadata.map.page_count())
     };
     let outcome = (|| {
         let mut root = None;
@@ -301,7 +298,7 @@ fn write_table(pager: &Pager, mut superblock: Superblock) -> Result<Superblock> 
         }
         Err(error) => {
             // The inner nodes above the written ones are stale now; the next checkpoint rewrites them, from the leaves up.
-            pager.core().books().map.mark_dirty(leaves);
+            pager.metadata().lock().map.mark_dirty(leaves);
             Err(error)
         }
     }
@@ -309,7 +306,6 @@ fn write_table(pager: &Pager, mut superblock: Superblock) -> Result<Superblock> 
 
 /// Writes nodes of one level. Returns the place and checksum of the last of them: on the top level that is the root.
 fn write_nodes(pager: &Pager, level: u32, indexes: &[u64]) -> Result<Option<(Location, u64)>> {
-    let core = pager.core();
     let mut nodes = Vec::with_capacity(indexes.len());
     let mut checksums = Vec::with_capacity(indexes.len());
     for index in indexes {
@@ -317,19 +313,19 @@ fn write_nodes(pager: &Pager, level: u32, indexes: &[u64]) -> Result<Option<(Loc
         let mut buffer = IoBuf::zeroed(pager.page_bytes(), PageKind::Small)
             .map_err(|error| Error::from_io("take memory for a page-table node", error))?;
         let (entries, near) = {
-            let books = core.books();
-            (books.map.entries(node), books.map.node(node).map(|at| at.block))
+            let metadata = pager.metadata().lock();
+            (metadata.map.entries(node), metadata.map.node(node).map(|at| at.block))
         };
-        checksums.push(encode_node(core.file_id(), node, entries.into_iter(), &mut buffer));
+        checksums.push(encode_node(pager.file_id(), node, entries.into_iter(), &mut buffer));
         nodes.push(NodeToWrite { near, buffer });
     }
-    let blocks = core.write_nodes(nodes)?;
-    let mut books = core.books();
+    let blocks = pager.writer().write_nodes(nodes)?;
+    let mut metadata = pager.metadata().lock();
     let mut last = None;
     for ((index, block), checksum) in indexes.iter().zip(blocks).zip(checksums) {
         let at = node_location(block, checksum);
-        if let Some(before) = books.map.set_node(NodeId { level, index: *index }, at) {
-            books.space.release(before.block);
+        if let Some(before) = metadata.map.set_node(NodeId { level, index: *index }, at) {
+            metadata.space.release(before.block);
         }
         last = Some((at, checksum));
     }

@@ -21,7 +21,7 @@ use nofault_io::disk::{Directory, Disk, FileLock};
 
 use self::names::{COPY, DATA, LOCK, LOG, NEW_DATA, NEW_LOG, NEW_STRIPES, STRIPES};
 use crate::blocks::{BlockReader, read_once};
-use crate::buffer_pool::{Map, PAGES_MAX, Pager, PagerOptions};
+use crate::buffer_pool::{BlockMap, PAGES_MAX, Pager, PagerOptions};
 use crate::checkpoint::Checkpointer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
@@ -164,9 +164,14 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, creati
         compatible_features: FEATURES_COMPATIBLE,
     };
     let space = Pager::new_space(settings.page_bytes, FILE_BYTES_MAX);
-    let pager =
-        Pager::new(&disk, &pager_options(settings, &superblock), Map::new(settings.page_bytes), space, CommitSeq(0))?;
-    pager.core().complete_last_group()?;
+    let pager = Pager::new(
+        &disk,
+        &pager_options(settings, &superblock),
+        BlockMap::new(settings.page_bytes),
+        space,
+        CommitSeq(0),
+    )?;
+    pager.writer().complete_last_group()?;
     txn::create_catalog(&pager)?;
     Checkpointer::new(pager, log, superblock).checkpoint()?;
     // All files are whole and durable; now their names: first the temporary ones, by which the next creation recognises
@@ -259,7 +264,7 @@ pub(crate) fn open(
     let repairs = in_force.repairs.clone();
     let superblock = in_force.make_durable(&pager)?;
     let checkpointer = Arc::new(Checkpointer::new(pager.clone(), log.clone(), superblock));
-    pager.core().complete_last_group()?;
+    pager.writer().complete_last_group()?;
     Ok(Opened { pager, log, cache_bytes, base: superblock.commit, records, checkpointer, disk, locks, repairs })
 }
 
@@ -387,9 +392,9 @@ impl DataReader {
     /// # Errors
     /// `Corrupt` when a node is damaged, or names a page or a node that a table of this size does not have, a block
     /// outside the file, or a block that is in use already.
-    fn page_table(&mut self, superblock: &Superblock, space: &mut Space) -> Result<Map> {
+    fn page_table(&mut self, superblock: &Superblock, space: &mut Space) -> Result<BlockMap> {
         let page_bytes = superblock.page_bytes as usize;
-        let mut map = Map::new(page_bytes);
+        let mut map = BlockMap::new(page_bytes);
         if superblock.page_count > PAGES_MAX {
             let what = format!("{} pages; this version of nofault keeps up to {PAGES_MAX}", superblock.page_count);
             return Err(Error::new(ErrorKind::Unsupported, what));

@@ -40,26 +40,26 @@ pub(crate) struct BlockReport {
 pub(crate) fn verify_blocks(pager: &Pager, disk: &dyn Disk, progress: &mut dyn FnMut(u64, u64)) -> Result<BlockReport> {
     let mut reader = BlockReader::open(disk)?;
     let mut report = BlockReport::default();
-    let nodes: Vec<NodeId> = pager.core().books().map.node_places().map(|(node, _)| node).collect();
+    let nodes: Vec<NodeId> = pager.metadata().lock().map.node_places().map(|(node, _)| node).collect();
     for window in nodes.chunks(BLOCKS_AT_A_TIME) {
-        let place = |node: &NodeId| pager.core().books().map.node(*node);
-        let check = |node: &NodeId, at, block: &[u8]| decode_node(pager.core().file_id(), *node, at, block).map(drop);
+        let place = |node: &NodeId| pager.metadata().lock().map.node(*node);
+        let check = |node: &NodeId, at, block: &[u8]| decode_node(pager.file_id(), *node, at, block).map(drop);
         report.nodes_checked += check_window(pager, (&mut reader, disk), window, place, check, &mut report.problems)?;
     }
-    let page_count = pager.core().books().map.page_count();
+    let page_count = pager.metadata().lock().map.page_count();
     let mut next = PageId(0);
     loop {
         // Those that exist: their numbers may be few and far apart.
         let window: Vec<PageId> = {
-            let books = pager.core().books();
-            books.map.pages_from(next).map(|(page, _)| page).take(BLOCKS_AT_A_TIME).collect()
+            let metadata = pager.metadata().lock();
+            metadata.map.pages_from(next).map(|(page, _)| page).take(BLOCKS_AT_A_TIME).collect()
         };
         let Some(last) = window.last() else { break };
         next = PageId(last.0 + 1);
-        let place = |page: &PageId| pager.core().books().map.get(*page);
+        let place = |page: &PageId| pager.metadata().lock().map.get(*page);
         let rooted = &mut report.rooted;
         let check = |page: &PageId, at, block: &[u8]| {
-            check_page(pager.core().file_id(), *page, at, block)?;
+            check_page(pager.file_id(), *page, at, block)?;
             rooted.extend(root_of(*page, &block[HEADER_BYTES..]));
             Ok(())
         };
@@ -91,12 +91,12 @@ fn check_window<T>(
     let mut held = Vec::new();
     for item in window {
         if let Some(at) = place(item) {
-            pager.core().books().space.hold(at.block);
+            pager.metadata().lock().space.hold(at.block);
             // Looked up again: a checkpoint may have moved it between the look and the hold.
             if place(item) == Some(at) {
                 held.push((item, at));
             } else {
-                pager.core().books().space.let_go(at.block);
+                pager.metadata().lock().space.let_go(at.block);
             }
         }
     }
@@ -122,7 +122,7 @@ fn check_window<T>(
         held.len() as u64
     });
     for (_, at) in &held {
-        pager.core().books().space.let_go(at.block);
+        pager.metadata().lock().space.let_go(at.block);
     }
     checked
 }

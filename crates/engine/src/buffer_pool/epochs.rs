@@ -21,14 +21,14 @@ pub(super) struct Epochs {
     alive: Arc<()>,
 }
 
-struct Known {
+struct ThreadHandle {
     handle: Rc<LocalHandle>,
     pool: Weak<()>,
 }
 
 thread_local! {
     /// The handles of this thread, the one used last first.
-    static HANDLES: RefCell<Vec<Known>> = const { RefCell::new(Vec::new()) };
+    static HANDLES: RefCell<Vec<ThreadHandle>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Epochs {
@@ -41,7 +41,7 @@ impl Epochs {
     pub(super) fn pin(&self) -> Guard {
         let last = HANDLES.try_with(|handles| {
             let handles = handles.borrow();
-            let first = handles.first().filter(|known| *known.handle.collector() == self.collector)?;
+            let first = handles.first().filter(|first| *first.handle.collector() == self.collector)?;
             Some(Rc::clone(&first.handle))
         });
         match last {
@@ -53,22 +53,22 @@ impl Epochs {
     /// Pins with a handle that was not the last one used, or a new one.
     #[cold]
     fn pin_another(&self) -> Guard {
-        let known = HANDLES.try_with(|handles| {
+        let earlier = HANDLES.try_with(|handles| {
             let mut handles = handles.borrow_mut();
-            let at = handles.iter().position(|known| *known.handle.collector() == self.collector)?;
+            let at = handles.iter().position(|entry| *entry.handle.collector() == self.collector)?;
             handles[..=at].rotate_right(1);
             Some(Rc::clone(&handles[0].handle))
         });
-        if let Ok(Some(handle)) = known {
+        if let Ok(Some(handle)) = earlier {
             return handle.pin();
         }
         let handle = Rc::new(self.collector.register());
-        let new = Known { handle: Rc::clone(&handle), pool: Arc::downgrade(&self.alive) };
+        let new = ThreadHandle { handle: Rc::clone(&handle), pool: Arc::downgrade(&self.alive) };
         // Not kept when the thread is ending: the guard alone keeps it alive.
         let gone = HANDLES.try_with(|handles| {
             let mut handles = handles.borrow_mut();
-            let is_of_use = |known: &mut Known| known.pool.strong_count() > 0;
-            let mut gone: Vec<Known> = handles.extract_if(.., |known| !is_of_use(known)).collect();
+            let is_of_use = |handle: &mut ThreadHandle| handle.pool.strong_count() > 0;
+            let mut gone: Vec<ThreadHandle> = handles.extract_if(.., |handle| !is_of_use(handle)).collect();
             if handles.len() == HANDLES_MAX {
                 gone.extend(handles.pop());
             }

@@ -1,22 +1,23 @@
-//! Evicts frames: first new pages that were used no more than once (`nursery`), then by a clock with small counters
+//! Evicts frames: first new pages that were used no more than once (`probationary_queue`), then by a clock with small counters
 //! (GCLOCK). A use raises a frame's counter, the hand lowers it, and frames with a zero counter are evicted: clean ones at
-//! once, dirty ones after they were written, many together, if they are still cold.
+//! once, dirty ones after they were written, many together, if they are still unused.
+//!
+//! **Locks**: the clock, before the probationary queue, shards and what they precede; never while a thread waits for the device.
 
 #[cfg(test)]
 mod policies;
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Core;
-use super::frames::Frame;
-use super::shard::Place;
-use super::table::Entry;
-use super::write::ToWrite;
-use crate::bell::wake_all;
+use super::frames::{OwnedFrame, OwnedRun};
+use super::page_table::{DirtyPage, Evicted};
+use super::probationary_queue::ProbationaryQueue;
+use super::versions::Versions;
+use super::waiter::Waiter;
+use super::write::Writer;
+use super::writer_signal::WriterSignal;
 use crate::budget::{Budget, STEPS_MAX};
-use crate::error::Error;
-use crate::format::{CommitSeq, Location, PageId};
 
 /// Rounds of the clock that find nothing before giving up: one more than the highest counter.
 const ROUNDS: usize = 5;
@@ -25,97 +26,171 @@ const STEPS_AT_ONCE: usize = 16;
 /// Frames that are kept free for reads that go out many together: this share of all, and so many at the most.
 const STOCK_SHARE: usize = 64;
 const STOCK_MAX: usize = 256;
-/// A newcomer counts one use: by the operation that requested it.
-const USES_OF_NEWCOMERS: u8 = 1;
+/// A page on probation counts one use: by the operation that requested it.
+const PROBATION_USES_MAX: u8 = 1;
+/// Frames evicted together when a read finds none free: so many share the cost of one epoch.
+const EVICTED_TOGETHER: usize = 64;
+/// Most frames evicted at once for a writer that waits.
+const EVICTED_FOR_WRITER_MAX: usize = 256;
+/// Attempts of a writer to evict frames before it waits for the background writer.
+const TRIES: usize = 3;
 
-/// A frame that the clock's hand found.
-enum Found {
-    /// Evicted: its number was removed from its place and is unreachable now.
-    Clean(u32),
-    /// Must be written first; pinned.
-    Dirty(ToWrite),
+/// Frees the frames of a pool.
+pub(super) struct Evictor {
+    versions: Arc<Versions>,
+    writer: Arc<Writer>,
+    signal: Arc<WriterSignal>,
+    probation: ProbationaryQueue,
+    /// The clock's hand: the frame that it looks at next.
+    clock: Mutex<usize>,
 }
 
-impl Core {
+impl Evictor {
+    pub(super) fn new(versions: &Arc<Versions>, writer: &Arc<Writer>, signal: &Arc<WriterSignal>) -> Self {
+        Self {
+            versions: Arc::clone(versions),
+            writer: Arc::clone(writer),
+            signal: Arc::clone(signal),
+            probation: ProbationaryQueue::new(versions.frames().count()),
+            clock: Mutex::new(0),
+        }
+    }
+
+    /// The queue of the pages that were read and not used again yet.
+    pub(super) fn probation(&self) -> &ProbationaryQueue {
+        &self.probation
+    }
+
+    /// Frames to free at a time.
+    pub(super) fn batch(&self) -> usize {
+        (self.versions.frames().count() / 16).clamp(4, 128)
+    }
+
+    /// Takes a frame for a read; when none is free, evicts a few and takes one of those.
+    pub(super) fn frame_for_read(&self) -> Option<OwnedFrame> {
+        self.versions.frames().take_for_read().or_else(|| {
+            self.make_clean_room(EVICTED_TOGETHER);
+            self.versions.frames().take_for_read()
+        })
+    }
+
+    /// Takes `count` frames for reads that are submitted together, or as many as there are.
+    pub(super) fn frames_for_reads(&self, count: usize) -> Vec<OwnedFrame> {
+        let mut frames = Vec::with_capacity(count);
+        self.versions.frames().take_some_for_read(count, &mut frames);
+        if frames.len() < count {
+            self.make_clean_room(EVICTED_TOGETHER.max(count - frames.len()));
+            self.versions.frames().take_some_for_read(count - frames.len(), &mut frames);
+        }
+        self.restock(EVICTED_TOGETHER);
+        frames
+    }
+
+    /// Takes up to `most` adjacent frames, at least `least`, for one read of as many blocks.
+    pub(super) fn run_for_read(&self, least: usize, most: usize) -> Option<OwnedRun> {
+        let memory = self.versions.frames().take_run_for_read(least, most).or_else(|| {
+            self.make_clean_room(EVICTED_TOGETHER.max(most));
+            self.versions.frames().take_run_for_read(least, most)
+        });
+        self.restock(EVICTED_TOGETHER);
+        memory
+    }
+
+    /// Lets an operation wait for frames for private copies, and evicts clean frames for it at once. The caller ends the wait with
+    /// [`FrameWaitQueue::leave`](super::frame_wait_queue::FrameWaitQueue::leave).
+    pub(super) fn wait_for_frames(&self, waiter: &Arc<Waiter>) {
+        self.versions.frame_waits().enter(waiter);
+        for _ in 0..TRIES {
+            let lacking = waiter.frames_missing();
+            if lacking == 0 {
+                break;
+            }
+            // Pages that need no write leave at once, as they do for reads.
+            self.make_clean_room(lacking.clamp(EVICTED_TOGETHER, EVICTED_FOR_WRITER_MAX));
+            self.versions.frame_waits().grant();
+        }
+        self.signal.wake();
+    }
+
     /// Frees about `want` frames, writing dirty pages if it must. Returns how many frames became free, will be soon, or became
     /// clean. Waits for the device. When pages cannot be written, the waiters for frames to write in receive the error; readers
     /// go on with frames that can be evicted without a write.
-    pub(super) fn make_room(self: &Arc<Self>, want: usize) -> usize {
-        self.help_epoch();
-        let swept = self.sweep_all_ripe();
-        let writers_wait = !self.full().waiting.is_empty();
+    pub(super) fn make_room(&self, want: usize) -> usize {
+        self.versions.help_epoch();
+        let swept = self.versions.sweep_all();
+        let writers_wait = self.versions.frame_waits().has_waiters();
         if swept >= want && !writers_wait {
             return swept;
         }
         let (mut clean, cold) = self.sweep_rounds(want, true);
         let mut dirty = cold.clone();
-        let many_dirty = self.frames.dirty_count() > self.frames.dirty_max() * 3 / 4;
-        if (writers_wait || many_dirty) && !self.keeper.has_soon() {
+        let many_dirty = self.versions.frames().has_many_dirty();
+        if (writers_wait || many_dirty) && !self.signal.has_soon() {
             self.pin_dirty(want.saturating_sub(dirty.len()), &mut dirty);
         }
-        let before = self.counts.written.load(Ordering::Relaxed);
+        let before = self.versions.counters().written.load(Ordering::Relaxed);
         if !dirty.is_empty() {
-            if let Err(error) = self.write_frames(dirty) {
-                self.fail_full(&error);
+            if let Err(error) = self.writer.write_frames(dirty) {
+                self.versions.frame_waits().fail_all(&error);
                 clean.extend(self.sweep_rounds(want, false).0);
             }
             for item in &cold {
-                match self.try_evict(item.frame, false) {
-                    Some(Found::Clean(index)) => clean.push(index),
-                    Some(Found::Dirty(item)) => self.unpin(item.page, item.frame),
+                match self.versions.pages().try_evict(item.frame, false) {
+                    Some(Evicted::Clean(index)) => clean.push(index),
+                    Some(Evicted::Dirty(item)) => self.versions.unpin(item.page, item.frame),
                     None => {}
                 }
             }
         }
-        let written = (self.counts.written.load(Ordering::Relaxed) - before) as usize;
-        self.counts.evicted.fetch_add(clean.len() as u64, Ordering::Relaxed);
+        let written = (self.versions.counters().written.load(Ordering::Relaxed) - before) as usize;
+        self.versions.counters().evicted.fetch_add(clean.len() as u64, Ordering::Relaxed);
         let freed = clean.len();
-        self.retire(clean);
-        self.help_epoch();
-        let swept = swept + self.sweep_all_ripe();
-        self.settle_full();
+        self.versions.retire(clean);
+        self.versions.help_epoch();
+        let swept = swept + self.versions.sweep_all();
+        self.versions.frame_waits().grant();
         freed.max(swept) + written
     }
 
     /// Frees about `want` frames that need no write, with a bounded amount of work and without waiting: for threads that need
-    /// frames now, executors' threads included. Where this finds too few, the keeper must write.
-    pub(super) fn make_clean_room(self: &Arc<Self>, want: usize) {
-        if self.sweep_ripe() > 0 {
+    /// frames now, executors' threads included. Where this finds too few, the background writer must write.
+    pub(super) fn make_clean_room(&self, want: usize) {
+        if self.versions.sweep() > 0 {
             return;
         }
         let (clean, _) = self.sweep_clock(want, false, want * STEPS_AT_ONCE, want * STEPS_AT_ONCE);
-        self.counts.evicted.fetch_add(clean.len() as u64, Ordering::Relaxed);
-        self.retire(clean);
-        self.help_epoch();
-        self.sweep_ripe();
+        self.versions.counters().evicted.fetch_add(clean.len() as u64, Ordering::Relaxed);
+        self.versions.retire(clean);
+        self.versions.help_epoch();
+        self.versions.sweep();
     }
 
     /// Evicts `want` frames for reads to come when few are free: an evicted frame is free only after an epoch, which takes a moment
-    /// while other threads read pages. Otherwise as [`Core::make_clean_room`].
-    pub(super) fn restock(self: &Arc<Self>, want: usize) {
-        self.sweep_ripe();
-        let stock = (self.frames.count() / STOCK_SHARE).min(STOCK_MAX);
-        if self.frames.free_count() >= self.frames.reserve() + stock {
+    /// while other threads read pages. Otherwise as [`Evictor::make_clean_room`].
+    pub(super) fn restock(&self, want: usize) {
+        self.versions.sweep();
+        let stock = (self.versions.frames().count() / STOCK_SHARE).min(STOCK_MAX);
+        if self.versions.frames().free_count() >= self.versions.frames().reserve() + stock {
             return;
         }
         let (clean, _) = self.sweep_clock(want, false, want * STEPS_AT_ONCE, want * STEPS_AT_ONCE);
-        self.counts.evicted.fetch_add(clean.len() as u64, Ordering::Relaxed);
-        self.retire(clean);
-        self.help_epoch();
+        self.versions.counters().evicted.fetch_add(clean.len() as u64, Ordering::Relaxed);
+        self.versions.retire(clean);
+        self.versions.help_epoch();
     }
 
     /// Moves the clock's hand until it has found `want` frames that can leave, or has turned so often that there are none. Others may
     /// move it in between.
-    fn sweep_rounds(self: &Arc<Self>, want: usize, also_dirty: bool) -> (Vec<u32>, Vec<ToWrite>) {
+    fn sweep_rounds(&self, want: usize, also_dirty: bool) -> (Vec<u32>, Vec<DirtyPage>) {
         let (mut clean, mut dirty) = (Vec::new(), Vec::new());
-        let (mut newcomers, mut steps) = (self.nursery.len(), self.frames.count() * ROUNDS);
-        while clean.len() + dirty.len() < want && newcomers + steps > 0 {
+        let (mut on_probation, mut steps) = (self.probation.len(), self.versions.frames().count() * ROUNDS);
+        while clean.len() + dirty.len() < want && on_probation + steps > 0 {
             let wanted = want - clean.len() - dirty.len();
             // One or the other under one hold of the hand.
-            let (of_newcomers, of_steps) =
-                if newcomers > 0 { (newcomers.min(STEPS_MAX), 0) } else { (0, steps.min(STEPS_MAX)) };
-            let found = self.sweep_clock(wanted, also_dirty, of_newcomers, of_steps);
-            (newcomers, steps) = (newcomers - of_newcomers, steps - of_steps);
+            let (of_probation, of_steps) =
+                if on_probation > 0 { (on_probation.min(STEPS_MAX), 0) } else { (0, steps.min(STEPS_MAX)) };
+            let found = self.sweep_clock(wanted, also_dirty, of_probation, of_steps);
+            (on_probation, steps) = (on_probation - of_probation, steps - of_steps);
             clean.extend(found.0);
             dirty.extend(found.1);
             // A lock is not handed on in turn: this lets a thread that waits for the hand have it.
@@ -124,48 +199,51 @@ impl Core {
         (clean, dirty)
     }
 
-    /// Looks at so many newcomers, then moves the clock's hand so many steps, until it has found `want` frames that can leave.
+    /// Looks at so many pages on probation, then moves the clock's hand so many steps, until it has found `want` frames that can leave.
     fn sweep_clock(
-        self: &Arc<Self>,
+        &self,
         want: usize,
         also_dirty: bool,
-        newcomers_max: usize,
+        probation_max: usize,
         steps: usize,
-    ) -> (Vec<u32>, Vec<ToWrite>) {
+    ) -> (Vec<u32>, Vec<DirtyPage>) {
         let mut budget = Budget::new();
         let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut clean, mut dirty) = (Vec::new(), Vec::new());
-        let mut newcomers_left = self.nursery.len().min(newcomers_max);
-        let (mut newcomers, mut left, mut stay) = (Vec::new(), Vec::new(), Vec::new());
-        while newcomers_left > 0 && clean.len() + dirty.len() < want {
-            self.nursery.take_oldest(newcomers_left.min(want - clean.len() - dirty.len()), &mut newcomers);
-            if newcomers.is_empty() {
+        let mut probation_left = self.probation.len().min(probation_max);
+        let (mut on_probation, mut left, mut stay) = (Vec::new(), Vec::new(), Vec::new());
+        while probation_left > 0 && clean.len() + dirty.len() < want {
+            self.probation.take_oldest(probation_left.min(want - clean.len() - dirty.len()), &mut on_probation);
+            if on_probation.is_empty() {
                 break;
             }
-            newcomers_left -= newcomers.len();
-            budget.spend(newcomers.len());
-            // Each newcomer takes two cache misses: prefetched together.
-            for (index, page) in &newcomers {
-                self.frames.prefetch_facts(*index);
-                self.table.prefetch(*page);
+            probation_left -= on_probation.len();
+            budget.spend(on_probation.len());
+            // Each of these pages takes two cache misses: prefetched together.
+            for (index, page) in &on_probation {
+                self.versions.frames().prefetch_facts(*index);
+                self.versions.pages().prefetch(*page);
             }
-            for (index, page) in newcomers.drain(..) {
-                let frame = self.frames.frame(index);
-                if !frame.is_published() || frame.page() != page || self.frames.heat(index) > USES_OF_NEWCOMERS {
+            for (index, page) in on_probation.drain(..) {
+                let frame = self.versions.frames().frame(index);
+                if !frame.is_published()
+                    || frame.page() != page
+                    || self.versions.frames().usage(index) > PROBATION_USES_MAX
+                {
                     // Evicted already, or used again: from now on the clock decides.
                     continue;
                 }
-                match self.try_evict(index, false) {
-                    Some(Found::Clean(index)) => {
+                match self.versions.pages().try_evict(index, false) {
+                    Some(Evicted::Clean(index)) => {
                         left.push(page);
                         clean.push(index);
                     }
                     // It became another page's in between, or the like: rare, and the clock finds it.
-                    Some(Found::Dirty(item)) => self.unpin(item.page, item.frame),
+                    Some(Evicted::Dirty(item)) => self.versions.unpin(item.page, item.frame),
                     None => stay.push((index, page)),
                 }
             }
-            self.nursery.settle(&left, &stay);
+            self.probation.put_back(&left, &stay);
             left.clear();
             stay.clear();
         }
@@ -175,15 +253,15 @@ impl Core {
             }
             budget.spend(1);
             let index = *clock as u32;
-            *clock = (*clock + 1) % self.frames.count();
-            if !also_dirty && self.frames.frame(index).disk().is_none() {
+            *clock = (*clock + 1) % self.versions.frames().count();
+            if !also_dirty && self.versions.frames().frame(index).disk().is_none() {
                 continue;
             }
-            match self.try_evict(index, true) {
-                Some(Found::Clean(index)) => clean.push(index),
-                Some(Found::Dirty(item)) if also_dirty => dirty.push(item),
+            match self.versions.pages().try_evict(index, true) {
+                Some(Evicted::Clean(index)) => clean.push(index),
+                Some(Evicted::Dirty(item)) if also_dirty => dirty.push(item),
                 // Became dirty since it was looked at: not possible, but its pin must not be lost.
-                Some(Found::Dirty(item)) => self.unpin(item.page, item.frame),
+                Some(Evicted::Dirty(item)) => self.versions.unpin(item.page, item.frame),
                 None => {}
             }
         }
@@ -191,119 +269,20 @@ impl Core {
     }
 
     /// Pins dirty frames, hot or not, to be written and kept: too many dirty frames block writers.
-    fn pin_dirty(&self, want: usize, into: &mut Vec<ToWrite>) {
+    fn pin_dirty(&self, want: usize, into: &mut Vec<DirtyPage>) {
         let first = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         let most = into.len() + want;
-        let count = self.frames.count();
+        let count = self.versions.frames().count();
         for index in (first..first + count).map(|index| (index % count) as u32) {
             if into.len() >= most {
                 break;
             }
-            if self.frames.frame(index).is_published()
-                && self.frames.frame(index).disk().is_none()
-                && let Some(Found::Dirty(item)) = self.try_evict(index, false)
+            if self.versions.frames().frame(index).is_published()
+                && self.versions.frames().frame(index).disk().is_none()
+                && let Some(Evicted::Dirty(item)) = self.versions.pages().try_evict(index, false)
             {
                 into.push(item);
             }
         }
     }
-
-    /// Gives the writers that wait for frames an error, in place of frames.
-    pub(super) fn fail_full(&self, error: &Error) {
-        let waiting = std::mem::take(&mut self.full().waiting);
-        let wake: Vec<_> = waiting.iter().filter_map(|waiter| waiter.fail(error.clone())).collect();
-        wake_all(wake);
-    }
-
-    /// Evicts a frame if it is cold, clean and unpinned. Returns it pinned, as dirty, if it only has to be written first.
-    fn try_evict(&self, index: u32, cool: bool) -> Option<Found> {
-        let frame = self.frames.frame(index);
-        if !frame.is_published() || frame.pins() > 0 || (cool && !self.frames.cool(index)) {
-            return None;
-        }
-        let page = frame.page();
-        let mut shard = self.shard(page);
-        // Under the lock it cannot be pinned or moved; before, it may have become another page's.
-        if !frame.is_published() || frame.page() != page || frame.pins() > 0 || frame.is_doomed() {
-            return None;
-        }
-        let newest = Entry::from_word(self.table.load(page)) == Entry::Resident(index);
-        let version = if newest { None } else { shard.version_in_frame(page, index) };
-        if !newest && version.is_none() {
-            return None;
-        }
-        let Some(at) = frame.disk() else {
-            frame.pin(1);
-            return Some(Found::Dirty(ToWrite { page, frame: index }));
-        };
-        match version {
-            None => self.table.store(page, Entry::OnDisk(at).to_word()),
-            Some(version) => version.place = Place::Disk(at),
-        }
-        Some(Found::Clean(index))
-    }
-
-    /// Runs deferred calls that wait only for some thread to advance the epoch.
-    pub(crate) fn help_epoch(&self) {
-        for _ in 0..4 {
-            self.epochs.pin().flush();
-        }
-    }
-
-    /// Pins the frame of a page version as of `at` if it must still be written, or says where it is. `at` is registered.
-    pub(crate) fn checkpoint_place(&self, page: PageId, at: CommitSeq) -> CheckpointPlace {
-        let place_of = |index: u32, frame: &Frame| match frame.disk() {
-            Some(at) => CheckpointPlace::OnDisk(at),
-            None => {
-                frame.pin(1);
-                CheckpointPlace::Dirty(ToWrite { page, frame: index })
-            }
-        };
-        let mut shard = self.shard(page);
-        if let Some(version) = shard.version_at(page, at) {
-            return match version.place {
-                Place::Frame(index) => place_of(index, self.frames.frame(index)),
-                Place::Disk(at) | Place::Loading(at) => CheckpointPlace::OnDisk(at),
-            };
-        }
-        match Entry::from_word(self.table.load(page)) {
-            Entry::Resident(index) if self.frames.frame(index).commit() <= at => {
-                place_of(index, self.frames.frame(index))
-            }
-            // Changed since, and not among the versions: so it did not exist as of `at`, even if its id had a page before. Looked up
-            // under this lock, because the id may have been reused since an earlier look.
-            Entry::OnDisk(_) | Entry::Loading(_) if self.last_change(page) > at => CheckpointPlace::Absent,
-            Entry::OnDisk(at) | Entry::Loading(at) => CheckpointPlace::OnDisk(at),
-            Entry::Free | Entry::Resident(_) => CheckpointPlace::Absent,
-        }
-    }
-
-    /// Enters `at` for this page into the page table of the next checkpoint. Releases the block that the table named before,
-    /// unless a version that can still be read lies there.
-    pub(crate) fn take_over(&self, page: PageId, at: Option<Location>) {
-        let shard = self.shard(page);
-        let mut books = self.books();
-        let before = books.map.set(page, at);
-        let Some(before) = before.filter(|before| at.is_none_or(|at| at.block != before.block)) else { return };
-        let disk_of = |index: u32| self.frames.frame(index).disk();
-        let newest_uses = match Entry::from_word(self.table.load(page)) {
-            Entry::OnDisk(at) | Entry::Loading(at) => at.block == before.block,
-            Entry::Resident(index) => disk_of(index).is_some_and(|at| at.block == before.block),
-            Entry::Free => false,
-        };
-        if !newest_uses && !shard.version_uses(page, before.block, disk_of) {
-            books.space.release(before.block);
-        }
-    }
-}
-
-/// The work that a checkpoint has to do for a page.
-#[derive(Debug)]
-pub(crate) enum CheckpointPlace {
-    /// Write it: pinned.
-    Dirty(ToWrite),
-    /// Name this place.
-    OnDisk(Location),
-    /// There is no such page as of the checkpoint.
-    Absent,
 }

@@ -17,12 +17,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nofault_io::aligned::{IoBuf, PageKind, Region};
 use nofault_io::prefetch::prefetch_read;
 
-use super::free::FreeFrames;
+use super::free_frames::FreeFrames;
 use crate::error::{Error, Result};
 use crate::format::{CommitSeq, Location, PageId};
 
 /// Highest usage count: the rounds of the clock that a frame survives without being used again.
-const HEAT_MAX: u8 = 3;
+const USAGE_MAX: u8 = 3;
 
 /// A frame, and the metadata of the page version in it. A hit does not touch this struct: the page's address follows from the
 /// frame's number, its commit stands in its header, and its usage count is in a separate array.
@@ -147,7 +147,7 @@ impl OwnedRun {
 pub(crate) struct Frames {
     all: Box<[Frame]>,
     /// The usage count of each frame: sixty-four to a cache line, because every hit reads one.
-    heat: Box<[AtomicU8]>,
+    usage: Box<[AtomicU8]>,
     free: Mutex<FreeFrames>,
     region: Region,
     page_bytes: usize,
@@ -184,7 +184,7 @@ impl Frames {
         (0..count as u32).rev().for_each(|index| free.put(index));
         Ok(Self {
             all,
-            heat: (0..count).map(|_| AtomicU8::new(0)).collect(),
+            usage: (0..count).map(|_| AtomicU8::new(0)).collect(),
             free: Mutex::new(free),
             region,
             page_bytes,
@@ -241,27 +241,27 @@ impl Frames {
     }
 
     /// How often it was used lately.
-    pub(crate) fn heat(&self, index: u32) -> u8 {
-        self.heat[index as usize].load(Ordering::Relaxed)
+    pub(crate) fn usage(&self, index: u32) -> u8 {
+        self.usage[index as usize].load(Ordering::Relaxed)
     }
 
     /// Notes a use. A store only when it changes something, so that hot frames stay shared in every core's cache.
     pub(crate) fn touch(&self, index: u32) {
-        let of_frame = &self.heat[index as usize];
-        let heat = of_frame.load(Ordering::Relaxed);
-        if heat < HEAT_MAX {
-            of_frame.store(heat + 1, Ordering::Relaxed);
+        let of_frame = &self.usage[index as usize];
+        let usage = of_frame.load(Ordering::Relaxed);
+        if usage < USAGE_MAX {
+            of_frame.store(usage + 1, Ordering::Relaxed);
         }
     }
 
     /// Lowers the usage count by one, as the clock's hand passes, and returns whether it was zero already.
-    pub(crate) fn cool(&self, index: u32) -> bool {
-        let of_frame = &self.heat[index as usize];
-        let heat = of_frame.load(Ordering::Relaxed);
-        if heat > 0 {
-            of_frame.store(heat - 1, Ordering::Relaxed);
+    pub(crate) fn lower_usage(&self, index: u32) -> bool {
+        let of_frame = &self.usage[index as usize];
+        let usage = of_frame.load(Ordering::Relaxed);
+        if usage > 0 {
+            of_frame.store(usage - 1, Ordering::Relaxed);
         }
-        heat == 0
+        usage == 0
     }
 
     /// A frame for a page to be read. `None` when only the writers' reserve is left.
@@ -332,6 +332,17 @@ impl Frames {
         self.dirty.load(Ordering::Relaxed)
     }
 
+    /// Whether so many frames are dirty that some should be written ahead of need.
+    pub(crate) fn has_many_dirty(&self) -> bool {
+        self.dirty_count() > self.dirty_max() * 3 / 4
+    }
+
+    /// Returns the most frames that one commit may hold as private copies: half of those that may be dirty, so that its source
+    /// pages and some readers fit beside it.
+    pub(crate) fn private_max(&self) -> usize {
+        self.dirty_max() / 2
+    }
+
     /// Marks a dirty frame as written to `at`. Under the lock of its page's shard.
     pub(crate) fn set_clean(&self, index: u32, at: Location) {
         self.frame(index).set_disk(at);
@@ -386,7 +397,7 @@ impl Frames {
         frame.disk.store(facts.disk.map_or(0, Location::to_word), Ordering::Relaxed);
         frame.near.store(facts.near.map_or(0, |block| block + 1), Ordering::Relaxed);
         frame.pins.store(facts.pins, Ordering::Relaxed);
-        self.heat[owned.index as usize].store(u8::from(facts.hot), Ordering::Relaxed);
+        self.usage[owned.index as usize].store(u8::from(facts.hot), Ordering::Relaxed);
         frame.doomed.store(false, Ordering::Relaxed);
         // SAFETY: the caller owned the frame until now, so no other thread can reach this cell.
         unsafe { *frame.buffer.get() = Some(owned.buffer) };

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::map::Map;
-use super::table::PAGES_MAX;
+use super::block_map::BlockMap;
+use super::word_array::PAGES_MAX;
 use crate::ids::PageId;
 
 /// The free page ids. Freed ids are allocated first, then ids that were never stored, then new ones.
@@ -17,7 +17,7 @@ pub(super) struct PageIds {
 
 impl PageIds {
     /// Returns the ids that a page table leaves free. Memory: the size of its nodes, independent of the table's page count.
-    pub(super) fn of(map: &Map) -> Self {
+    pub(super) fn of(map: &BlockMap) -> Self {
         let mut free: Vec<PageId> = map.unused_in_leaves().collect();
         let mut gaps = map.gaps();
         // The lowest first.

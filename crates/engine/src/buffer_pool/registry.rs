@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::lots::Lots;
+use super::chunked_queue::ChunkedQueue;
 use crate::budget::Budget;
 use crate::format::{CommitSeq, PageId};
 
@@ -63,7 +63,7 @@ struct Group {
     holders: usize,
     since: Instant,
     too_old: Arc<AtomicBool>,
-    kept: Lots<Superseded>,
+    kept: ChunkedQueue<Superseded>,
     /// Number of checkpoints, backups and verifications among the holders: these are never evicted.
     essential: usize,
 }
@@ -77,7 +77,7 @@ pub(crate) struct Registry {
     /// Superseded versions that may still be visible, in order of `until`, which is the same for all of a list.
     fresh: VecDeque<(CommitSeq, Vec<Superseded>)>,
     /// Versions to be checked: no longer visible, and perhaps needed by a snapshot.
-    unsettled: Lots<Superseded>,
+    unsettled: ChunkedQueue<Superseded>,
     kept_count: usize,
     /// How many of these are kept for groups that are never evicted: per group at most one version of each page of that commit.
     kept_essential: usize,
@@ -137,7 +137,7 @@ impl Registry {
             holders: 0,
             since: Instant::now(),
             too_old: Arc::default(),
-            kept: Lots::default(),
+            kept: ChunkedQueue::default(),
             essential: 0,
         });
         debug_assert!(group.kept.is_empty(), "a version that is still visible was taken for an old one");

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::ticket::Waiter;
+use super::waiter::Waiter;
 use crate::format::{BlockId, CommitSeq, Location, PageId};
 
 /// One page version that is not the newest: visible to views at `from ..= until - 1`.

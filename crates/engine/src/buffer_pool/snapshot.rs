@@ -3,21 +3,26 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::Core;
+use super::versions::Versions;
 use crate::format::CommitSeq;
 
 /// A commit that stays readable.
 pub(crate) struct Snapshot {
-    core: Arc<Core>,
+    versions: Arc<Versions>,
     seq: CommitSeq,
-    pub(super) too_old: Arc<AtomicBool>,
+    too_old: Arc<AtomicBool>,
     essential: bool,
 }
 
 impl Snapshot {
-    pub(super) fn new(core: &Arc<Core>, essential: bool) -> Self {
-        let (seq, too_old) = core.registry().register(essential);
-        Self { core: Arc::clone(core), seq, too_old, essential }
+    pub(super) fn new(versions: &Arc<Versions>, essential: bool) -> Self {
+        let (seq, too_old) = versions.register(essential);
+        Self { versions: Arc::clone(versions), seq, too_old, essential }
+    }
+
+    /// Set when the snapshot has been evicted.
+    pub(super) fn too_old(&self) -> &AtomicBool {
+        &self.too_old
     }
 }
 
@@ -29,7 +34,6 @@ impl crate::pages::Snapshot for Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        let unneeded = self.core.registry().unregister(self.seq, &self.too_old, self.essential);
-        self.core.drop_later(unneeded);
+        self.versions.unregister(self.seq, &self.too_old, self.essential);
     }
 }

@@ -3,11 +3,9 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::Pager;
-
 /// Counts since the pool was opened.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct Counters {
     pub(super) misses: AtomicU64,
     pub(super) joined: AtomicU64,
     pub(super) evicted: AtomicU64,
@@ -36,7 +34,7 @@ impl Hits {
         HitTally { hits: self, count: Cell::new(0) }
     }
 
-    fn get(&self) -> u64 {
+    pub(super) fn get(&self) -> u64 {
         self.0.iter().map(|place| place.0.load(Ordering::Relaxed)).sum()
     }
 
@@ -141,47 +139,4 @@ pub struct PoolStats {
     pub memory_frames_bytes: u64,
     /// Memory of the page table, as it is used and as it was last written, in bytes.
     pub memory_table_bytes: u64,
-}
-
-impl Pager {
-    /// Returns the pool's statistics.
-    pub(crate) fn stats(&self) -> PoolStats {
-        let core = &self.0;
-        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let kept = core.registry().kept_count();
-        let books = core.books();
-        let memory_frames_bytes = core.frames.memory_bytes() + core.scratch_bytes;
-        let memory_table_bytes = core.table.memory_bytes() + books.map.memory_bytes();
-        PoolStats {
-            frames: core.frames.count() as u64,
-            frames_free: core.frames.free_count() as u64,
-            hits: core.counts.hits.get(),
-            misses: get(&core.counts.misses),
-            misses_joined: get(&core.counts.joined),
-            evicted: get(&core.counts.evicted),
-            pages_dirty: core.frames.dirty_count() as u64,
-            pages_written: get(&core.counts.written),
-            pages_moved: get(&core.counts.moved),
-            checksum_retries: get(&core.counts.checksum_retries),
-            full_waits: get(&core.counts.full_waits),
-            reads_in_flight: core.lane.in_flight() as u64,
-            snapshot_bytes: (kept * core.frames.page_bytes()) as u64,
-            pages_changed: books.changed.page_count(),
-            pages_placed_same: books.space.placement().same_group,
-            pages_placed_near: books.space.placement().near_group,
-            pages_placed_far: books.space.placement().far,
-            blocks_file: books.space.end_block(),
-            blocks_used: books.space.used_blocks(),
-            blocks_deferred: books.space.deferred_blocks(),
-            blocks_free: books.space.free_blocks(),
-            blocks_reserve: core.reserve_blocks(&books),
-            memory_bytes: memory_frames_bytes
-                + memory_table_bytes
-                + books.space.memory_bytes()
-                + books.ids.memory_bytes()
-                + books.changed.memory_bytes(),
-            memory_frames_bytes,
-            memory_table_bytes,
-        }
-    }
 }

@@ -9,12 +9,14 @@ pub(crate) mod wakers;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use nofault_io::completion::{Completion, Op, OpKind};
 use nofault_io::disk::{Directory, Disk, DiskInfo, Queue, Refused};
 use nofault_sim::{SimOptions, SimWorld};
 
+use super::reads::Round;
+use super::word_array::Entry;
 use super::*;
 use crate::format::HEADER_BYTES;
 use crate::pages::{Attempt, Edits as _, Pages, Ticket as _};
@@ -33,7 +35,7 @@ fn pool_on(disk: &Arc<dyn Disk>, frames: usize, reads_in_flight_max: usize) -> P
 
 fn options(frames: usize) -> PagerOptions {
     PagerOptions {
-        cache_bytes: frames as u64 * frame_memory_bytes(PAGE) + 2 * Map::new(PAGE).memory_bytes(),
+        cache_bytes: frames as u64 * frame_memory_bytes(PAGE) + 2 * BlockMap::new(PAGE).memory_bytes(),
         spent_bytes: 0,
         page_bytes: PAGE,
         file_id: 77,
@@ -43,7 +45,7 @@ fn options(frames: usize) -> PagerOptions {
 }
 
 fn pool_with(disk: &Arc<dyn Disk>, options: &PagerOptions) -> Pager {
-    Pager::new(disk, options, Map::new(PAGE), Pager::new_space(PAGE, 1 << 30), CommitSeq(0)).unwrap()
+    Pager::new(disk, options, BlockMap::new(PAGE), Pager::new_space(PAGE, 1 << 30), CommitSeq(0)).unwrap()
 }
 
 /// Runs an attempt until it is done, waiting on this thread as a blocking driver does.
@@ -126,7 +128,7 @@ fn what_may_be_written_soon_is_on_disk_before_anybody_needs_it_and_stays_in_memo
     let ids = commit(&pool, 1, &[], &[1, 2, 3, 4], &[]).unwrap();
     pool.write_soon(&ids);
     assert_eq!(pool.stats().pages_written, 0, "there is nobody to write it");
-    let keeper = pool.start_keeper().unwrap();
+    let keeper = pool.start_background_threads().unwrap();
     pool.write_soon(&[&ids[..2], &ids[..1], &[PageId(9999)]].concat());
     for _ in 0..10_000 {
         if pool.stats().pages_dirty == 2 {
@@ -148,9 +150,9 @@ fn what_a_walk_asks_for_comes_without_anybody_waiting() {
     let pool = pool(&world, 256);
     let ids: Vec<PageId> = (1..5).flat_map(|seq| commit(&pool, seq, &[], &[seq; 20], &[]).unwrap()).collect();
     for _ in 0..20 {
-        pool.core().make_room(128);
+        pool.evictor.make_room(128);
     }
-    let _keeper = pool.start_keeper().unwrap();
+    let _keeper = pool.start_background_threads().unwrap();
     let walk = pool.walk();
     let missing: Vec<_> = ids.iter().map(|page| Missing { page: *page, at: NEWEST }).collect();
     pool.prefetch(&missing);
@@ -166,7 +168,7 @@ fn what_a_walk_asks_for_comes_without_anybody_waiting() {
     }
     drop(walk);
     for _ in 0..20 {
-        pool.core().make_room(128);
+        pool.evictor.make_room(128);
     }
     let waits: Vec<_> = missing.iter().map(|missing| Wait::Miss(*missing)).collect();
     pool.request(&waits, Permit::any()).wait().unwrap();

@@ -1,205 +1,25 @@
-//! Waits for pages and frames: the state that an operation holds while it cannot go on.
+//! A handle of a waiting operation: polls or blocks until the pages and frames that it requested are there.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
-use std::time::Duration;
 
-use super::Core;
-use super::lane::Round;
-use crate::bell::poll_guarded;
-use crate::error::{Error, Result};
-use crate::format::PageId;
+use super::reads::{Reads, Round};
+use super::waiter::Waiter;
+use crate::error::Result;
 use crate::gate::Permit;
 use crate::pages;
 
-/// The reads and frames that one ticket waits for. Shared with the in-flight reads and with the queue for frames.
-#[derive(Debug)]
-pub(crate) struct Waiter {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    reads_left: usize,
-    /// The page of the last read that was added.
-    last_read: PageId,
-    frames_wanted: usize,
-    frames_granted: bool,
-    error: Option<Error>,
-    /// The page that has arrived and is pinned. Nearly always it is the only one, and then needs no allocation.
-    pinned: Option<(PageId, u32)>,
-    pinned_more: Vec<(PageId, u32)>,
-    gone: bool,
-    nudged: bool,
-    /// Its thread sleeps: the thread that makes it ready has to make a system call.
-    parked: bool,
-    waker: Option<Waker>,
-}
-
-impl State {
-    fn is_ready(&self) -> bool {
-        self.error.is_some() || (self.reads_left == 0 && (self.frames_wanted == 0 || self.frames_granted))
-    }
-
-    fn outcome(&self) -> Option<Result<()>> {
-        match &self.error {
-            Some(error) => Some(Err(error.clone())),
-            None => self.is_ready().then_some(Ok(())),
-        }
-    }
-
-    /// Notes a pin. Returns false, and notes nothing, when the ticket has been dropped.
-    fn pin(&mut self, page: PageId, frame: u32) -> bool {
-        if self.gone {
-            return false;
-        }
-        match &mut self.pinned {
-            None => self.pinned = Some((page, frame)),
-            Some(_) => self.pinned_more.push((page, frame)),
-        }
-        true
-    }
-}
-
-impl Waiter {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), changed: Condvar::new() })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn expect_read(&self, page: PageId) {
-        let mut state = self.lock();
-        state.reads_left += 1;
-        state.last_read = page;
-    }
-
-    /// How many reads it waits for.
-    pub(crate) fn reads_left(&self) -> usize {
-        self.lock().reads_left
-    }
-
-    /// The page it waits for, if it is one page and nothing else.
-    pub(crate) fn only_read(&self) -> Option<PageId> {
-        let state = self.lock();
-        (state.reads_left == 1 && state.frames_wanted == 0 && state.pinned.is_none()).then_some(state.last_read)
-    }
-
-    pub(crate) fn want_frames(&self, frames: usize) {
-        let mut state = self.lock();
-        state.frames_wanted = state.frames_wanted.max(frames);
-    }
-
-    /// How many frames it still waits for; zero when it has been dropped.
-    pub(crate) fn frames_missing(&self) -> usize {
-        let state = self.lock();
-        if state.gone || state.frames_granted { 0 } else { state.frames_wanted }
-    }
-
-    /// Notes that the page is in this frame and pinned on behalf of this waiter. Returns false, and notes nothing, when the ticket
-    /// has been dropped. The caller holds the lock of the page's shard.
-    pub(crate) fn pinned(&self, page: PageId, frame: u32) -> bool {
-        self.lock().pin(page, frame)
-    }
-
-    /// Notes that a read has brought the page into this frame: as [`Waiter::pinned`]. The caller calls the returned waker, if any,
-    /// once it holds no lock.
-    #[must_use]
-    pub(crate) fn arrived(&self, page: PageId, frame: u32) -> (bool, Option<Waker>) {
-        let mut state = self.lock();
-        let pinned = state.pin(page, frame);
-        (pinned, self.read_less(&mut state))
-    }
-
-    /// Notes that a read has ended without a page. The waker as in [`Waiter::arrived`].
-    #[must_use]
-    pub(crate) fn read_over(&self, error: Option<Error>) -> Option<Waker> {
-        let mut state = self.lock();
-        if state.error.is_none() {
-            state.error = error;
-        }
-        self.read_less(&mut state)
-    }
-
-    fn read_less(&self, state: &mut State) -> Option<Waker> {
-        state.reads_left = state.reads_left.saturating_sub(1);
-        self.tell(state)
-    }
-
-    #[must_use]
-    pub(crate) fn grant_frames(&self) -> Option<Waker> {
-        let mut state = self.lock();
-        state.frames_granted = true;
-        self.tell(&mut state)
-    }
-
-    #[must_use]
-    pub(crate) fn fail(&self, error: Error) -> Option<Waker> {
-        let mut state = self.lock();
-        state.error = Some(error);
-        self.tell(&mut state)
-    }
-
-    /// Wakes the parked thread and returns the task's waker, if nothing is left to wait for.
-    fn tell(&self, state: &mut State) -> Option<Waker> {
-        if !state.is_ready() {
-            return None;
-        }
-        if state.parked {
-            self.changed.notify_all();
-        }
-        state.waker.take()
-    }
-
-    pub(crate) fn is_ready(&self) -> bool {
-        self.lock().is_ready()
-    }
-
-    /// Whether this thread, if it is the only one, has the lock.
-    #[cfg(test)]
-    pub(super) fn is_locked(&self) -> bool {
-        self.state.try_lock().is_err()
-    }
-
-    /// Waits for a change made by another thread, but not for long.
-    pub(crate) fn park(&self, most: Duration) {
-        let mut state = self.lock();
-        if !state.is_ready() && !state.nudged {
-            state.parked = true;
-            state = self.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0;
-            state.parked = false;
-        }
-        state.nudged = false;
-    }
-
-    /// Makes a parked waiter check the queue. Returns false when the waiter is ready or dropped.
-    pub(crate) fn nudge(&self) -> bool {
-        let mut state = self.lock();
-        if state.is_ready() || state.gone {
-            return false;
-        }
-        state.nudged = true;
-        if state.parked {
-            self.changed.notify_all();
-        }
-        true
-    }
-}
-
 /// A handle of a waiting operation; keeps the pages that have arrived in memory until it is dropped.
 pub(crate) struct Ticket {
-    core: Arc<Core>,
+    reads: Arc<Reads>,
     waiter: Arc<Waiter>,
     /// For all pages that it pins; given back after them.
     _permit: Permit,
 }
 
 impl Ticket {
-    pub(super) fn new(core: Arc<Core>, waiter: Arc<Waiter>, permit: Permit) -> Self {
-        Self { core, waiter, _permit: permit }
+    pub(super) fn new(reads: Arc<Reads>, waiter: Arc<Waiter>, permit: Permit) -> Self {
+        Self { reads, waiter, _permit: permit }
     }
 
     #[cfg(test)]
@@ -210,22 +30,20 @@ impl Ticket {
 
 impl pages::Ticket for Ticket {
     fn poll(&mut self, waker: &Waker) -> Poll<Result<()>> {
-        self.core.expect_async();
-        let register = |state: &mut State, waker: &mut Option<Waker>| std::mem::swap(&mut state.waker, waker);
-        poll_guarded(waker, || self.waiter.lock(), |state| state.outcome(), register)
+        self.reads.note_polled();
+        self.waiter.poll(waker)
     }
 
     fn wait(&mut self) -> Result<()> {
         let mut idle_rounds = 0;
         loop {
-            let outcome = self.waiter.lock().outcome();
-            if let Some(outcome) = outcome {
-                self.core.leave_lane();
+            if let Some(outcome) = self.waiter.outcome() {
+                self.reads.scheduler().hand_on_queue();
                 return outcome;
             }
-            idle_rounds = match self.core.drive(&self.waiter)? {
+            idle_rounds = match self.reads.wait_round(&self.waiter)? {
                 Round::Moved => 0,
-                Round::Idle { weight } => self.core.count_idle(idle_rounds, weight)?,
+                Round::Idle { weight } => self.reads.standstill().count_idle(idle_rounds, weight)?,
             };
         }
     }
@@ -233,18 +51,12 @@ impl pages::Ticket for Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let mut state = self.waiter.lock();
-        state.gone = true;
-        let waker = state.waker.take();
-        let (pinned, pinned_more) = (state.pinned.take(), std::mem::take(&mut state.pinned_more));
-        let wanted_frames = state.frames_wanted > 0;
-        drop(state);
-        drop(waker);
-        for (page, frame) in pinned.into_iter().chain(pinned_more) {
-            self.core.unpin(page, frame);
+        let (pinned, wants_frames) = self.waiter.withdraw();
+        for (page, frame) in pinned {
+            self.reads.versions().unpin(page, frame);
         }
-        if wanted_frames {
-            self.core.end_frame_wait(&self.waiter);
+        if wants_frames {
+            self.reads.versions().frame_waits().leave(&self.waiter);
         }
     }
 }

@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crossbeam_epoch::Guard;
 use nofault_io::prefetch::{prefetch_bytes, prefetch_read};
 
-use super::Core;
-use super::shard::Place;
+use super::page_table::{Lookup, PageTable};
 use super::stats::HitTally;
-use super::table::Entry;
+use super::versions::Versions;
+use super::word_array::Entry;
 use crate::error::{Error, ErrorKind};
 use crate::format::{CommitSeq, HEADER_BYTES, PageId, page_commit};
-use crate::pages::{Attempt, Missing, Pages, Versions, Wait};
+use crate::pages::{self, Attempt, Missing, Pages, Wait};
 
 /// Pages as of one commit, for as long as its epoch guard is held. Not `Send`; never kept across a wait.
 pub(crate) struct View<'a> {
-    core: &'a Core,
+    pages: &'a PageTable,
     at: CommitSeq,
     too_old: Option<&'a AtomicBool>,
     hits: HitTally<'a>,
@@ -25,10 +25,10 @@ pub(crate) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// `at` is read after the guard is pinned: see `Core::drop_later`.
-    pub(super) fn new(core: &'a Core, at: impl FnOnce() -> CommitSeq, too_old: Option<&'a AtomicBool>) -> Self {
-        let guard = core.epochs.pin();
-        Self { core, at: at(), too_old, hits: core.counts.hits.tally(), guard }
+    /// `at` is read after the guard is pinned: see `Versions::drop_later`.
+    pub(super) fn new(versions: &'a Versions, at: impl FnOnce() -> CommitSeq, too_old: Option<&'a AtomicBool>) -> Self {
+        let guard = versions.pin_epoch();
+        Self { pages: versions.pages(), at: at(), too_old, hits: versions.counters().hits.tally(), guard }
     }
 
     /// The commit it shows.
@@ -39,11 +39,11 @@ impl<'a> View<'a> {
     /// A page with its header, in the version that this view wants.
     #[inline]
     fn shown(&self, id: PageId) -> Attempt<&[u8]> {
-        if let Entry::Resident(index) = Entry::from_word(self.core.table.load(id)) {
+        if let Entry::Resident(index) = self.pages.entry(id) {
             // Its header says the same as the frame does, and its line is needed anyway.
             let page = self.whole(index);
             if page_commit(page) <= self.at {
-                self.core.frames.touch(index);
+                self.pages.frames().touch(index);
                 self.hits.hit();
                 return Ok(page);
             }
@@ -57,7 +57,7 @@ impl<'a> View<'a> {
         let _protects = &self.guard;
         // SAFETY: the frame's number was found under `self.guard`, which lives as long as the slice (both are bound to
         // `&self`), and frames are recycled only after every guard pinned at that time is gone.
-        unsafe { self.core.frames.bytes(frame) }
+        unsafe { self.pages.frames().bytes(frame) }
     }
 
     #[cold]
@@ -66,28 +66,13 @@ impl<'a> View<'a> {
             let what = format!("the snapshot of commit {} kept too many old pages and was given up", self.at);
             return Err(Wait::Failed(Error::new(ErrorKind::SnapshotTooOld, what)));
         }
-        let mut shard = self.core.shard(id);
-        let missing = Err(Wait::Miss(Missing { page: id, at: self.at }));
-        if let Some(version) = shard.version_at(id, self.at) {
-            return match version.place {
-                Place::Frame(frame) => {
-                    self.core.frames.touch(frame);
-                    self.hits.hit();
-                    Ok(self.whole(frame))
-                }
-                Place::Disk(_) | Place::Loading(_) => missing,
-            };
-        }
-        match Entry::from_word(self.core.table.load(id)) {
-            Entry::Resident(frame) if self.core.frames.frame(frame).commit() <= self.at => {
+        match self.pages.lookup(id, self.at) {
+            Lookup::Frame(frame) => {
                 self.hits.hit();
                 Ok(self.whole(frame))
             }
-            Entry::OnDisk(_) | Entry::Loading(_) => missing,
-            Entry::Resident(_) | Entry::Free => {
-                drop(shard);
-                self.absent(id)
-            }
+            Lookup::NotInMemory => Err(Wait::Miss(Missing { page: id, at: self.at })),
+            Lookup::Absent => self.absent(id),
         }
     }
 
@@ -109,7 +94,7 @@ impl Pages for View<'_> {
         Self: 'b;
 
     fn page_bytes(&self) -> usize {
-        self.core.frames.page_bytes()
+        self.pages.frames().page_bytes()
     }
 
     #[inline]
@@ -119,12 +104,12 @@ impl Pages for View<'_> {
 
     #[inline]
     fn expect(&self, id: PageId) {
-        self.core.table.prefetch(id);
+        self.pages.prefetch(id);
     }
 
     #[inline]
     fn fetch(&self, id: PageId, bytes: Range<usize>) {
-        if let Entry::Resident(index) = Entry::from_word(self.core.table.load(id)) {
+        if let Entry::Resident(index) = self.pages.entry(id) {
             let page = self.whole(index);
             prefetch_read(page.as_ptr());
             if let Some(last) = page.last() {
@@ -136,7 +121,7 @@ impl Pages for View<'_> {
     }
 }
 
-impl Versions for View<'_> {
+impl pages::Versions for View<'_> {
     fn written_in(&self, id: PageId) -> Attempt<CommitSeq> {
         self.shown(id).map(page_commit)
     }

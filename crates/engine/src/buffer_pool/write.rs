@@ -1,87 +1,42 @@
-//! Writes pages: out of place, near their old blocks, many in one operation where blocks follow each other.
+//! Writes pages: out of place, near their old blocks, many in one operation where blocks follow each other; and grows the file.
 //!
-//! A page is written at most once per version: every writing thread holds the write lane, and skips frames that have a place
+//! A page is written at most once per version: every writing thread holds the write queue, and skips frames that have a place
 //! on disk by then.
+//!
+//! **Locks**: the write queue, before shards and metadata.
 
-use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use nofault_io::aligned::{IoBuf, StableBytes};
-use nofault_io::completion::{Op, OpKind, WriteData};
-use nofault_io::disk::{Disk, Queue};
-use nofault_io::error::ErrorKind as IoKind;
+use nofault_io::completion::{OpKind, WriteData};
 
-use super::Core;
+use super::page_table::DirtyPage;
+use super::versions::Versions;
+use super::write_queue::WriteQueue;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{BlockId, Location, PageId, Tag};
+use crate::format::{BlockId, Location, Tag};
+use crate::space::GROUP_BLOCKS;
 
 /// Most bytes of one write.
 const WRITE_BYTES_MAX: usize = 1 << 20;
+/// The file grows by at least this much at a time …
+const GROW_BYTES: u64 = 8 << 20;
+/// … and by this share of its size, up to so much: the file system does no other work for the file meanwhile, and the
+/// bytes that it allocates before the disk is full stay allocated.
+const GROW_SHARE: u64 = 16;
+const GROW_BYTES_MAX: u64 = 64 << 20;
 
-/// The queue for writes, and how long the file is.
-pub(super) struct WriteLane {
-    queue: Box<dyn Queue>,
-    pub(super) file_bytes: u64,
-    pub(super) may_preallocate: bool,
-}
-
-impl WriteLane {
-    pub(super) fn new(queue: Box<dyn Queue>, disk: &dyn Disk) -> Result<Self> {
-        let file_bytes = disk.len_bytes().map_err(|error| Error::from_io("ask the data file's length", error))?;
-        Ok(Self { queue, file_bytes, may_preallocate: true })
-    }
-
-    /// Runs operations to their end. Returns their results in the order of the operations.
-    pub(super) fn run(&mut self, ops: Vec<(u64, OpKind)>) -> Result<Vec<nofault_io::error::Result<()>>> {
-        let mut results: Vec<_> = ops.iter().map(|_| Ok(())).collect();
-        self.run_each(ops, |index, result| results[index] = result)?;
-        Ok(results)
-    }
-
-    /// Runs operations to their end, and reports each result at once, while the device goes on with the others.
-    ///
-    /// # Errors
-    /// When the queue fails: the outcome of every operation that was not reported is unknown.
-    fn run_each(
-        &mut self,
-        ops: Vec<(u64, OpKind)>,
-        mut ended: impl FnMut(usize, nofault_io::error::Result<()>),
-    ) -> Result<()> {
-        let mut waiting: VecDeque<Op> =
-            ops.into_iter().enumerate().map(|(index, (offset, kind))| Op::new(index as u64, offset, kind)).collect();
-        let mut done = Vec::new();
-        // After a failed wait some operations may be left: their writes must not come after new writes in the same place, and
-        // their tokens are those of other operations.
-        while self.queue.in_flight() > 0 {
-            self.queue.reap(1, &mut done).map_err(|error| Error::from_io("wait for earlier writes", error))?;
-            done.clear();
-        }
-        while !waiting.is_empty() || self.queue.in_flight() > 0 {
-            while let Some(op) = waiting.pop_front() {
-                let Err(refused) = self.queue.push(op) else { continue };
-                if refused.error.kind() == IoKind::Busy && self.queue.in_flight() > 0 {
-                    waiting.push_front(refused.op);
-                    break;
-                }
-                ended(refused.op.token as usize, Err(refused.error));
-            }
-            if self.queue.in_flight() > 0 {
-                self.queue.reap(1, &mut done).map_err(|error| Error::from_io("wait for writes", error))?;
-            }
-            for completion in done.drain(..) {
-                ended(completion.op.token as usize, completion.result.map(drop));
-            }
-        }
-        Ok(())
-    }
+/// The writes of a pool.
+pub(crate) struct Writer {
+    versions: Arc<Versions>,
+    queue: Mutex<WriteQueue>,
 }
 
 /// A published frame that stays one: pinned until this is dropped.
 struct PinnedFrame {
-    core: Arc<Core>,
-    page: PageId,
-    index: u32,
+    versions: Arc<Versions>,
+    item: DirtyPage,
 }
 
 // SAFETY: the frame was pinned when this was made and is unpinned when it is dropped; a pinned frame is not recycled, so its
@@ -89,21 +44,14 @@ struct PinnedFrame {
 unsafe impl StableBytes for PinnedFrame {
     fn bytes(&self) -> &[u8] {
         // SAFETY: as above; the slice is bound to `&self`.
-        unsafe { self.core.frames.bytes(self.index) }
+        unsafe { self.versions.frames().bytes(self.item.frame) }
     }
 }
 
 impl Drop for PinnedFrame {
     fn drop(&mut self) {
-        self.core.unpin(self.page, self.index);
+        self.versions.unpin(self.item.page, self.item.frame);
     }
-}
-
-/// A dirty frame to be written, pinned by the caller on behalf of [`Core::write_frames`].
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ToWrite {
-    pub(crate) page: PageId,
-    pub(crate) frame: u32,
 }
 
 /// A node of the page table to be written.
@@ -112,41 +60,51 @@ pub(crate) struct NodeToWrite {
     pub(crate) buffer: IoBuf,
 }
 
-impl Core {
-    pub(super) fn writer(&self) -> MutexGuard<'_, WriteLane> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+impl Writer {
+    pub(super) fn new(versions: &Arc<Versions>, queue: WriteQueue) -> Self {
+        Self { versions: Arc::clone(versions), queue: Mutex::new(queue) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WriteQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a thread has the write queue, and so may wait for the device.
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(self.queue.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     /// Writes frames that have no place on disk yet; skips those that got one meanwhile, and writes a frame that is named twice
-    /// once. Takes over one pin of each. Waits for the device, so never called by a reader while a keeper runs.
+    /// once. Takes over one pin of each. Waits for the device, so never called by a reader while a background writer runs.
     ///
     /// # Errors
     /// The first failure; frames that could not be written stay dirty, the others are clean.
-    pub(crate) fn write_frames(self: &Arc<Self>, mut frames: Vec<ToWrite>) -> Result<()> {
+    pub(crate) fn write_frames(&self, mut frames: Vec<DirtyPage>) -> Result<()> {
         frames.sort_unstable_by_key(|item| item.frame);
-        let mut lane = self.writer();
+        let mut queue = self.lock();
         let mut parts: Vec<Arc<PinnedFrame>> = Vec::with_capacity(frames.len());
-        for ToWrite { page, frame } in frames {
-            let part = PinnedFrame { core: Arc::clone(self), page, index: frame };
-            let entry = self.frames.frame(frame);
-            let _shard = self.shard(page);
-            let wanted = entry.disk().is_none() && !entry.is_doomed();
-            drop(_shard);
+        for item in frames {
+            let part = PinnedFrame { versions: Arc::clone(&self.versions), item };
             // All are looked at before any is written: the second of two would be found unwritten as well.
-            if wanted && parts.last().is_none_or(|last| last.index != frame) {
+            if self.versions.pages().must_be_written(item)
+                && parts.last().is_none_or(|last| last.item.frame != item.frame)
+            {
                 parts.push(Arc::new(part));
             }
         }
-        let outcome = self.write_parts(&mut lane, parts);
-        drop(lane);
+        let outcome = self.write_parts(&mut queue, parts);
+        drop(queue);
         outcome
     }
 
-    fn write_parts(self: &Arc<Self>, lane: &mut WriteLane, mut parts: Vec<Arc<PinnedFrame>>) -> Result<()> {
-        let page_bytes = self.frames.page_bytes();
+    fn write_parts(&self, queue: &mut WriteQueue, mut parts: Vec<Arc<PinnedFrame>>) -> Result<()> {
+        let page_bytes = self.versions.frames().page_bytes();
         // In the order of their old places, so that neighbours that find room together stay neighbours.
-        parts.sort_by_key(|part| (self.frames.frame(part.index).near().unwrap_or(u64::MAX), part.page));
-        let blocks = self.place(lane, parts.iter().map(|part| self.frames.frame(part.index).near().map(BlockId)))?;
+        parts.sort_by_key(|part| {
+            (self.versions.frames().frame(part.item.frame).near().unwrap_or(u64::MAX), part.item.page)
+        });
+        let blocks = self
+            .place(queue, parts.iter().map(|part| self.versions.frames().frame(part.item.frame).near().map(BlockId)))?;
         let out_of_room = blocks.iter().any(Option::is_none);
         let mut placed: Vec<(BlockId, Arc<PinnedFrame>)> =
             blocks.into_iter().zip(parts).filter_map(|(block, part)| Some((block?, part))).collect();
@@ -177,32 +135,27 @@ impl Core {
                 Err(error) => {
                     let action = format!("write {} pages at block {}", run.len(), run[0].0);
                     let error = Error::from_io(action, error);
-                    self.take_back(run.iter().map(|(block, _)| *block), &error);
+                    self.versions.metadata().take_back(run.iter().map(|(block, _)| *block), &error);
                     failure.get_or_insert(error);
                 }
             }
             // Done after each run, so that a waiting writer goes on while the rest is written.
-            self.settle_full();
+            self.versions.frame_waits().grant();
         };
-        let broken = lane.run_each(ops, ended).err();
-        // Without a result the whole lane failed.
+        let broken = queue.run_each(ops, ended).err();
+        // Without a result the whole queue failed.
         if let Some(error) = &broken {
-            runs.into_iter().flatten().for_each(|run| self.take_back(run.iter().map(|(block, _)| *block), error));
+            runs.into_iter()
+                .flatten()
+                .for_each(|run| self.versions.metadata().take_back(run.iter().map(|(block, _)| *block), error));
         }
         broken.or(failure).map_or(Ok(()), Err)
     }
 
     fn note_written(&self, block: BlockId, part: &PinnedFrame) {
-        self.counts.written.fetch_add(1, Ordering::Relaxed);
-        let frame = self.frames.frame(part.index);
+        self.versions.counters().written.fetch_add(1, Ordering::Relaxed);
         let at = Location { block, tag: Tag::of_page(part.bytes()) };
-        let _shard = self.shard(part.page);
-        if frame.is_doomed() {
-            // The version died while it was written: no table or version will ever name the block.
-            self.books().space.release(block);
-        } else {
-            self.frames.set_clean(part.index, at);
-        }
+        self.versions.pages().note_written(part.item, at);
     }
 
     /// Writes pieces of one or more pages, each to consecutive blocks from the given block on, which the caller has allocated.
@@ -210,23 +163,11 @@ impl Core {
     /// # Errors
     /// The first failure: then the blocks may hold anything.
     pub(super) fn write_blocks(&self, action: &str, pieces: impl Iterator<Item = (BlockId, IoBuf)>) -> Result<()> {
-        let page_bytes = self.frames.page_bytes() as u64;
+        let page_bytes = self.versions.frames().page_bytes() as u64;
         let ops: Vec<_> = pieces.map(|(first, bytes)| (first.0 * page_bytes, OpKind::write(bytes, false))).collect();
-        let results = self.writer().run(ops)?;
+        let results = self.lock().run(ops)?;
         let failed = results.into_iter().find_map(std::result::Result::err);
         failed.map_or(Ok(()), |error| Err(Error::from_io(action, error)))
-    }
-
-    /// Takes back blocks that were allocated for a write that failed with `error`. No table ever named them, so they need no
-    /// checkpoint to become free. On a full disk no checkpoint succeeds, and otherwise each retry would use up more blocks.
-    pub(super) fn take_back(&self, blocks: impl Iterator<Item = BlockId>, error: &Error) {
-        let mut books = self.books();
-        for block in blocks {
-            match error.kind() {
-                ErrorKind::NoSpace => books.space.give_back(block),
-                _ => books.space.set_aside(block),
-            }
-        }
     }
 
     fn no_room(&self) -> Error {
@@ -239,19 +180,19 @@ impl Core {
     /// # Errors
     /// The first failure; then no node counts as written.
     pub(crate) fn write_nodes(&self, nodes: Vec<NodeToWrite>) -> Result<Vec<BlockId>> {
-        let placed = self.place(&mut self.writer(), nodes.iter().map(|node| node.near))?;
+        let placed = self.place(&mut self.lock(), nodes.iter().map(|node| node.near))?;
         let blocks: Vec<BlockId> = placed.iter().copied().flatten().collect();
         if blocks.len() < placed.len() {
-            let mut books = self.books();
-            blocks.into_iter().for_each(|block| books.space.give_back(block));
-            drop(books);
+            let mut metadata = self.versions.metadata().lock();
+            blocks.into_iter().for_each(|block| metadata.space.give_back(block));
+            drop(metadata);
             return Err(self.no_room());
         }
         let buffers = nodes.into_iter().map(|node| node.buffer);
         match self.write_blocks("write nodes of the page table", blocks.iter().copied().zip(buffers)) {
             Ok(()) => Ok(blocks),
             Err(error) => {
-                self.take_back(blocks.into_iter(), &error);
+                self.versions.metadata().take_back(blocks.into_iter(), &error);
                 Err(error)
             }
         }
@@ -274,7 +215,85 @@ impl Core {
     }
 
     fn single(&self, offset_bytes: u64, kind: OpKind, action: &str) -> Result<()> {
-        self.writer().run(vec![(offset_bytes, kind)])?.remove(0).map_err(|error| Error::from_io(action, error))
+        self.lock().run(vec![(offset_bytes, kind)])?.remove(0).map_err(|error| Error::from_io(action, error))
+    }
+
+    /// Grows the file by a step. Returns false when the disk is full, or the file is at its largest. Blocks.
+    ///
+    /// # Errors
+    /// The error of the disk, but for being full.
+    pub(crate) fn grow(&self) -> Result<bool> {
+        self.grow_by(&mut self.lock())
+    }
+
+    /// Makes the blocks of the file's last, incomplete group exist, or counts them as used. Before anything is written. Blocks.
+    ///
+    /// # Errors
+    /// As [`Writer::grow`].
+    pub(crate) fn complete_last_group(&self) -> Result<()> {
+        let mut queue = self.lock();
+        let page_bytes = self.versions.frames().page_bytes() as u64;
+        let (from, to) = (queue.file_bytes(), self.versions.metadata().lock().space.end_block() * page_bytes);
+        if from >= to || queue.extend(to)? {
+            let backed = queue.file_bytes().max(to) / page_bytes;
+            self.versions.metadata().lock().space.set_backed(backed);
+            return Ok(());
+        }
+        let mut metadata = self.versions.metadata().lock();
+        for block in from / page_bytes..to / page_bytes {
+            // Used blocks were written, so they exist.
+            let _ = metadata.space.mark_used(BlockId(block));
+        }
+        Ok(())
+    }
+
+    /// As [`Writer::grow`], for a caller that holds the write queue.
+    fn grow_by(&self, queue: &mut WriteQueue) -> Result<bool> {
+        let page_bytes = self.versions.frames().page_bytes() as u64;
+        let group_bytes = page_bytes * GROUP_BLOCKS;
+        let from = self.versions.metadata().lock().space.backed_end() * page_bytes;
+        let room = self.versions.metadata().lock().space.blocks_max() * page_bytes - from;
+        let mut step = (from / GROW_SHARE).clamp(GROW_BYTES, GROW_BYTES_MAX).next_multiple_of(group_bytes).min(room);
+        while step >= group_bytes {
+            if queue.extend(from + step)? {
+                self.versions.metadata().lock().space.set_backed((from + step) / page_bytes);
+                return Ok(true);
+            }
+            step = (step / 2).next_multiple_of(group_bytes).min(step - group_bytes);
+        }
+        Ok(false)
+    }
+
+    /// Allocates a block near each of these, for pages or nodes without a place. Grows the file where pages would otherwise go
+    /// into small gaps. Returns `None` in place of a block where none is left.
+    fn place(
+        &self,
+        queue: &mut WriteQueue,
+        near: impl Iterator<Item = Option<BlockId>>,
+    ) -> Result<Vec<Option<BlockId>>> {
+        let mut may_grow = true;
+        let mut metadata = self.versions.metadata().lock();
+        let mut blocks = Vec::new();
+        for near in near {
+            if may_grow && metadata.space.is_cramped() {
+                drop(metadata);
+                let grown = self.grow_by(queue);
+                metadata = self.versions.metadata().lock();
+                match grown {
+                    Ok(grown) => may_grow = grown,
+                    Err(error) => {
+                        blocks.into_iter().flatten().for_each(|block| metadata.space.give_back(block));
+                        return Err(error);
+                    }
+                }
+            }
+            let block = match near {
+                Some(near) => metadata.space.allocate_near(near),
+                None => metadata.space.allocate(),
+            };
+            blocks.push(block.ok());
+        }
+        Ok(blocks)
     }
 }
 
@@ -282,9 +301,10 @@ impl Core {
 mod tests {
     use nofault_sim::{SimOptions, SimWorld};
 
-    use super::super::{CheckpointPlace, Map, NEWEST, Pager, PagerOptions};
+    use super::super::{BlockMap, CheckpointPlace, Pager, PagerOptions};
     use super::*;
-    use crate::format::CommitSeq;
+    use crate::buffer_pool::versions::NEWEST;
+    use crate::format::{CommitSeq, PageId};
     use crate::pages::{Edits as _, Store as _};
 
     #[test]
@@ -298,20 +318,23 @@ mod tests {
             snapshot_bytes_max: u64::MAX,
             reads_in_flight_max: 8,
         };
-        let pool = Pager::new(&disk, &options, Map::new(512), Pager::new_space(512, 1 << 30), CommitSeq(0)).unwrap();
+        let pool =
+            Pager::new(&disk, &options, BlockMap::new(512), Pager::new_space(512, 1 << 30), CommitSeq(0)).unwrap();
         let mut edits = pool.edits();
         let pages: Vec<PageId> = (0..3).map(|_| edits.allocate(PageId(0)).ok().unwrap().0).collect();
         pool.publish(edits, CommitSeq(1));
-        let core = pool.core();
-        let dirty = |page: &PageId| match core.checkpoint_place(*page, NEWEST) {
+        let dirty = |page: &PageId| match pool.checkpoint_place(*page, NEWEST) {
             CheckpointPlace::Dirty(item) => item,
             other => panic!("{other:?}"),
         };
-        let twice: Vec<ToWrite> = pages.iter().chain(&pages).map(dirty).collect();
+        let twice: Vec<DirtyPage> = pages.iter().chain(&pages).map(dirty).collect();
         let before = pool.stats().blocks_used;
-        core.write_frames(twice.clone()).unwrap();
+        pool.writer().write_frames(twice.clone()).unwrap();
         let stats = pool.stats();
         assert_eq!((stats.pages_written, stats.blocks_used - before, stats.pages_dirty), (3, 3, 0));
-        assert!(twice.iter().all(|item| core.frames.frame(item.frame).pins() == 0), "a pin is left");
+        assert!(
+            twice.iter().all(|item| pool.writer().versions.frames().frame(item.frame).pins() == 0),
+            "a pin is left"
+        );
     }
 }

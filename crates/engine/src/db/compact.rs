@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::{Db, TheCore};
-use crate::buffer_pool::{self, Mover, Together};
+use crate::buffer_pool::{self, RelocationOutcome, Relocator};
 use crate::driver::block_on;
 use crate::error::{ErrorKind, Result};
 use crate::format::PageId;
@@ -77,7 +77,7 @@ pub struct Compaction {
 }
 
 impl Compaction {
-    fn add(&mut self, of_list: Together) {
+    fn add(&mut self, of_list: RelocationOutcome) {
         self.pages += of_list.pages;
         self.pages_moved += of_list.moved;
         self.pages_without_room += of_list.without_room;
@@ -115,7 +115,7 @@ impl Drop for Wanted {
 /// A compaction under way.
 struct Walk<'a> {
     db: &'a Db,
-    mover: Mover,
+    mover: Relocator,
     pace: Pace,
     found: Compaction,
     go_on: &'a mut dyn FnMut(&Compaction) -> bool,
@@ -256,7 +256,7 @@ impl Walk<'_> {
             }
             let again = self.db.owner.put_together(&mut self.mover, pages)?;
             self.may_empty &= only_checkpoint || again.without_room == 0;
-            of_list = Together {
+            of_list = RelocationOutcome {
                 moved: of_list.moved + again.moved,
                 without_room: again.without_room,
                 pieces_after: again.pieces_after,

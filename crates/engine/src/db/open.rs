@@ -142,7 +142,7 @@ pub(super) fn open_in(
     log.set_hook(Box::new(move |seq| hook.durable(seq)));
     // Weak: the log's hooks keep the pool.
     let writing = Arc::downgrade(&log);
-    pager.core().learn_of_log_writes(Box::new(move || writing.upgrade().is_some_and(|log| log.is_writing())));
+    pager.learn_of_log_writes(Box::new(move || writing.upgrade().is_some_and(|log| log.is_writing())));
     let cleared_up = store.clone();
     log.set_afterwards(Box::new(move || cleared_up.clear_up()));
     let recent_bytes_max = recovery::recent_commits_bytes(cache_bytes);
@@ -155,7 +155,7 @@ pub(super) fn open_in(
     let stop_checkpoints = Box::new(move |why: &Error| stopped.poison(why));
     Replay::new(core.clone(), catalog, stop_checkpoints, recovery::replay_bytes(cache_bytes)).run(records)?;
     let threads = if settings.background_threads {
-        let pool = pager.start_keeper()?;
+        let pool = pager.start_background_threads()?;
         let log = core.log.start_writer()?;
         let checkpoints = Background::start(checkpointer.clone())?;
         Some(Threads { freeing: FreeingThread::start(core.dropped.clone())?, checkpoints, log, pool })

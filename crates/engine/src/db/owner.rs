@@ -9,7 +9,7 @@ use nofault_io::disk::{Disk, DiskInfo};
 use super::closing::{Keep, Opening};
 use super::deferred_free::{DroppedTables, FreeingThread};
 use crate::background;
-use crate::buffer_pool::{Keeper, Mover, Pager, ToEmptyOut, Together};
+use crate::buffer_pool::{BackgroundThreads, GroupsToEmpty, Pager, RelocationOutcome, Relocator};
 use crate::checkpoint::{Background, Checkpointer};
 use crate::driver::block_on;
 use crate::error::Result;
@@ -64,7 +64,7 @@ pub(super) struct Threads {
     pub(super) freeing: FreeingThread,
     pub(super) checkpoints: Background,
     pub(super) log: WalWriter,
-    pub(super) pool: Keeper,
+    pub(super) pool: BackgroundThreads,
 }
 
 impl Owner {
@@ -133,15 +133,15 @@ impl Owner {
         self.disk.info()
     }
 
-    pub(super) fn mover(&self) -> Result<Mover> {
-        Mover::new(&self.pager, &*self.disk)
+    pub(super) fn mover(&self) -> Result<Relocator> {
+        self.pager.relocator(&*self.disk)
     }
 
-    pub(super) fn put_together(&self, mover: &mut Mover, pages: &[PageId]) -> Result<Together> {
+    pub(super) fn put_together(&self, mover: &mut Relocator, pages: &[PageId]) -> Result<RelocationOutcome> {
         self.checkpointer.put_together(mover, pages)
     }
 
-    pub(super) fn empty_out(&self, mover: &mut Mover, room: &mut ToEmptyOut) -> Result<Option<u64>> {
+    pub(super) fn empty_out(&self, mover: &mut Relocator, room: &mut GroupsToEmpty) -> Result<Option<u64>> {
         self.checkpointer.empty_out(mover, room)
     }
 

@@ -26,7 +26,7 @@ use super::scan::Scan;
 use super::transaction::TransactionState;
 use super::verify::verify_tables;
 use super::write_set::WriteSet;
-use crate::buffer_pool::{Map, Pager, PagerOptions};
+use crate::buffer_pool::{BlockMap, Pager, PagerOptions};
 use crate::driver::{block_on, run_task};
 use crate::error::{ErrorKind, Result};
 use crate::format::{CommitSeq, TableId};
@@ -105,7 +105,7 @@ fn new_pager_in(hardship: Hardship) -> (Pager, SimWorld) {
         reads_in_flight_max: 128,
     };
     let space = Pager::new_space(hardship.page_bytes, 1 << 30);
-    let pager = Pager::new(&disk, &options, Map::new(hardship.page_bytes), space, CommitSeq(0)).unwrap();
+    let pager = Pager::new(&disk, &options, BlockMap::new(hardship.page_bytes), space, CommitSeq(0)).unwrap();
     (pager, world)
 }
 

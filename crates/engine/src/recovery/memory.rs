@@ -4,7 +4,7 @@
 //! pool that works, even if that is more. A database may have outgrown the setting that it was filled with, and its
 //! data must stay readable all the same.
 
-use crate::buffer_pool::{Map, Pager};
+use crate::buffer_pool::{BlockMap, Pager};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Location, NodeId, PageId, Tag};
 use crate::settings::Settings;
@@ -38,7 +38,7 @@ pub(crate) fn spent_bytes(cache_bytes: usize) -> u64 {
 
 /// The smallest cache in which a new database with pages of this size works.
 fn least_bytes(page_bytes: usize) -> usize {
-    let mut first = Map::new(page_bytes);
+    let mut first = BlockMap::new(page_bytes);
     let somewhere = Location { block: crate::format::BlockId(0), tag: Tag::of(0) };
     first.set(PageId::CATALOG_ROOT, Some(somewhere));
     first.set_node(NodeId { level: 0, index: 0 }, somewhere);
@@ -75,6 +75,6 @@ pub(super) fn shared_out_bytes(settings: &Settings, page_bytes: usize) -> usize 
 
 /// The cache that a pool with this page table gets: the bytes that are shared out, or more where the table leaves too
 /// little of them for the smallest pool.
-pub(super) fn pool_cache_bytes(shared_out_bytes: usize, page_bytes: usize, map: &Map) -> u64 {
+pub(super) fn pool_cache_bytes(shared_out_bytes: usize, page_bytes: usize, map: &BlockMap) -> u64 {
     (shared_out_bytes as u64).max(Pager::bytes_min(page_bytes, map) + spent_bytes(shared_out_bytes))
 }

@@ -161,7 +161,7 @@ impl InForce {
     /// The error of the disk: then nothing may be written to this database.
     pub(super) fn make_durable(self, pager: &Pager) -> Result<Superblock> {
         let Whole { superblock, sector, version } = self.whole;
-        pager.core().write_superblock(SUPERBLOCK_OFFSETS[self.slot], sector)?;
+        pager.writer().write_superblock(SUPERBLOCK_OFFSETS[self.slot], sector)?;
         if version >= VERSION_MIRRORED {
             write_superblock(pager, &superblock, 1 - self.slot)?;
             return Ok(superblock);
@@ -172,7 +172,7 @@ impl InForce {
         }
         let nothing = IoBuf::zeroed(SUPERBLOCK_BYTES, PageKind::Small)
             .map_err(|error| Error::from_io("take memory for a superblock", error))?;
-        pager.core().write_superblock(CONVERSION_OFFSET, nothing)?;
+        pager.writer().write_superblock(CONVERSION_OFFSET, nothing)?;
         Ok(superblock)
     }
 }

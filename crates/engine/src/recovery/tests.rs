@@ -337,8 +337,8 @@ fn swapped_and_stale_pages_are_found_although_their_checksums_are_right() {
     let (world, state) = settled_world(6);
     let places: Vec<u64> = {
         let numbers = Numbers::open(&world).unwrap();
-        let books = numbers.opened.pager.core().books();
-        books.map.pages_from(PageId(0)).skip(1).map(|(_, at)| at.block.0 * PAGE as u64).collect()
+        let metadata = numbers.opened.pager.metadata().lock();
+        metadata.map.pages_from(PageId(0)).skip(1).map(|(_, at)| at.block.0 * PAGE as u64).collect()
     };
     let bytes = world.read_file("data").unwrap();
     for pair in places.windows(2).step_by(7) {
@@ -526,13 +526,13 @@ fn two_checkpoints_right_after_one_another_free_nothing_that_the_durable_one_nam
         let Opened { pager, log, checkpointer, .. } = &numbers.opened;
         let outcome = std::thread::scope(|scope| {
             // The first checkpoint is of commit 2, and commit 3 is there for the second.
-            let books = pager.core().books();
+            let metadata = pager.metadata().lock();
             let first = scope.spawn(|| checkpointer.checkpoint());
             wait_until("the first begins", || !pager.readers().is_empty());
             log.durable(later).wait().unwrap();
             // It goes on until its superblock is durable, and not to the blocks that it frees.
             let dead_versions = pager.hold_dead_versions();
-            drop(books);
+            drop(metadata);
             let base = || open(&world.restart(k).directory(), &settings(), Purpose::Use, None).unwrap().base;
             wait_until("the first is durable", || base() == CommitSeq(2));
             // The second fails at its k-th write: at the end that is the superblock.
@@ -550,16 +550,16 @@ fn two_checkpoints_right_after_one_another_free_nothing_that_the_durable_one_nam
             second.join().unwrap()
         });
         let durable = open(&world.restart(k).directory(), &settings(), Purpose::Use, None).unwrap();
-        let (named, books) = (durable.pager.core().books(), pager.core().books());
+        let (named, metadata) = (durable.pager.metadata().lock(), pager.metadata().lock());
         let pages = named.map.pages_from(PageId(0)).map(|(_, at)| at.block);
         for block in pages.chain(named.map.node_places().map(|(_, at)| at.block)) {
             assert!(
-                books.space.is_used(block),
+                metadata.space.is_used(block),
                 "block {block:?} is free, and commit {} names it: {world}",
                 durable.base
             );
         }
-        drop(books);
+        drop(metadata);
         // Of a write that failed any sector may be on the disk, and a superblock is one.
         assert!(durable.base == CommitSeq(3) || outcome.is_err() && durable.base == CommitSeq(2), "{world}");
         if outcome.is_ok() {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use fastrand::Rng;
 
-use crate::buffer_pool::nursery::Ghosts;
+use crate::buffer_pool::probationary_queue::Ghosts;
 use crate::format::PageId;
 
 /// A kind of request: of a page that an operation waits for, or of one that a scan requested early and now reaches.
@@ -30,20 +30,20 @@ trait Policy {
     fn request(&mut self, request: Request) -> bool;
 }
 
-/// A clock. Each frame has a counter up to `heat_max`, raised by each use, lowered by the hand.
+/// A clock. Each frame has a counter up to `usage_max`, raised by each use, lowered by the hand.
 struct Clock {
     frames: Vec<(u32, u8)>,
     at: HashMap<u32, usize>,
     hand: usize,
     capacity: usize,
-    heat_max: u8,
-    /// Heat of a page that came because of a `Get`, and because of a `Scan`, after its first use.
+    usage_max: u8,
+    /// Usage count of a page that came because of a `Get`, and because of a `Scan`, after its first use.
     born: [u8; 2],
 }
 
 impl Clock {
-    fn new(capacity: usize, heat_max: u8, born: [u8; 2]) -> Self {
-        Self { frames: Vec::new(), at: HashMap::new(), hand: 0, capacity, heat_max, born }
+    fn new(capacity: usize, usage_max: u8, born: [u8; 2]) -> Self {
+        Self { frames: Vec::new(), at: HashMap::new(), hand: 0, capacity, usage_max, born }
     }
 }
 
@@ -51,14 +51,14 @@ impl Policy for Clock {
     fn request(&mut self, request: Request) -> bool {
         let page = request.page();
         if let Some(at) = self.at.get(&page) {
-            let heat = &mut self.frames[*at].1;
-            *heat = (*heat + 1).min(self.heat_max);
+            let usage = &mut self.frames[*at].1;
+            *usage = (*usage + 1).min(self.usage_max);
             return true;
         }
-        let heat = self.born[usize::from(matches!(request, Request::Scan(_)))];
+        let usage = self.born[usize::from(matches!(request, Request::Scan(_)))];
         if self.frames.len() < self.capacity {
             self.at.insert(page, self.frames.len());
-            self.frames.push((page, heat));
+            self.frames.push((page, usage));
             return false;
         }
         while self.frames[self.hand].1 > 0 {
@@ -67,29 +67,29 @@ impl Policy for Clock {
         }
         self.at.remove(&self.frames[self.hand].0);
         self.at.insert(page, self.hand);
-        self.frames[self.hand] = (page, heat);
+        self.frames[self.hand] = (page, usage);
         self.hand = (self.hand + 1) % self.capacity;
         false
     }
 }
 
-/// The pool's policy: newcomers in a queue of their own (`nursery`), everything else on the clock.
+/// The pool's policy: new pages in a queue of their own (`probationary_queue`), everything else on the clock.
 struct Pool {
     clock: Clock,
-    young: VecDeque<u32>,
+    probation: VecDeque<u32>,
     ghosts: Ghosts,
 }
 
 impl Pool {
     fn new(capacity: usize) -> Self {
         let clock = Clock::new(capacity, 3, [1, 1]);
-        Self { clock, young: VecDeque::new(), ghosts: Ghosts::new(capacity) }
+        Self { clock, probation: VecDeque::new(), ghosts: Ghosts::new(capacity) }
     }
 
-    /// The frame of a newcomer that has to go.
+    /// The frame of a new page that has to go.
     fn newcomer(&mut self) -> Option<usize> {
-        while self.young.len() > self.clock.capacity / 10 {
-            let page = self.young.pop_front()?;
+        while self.probation.len() > self.clock.capacity / 10 {
+            let page = self.probation.pop_front()?;
             let Some(at) = self.clock.at.get(&page).copied().filter(|at| self.clock.frames[*at].1 <= 1) else {
                 continue;
             };
@@ -106,7 +106,7 @@ impl Policy for Pool {
         if self.clock.at.contains_key(&page) || self.clock.frames.len() < self.clock.capacity {
             let hit = self.clock.request(request);
             if !hit {
-                self.young.push_back(page);
+                self.probation.push_back(page);
             }
             return hit;
         }
@@ -119,7 +119,7 @@ impl Policy for Pool {
             None => drop(self.clock.request(request)),
         }
         if !self.ghosts.contains(PageId(page.into())) {
-            self.young.push_back(page);
+            self.probation.push_back(page);
         }
         false
     }
@@ -300,7 +300,7 @@ fn traces(pages: u32, length: usize) -> Vec<(&'static str, Vec<Request>)> {
 
 fn policies(capacity: usize) -> Vec<(&'static str, Box<dyn Policy>)> {
     vec![
-        ("the pool: nursery and clock", Box::new(Pool::new(capacity))),
+        ("the pool: probation and clock", Box::new(Pool::new(capacity))),
         ("clock, newcomers at 2", Box::new(Clock::new(capacity, 3, [2, 1]))),
         ("clock, newcomers at 0", Box::new(Clock::new(capacity, 3, [0, 0]))),
         ("clock of one bit", Box::new(Clock::new(capacity, 1, [1, 1]))),

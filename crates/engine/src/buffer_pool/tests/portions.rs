@@ -9,12 +9,12 @@ fn what_is_looked_at_stays_while_a_commit_changes_the_page_again_and_again() {
     let page = commit(&pool, 1, &[], &[1], &[]).unwrap()[0];
     commit(&pool, 1, &[(page, 2)], &[], &[]).unwrap();
     commit(&pool, 1, &[(page, 3)], &[], &[]).unwrap();
-    pool.core().help_epoch();
-    assert_eq!(pool.core().ripe().versions.len(), 2, "those of the first two portions can go");
+    pool.versions.help_epoch();
+    assert_eq!(pool.versions.reclamation().version_count(), 2, "those of the first two portions can go");
     let view = pool.tip();
     let seen = view.page(page).ok().unwrap();
     commit(&pool, 1, &[(page, 4)], &[], &[]).unwrap();
-    assert_eq!(pool.core().sweep_ripe(), 2);
+    assert_eq!(pool.versions.sweep(), 2);
     commit(&pool, 2, &[(page, 5)], &[6, 7, 8, 9], &[]).unwrap();
     assert_eq!(value(seen), 3, "looked at under a guard");
     assert_eq!(pool.tip().page(page).map(value).ok(), Some(5));
@@ -24,21 +24,20 @@ fn what_is_looked_at_stays_while_a_commit_changes_the_page_again_and_again() {
 fn a_checkpoint_names_no_page_of_a_later_commit_although_its_id_was_another_page_before() {
     let world = SimWorld::new(1, SimOptions::calm());
     let pool = pool(&world, 64);
-    let core = pool.core();
     let page = commit(&pool, 1, &[], &[1], &[]).unwrap()[0];
     pool.set_visible(CommitSeq(1));
     commit(&pool, 2, &[], &[2], &[page]).unwrap();
     pool.set_visible(CommitSeq(2));
-    core.help_epoch();
-    core.sweep_ripe();
+    pool.versions.help_epoch();
+    pool.versions.sweep();
     // A checkpoint begins, and is still to come to the page.
     let _checkpoint = pool.essential_snapshot();
     assert_eq!(commit(&pool, 3, &[], &[3], &[]).unwrap(), [page], "the id is used again");
-    core.make_room(64);
-    assert!(matches!(Entry::from_word(core.table.load(page)), Entry::OnDisk(_)));
-    let place = core.checkpoint_place(page, CommitSeq(2));
+    pool.evictor.make_room(64);
+    assert!(matches!(pool.versions.pages().entry(page), Entry::OnDisk(_)));
+    let place = pool.checkpoint_place(page, CommitSeq(2));
     assert!(matches!(place, CheckpointPlace::Absent), "{place:?}");
-    let place = core.checkpoint_place(page, CommitSeq(3));
+    let place = pool.checkpoint_place(page, CommitSeq(3));
     assert!(matches!(place, CheckpointPlace::OnDisk(_)), "{place:?}");
 }
 
@@ -46,17 +45,16 @@ fn a_checkpoint_names_no_page_of_a_later_commit_although_its_id_was_another_page
 fn a_checkpoint_names_no_page_that_came_and_went_in_one_later_commit() {
     let world = SimWorld::new(1, SimOptions::calm());
     let pool = pool(&world, 64);
-    let core = pool.core();
     commit(&pool, 1, &[], &[1], &[]).unwrap();
     pool.set_visible(CommitSeq(1));
     let _checkpoint = pool.essential_snapshot();
     let page = commit(&pool, 2, &[], &[2], &[]).unwrap()[0];
-    core.make_room(64);
-    assert!(matches!(Entry::from_word(core.table.load(page)), Entry::OnDisk(_)));
+    pool.evictor.make_room(64);
+    assert!(matches!(pool.versions.pages().entry(page), Entry::OnDisk(_)));
     commit(&pool, 2, &[], &[], &[page]).unwrap();
-    let place = core.checkpoint_place(page, CommitSeq(1));
+    let place = pool.checkpoint_place(page, CommitSeq(1));
     assert!(matches!(place, CheckpointPlace::Absent), "{place:?}");
-    core.help_epoch();
-    core.sweep_ripe();
+    pool.versions.help_epoch();
+    pool.versions.sweep();
     assert_eq!(commit(&pool, 2, &[], &[3], &[]).unwrap(), [page], "nobody can ask for it, so its id is free");
 }

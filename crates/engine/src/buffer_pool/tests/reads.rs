@@ -10,7 +10,7 @@ fn neighbours_are_read_together_and_a_bad_block_among_them_costs_only_its_own_pa
     pool.set_visible(CommitSeq(3));
     // Everything out: written in the order of page ids, so in blocks that follow each other.
     for _ in 0..20 {
-        pool.core().make_room(128);
+        pool.evictor.make_room(128);
     }
     let missing: Vec<Wait> = ids.iter().map(|page| Wait::Miss(Missing { page: *page, at: NEWEST })).collect();
     let reads_before = world.stats().read_count;
@@ -21,9 +21,9 @@ fn neighbours_are_read_together_and_a_bad_block_among_them_costs_only_its_own_pa
         assert_eq!(value(pool.tip().page(*page).ok().unwrap()), at as u64 / 20);
     }
     for _ in 0..20 {
-        pool.core().make_room(128);
+        pool.evictor.make_room(128);
     }
-    let Entry::OnDisk(bad) = Entry::from_word(pool.core().table.load(ids[17])) else { panic!("not evicted") };
+    let Entry::OnDisk(bad) = pool.versions.pages().entry(ids[17]) else { panic!("not evicted") };
     world.flip_bit("data", bad.block.0 * PAGE as u64 + 100, 1).unwrap();
     assert_eq!(pool.request(&missing, Permit::any()).wait().unwrap_err().page(), Some(ids[17]));
     for page in ids.iter().filter(|page| **page != ids[17]) {
@@ -97,7 +97,7 @@ fn no_more_reads_are_under_way_than_the_settings_allow() {
             ids.extend(commit(&pool, seq, &[], &[seq; 20], &[]).unwrap());
         }
         for _ in 0..20 {
-            pool.core().make_room(128);
+            pool.evictor.make_room(128);
         }
         // Far from each other, so that each is a read of its own.
         let apart: Vec<PageId> = ids.iter().copied().step_by(10).collect();
@@ -122,7 +122,7 @@ fn a_read_takes_a_frame_only_when_there_is_room_for_it_at_the_device() {
         ids.extend(commit(&pool, seq, &[], &[seq; 20], &[]).unwrap());
     }
     for _ in 0..20 {
-        pool.core().make_room(128);
+        pool.evictor.make_room(128);
     }
     let apart = ids.iter().step_by(10).filter_map(|page| pool.tip().page(*page).map(|_| ()).err());
     let missing: Vec<Wait> = apart.collect();
@@ -143,19 +143,19 @@ fn those_who_wait_for_one_page_are_all_given_it() {
     let ids = commit(&pool, 1, &[], &[10, 20], &[]).unwrap();
     pool.set_visible(CommitSeq(1));
     for _ in 0..20 {
-        pool.core().make_room(64);
+        pool.evictor.make_room(64);
     }
     let wait = [0, 1].map(|at| Wait::Miss(Missing { page: ids[at], at: NEWEST }));
     let tickets: Vec<_> = (0..3).map(|at| pool.request(&wait[..1 + at % 2], Permit::any())).collect();
     assert_eq!(pool.stats().misses, 2);
     for mut ticket in tickets {
         ticket.wait().unwrap();
-        let Entry::Resident(frame) = Entry::from_word(pool.core().table.load(ids[0])) else { panic!("not there") };
-        assert!(pool.core().frames.frame(frame).pins() > 0, "pinned for each as long as it is wanted");
+        let Entry::Resident(frame) = pool.versions.pages().entry(ids[0]) else { panic!("not there") };
+        assert!(pool.versions.frames().frame(frame).pins() > 0, "pinned for each as long as it is wanted");
         drop(ticket);
     }
-    let Entry::Resident(frame) = Entry::from_word(pool.core().table.load(ids[0])) else { panic!("not there") };
-    assert_eq!(pool.core().frames.frame(frame).pins(), 0);
+    let Entry::Resident(frame) = pool.versions.pages().entry(ids[0]) else { panic!("not there") };
+    assert_eq!(pool.versions.frames().frame(frame).pins(), 0);
 }
 
 #[test]
@@ -165,13 +165,13 @@ fn a_thread_reads_the_page_it_misses_by_itself_and_nobody_reads_it_twice() {
     let ids = commit(&pool, 1, &[], &[10, 20, 30], &[]).unwrap();
     pool.set_visible(CommitSeq(1));
     for _ in 0..20 {
-        pool.core().make_room(64);
+        pool.evictor.make_room(64);
     }
     let missing = |at: usize| Missing { page: ids[at], at: NEWEST };
     assert!(pool.read_alone(missing(0)).unwrap());
     assert_eq!(value(pool.tip().page(ids[0]).ok().unwrap()), 10);
-    let Entry::Resident(frame) = Entry::from_word(pool.core().table.load(ids[0])) else { panic!("not there") };
-    assert_eq!(pool.core().frames.frame(frame).pins(), 0);
+    let Entry::Resident(frame) = pool.versions.pages().entry(ids[0]) else { panic!("not there") };
+    assert_eq!(pool.versions.frames().frame(frame).pins(), 0);
     assert!(pool.read_alone(missing(0)).unwrap(), "it is there");
     assert_eq!(pool.stats().misses, 1);
     // A page that another thread reads has to be waited for.
@@ -180,7 +180,7 @@ fn a_thread_reads_the_page_it_misses_by_itself_and_nobody_reads_it_twice() {
     assert!(!pool.read_alone(missing(1)).unwrap());
     ticket.wait().unwrap();
     assert_eq!((pool.stats().misses, pool.stats().frames_free), (2, free - 1), "one read, and one frame for it");
-    let Entry::OnDisk(at) = Entry::from_word(pool.core().table.load(ids[2])) else { panic!("not evicted") };
+    let Entry::OnDisk(at) = pool.versions.pages().entry(ids[2]) else { panic!("not evicted") };
     let flip = || world.flip_bit("data", at.block.0 * PAGE as u64 + 100, 1).unwrap();
     flip();
     let reads = world.stats().read_count;
@@ -198,7 +198,7 @@ fn a_waiter_that_has_what_it_wants_leaves_no_completion_to_nobody() {
     let pool = pool(&world, 64);
     let ids = commit(&pool, 1, &[], &[10; 20], &[]).unwrap();
     for _ in 0..20 {
-        pool.core().make_room(64);
+        pool.evictor.make_room(64);
     }
     let mut tickets = Vec::new();
     let is_under_way = |page: &PageId| {
@@ -208,10 +208,10 @@ fn a_waiter_that_has_what_it_wants_leaves_no_completion_to_nobody() {
     };
     let page = ids.iter().copied().find(is_under_way).unwrap();
     // An outsider was told of it while this thread had the queue, and has gone away again.
-    let core = pool.core();
-    core.lane.missed.store(true, Ordering::SeqCst);
-    assert_eq!(core.drive(&Waiter::new()).unwrap(), super::super::lane::Round::Moved);
-    assert!(!core.lane.missed.load(Ordering::SeqCst));
+    let missed = pool.reads.scheduler().missed();
+    missed.store(true, Ordering::SeqCst);
+    assert_eq!(pool.reads.wait_round(&Waiter::new()).unwrap(), Round::Moved);
+    assert!(!missed.load(Ordering::SeqCst));
     assert_eq!(pool.stats().reads_in_flight, 0);
     assert_eq!(value(pool.tip().page(page).ok().unwrap()), 10);
 }
@@ -276,8 +276,8 @@ mod threads {
             reads_in_flight_max: 128,
         };
         let pool =
-            Pager::new(&disk, &options, Map::new(LARGE), Pager::new_space(LARGE, 1 << 30), CommitSeq(0)).unwrap();
-        let _keeper = keeper.then(|| pool.start_keeper().unwrap());
+            Pager::new(&disk, &options, BlockMap::new(LARGE), Pager::new_space(LARGE, 1 << 30), CommitSeq(0)).unwrap();
+        let _keeper = keeper.then(|| pool.start_background_threads().unwrap());
         for pair in 0..PAIRS {
             run(&pool, || {
                 let mut edits = pool.edits();

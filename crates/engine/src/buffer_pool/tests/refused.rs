@@ -77,7 +77,7 @@ impl Queue for LateQueue {
 
 /// Where a page is that is not in memory.
 fn location_of(pool: &Pager, page: PageId) -> Location {
-    match Entry::from_word(pool.core().table.load(page)) {
+    match pool.versions.pages().entry(page) {
         Entry::OnDisk(at) => at,
         other => panic!("{other:?}"),
     }
@@ -85,7 +85,7 @@ fn location_of(pool: &Pager, page: PageId) -> Location {
 
 fn evict_all(pool: &Pager) {
     for _ in 0..20 {
-        pool.core().make_room(64);
+        pool.evictor.make_room(64);
     }
 }
 
@@ -115,9 +115,9 @@ fn a_read_of_an_earlier_page_in_the_same_block_is_not_taken_for_the_one_under_wa
     pool.set_visible(CommitSeq(2));
     evict_all(&pool);
     {
-        let mut books = pool.core().books();
-        books.space.checkpoint_begins();
-        books.space.checkpoint_durable();
+        let mut metadata = pool.metadata().lock();
+        metadata.space.checkpoint_begins();
+        metadata.space.checkpoint_durable();
     }
     assert_eq!(commit(&pool, 3, &[], &[20], &[]).unwrap(), [page], "the id is used again");
     pool.set_visible(CommitSeq(3));
@@ -134,7 +134,7 @@ fn a_read_of_an_earlier_page_in_the_same_block_is_not_taken_for_the_one_under_wa
 
     for _ in 0..2 {
         delay.due.store(1, Ordering::Relaxed);
-        pool.core().reap_reads(0).unwrap();
+        pool.reads.dispatcher().reap(0).unwrap();
     }
     *delay.offset.lock().unwrap() = None;
     assert!(matches!(early.poll(Waker::noop()), std::task::Poll::Ready(Ok(()))), "told that it is over");
@@ -232,10 +232,14 @@ fn recovers(pool: &Pager, pages: &[PageId], refuses: &AtomicBool) {
     for (page, wanted) in pages.iter().zip(10..) {
         assert_eq!(run(pool, || pool.tip().page(*page).map(value)).unwrap(), wanted);
     }
-    pool.core().reap_reads(0).unwrap();
+    pool.reads.dispatcher().reap(0).unwrap();
     evict_all(pool);
     let stats = pool.stats();
-    assert_eq!((stats.frames_free, pool.core().lane.in_flight()), (64, 0), "the late reads gave back what they had");
+    assert_eq!(
+        (stats.frames_free, pool.reads.scheduler().in_flight()),
+        (64, 0),
+        "the late reads gave back what they had"
+    );
     for (page, wanted) in pages.iter().zip(10..) {
         assert_eq!(run(pool, || pool.tip().page(*page).map(value)).unwrap(), wanted);
     }
@@ -268,9 +272,9 @@ fn tasks_whose_reads_the_queue_refuses_again_and_again_are_told() {
 fn threads_that_leave_refused_reads_to_the_pool_are_told() {
     for (refuse, said) in REFUSALS {
         let (pool, pages, refuses) = pool_that_is_refused(refuse);
-        let keeper = pool.start_keeper().unwrap();
+        let keeper = pool.start_background_threads().unwrap();
         // From now on a thread of the pool takes completions.
-        pool.core().expect_async();
+        pool.reads.note_polled();
         let (tell, told) = std::sync::mpsc::channel();
         let (waiting, wanted) = (pool.clone(), pages.clone());
         std::thread::spawn(move || {

@@ -29,7 +29,7 @@ fn stopped() -> Stopped {
         pages.extend(commit(&pool, seq, &[], &[seq, seq, seq, seq], &[]).unwrap());
     }
     for _ in 0..20 {
-        pool.core().make_room(64);
+        pool.evictor.make_room(64);
     }
     for seq in 20..23 {
         commit(&pool, seq, &[(pages[seq as usize], seq), (pages[seq as usize + 10], seq)], &[], &[]).unwrap();
@@ -39,7 +39,7 @@ fn stopped() -> Stopped {
     assert!(dirty > 0, "{:?}", pool.stats());
     let mut pinned = Vec::new();
     let mut pins = pages.iter().rev();
-    while pinned.len() + dirty + pool.core().frames.reserve() < FRAMES_MIN {
+    while pinned.len() + dirty + pool.versions.frames().reserve() < FRAMES_MIN {
         let mut ticket = pool.request(&[miss(*pins.next().expect("more pages than frames"))], Permit::any());
         ticket.wait().unwrap();
         pinned.push(ticket);
@@ -74,35 +74,35 @@ fn are_told(tasks: &mut [Ticket]) -> bool {
 #[test]
 fn the_background_thread_sleeps_while_reads_wait_for_frames_that_nothing_frees() {
     let Stopped { pool, pages, mut pinned, .. } = stopped();
-    pool.core().keeper.run_by_test();
+    pool.background.signal().set_running(true);
     let _tasks = tasks(&pool, &pages);
     let (mut sleeps, mut pause) = (0, Duration::ZERO);
     let now = Instant::now();
     for _ in 0..20 {
-        pool.core().keeper.wait(Duration::ZERO);
-        pause = pool.core().keep_round(now);
-        sleeps += u32::from(pause > Duration::ZERO && !pool.core().keeper.is_woken());
+        pool.background.signal().wait(Duration::ZERO);
+        pause = pool.background.round(now);
+        sleeps += u32::from(pause > Duration::ZERO && !pool.background.signal().is_woken());
     }
     assert!(sleeps > 10, "it would sleep after {sleeps} rounds of 20");
     assert_eq!(pause, Duration::from_millis(100), "the pauses become longer");
     // Others look for frames in vain: it knows that already.
     pool.submit();
-    assert!(!pool.core().keeper.is_woken());
+    assert!(!pool.background.signal().is_woken());
     drop(pinned.pop());
-    assert!(pool.core().keeper.is_woken(), "a frame can leave");
-    pool.core().keeper.wait(Duration::ZERO);
-    assert!(pool.core().keep_round(now) <= Duration::from_millis(1), "soon again");
+    assert!(pool.background.signal().is_woken(), "a frame can leave");
+    pool.background.signal().wait(Duration::ZERO);
+    assert!(pool.background.round(now) <= Duration::from_millis(1), "soon again");
 }
 
 #[test]
 fn tasks_that_wait_for_frames_when_the_disk_stops_are_told_by_the_background_thread() {
     let Stopped { pool, pages, pinned, .. } = stopped();
-    pool.core().keeper.run_by_test();
+    pool.background.signal().set_running(true);
     let begun = Instant::now();
     for round in 0..2 {
         let mut tasks = tasks(&pool, &pages);
         let told = (0..1000).find(|number| {
-            pool.core().keep_round(begun + Duration::from_secs(round * 1000 + number));
+            pool.background.round(begun + Duration::from_secs(round * 1000 + number));
             are_told(&mut tasks)
         });
         assert!(told.expect("they wait for ever") > 10, "too early");
@@ -111,7 +111,7 @@ fn tasks_that_wait_for_frames_when_the_disk_stops_are_told_by_the_background_thr
     drop(pinned);
     let mut task = pool.request(&[miss(pages[2])], Permit::any());
     let ended = (0..1000).any(|_| {
-        pool.core().keep_round(begun);
+        pool.background.round(begun);
         task.poll(Waker::noop()).is_ready()
     });
     assert!(ended, "its read ends with the error of the disk");
@@ -120,21 +120,21 @@ fn tasks_that_wait_for_frames_when_the_disk_stops_are_told_by_the_background_thr
 #[test]
 fn waits_for_frames_last_as_long_as_a_device_is_at_work() {
     let Stopped { pool, pages, pinned, .. } = stopped();
-    pool.core().keeper.run_by_test();
+    pool.background.signal().set_running(true);
     let is_log_writing = Arc::new(AtomicBool::new(true));
     let flag = is_log_writing.clone();
-    pool.core().learn_of_log_writes(Box::new(move || flag.load(Ordering::Relaxed)));
+    pool.learn_of_log_writes(Box::new(move || flag.load(Ordering::Relaxed)));
     let begun = Instant::now();
     let mut tasks = tasks(&pool, &pages);
     for number in 0..1000 {
-        pool.core().keep_round(begun + Duration::from_secs(number));
+        pool.background.round(begun + Duration::from_secs(number));
         assert!(!are_told(&mut tasks), "told after {number} rounds, although the log's device is at work");
     }
-    assert_eq!(pool.core().count_idle(7, 1_000_000).unwrap(), 7);
+    assert_eq!(pool.reads.standstill().count_idle(7, 1_000_000).unwrap(), 7);
     is_log_writing.store(false, Ordering::Relaxed);
-    assert!(pool.core().count_idle(7, 1_000_000).is_err());
+    assert!(pool.reads.standstill().count_idle(7, 1_000_000).is_err());
     let told = (1000..2000).any(|number| {
-        pool.core().keep_round(begun + Duration::from_secs(number));
+        pool.background.round(begun + Duration::from_secs(number));
         are_told(&mut tasks)
     });
     assert!(told, "they wait for ever");

@@ -22,13 +22,13 @@ fn dead_versions_are_cleared_away_a_part_at_a_time() {
         let world = SimWorld::new(1, SimOptions::calm());
         let pool = pool(&world, 64);
         let dead = Superseded { page: PageId(3), from: CommitSeq(1), until: CommitSeq(2) };
-        pool.core().drop_later(vec![dead; size]);
-        pool.core().help_epoch();
-        assert_eq!(pool.core().ripe().versions.len(), size);
+        pool.versions.drop_later(vec![dead; size]);
+        pool.versions.help_epoch();
+        assert_eq!(pool.versions.reclamation().version_count(), size);
         assert_bounded("a sweep", size, largest(|| pool.clear_up()));
-        assert!(pool.core().ripe().versions.len() < size, "it clears away some");
-        pool.core().sweep_all_ripe();
-        assert!(pool.core().ripe().versions.is_empty());
+        assert!(pool.versions.reclamation().version_count() < size, "it clears away some");
+        pool.versions.sweep_all();
+        assert!(pool.versions.reclamation().version_count() == 0);
     }
 }
 
@@ -38,7 +38,7 @@ fn the_clocks_hand_is_let_go_of_however_large_the_pool() {
         let world = SimWorld::new(1, SimOptions::calm());
         let pool = pool(&world, size);
         // Nothing is there to be found, so it turns as often as it may.
-        assert_bounded("the clock", size, largest(|| assert_eq!(pool.core().make_room(size), 0)));
+        assert_bounded("the clock", size, largest(|| assert_eq!(pool.evictor.make_room(size), 0)));
     }
 }
 
@@ -47,24 +47,23 @@ fn changed_pages_are_noted_and_taken_over_a_part_at_a_time() {
     for size in [1_000_u64, 100_000] {
         let world = SimWorld::new(1, SimOptions::calm());
         let pool = pool(&world, 64);
-        let core = pool.core();
-        while core.books().ids.end() < size {
-            core.books().ids.take().unwrap();
+        while pool.metadata().lock().ids.end() < size {
+            pool.metadata().lock().ids.take().unwrap();
         }
         let pages: Vec<_> = (0..size).map(PageId).collect();
-        assert_bounded("noting changes", size as usize, largest(|| core.note_changed(CommitSeq(1), &pages)));
-        core.note_changed(CommitSeq(2), &pages[..10]);
+        assert_bounded("noting changes", size as usize, largest(|| pool.metadata().note_changed(CommitSeq(1), &pages)));
+        pool.metadata().note_changed(CommitSeq(2), &pages[..10]);
         let walk = || {
             let (mut next, mut all) = (Some(PageId(0)), Vec::new());
             while let Some(from) = next {
                 let mut some;
-                (some, next) = core.changed_between(from, core.pages_end());
+                (some, next) = pool.metadata().changed_between(from, pool.metadata().pages_end());
                 all.append(&mut some);
             }
             all
         };
         assert_bounded("the walk of a checkpoint", size as usize, largest(|| assert_eq!(walk(), pages)));
-        assert_bounded("forgetting", size as usize, largest(|| core.forget_changed(CommitSeq(1))));
+        assert_bounded("forgetting", size as usize, largest(|| pool.metadata().forget_changed(CommitSeq(1))));
         assert_eq!(walk(), pages[..10], "what has changed since stays");
     }
 }

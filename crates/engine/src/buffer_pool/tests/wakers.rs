@@ -89,7 +89,7 @@ fn reads_and_frames_call_no_waker_under_a_lock() {
     let pool = pool(&world, 64);
     let pages = commit(&pool, 1, &[], &[10, 20], &[]).unwrap();
     for _ in 0..20 {
-        pool.core().make_room(64);
+        pool.evictor.make_room(64);
     }
     let miss = |page| Wait::Miss(Missing { page, at: NEWEST });
     let full = Wait::Full { frames: pool.edit_frames_max() };
@@ -97,17 +97,17 @@ fn reads_and_frames_call_no_waker_under_a_lock() {
         // All that can be written is taken while it begins to wait for frames.
         let mut edits = pool.edits();
         edits.reserve(pool.edit_frames_max()).unwrap();
-        let more: Vec<_> = std::iter::from_fn(|| pool.core().take_writer_frame()).collect();
+        let more: Vec<_> = std::iter::from_fn(|| pool.versions.frame_waits().take_private()).collect();
         let mut ticket = pool.request(&[wait], Permit::any());
-        let (waiter, core) = (Arc::clone(ticket.waiter()), Arc::clone(pool.core()));
-        let probe = Probe::new(move || waiter.is_locked() || core.full.try_lock().is_err());
+        let (waiter, versions) = (Arc::clone(ticket.waiter()), Arc::clone(&pool.versions));
+        let probe = Probe::new(move || waiter.is_locked() || versions.frame_waits().is_locked());
         let is_pending = (0..3).all(|_| ticket.poll(&probe.waker()).is_pending());
         assert!(is_pending, "it has nothing yet");
-        pool.core().return_private(more);
+        pool.versions.frame_waits().return_private(more);
         drop(edits);
         pool.submit();
         while ticket.poll(&probe.waker()).is_pending() {
-            pool.core().take_reads();
+            pool.reads.dispatcher().take();
         }
         drop(ticket);
         probe.check(&["clone", "wake", "drop"]);

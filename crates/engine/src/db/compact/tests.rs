@@ -87,8 +87,8 @@ impl Scattered {
             leaves.extend(found.0);
             start = found.1;
         }
-        let books = store.core().books();
-        let blocks: Vec<u64> = leaves.iter().map(|leaf| books.map.get(*leaf).unwrap().block.0).collect();
+        let metadata = store.metadata().lock();
+        let blocks: Vec<u64> = leaves.iter().map(|leaf| metadata.map.get(*leaf).unwrap().block.0).collect();
         let breaks = blocks.windows(2).filter(|pair| pair[1] != pair[0] + 1).count();
         blocks.len() as f64 / (breaks + 1) as f64
     }
@@ -103,8 +103,8 @@ impl Scattered {
 
     /// Blocks of pages and nodes, and where the file ends.
     fn blocks(&self) -> (u64, u64) {
-        let books = self.inner().core.store.core().books();
-        (books.space.used_blocks() - books.space.deferred_blocks(), books.space.end_block())
+        let metadata = self.inner().core.store.metadata().lock();
+        (metadata.space.used_blocks() - metadata.space.deferred_blocks(), metadata.space.end_block())
     }
 }
 
@@ -237,7 +237,7 @@ fn a_damaged_page_is_named_and_moved_nowhere() {
         let tree = block_on(core.catalog.table(b"t")).unwrap();
         let look = || tree.leaves(&core.store.latest(), b"");
         let leaves = block_on(core.reader.loader.attempt(look)).unwrap().0;
-        core.store.core().books().map.get(leaves[5]).unwrap().block.0
+        core.store.metadata().lock().map.get(leaves[5]).unwrap().block.0
     };
     world.flip_bit("data", block * 512 + 100, 3).unwrap();
     let error = db.compact(Pace::Full, |_| true).unwrap_err();

@@ -25,19 +25,19 @@ fn a_commit_that_waits_for_its_turn_or_for_precedence_has_no_blocks_set_aside() 
     let core = core_over(new_pager(easy()), easy());
     let tree = new_table(&core, Mode::Blocking, "t");
     put(&core, tree, "a", "1");
-    let spare = core.store.core().spare_blocks();
+    let spare = core.store.spare_pages();
     // The first commit has the section.
     let section = core.commits.occupy(block_on(core.commits.turn().acquire(1))).unwrap();
     let commits = waiting(&core, tree);
-    assert_eq!(core.store.core().spare_blocks(), spare, "commits that wait for their turn take blocks from the first");
+    assert_eq!(core.store.spare_pages(), spare, "commits that wait for their turn take blocks from the first");
     drop(section);
     commits.into_iter().for_each(|commit| block_on(commit).unwrap());
     // A transaction has precedence.
-    let spare = core.store.core().spare_blocks();
+    let spare = core.store.spare_pages();
     let limit = std::time::Duration::from_secs(60);
     let claim = block_on(core.committer.claim(Claimed::Everything, limit)).unwrap();
     let commits = waiting(&core, tree);
-    assert_eq!(core.store.core().spare_blocks(), spare, "commits that wait for precedence take blocks from the first");
+    assert_eq!(core.store.spare_pages(), spare, "commits that wait for precedence take blocks from the first");
     drop(claim);
     commits.into_iter().for_each(|commit| block_on(commit).unwrap());
     assert_eq!(block_on(core.reader.get(tree, &[4]).finish()).unwrap(), Some(vec![4]));
@@ -50,12 +50,12 @@ fn deferred_freeing_that_waits_for_its_turn_has_no_blocks_set_aside() {
     put(&core, tree, "a", "1");
     let drop_table = Op::DropTable { tree, name: b"t".to_vec() };
     commit(&core, Mode::Blocking, vec![drop_table], Durability::Sync).unwrap();
-    let spare = core.store.core().spare_blocks();
+    let spare = core.store.spare_pages();
     let section = core.commits.occupy(block_on(core.commits.turn().acquire(1))).unwrap();
     let mut free_some = Box::pin(core.dropped.free_some());
     let mut context = Context::from_waker(Waker::noop());
     assert!(free_some.as_mut().poll(&mut context).is_pending(), "it has the section");
-    assert_eq!(core.store.core().spare_blocks(), spare, "it takes blocks from the commit before it");
+    assert_eq!(core.store.spare_pages(), spare, "it takes blocks from the commit before it");
     drop(section);
     assert!(block_on(free_some).unwrap(), "the table's root is freed");
     assert!(!block_on(core.dropped.free_some()).unwrap(), "nothing is left");
@@ -64,9 +64,9 @@ fn deferred_freeing_that_waits_for_its_turn_has_no_blocks_set_aside() {
 #[test]
 fn blocks_that_are_set_aside_for_one_commit_are_not_promised_to_another() {
     let core = core_over(new_pager(easy()), easy());
-    assert!(core.store.core().grow().unwrap(), "the disk is not full");
+    assert!(core.store.grow().unwrap(), "the disk is not full");
     // Most of them: so many new pages also need nodes of the page table.
-    let blocks = core.store.core().spare_blocks() as usize / 4 * 3;
+    let blocks = core.store.spare_pages() as usize / 4 * 3;
     assert!(blocks > 1000, "{blocks} spare blocks");
     let room = core.store.claim_room(blocks, Claim::Reserve).expect("they are spare");
     assert!(core.store.claim_room(blocks, Claim::Reserve).is_none(), "the same blocks twice");

@@ -161,10 +161,11 @@ fn while_a_superblock_is_written_the_one_before_keeps_its_blocks_and_its_log() {
         let free: Vec<_> = Numbers::open(&cuts[0].restart(0)).map_or_else(
             |_| Vec::new(),
             |durable| {
-                let (named, books) = (durable.opened.pager.core().books(), numbers.opened.pager.core().books());
+                let (named, metadata) =
+                    (durable.opened.pager.metadata().lock(), numbers.opened.pager.metadata().lock());
                 let pages = named.map.pages_from(PageId(0)).map(|(_, at)| at.block);
                 let named = pages.chain(named.map.node_places().map(|(_, at)| at.block));
-                named.filter(|block| !books.space.is_used(*block)).collect()
+                named.filter(|block| !metadata.space.is_used(*block)).collect()
             },
         );
         *seen.lock().unwrap() = Some((commits, durable, free, cuts, promises, numbers));

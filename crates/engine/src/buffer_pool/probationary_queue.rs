@@ -12,7 +12,7 @@ use nofault_io::prefetch::{LINE_BYTES, prefetch_read};
 
 use crate::format::PageId;
 
-/// The part of the frames that newcomers have to themselves.
+/// The part of the frames that the queue keeps.
 const SHARE: usize = 10;
 /// Ghosts for every ten frames. Sets do not forget quite in order: with as many ghosts as frames, a loop over a little more
 /// than the cache would find all its pages remembered, and none would count as new (`evict::policies`).
@@ -22,24 +22,24 @@ const SET: usize = LINE_BYTES / size_of::<u32>();
 
 /// The queue and the set of its recent evictions. Its lock is a leaf.
 #[derive(Debug)]
-pub(super) struct Nursery {
+pub(super) struct ProbationaryQueue {
     state: Mutex<State>,
-    young_max: usize,
+    share_max: usize,
     entries_max: usize,
 }
 
 #[derive(Debug)]
 struct State {
     /// Oldest first.
-    young: VecDeque<(u32, PageId)>,
+    queue: VecDeque<(u32, PageId)>,
     ghosts: Ghosts,
 }
 
-impl Nursery {
+impl ProbationaryQueue {
     /// For a pool of so many frames.
     pub(super) fn new(frames: usize) -> Self {
-        let state = State { young: VecDeque::new(), ghosts: Ghosts::new(frames) };
-        Self { state: Mutex::new(state), young_max: (frames / SHARE).max(2), entries_max: frames }
+        let state = State { queue: VecDeque::new(), ghosts: Ghosts::new(frames) };
+        Self { state: Mutex::new(state), share_max: (frames / SHARE).max(2), entries_max: frames }
     }
 
     /// Prefetches the cache lines for pages that will come soon.
@@ -49,41 +49,41 @@ impl Nursery {
     }
 
     /// Each of these pages was read into a frame.
-    pub(super) fn came(&self, pages: impl Iterator<Item = (u32, PageId)>) {
+    pub(super) fn add(&self, pages: impl Iterator<Item = (u32, PageId)>) {
         let mut state = self.lock();
         for (frame, page) in pages {
             if state.ghosts.contains(page) {
                 continue;
             }
-            if state.young.len() >= self.entries_max {
+            if state.queue.len() >= self.entries_max {
                 // More entries than frames: the oldest names a frame that holds something else by now, or one used long ago.
-                state.young.pop_front();
+                state.queue.pop_front();
             }
-            state.young.push_back((frame, page));
+            state.queue.push_back((frame, page));
         }
     }
 
     /// How many entries there are.
     pub(super) fn len(&self) -> usize {
-        self.lock().young.len()
+        self.lock().queue.len()
     }
 
-    /// Takes out up to `most` of the oldest newcomers, as far as there are more than their share.
+    /// Takes out up to `most` of the oldest entries, as far as there are more than the queue keeps.
     pub(super) fn take_oldest(&self, most: usize, into: &mut Vec<(u32, PageId)>) {
         let mut state = self.lock();
-        let State { young, ghosts } = &mut *state;
-        let count = young.len().saturating_sub(self.young_max).min(most);
-        for (frame, page) in young.drain(..count) {
+        let State { queue, ghosts } = &mut *state;
+        let count = queue.len().saturating_sub(self.share_max).min(most);
+        for (frame, page) in queue.drain(..count) {
             ghosts.prefetch(page);
             into.push((frame, page));
         }
     }
 
-    /// Records the outcome for entries that were taken out: `left` was evicted, and `stay` could not be evicted now.
-    pub(super) fn settle(&self, left: &[PageId], stay: &[(u32, PageId)]) {
+    /// Records the outcome for entries that were taken out: `left` was evicted, and `stay` enters the queue again.
+    pub(super) fn put_back(&self, left: &[PageId], stay: &[(u32, PageId)]) {
         let mut state = self.lock();
         left.iter().for_each(|page| state.ghosts.add(*page));
-        state.young.extend(stay);
+        state.queue.extend(stay);
     }
 
     /// Memory for a pool of so many frames, at most.
@@ -151,38 +151,38 @@ fn mark(page: PageId) -> u32 {
 mod tests {
     use super::*;
 
-    fn oldest(nursery: &Nursery) -> Option<(u32, PageId)> {
+    fn oldest(queue: &ProbationaryQueue) -> Option<(u32, PageId)> {
         let mut taken = Vec::new();
-        nursery.take_oldest(1, &mut taken);
+        queue.take_oldest(1, &mut taken);
         taken.pop()
     }
 
     #[test]
     fn newcomers_leave_first_and_who_comes_back_is_none() {
-        let nursery = Nursery::new(20);
-        nursery.came((0..4).map(|page| (page as u32, PageId(page))));
-        assert_eq!(oldest(&nursery), Some((0, PageId(0))));
-        nursery.settle(&[PageId(0)], &[]);
-        assert_eq!(oldest(&nursery), Some((1, PageId(1))));
-        nursery.settle(&[], &[(1, PageId(1))]);
-        assert_eq!(oldest(&nursery), Some((2, PageId(2))));
-        assert_eq!(oldest(&nursery), None, "two are their share");
-        nursery.came([(9, PageId(0))].into_iter());
-        assert_eq!(nursery.len(), 2, "it is known");
-        nursery.settle(&(100..130).map(PageId).collect::<Vec<_>>(), &[]);
-        nursery.came([(9, PageId(0))].into_iter());
-        assert_eq!(nursery.len(), 3, "it is forgotten");
+        let queue = ProbationaryQueue::new(20);
+        queue.add((0..4).map(|page| (page as u32, PageId(page))));
+        assert_eq!(oldest(&queue), Some((0, PageId(0))));
+        queue.put_back(&[PageId(0)], &[]);
+        assert_eq!(oldest(&queue), Some((1, PageId(1))));
+        queue.put_back(&[], &[(1, PageId(1))]);
+        assert_eq!(oldest(&queue), Some((2, PageId(2))));
+        assert_eq!(oldest(&queue), None, "two are their share");
+        queue.add([(9, PageId(0))].into_iter());
+        assert_eq!(queue.len(), 2, "it is known");
+        queue.put_back(&(100..130).map(PageId).collect::<Vec<_>>(), &[]);
+        queue.add([(9, PageId(0))].into_iter());
+        assert_eq!(queue.len(), 3, "it is forgotten");
     }
 
     #[test]
     fn many_leave_at_once_but_never_their_share() {
-        let nursery = Nursery::new(100);
-        nursery.came((0..30).map(|page| (page as u32, PageId(page))));
+        let queue = ProbationaryQueue::new(100);
+        queue.add((0..30).map(|page| (page as u32, PageId(page))));
         let mut taken = Vec::new();
-        nursery.take_oldest(15, &mut taken);
-        nursery.take_oldest(15, &mut taken);
+        queue.take_oldest(15, &mut taken);
+        queue.take_oldest(15, &mut taken);
         assert_eq!(taken, (0..20).map(|page| (page as u32, PageId(page))).collect::<Vec<_>>());
-        assert_eq!(nursery.len(), 10);
+        assert_eq!(queue.len(), 10);
     }
 
     #[test]

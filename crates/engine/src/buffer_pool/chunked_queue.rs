@@ -8,19 +8,19 @@ const PIECE: usize = 1024;
 
 /// The queue.
 #[derive(Debug)]
-pub(super) struct Lots<T> {
+pub(super) struct ChunkedQueue<T> {
     /// None of them empty.
     pieces: VecDeque<VecDeque<T>>,
     len: usize,
 }
 
-impl<T> Default for Lots<T> {
+impl<T> Default for ChunkedQueue<T> {
     fn default() -> Self {
         Self { pieces: VecDeque::new(), len: 0 }
     }
 }
 
-impl<T> Lots<T> {
+impl<T> ChunkedQueue<T> {
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -70,12 +70,12 @@ mod tests {
 
     #[test]
     fn everything_comes_out_once_and_in_order() {
-        let mut queue = Lots::default();
+        let mut queue = ChunkedQueue::default();
         (0..3000).for_each(|number| queue.push(number));
         queue.push_all((3000..5000).collect());
         queue.push_all(Vec::new());
         queue.push(5000);
-        let mut other = Lots::default();
+        let mut other = ChunkedQueue::default();
         (5001..7000).for_each(|number| other.push(number));
         queue.append(other);
         assert_eq!((queue.len(), queue.is_empty()), (7000, false));

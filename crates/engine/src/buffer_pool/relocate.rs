@@ -21,11 +21,12 @@ use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::disk::Disk;
 use rustc_hash::FxHashSet;
 
-use super::table::Entry;
-use super::{Core, Pager};
+use super::versions::Versions;
+use super::word_array::Entry;
+use super::write::Writer;
 use crate::blocks::{BLOCKS_AT_A_TIME, BlockReader};
 use crate::error::{Error, Result};
-use crate::format::{BlockId, CommitSeq, Location, PageId, check_page};
+use crate::format::{BlockId, Location, PageId, check_page};
 use crate::pages::Claim;
 use crate::space::{GROUP_BLOCKS, NoRoom, ROW_BLOCKS_MAX, ToEmpty, group_of};
 
@@ -50,7 +51,7 @@ const MOVE: &str = "write pages that are being moved";
 
 /// The outcome of relocating a set of pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Together {
+pub(crate) struct RelocationOutcome {
     /// Pages looked at, but for those in memory alone or just being read.
     pub(crate) pages: u64,
     /// Pages moved.
@@ -64,8 +65,9 @@ pub(crate) struct Together {
 }
 
 /// Moves pages, one list at a time.
-pub(crate) struct Mover {
-    core: Arc<Core>,
+pub(crate) struct Relocator {
+    versions: Arc<Versions>,
+    writer: Arc<Writer>,
     reader: BlockReader,
     /// Where the last row ended.
     after: Option<BlockId>,
@@ -76,24 +78,24 @@ pub(crate) struct Mover {
 }
 
 /// Groups that are emptied to make room for rows: their pages are moved to single free blocks elsewhere.
-pub(crate) struct ToEmptyOut {
+pub(crate) struct GroupsToEmpty {
     pages: Vec<PageId>,
     groups: ToEmpty,
 }
 
-impl Mover {
+impl Relocator {
     /// Opens a mover that reads beside the pool, with a queue of its own.
     ///
     /// # Errors
     /// The disk's error when it opens the queue.
-    pub(crate) fn new(pager: &Pager, disk: &dyn Disk) -> Result<Self> {
-        let (core, reader) = (Arc::clone(pager.core()), BlockReader::open(disk)?);
-        Ok(Self { core, reader, after: None, tidy: FxHashSet::default(), pending: 0 })
+    pub(super) fn new(versions: &Arc<Versions>, writer: &Arc<Writer>, disk: &dyn Disk) -> Result<Self> {
+        let (versions, writer, reader) = (Arc::clone(versions), Arc::clone(writer), BlockReader::open(disk)?);
+        Ok(Self { versions, writer, reader, after: None, tidy: FxHashSet::default(), pending: 0 })
     }
 
     /// Pages that are best given at a time.
     pub(crate) fn pages_at_once(&self) -> usize {
-        (BYTES_AT_ONCE / self.core.frames.page_bytes()).clamp(1, ROW_BLOCKS_MAX as usize)
+        (BYTES_AT_ONCE / self.versions.frames().page_bytes()).clamp(1, ROW_BLOCKS_MAX as usize)
     }
 
     /// Whether a checkpoint should be made: many pages take two blocks.
@@ -116,15 +118,19 @@ impl Mover {
     ///
     /// # Errors
     /// `Corrupt` when a page is damaged where it lies, or the disk's error. Pages that were moved before stay moved.
-    pub(crate) fn put_together(&mut self, pages: &[PageId]) -> Result<Together> {
-        let mut met = FxHashSet::default();
-        let once = pages.iter().copied().filter(|page| met.insert(*page));
+    pub(crate) fn put_together(&mut self, pages: &[PageId]) -> Result<RelocationOutcome> {
+        let mut seen = FxHashSet::default();
+        let once = pages.iter().copied().filter(|page| seen.insert(*page));
         let mut found: Vec<(PageId, Location)> =
-            once.filter_map(|page| Some((page, self.core.place_on_disk(page)?))).collect();
+            once.filter_map(|page| Some((page, self.versions.pages().place_on_disk(page)?))).collect();
         let pieces_before = pieces(found.iter().map(|(_, at)| at.block.0));
-        let mut outcome =
-            Together { pages: found.len() as u64, pieces_before, pieces_after: pieces_before, ..Together::default() };
-        let enough = (PIECE_BYTES_ENOUGH / self.core.frames.page_bytes()).clamp(2, PIECE_PAGES_ENOUGH);
+        let mut outcome = RelocationOutcome {
+            pages: found.len() as u64,
+            pieces_before,
+            pieces_after: pieces_before,
+            ..RelocationOutcome::default()
+        };
+        let enough = (PIECE_BYTES_ENOUGH / self.versions.frames().page_bytes()).clamp(2, PIECE_PAGES_ENOUGH);
         if found.len() < 2 || pieces_before <= found.len().div_ceil(enough) as u64 {
             self.tidy.extend(found.iter().map(|(_, at)| group_of(at.block)));
             return Ok(outcome);
@@ -148,37 +154,38 @@ impl Mover {
             left = rest;
         };
         self.pending += outcome.moved;
-        self.core.counts.moved.fetch_add(outcome.moved, Ordering::Relaxed);
+        self.versions.counters().moved.fetch_add(outcome.moved, Ordering::Relaxed);
         outcome.pieces_after = pieces(found.iter().map(|(_, at)| at.block.0));
         moved.map(|()| outcome)
     }
 
     /// Plans which groups to empty to make room for rows; `None` when that is impossible. To be called after a checkpoint. Memory:
     /// eight bytes for each page in these groups.
-    pub(crate) fn room_to_make(&self) -> Option<ToEmptyOut> {
+    pub(crate) fn room_to_make(&self) -> Option<GroupsToEmpty> {
         let (groups, page_count) = {
-            let books = self.core.books();
-            (books.space.groups_to_empty(GROUPS_EMPTIED, &self.tidy), books.map.page_count())
+            let metadata = self.versions.metadata().lock();
+            (metadata.space.groups_to_empty(GROUPS_EMPTIED, &self.tidy), metadata.map.page_count())
         };
         let concerned = |page: &PageId| {
-            let word = Entry::from_word(self.core.table.load(*page));
-            let at = if let Entry::OnDisk(at) = word { Some(at) } else { self.core.place_on_disk(*page) };
+            let entry = self.versions.pages().entry(*page);
+            let at = if let Entry::OnDisk(at) = entry { Some(at) } else { self.versions.pages().place_on_disk(*page) };
             at.is_some_and(|at| groups.concerns(at.block))
         };
-        let pages = self.core.table.stored(PageId(0), page_count).map(|(page, _)| page).filter(concerned).collect();
-        (!groups.is_empty()).then_some(ToEmptyOut { pages, groups })
+        let pages = self.versions.pages().entries_below(page_count).map(|(page, _)| page).filter(concerned).collect();
+        (!groups.is_empty()).then_some(GroupsToEmpty { pages, groups })
     }
 
     /// Moves the next pages out of the groups to be emptied. Returns how many moved; `None` when all are done. No checkpoint may
     /// be under way; the old blocks are free after the next one.
     ///
     /// # Errors
-    /// As [`Mover::put_together`].
-    pub(crate) fn empty_out(&mut self, room: &mut ToEmptyOut) -> Result<Option<u64>> {
+    /// As [`Relocator::put_together`].
+    pub(crate) fn empty_out(&mut self, room: &mut GroupsToEmpty) -> Result<Option<u64>> {
         if room.pages.is_empty() {
             return Ok(None);
         }
-        let at_once = BLOCKS_AT_A_TIME.min(usize::try_from(self.core.spare_blocks()).unwrap_or(usize::MAX));
+        let at_once = BLOCKS_AT_A_TIME
+            .min(usize::try_from(self.versions.metadata().spare_blocks(self.versions.frames())).unwrap_or(usize::MAX));
         if at_once == 0 {
             return Ok(None);
         }
@@ -186,27 +193,27 @@ impl Mover {
         let mut places = Vec::with_capacity(now.len());
         let mut to = Vec::with_capacity(now.len());
         for page in now {
-            let at = self.core.place_on_disk(page).filter(|at| room.groups.concerns(at.block));
+            let at = self.versions.pages().place_on_disk(page).filter(|at| room.groups.concerns(at.block));
             let Some(at) = at else { continue };
-            let Some(block) = self.core.books().space.allocate_into(&mut room.groups) else { break };
+            let Some(block) = self.versions.metadata().lock().space.allocate_into(&mut room.groups) else { break };
             places.push((page, at));
             to.push(block);
         }
-        let copied = self.read(&places).and_then(|pages| self.core.write_blocks(MOVE, to.iter().copied().zip(pages)));
+        let copied = self.read(&places).and_then(|pages| self.writer.write_blocks(MOVE, to.iter().copied().zip(pages)));
         if let Err(error) = copied {
-            self.core.take_back(to.into_iter(), &error);
+            self.versions.metadata().take_back(to.into_iter(), &error);
             return Err(error);
         }
         let moved = self.replace_places(to.into_iter(), &mut places);
         self.pending += moved;
-        self.core.counts.moved.fetch_add(moved, Ordering::Relaxed);
+        self.versions.counters().moved.fetch_add(moved, Ordering::Relaxed);
         Ok(Some(moved))
     }
 
     /// Blocks in use, without those that moved pages take twice.
     fn live_blocks(&self) -> u64 {
-        let books = self.core.books();
-        books.space.used_blocks().saturating_sub(books.space.deferred_blocks() + self.pending)
+        let metadata = self.versions.metadata().lock();
+        metadata.space.used_blocks().saturating_sub(metadata.space.deferred_blocks() + self.pending)
     }
 
     fn room_for(&mut self, want: u64, least: u64) -> Option<Range<u64>> {
@@ -214,15 +221,15 @@ impl Mover {
         let end_max = live + live / GROWTH_SHARE + GROWTH_BLOCKS;
         let want = want.min(ROW_BLOCKS_MAX);
         // Blocks that are promised to others stay free. The reserve may be used: it is back after the next checkpoint.
-        let want = want.min(self.core.spare_blocks());
+        let want = want.min(self.versions.metadata().spare_blocks(self.versions.frames()));
         if want < least {
             return None;
         }
-        let _until_taken = self.core.claim_blocks(want, Claim::Reserve)?;
-        let allocate = |least| self.core.books().space.allocate_row(want, least, self.after, end_max);
+        let _until_taken = self.versions.metadata().claim(self.versions.frames(), want, Claim::Reserve)?;
+        let allocate = |least| self.versions.metadata().lock().space.allocate_row(want, least, self.after, end_max);
         let row = allocate(least.max(want.div_ceil(2))).or_else(|_| {
-            let may_grow = self.core.books().space.backed_end() + GROUP_BLOCKS <= end_max;
-            if may_grow && matches!(self.core.grow(), Ok(true)) {
+            let may_grow = self.versions.metadata().lock().space.backed_end() + GROUP_BLOCKS <= end_max;
+            if may_grow && matches!(self.writer.grow(), Ok(true)) {
                 allocate(least.max(want.div_ceil(2)))
             } else {
                 Err(NoRoom)
@@ -236,10 +243,11 @@ impl Mover {
     /// Moves pages to the blocks of `row`, one block for each page, and updates the places in `pages`. Returns the number of pages
     /// that were moved. After an error none was moved.
     fn move_to(&mut self, row: Range<u64>, pages: &mut [(PageId, Location)]) -> Result<u64> {
-        let copied =
-            self.copy(pages).and_then(|bytes| self.core.write_blocks(MOVE, [(BlockId(row.start), bytes)].into_iter()));
+        let copied = self
+            .copy(pages)
+            .and_then(|bytes| self.writer.write_blocks(MOVE, [(BlockId(row.start), bytes)].into_iter()));
         if let Err(error) = copied {
-            self.core.take_back(row.map(BlockId), &error);
+            self.versions.metadata().take_back(row.map(BlockId), &error);
             return Err(error);
         }
         self.tidy.insert(group_of(BlockId(row.start)));
@@ -251,7 +259,7 @@ impl Mover {
         let mut moved = 0;
         for (block, (page, at)) in to.zip(pages) {
             let to = Location { block, tag: at.tag };
-            if self.core.replace_place(*page, *at, to) {
+            if self.versions.pages().replace_place(*page, *at, to) {
                 *at = to;
                 moved += 1;
             }
@@ -261,7 +269,7 @@ impl Mover {
 
     /// The pages' bytes in this order, checked, as one piece.
     fn copy(&mut self, pages: &[(PageId, Location)]) -> Result<IoBuf> {
-        let page_bytes = self.core.frames.page_bytes();
+        let page_bytes = self.versions.frames().page_bytes();
         let mut bytes = IoBuf::zeroed(pages.len() * page_bytes, PageKind::Small)
             .map_err(|error| Error::from_io("take memory for moving pages", error))?;
         let mut room = bytes.chunks_exact_mut(page_bytes);
@@ -276,59 +284,17 @@ impl Mover {
 
     /// The pages' bytes in this order, checked; `BLOCKS_AT_A_TIME` at the most.
     fn read(&mut self, pages: &[(PageId, Location)]) -> Result<Vec<IoBuf>> {
-        let page_bytes = self.core.frames.page_bytes();
+        let page_bytes = self.versions.frames().page_bytes();
         let offsets: Vec<u64> = pages.iter().map(|(_, at)| at.block.0 * page_bytes as u64).collect();
         let mut blocks = self.reader.read(page_bytes, &offsets)?;
         for (index, (page, at)) in pages.iter().enumerate() {
-            if check_page(self.core.file_id, *page, *at, &blocks[index]).is_err() {
+            if check_page(self.versions.file_id(), *page, *at, &blocks[index]).is_err() {
                 // Once more, as for any read: not every wrong bit is one of the disk.
                 blocks[index] = self.reader.read(page_bytes, &offsets[index..=index])?.remove(0);
-                check_page(self.core.file_id, *page, *at, &blocks[index])?;
+                check_page(self.versions.file_id(), *page, *at, &blocks[index])?;
             }
         }
         Ok(blocks)
-    }
-}
-
-impl Core {
-    /// Where the newest version of a page lies; `None` when there is no such page, it is in memory alone, or is just being read.
-    fn place_on_disk(&self, page: PageId) -> Option<Location> {
-        // Under its lock the frame that the table names stays this page's.
-        let _shard = self.shard(page);
-        match Entry::from_word(self.table.load(page)) {
-            Entry::OnDisk(at) => Some(at),
-            Entry::Resident(index) => self.frames.frame(index).disk(),
-            Entry::Loading(_) | Entry::Free => None,
-        }
-    }
-
-    /// The newest version of a page, which lay at `from`, lies at `to` from now on. False when it does not lie at `from` any more:
-    /// then `to` is given up.
-    fn replace_place(&self, page: PageId, from: Location, to: Location) -> bool {
-        let _shard = self.shard(page);
-        let moves = match Entry::from_word(self.table.load(page)) {
-            Entry::OnDisk(at) if at == from => {
-                self.table.store(page, Entry::OnDisk(to).to_word());
-                true
-            }
-            Entry::Resident(index) if self.frames.frame(index).disk() == Some(from) => {
-                self.frames.set_moved(index, to);
-                true
-            }
-            _ => false,
-        };
-        if moves {
-            // A commit that changed it since the last checkpoint says more; there is none before the first.
-            let mut books = self.books();
-            if books.changed.get(page).is_none() {
-                books.changed.insert(page, CommitSeq(0));
-            }
-            drop(books);
-            self.release_unless_mapped(page, from);
-        } else {
-            self.books().space.release(to.block);
-        }
-        moves
     }
 }
 

@@ -7,12 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::table::WordArray;
+use super::word_array::WordArray;
 use crate::format::{Location, NodeId, PageId, entries_per_node, levels_for};
 
 /// The page table of the next checkpoint.
 #[derive(Debug)]
-pub(crate) struct Map {
+pub(crate) struct BlockMap {
     words: WordArray,
     page_count: u64,
     page_bytes: usize,
@@ -21,7 +21,7 @@ pub(crate) struct Map {
     dirty_leaves: BTreeSet<u64>,
 }
 
-impl Map {
+impl BlockMap {
     pub(crate) fn new(page_bytes: usize) -> Self {
         Self {
             words: WordArray::new(),

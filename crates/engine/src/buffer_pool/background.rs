@@ -1,0 +1,190 @@
+//! The optional background threads of a pool: the background writer writes dirty pages and keeps frames free where a search for
+//! clean frames finds too few; the completion thread takes completions of reads for executors and for long range scans. Without
+//! them blocking waiters do both themselves, as in deterministic tests.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::evict::Evictor;
+use super::page_table::CheckpointPlace;
+use super::reads::Reads;
+use super::versions::{NEWEST, Versions};
+use super::write::Writer;
+use super::writer_signal::{PAUSE_MAX, WriterSignal};
+use crate::background;
+use crate::error::Result;
+use crate::format::PageId;
+
+/// Most frames freed at a time while many of them must be written first.
+const WRITE_BATCH_MAX: usize = 1024;
+/// The pause of the background writer while the queue refuses reads.
+const OFFER_AGAIN_AFTER: Duration = Duration::from_millis(10);
+
+/// The work of the background writer.
+pub(super) struct BackgroundWriter {
+    versions: Arc<Versions>,
+    writer: Arc<Writer>,
+    evictor: Arc<Evictor>,
+    reads: Arc<Reads>,
+    signal: Arc<WriterSignal>,
+}
+
+impl BackgroundWriter {
+    pub(super) fn new(
+        (versions, writer): (&Arc<Versions>, &Arc<Writer>),
+        (evictor, reads): (&Arc<Evictor>, &Arc<Reads>),
+        signal: &Arc<WriterSignal>,
+    ) -> Self {
+        let (versions, writer) = (Arc::clone(versions), Arc::clone(writer));
+        let (evictor, reads, signal) = (Arc::clone(evictor), Arc::clone(reads), Arc::clone(signal));
+        Self { versions, writer, evictor, reads, signal }
+    }
+
+    pub(super) fn signal(&self) -> &Arc<WriterSignal> {
+        &self.signal
+    }
+
+    /// Runs one round. Returns the time to sleep afterwards, unless the thread is woken: no round wakes the thread itself.
+    pub(super) fn round(&self, now: Instant) -> Duration {
+        self.versions.sweep_all();
+        let batch = self.evictor.batch();
+        let frames = self.versions.frames();
+        let low_water = frames.reserve() + batch;
+        // Pins that this round ends wake nothing.
+        let starving = self.signal.set_starving(false);
+        if starving {
+            // Before the writes, which take their time.
+            self.evictor.make_clean_room(batch);
+        }
+        let soon = self.signal.take_soon();
+        let wrote_soon = !soon.is_empty();
+        self.write_early(soon);
+        let mut freed = 0;
+        let many_dirty = frames.has_many_dirty();
+        let writers_wait = self.versions.frame_waits().has_waiters();
+        let must_write = (many_dirty || writers_wait) && !self.signal.has_soon();
+        if starving || must_write || frames.free_count() < low_water {
+            // Dirty pages go out many at a time, in a few large operations side by side; and writers go on writing meanwhile.
+            freed = self.evictor.make_room(if many_dirty || writers_wait {
+                batch.max(frames.count() / 16).min(WRITE_BATCH_MAX)
+            } else {
+                batch
+            });
+        }
+        self.offer_reads();
+        self.reads.standstill().look(now);
+        let pressed = frames.free_count() < low_water;
+        if pressed && freed == 0 && !wrote_soon {
+            return self.signal.longer_pause();
+        }
+        self.signal.note_progress();
+        if pressed || wrote_soon {
+            Duration::ZERO
+        } else if self.reads.scheduler().is_stuck() || self.reads.scheduler().is_short_of_frames() {
+            // Reads that the queue did not take are offered again.
+            OFFER_AGAIN_AFTER
+        } else {
+            PAUSE_MAX
+        }
+    }
+
+    /// Sends reads that wait for frames. Done at every round: a thread that finds no frame for its reads sets the flag and leaves,
+    /// perhaps after frames were freed, and perhaps while it still has the queue. Reads that find none now wake nothing, as the
+    /// round has looked for frames.
+    fn offer_reads(&self) {
+        self.signal.set_starving(true);
+        self.reads.send();
+        if !self.reads.scheduler().is_short_of_frames() {
+            self.signal.set_starving(false);
+            if self.reads.scheduler().is_short_of_frames() {
+                // Some were requested in between, and woke nothing.
+                self.signal.set_starving(true);
+            }
+        }
+    }
+
+    /// Writes those of the pages that are only in memory. A page stays dirty if its write fails, until it must be written.
+    fn write_early(&self, mut pages: Vec<PageId>) {
+        // Each once: the frames of one call are all checked before the first of them is written.
+        pages.sort_unstable();
+        pages.dedup();
+        let dirty_of = |page: &PageId| match self.versions.pages().checkpoint_place(*page, NEWEST) {
+            CheckpointPlace::Dirty(item) => Some(item),
+            CheckpointPlace::OnDisk(_) | CheckpointPlace::Absent => None,
+        };
+        let dirty: Vec<_> = pages.iter().filter_map(dirty_of).collect();
+        if !dirty.is_empty() {
+            let frames: Vec<_> = dirty.iter().map(|item| (item.frame, item.page)).collect();
+            // The error is dropped: an operation that needs the frames, or the pages on disk, tries again and reports its error.
+            let _ = self.writer.write_frames(dirty);
+            // No operation has requested them yet, so they are evicted before pages that were requested.
+            self.evictor.probation().add(frames.into_iter());
+        }
+    }
+}
+
+/// The background threads of a pool; they end when this is dropped.
+pub(crate) struct BackgroundThreads {
+    reads: Weak<Reads>,
+    signal: Arc<WriterSignal>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl BackgroundThreads {
+    /// Starts the threads. They keep the pool alive only during a round.
+    ///
+    /// # Errors
+    /// `NoSpace` when the system has no threads or descriptors left.
+    pub(super) fn start(writer: &Arc<BackgroundWriter>) -> Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (reads, signal) = (Arc::downgrade(&writer.reads), Arc::clone(&writer.signal));
+        let (writer_again, reads_again) = (Arc::downgrade(writer), Weak::clone(&reads));
+        let (stop_writer, stop_completions) = (Arc::clone(&stop), Arc::clone(&stop));
+        signal.set_running(true);
+        writer.reads.demand().set_listened(true);
+        let mut threads = Self { reads, signal, stop, threads: Vec::new() };
+        let write = move || run_writer(&writer_again, &stop_writer);
+        let complete = move || run_completions(&reads_again, &stop_completions);
+        threads.threads.push(background::start("nofault-evict", write)?);
+        threads.threads.push(background::start("nofault-reap", complete)?);
+        Ok(threads)
+    }
+}
+
+impl Drop for BackgroundThreads {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.signal.wake();
+        if let Some(reads) = self.reads.upgrade() {
+            reads.demand().wake();
+            reads.demand().set_listened(false);
+        }
+        self.signal.set_running(false);
+        for thread in self.threads.drain(..) {
+            // A panic there has been printed already.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run_writer(writer: &Weak<BackgroundWriter>, stop: &AtomicBool) {
+    while !stop.load(Ordering::SeqCst) {
+        let Some(writer) = writer.upgrade() else { return };
+        let pause = writer.round(Instant::now());
+        if pause > Duration::ZERO {
+            writer.signal.wait(pause);
+        }
+    }
+}
+
+fn run_completions(reads: &Weak<Reads>, stop: &AtomicBool) {
+    while !stop.load(Ordering::SeqCst) {
+        let Some(reads) = reads.upgrade() else { return };
+        if reads.demand().wait() && !stop.load(Ordering::SeqCst) {
+            reads.take_for_others();
+        }
+    }
+}

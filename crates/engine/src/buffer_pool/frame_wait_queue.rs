@@ -1,0 +1,131 @@
+//! Frames for private page copies: grants free frames to the operations that wait for them, first come, first served.
+//!
+//! The queue owns the frames of the pool, because every frame that is given back may complete a grant.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::frames::{Frames, OwnedFrame};
+use super::waiter::Waiter;
+use crate::bell::wake_all;
+use crate::error::Error;
+
+/// The frames of a pool, and the operations that wait for some of them.
+pub(super) struct FrameWaitQueue {
+    frames: Frames,
+    /// A leaf among the pool's locks, but for the waiters' and the free list's.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Arc<Waiter>>,
+    /// Operations that wait, or hold the frames that they were granted.
+    holders: usize,
+    /// Operations that were granted their frames, in all.
+    granted: u64,
+    /// Frames reserved for the first operation in the queue, and for those that were granted theirs.
+    reserved: Vec<OwnedFrame>,
+}
+
+impl FrameWaitQueue {
+    pub(super) fn new(frames: Frames) -> Self {
+        Self { frames, state: Mutex::default() }
+    }
+
+    #[inline]
+    pub(super) fn frames(&self) -> &Frames {
+        &self.frames
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a frame for a private copy: a reserved one first.
+    pub(super) fn take_private(&self) -> Option<OwnedFrame> {
+        let reserved = self.lock().reserved.pop();
+        reserved.or_else(|| self.frames.take_for_write())
+    }
+
+    /// Gives frames back that were taken for reads.
+    pub(super) fn return_frames(&self, frames: Vec<OwnedFrame>) {
+        if !frames.is_empty() {
+            self.frames.give_back(frames);
+            self.grant();
+        }
+    }
+
+    /// Gives frames back that were taken for private copies.
+    pub(super) fn return_private(&self, frames: Vec<OwnedFrame>) {
+        if !frames.is_empty() {
+            self.frames.give_back_private(frames);
+            self.grant();
+        }
+    }
+
+    /// Adds a waiter at the end of the queue. [`FrameWaitQueue::leave`] must follow.
+    pub(super) fn enter(&self, waiter: &Arc<Waiter>) {
+        {
+            let mut state = self.lock();
+            state.waiting.push_back(Arc::clone(waiter));
+            state.holders += 1;
+        }
+        self.grant();
+    }
+
+    /// Ends a wait, granted or not. The last to leave gives the reserved frames back.
+    pub(super) fn leave(&self, waiter: &Arc<Waiter>) {
+        let mut state = self.lock();
+        state.waiting.retain(|other| !Arc::ptr_eq(other, waiter));
+        state.holders -= 1;
+        let reserved = if state.holders == 0 { std::mem::take(&mut state.reserved) } else { Vec::new() };
+        drop(state);
+        self.frames.give_back_private(reserved);
+        self.grant();
+    }
+
+    /// Grants free frames to the waiters, first come, first served. To be called whenever frames have become free.
+    pub(super) fn grant(&self) {
+        let mut wake = Vec::new();
+        let mut state = self.lock();
+        while let Some(first) = state.waiting.front().cloned() {
+            let wanted = first.frames_missing();
+            while state.reserved.len() < wanted
+                && let Some(frame) = self.frames.take_for_write()
+            {
+                state.reserved.push(frame);
+            }
+            if state.reserved.len() < wanted {
+                break;
+            }
+            state.waiting.pop_front();
+            state.granted += 1;
+            wake.extend(first.grant_frames());
+        }
+        drop(state);
+        wake_all(wake);
+    }
+
+    /// Gives all waiters an error in place of frames.
+    pub(super) fn fail_all(&self, error: &Error) {
+        let waiting = std::mem::take(&mut self.lock().waiting);
+        let wake: Vec<_> = waiting.iter().filter_map(|waiter| waiter.fail(error.clone())).collect();
+        wake_all(wake);
+    }
+
+    pub(super) fn has_waiters(&self) -> bool {
+        !self.lock().waiting.is_empty()
+    }
+
+    /// How many operations were granted their frames, in all.
+    pub(super) fn granted_count(&self) -> u64 {
+        self.lock().granted
+    }
+
+    /// Whether this thread, if it is the only one, has the lock.
+    #[cfg(test)]
+    pub(super) fn is_locked(&self) -> bool {
+        self.state.try_lock().is_err()
+    }
+}

@@ -1,0 +1,193 @@
+//! Page and block metadata that only writers, evictors and checkpoints use: free blocks, the page table as a checkpoint
+//! writes it, changed pages, page ids, and the blocks that are promised to pages.
+//!
+//! Pages are written only to allocated blocks that exist in the file (`Space` gives out no others). A commit is
+//! admitted only while the free ones are at least as many as
+//! 1. the dirty pages in memory, each of which takes one when it is written,
+//! 2. the blocks claimed by commits under way, this one included ([`Room`]),
+//! 3. the nodes of the page table, twice: for the checkpoint that may be under way, and for the next,
+//! 4. and the reserve ([`RESERVE_BLOCKS`]), or where the commit makes room itself a small part of it.
+//!
+//! So eviction and checkpoints always find the blocks they need, also on a full disk. A checkpoint gives back the
+//! blocks that the one before named and this one does not; deletes and dropped tables never make the database larger,
+//! so with the reserve they can go on from checkpoint to checkpoint until there is room again.
+//!
+//! Invariant: the lock is held for a bounded part of the changed pages at a time.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::block_map::BlockMap;
+use super::changed_pages::ChangedPages;
+use super::frames::Frames;
+use super::page_ids::PageIds;
+use crate::budget::Budget;
+use crate::error::{Error, ErrorKind};
+use crate::format::{BlockId, CommitSeq, Location, PageId, entries_per_node, levels_for, nodes_on_level};
+use crate::pages::{Claim, Room, RoomLedger};
+use crate::space::{GROUP_BLOCKS, Space};
+
+/// Changed pages that are noted, or looked at, under one hold of the lock.
+const CHANGED_AT_ONCE: usize = 512;
+/// Steps of noting a page: at most four ranges are looked at or changed, three of them beside each other.
+const STEPS_A_CHANGE: usize = 4;
+/// The part of the frames' memory that the list of changed pages may take before a checkpoint is due.
+const CHANGED_SHARE: u64 = 32;
+/// Steps of forgetting a range.
+const STEPS_A_RANGE: usize = 2;
+/// Blocks that ordinary commits leave free: 1 MiB with pages of 4 KiB. As many as compaction moves at a time, and more than a commit
+/// that deletes a hundred rows changes.
+pub(super) const RESERVE_BLOCKS: u64 = GROUP_BLOCKS;
+/// Blocks that nothing claims: for commits that change more pages than they claimed, as merging nodes may.
+const MARGIN_BLOCKS: u64 = 32;
+
+/// The metadata of a pool, and its lock.
+pub(crate) struct Metadata {
+    state: Mutex<MetadataState>,
+    page_bytes: usize,
+}
+
+/// The metadata itself.
+pub(crate) struct MetadataState {
+    pub(crate) space: Space,
+    pub(crate) map: BlockMap,
+    /// Pages changed since the last checkpoint took them over, with their last change. A new page, or one with a reused
+    /// id, is noted before the table shows it: otherwise it could be on disk before it is known that no checkpoint
+    /// under way may name it. Any other page is noted afterwards: until then a lookup finds the commit before.
+    /// Ordered, so that a checkpoint can take one part at a time.
+    pub(crate) changed: ChangedPages,
+    pub(super) ids: PageIds,
+    /// Blocks reserved for commits under way.
+    claimed: u64,
+}
+
+impl Metadata {
+    pub(super) fn new(space: Space, map: BlockMap, page_bytes: usize) -> Self {
+        let ids = PageIds::of(&map);
+        let state = MetadataState { space, map, changed: ChangedPages::default(), ids, claimed: 0 };
+        Self { state: Mutex::new(state), page_bytes }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, MetadataState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last change of a page since a checkpoint took it over; zero without any. May be called under the page's shard lock.
+    pub(super) fn last_change(&self, page: PageId) -> CommitSeq {
+        self.lock().changed.get(page).unwrap_or_default()
+    }
+
+    /// Notes that commit `seq` changed these pages: before its publication those that are new with it, afterwards all.
+    pub(super) fn note_changed(&self, seq: CommitSeq, pages: &[PageId]) {
+        for pages in pages.chunks(CHANGED_AT_ONCE) {
+            let mut budget = Budget::new();
+            budget.spend(STEPS_A_CHANGE * pages.len());
+            let mut state = self.lock();
+            pages.iter().for_each(|page| state.changed.insert(*page, seq));
+        }
+    }
+
+    /// Returns a page number above all that are in use.
+    pub(crate) fn pages_end(&self) -> PageId {
+        PageId(self.lock().ids.end())
+    }
+
+    /// Returns some of the pages changed since a checkpoint took them over, from page `from` on and below `end`, and the page to go
+    /// on from.
+    pub(crate) fn changed_between(&self, from: PageId, end: PageId) -> (Vec<PageId>, Option<PageId>) {
+        let mut budget = Budget::new();
+        let state = self.lock();
+        let pages: Vec<PageId> = state.changed.between(from, end).take(CHANGED_AT_ONCE).collect();
+        budget.spend(pages.len());
+        let next = pages.last().filter(|_| pages.len() == CHANGED_AT_ONCE).map(|last| PageId(last.0 + 1));
+        (pages, next)
+    }
+
+    /// Forgets all changes up to `commit`, which a checkpoint has taken over.
+    pub(crate) fn forget_changed(&self, commit: CommitSeq) {
+        let mut next = Some(PageId(0));
+        while let Some(from) = next {
+            let mut budget = Budget::new();
+            let looked_at;
+            // Pages that have changed again meanwhile stay noted for the next checkpoint.
+            (looked_at, next) = self.lock().changed.forget(from, commit, CHANGED_AT_ONCE);
+            budget.spend(STEPS_A_RANGE * looked_at);
+        }
+        self.lock().changed.checkpoint_made();
+    }
+
+    /// Whether the list of changed pages takes more than its share of the memory, and a checkpoint would make it shorter.
+    pub(super) fn has_many_changed(&self, frames: &Frames) -> bool {
+        self.lock().changed.has_outgrown(frames.memory_bytes() / CHANGED_SHARE)
+    }
+
+    /// Releases the block of a dead version, unless the page table of the next checkpoint names it: then the replacement of that
+    /// entry releases it. Under the lock of the page's shard.
+    pub(super) fn release_unless_mapped(&self, page: PageId, at: Location) {
+        let mut state = self.lock();
+        if state.map.get(page).is_none_or(|mapped| mapped.block != at.block) {
+            state.space.release(at.block);
+        }
+    }
+
+    /// Takes back blocks that were allocated for a write that failed with `error`. No table ever named them, so they need no
+    /// checkpoint to become free. On a full disk no checkpoint succeeds, and otherwise each retry would use up more blocks.
+    pub(super) fn take_back(&self, blocks: impl Iterator<Item = BlockId>, error: &Error) {
+        let mut state = self.lock();
+        for block in blocks {
+            match error.kind() {
+                ErrorKind::NoSpace => state.space.give_back(block),
+                _ => state.space.set_aside(block),
+            }
+        }
+    }
+
+    /// Blocks promised to dirty pages, commits under way and page-table nodes, should there be so many more pages. The dirty pages
+    /// are counted under the lock: a commit that has just published its pages, and ended its claim, is then counted as dirty.
+    fn promised_blocks(&self, frames: &Frames, state: &MetadataState, more_pages: u64) -> u64 {
+        frames.dirty_count() as u64 + state.claimed + 2 * self.nodes(frames, state, more_pages)
+    }
+
+    /// Nodes that the page table has when there are so many more pages. Of a table with gaps only those that exist count, and as many
+    /// as the pages that it does not name yet can add.
+    fn nodes(&self, frames: &Frames, state: &MetadataState, more_pages: u64) -> u64 {
+        let pages = state.ids.end() + more_pages;
+        let levels = levels_for(pages, self.page_bytes);
+        let without_gaps: u64 = (0..levels).map(|level| nodes_on_level(pages, level, self.page_bytes)).sum();
+        let unnamed = pages.saturating_sub(state.map.page_count()) + frames.dirty_count() as u64 + state.claimed;
+        let added = unnamed.div_ceil(entries_per_node(self.page_bytes)) + 2 * u64::from(levels);
+        without_gaps.min(state.map.node_count() + added)
+    }
+
+    /// Reserves blocks for this many pages, if there are so many. Does no I/O.
+    pub(super) fn claim(self: &Arc<Self>, frames: &Frames, pages: u64, claim: Claim) -> Option<Room> {
+        let mut state = self.lock();
+        let kept = if claim == Claim::Ordinary { RESERVE_BLOCKS } else { MARGIN_BLOCKS };
+        // Dirty pages are counted before free blocks are: one that is being written is counted twice rather than not at all.
+        let promised = self.promised_blocks(frames, &state, pages) + pages + kept;
+        if promised > state.space.free_blocks() {
+            return None;
+        }
+        state.claimed += pages;
+        drop(state);
+        Some(Room::of(Arc::clone(self) as Arc<dyn RoomLedger>, pages))
+    }
+
+    /// Returns the number of free blocks that are not promised. The reserve is among them.
+    pub(super) fn spare_blocks(&self, frames: &Frames) -> u64 {
+        let state = self.lock();
+        // With the nodes for so many more pages as are moved at a time.
+        let promised = self.promised_blocks(frames, &state, GROUP_BLOCKS);
+        state.space.free_blocks().saturating_sub(promised + MARGIN_BLOCKS)
+    }
+
+    /// Blocks kept free for deletes, dropped tables, compaction and the next checkpoints.
+    pub(super) fn reserve_blocks(&self, frames: &Frames, state: &MetadataState) -> u64 {
+        RESERVE_BLOCKS + 2 * self.nodes(frames, state, 0)
+    }
+}
+
+impl RoomLedger for Metadata {
+    fn end_claim(&self, blocks: u64) {
+        self.lock().claimed -= blocks;
+    }
+}

@@ -1,0 +1,480 @@
+//! The page table: where each version of each page is – in a frame, on disk, or being read – and every change of that.
+//!
+//! The newest version of a page stands in an array of words, which readers load without a lock. Older versions and in-flight reads
+//! stand in shards by page id. Both change only here, under the lock of the page's shard.
+//!
+//! **Locks**: shard, then metadata, a waiter's, or the free list of frames. While a shard's lock is held, no epoch guard is pinned or
+//! dropped, no waker is called, and no device is waited for.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use super::frame_wait_queue::FrameWaitQueue;
+use super::frames::{Frame, FrameFacts, Frames, OwnedFrame};
+use super::metadata::Metadata;
+use super::registry::Superseded;
+use super::shard::{Place, ReadId, Shard, Version};
+use super::waiter::Waiter;
+use super::word_array::{Entry, WordArray};
+use crate::error::Error;
+use crate::format::{BlockId, CommitSeq, Location, PageId, page_commit};
+use crate::pages::Missing;
+
+const SHARDS: usize = 64;
+
+/// The pages of a pool.
+pub(super) struct PageTable {
+    words: WordArray,
+    shards: Box<[Mutex<Shard>]>,
+    frame_waits: FrameWaitQueue,
+    metadata: Arc<Metadata>,
+}
+
+/// The state of a page after a request to read it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ReadRequest {
+    /// Marked as being read by this request: the caller must carry the read out.
+    New(ReadId),
+    /// Already being read.
+    Joined,
+    /// It is in memory, and pinned for the waiter.
+    InMemory,
+    /// There is no such page.
+    Absent,
+}
+
+/// The outcome of a read for its page.
+pub(super) enum ReadEnd {
+    /// The page is in this frame.
+    Installed(u32),
+    /// The page is not in memory.
+    NotInstalled {
+        /// The frame, unless the read failed.
+        unused: Option<OwnedFrame>,
+        /// The error that the waiters have received.
+        error: Option<Error>,
+    },
+}
+
+/// Where a view finds a page.
+pub(super) enum Lookup {
+    /// In this frame.
+    Frame(u32),
+    /// On disk, or being read.
+    NotInMemory,
+    /// There is no such page as of the view's commit.
+    Absent,
+}
+
+/// A dirty page in its frame, pinned on behalf of the code that writes it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DirtyPage {
+    pub(crate) page: PageId,
+    pub(crate) frame: u32,
+}
+
+/// A frame that could be evicted.
+pub(super) enum Evicted {
+    /// Evicted: its number was removed from its place and is unreachable now.
+    Clean(u32),
+    /// Must be written first; pinned.
+    Dirty(DirtyPage),
+}
+
+/// The work that a checkpoint has to do for a page.
+#[derive(Debug)]
+pub(crate) enum CheckpointPlace {
+    /// Write it: pinned.
+    Dirty(DirtyPage),
+    /// Name this place.
+    OnDisk(Location),
+    /// There is no such page as of the checkpoint.
+    Absent,
+}
+
+impl PageTable {
+    /// The pages that the map of `metadata` names, all of them on disk.
+    pub(super) fn new(frames: Frames, metadata: &Arc<Metadata>) -> Self {
+        let words = WordArray::new();
+        for (page, at) in metadata.lock().map.pages_from(PageId(0)) {
+            words.store(page, Entry::OnDisk(at).to_word());
+        }
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Self { words, shards, frame_waits: FrameWaitQueue::new(frames), metadata: Arc::clone(metadata) }
+    }
+
+    fn shard(&self, page: PageId) -> MutexGuard<'_, Shard> {
+        let at = (page.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % SHARDS;
+        self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    pub(super) fn frames(&self) -> &Frames {
+        self.frame_waits.frames()
+    }
+
+    pub(super) fn frame_waits(&self) -> &FrameWaitQueue {
+        &self.frame_waits
+    }
+
+    pub(super) fn metadata(&self) -> &Arc<Metadata> {
+        &self.metadata
+    }
+
+    /// The newest version of a page: one load. A frame that it names stays this page's only under an epoch guard.
+    #[inline]
+    pub(super) fn entry(&self, page: PageId) -> Entry {
+        Entry::from_word(self.words.load(page))
+    }
+
+    /// Prefetches the entry of a page into the CPU caches.
+    #[inline]
+    pub(super) fn prefetch(&self, page: PageId) {
+        self.words.prefetch(page);
+    }
+
+    /// The entries of the pages below `end` that exist.
+    pub(super) fn entries_below(&self, end: u64) -> impl Iterator<Item = (PageId, Entry)> + '_ {
+        self.words.stored(PageId(0), end).map(|(page, word)| (page, Entry::from_word(word)))
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.words.memory_bytes()
+    }
+
+    /// Looks a page up in the version that a view at `at` wants. Under the view's epoch guard.
+    pub(super) fn lookup(&self, id: PageId, at: CommitSeq) -> Lookup {
+        let mut shard = self.shard(id);
+        if let Some(version) = shard.version_at(id, at) {
+            return match version.place {
+                Place::Frame(frame) => {
+                    self.frames().touch(frame);
+                    Lookup::Frame(frame)
+                }
+                Place::Disk(_) | Place::Loading(_) => Lookup::NotInMemory,
+            };
+        }
+        match self.entry(id) {
+            Entry::Resident(frame) if self.frames().frame(frame).commit() <= at => Lookup::Frame(frame),
+            Entry::OnDisk(_) | Entry::Loading(_) => Lookup::NotInMemory,
+            Entry::Resident(_) | Entry::Free => Lookup::Absent,
+        }
+    }
+
+    /// Block near which a neighbour of this page should go.
+    pub(super) fn block_of(&self, page: PageId) -> Option<u64> {
+        match self.entry(page) {
+            Entry::OnDisk(at) | Entry::Loading(at) => Some(at.block.0),
+            // The number may be stale by now; it is a hint.
+            Entry::Resident(frame) => {
+                let frame = self.frames().frame(frame);
+                frame.disk().map(|at| at.block.0).or_else(|| frame.near())
+            }
+            Entry::Free => None,
+        }
+    }
+
+    /// Marks a page as being read, in the version that a view at `missing.at` wants, unless it is in memory or marked already.
+    /// The waiter, if any, receives the page, pinned, when it is in memory.
+    pub(super) fn request_read(&self, missing: Missing, waiter: Option<&Arc<Waiter>>) -> ReadRequest {
+        let page = missing.page;
+        let mut guard = self.shard(page);
+        let shard = &mut *guard;
+        let (at, request) = if let Some(version) = shard.version_at(page, missing.at) {
+            match version.place {
+                Place::Frame(frame) => return self.pin_for(page, frame, waiter),
+                Place::Loading(at) => (at, ReadRequest::Joined),
+                Place::Disk(at) => {
+                    version.place = Place::Loading(at);
+                    (at, ReadRequest::New(shard.begin_load(page, at)))
+                }
+            }
+        } else {
+            match self.entry(page) {
+                Entry::Free => return ReadRequest::Absent,
+                Entry::Resident(frame) => return self.pin_for(page, frame, waiter),
+                Entry::Loading(at) => (at, ReadRequest::Joined),
+                Entry::OnDisk(at) => {
+                    self.words.store(page, Entry::Loading(at).to_word());
+                    (at, ReadRequest::New(shard.begin_load(page, at)))
+                }
+            }
+        };
+        if let (Some(waiter), Some(load)) = (waiter, shard.load(page, at.block)) {
+            waiter.expect_read(page);
+            load.add_waiter(Arc::clone(waiter));
+        }
+        request
+    }
+
+    /// Pins a page that is in memory after all. Under the lock of the page's shard.
+    fn pin_for(&self, page: PageId, frame: u32, waiter: Option<&Arc<Waiter>>) -> ReadRequest {
+        if let Some(waiter) = waiter
+            && waiter.pinned(page, frame)
+        {
+            self.frames().frame(frame).pin(1);
+        }
+        ReadRequest::InMemory
+    }
+
+    /// Ends a read: installs the page from `good`, its checked bytes, or hands `error` to the waiters. Adds the wakers of the
+    /// waiters that have all that they wait for to `wake`. A read that was abandoned, or whose page has gone, changes nothing.
+    pub(super) fn end_read(
+        &self,
+        id: ReadId,
+        good: Option<OwnedFrame>,
+        error: Option<Error>,
+        wake: &mut Vec<Waker>,
+    ) -> ReadEnd {
+        let ReadId { page, at, .. } = id;
+        let mut shard = self.shard(page);
+        let Some(load) = shard.end_load(id) else { return ReadEnd::NotInstalled { unused: good, error: None } };
+        let newest = self.entry(page) == Entry::Loading(at);
+        let version = shard.version_loading(page, at);
+        let wanted = newest || version.is_some();
+        let mut unused = None;
+        match good {
+            Some(owned) if wanted => {
+                let commit = page_commit(&owned.buffer);
+                let facts = FrameFacts { page, commit, disk: Some(at), near: None, pins: 0, hot: false };
+                let index = self.frames().publish(owned, facts);
+                match version {
+                    Some(version) if !newest => version.place = Place::Frame(index),
+                    _ => self.words.store(page, Entry::Resident(index).to_word()),
+                }
+                let mut pins = 0;
+                for waiter in load.waiters() {
+                    let (pinned, waker) = waiter.arrived(page, index);
+                    pins += u32::from(pinned);
+                    wake.extend(waker);
+                }
+                self.frames().frame(index).pin(pins);
+                return ReadEnd::Installed(index);
+            }
+            // The version died while it was read: its remaining waiters request the page again.
+            Some(owned) => unused = Some(owned),
+            None if newest => self.words.store(page, Entry::OnDisk(at).to_word()),
+            None => {
+                if let Some(version) = version {
+                    version.place = Place::Disk(at);
+                }
+            }
+        }
+        let error = error.filter(|_| wanted);
+        wake.extend(load.waiters().filter_map(|waiter| waiter.read_over(error.clone())));
+        ReadEnd::NotInstalled { unused, error }
+    }
+
+    /// Gives up a read whose memory the device still has, and hands `error` to its waiters: its completion changes nothing (`shard`).
+    pub(super) fn abandon_read(&self, id: ReadId, error: &Error, wake: &mut Vec<Waker>) {
+        let mut shard = self.shard(id.page);
+        let Some(load) = shard.end_load(id) else { return };
+        if self.entry(id.page) == Entry::Loading(id.at) {
+            self.words.store(id.page, Entry::OnDisk(id.at).to_word());
+        } else if let Some(version) = shard.version_loading(id.page, id.at) {
+            version.place = Place::Disk(id.at);
+        }
+        wake.extend(load.waiters().filter_map(|waiter| waiter.read_over(Some(error.clone()))));
+    }
+
+    /// Ends a pin. Returns true when the frame is to be retired.
+    pub(super) fn unpin(&self, page: PageId, index: u32) -> bool {
+        let _shard = self.shard(page);
+        self.frames().frame(index).unpin()
+    }
+
+    /// Evicts a frame if it is clean and unpinned and, where `if_unused`, its usage count is zero; lowers that count otherwise.
+    /// Returns it pinned, as dirty, if it only has to be written first.
+    pub(super) fn try_evict(&self, index: u32, if_unused: bool) -> Option<Evicted> {
+        let frame = self.frames().frame(index);
+        if !frame.is_published() || frame.pins() > 0 || (if_unused && !self.frames().lower_usage(index)) {
+            return None;
+        }
+        let page = frame.page();
+        let mut shard = self.shard(page);
+        // Under the lock it cannot be pinned or moved; before, it may have become another page's.
+        if !frame.is_published() || frame.page() != page || frame.pins() > 0 || frame.is_doomed() {
+            return None;
+        }
+        let newest = self.entry(page) == Entry::Resident(index);
+        let version = if newest { None } else { shard.version_in_frame(page, index) };
+        if !newest && version.is_none() {
+            return None;
+        }
+        let Some(at) = frame.disk() else {
+            frame.pin(1);
+            return Some(Evicted::Dirty(DirtyPage { page, frame: index }));
+        };
+        match version {
+            None => self.words.store(page, Entry::OnDisk(at).to_word()),
+            Some(version) => version.place = Place::Disk(at),
+        }
+        Some(Evicted::Clean(index))
+    }
+
+    /// Whether a pinned page has no place on disk yet, and can still be read.
+    pub(super) fn must_be_written(&self, item: DirtyPage) -> bool {
+        let frame = self.frames().frame(item.frame);
+        let _shard = self.shard(item.page);
+        frame.disk().is_none() && !frame.is_doomed()
+    }
+
+    /// Notes that a pinned page was written to `at`.
+    pub(super) fn note_written(&self, item: DirtyPage, at: Location) {
+        let _shard = self.shard(item.page);
+        if self.frames().frame(item.frame).is_doomed() {
+            // The version died while it was written: no table or version will ever name the block.
+            self.metadata.lock().space.release(at.block);
+        } else {
+            self.frames().set_clean(item.frame, at);
+        }
+    }
+
+    /// Pins the frame of a page version as of `at` if it must still be written, or says where it is. `at` is registered.
+    pub(super) fn checkpoint_place(&self, page: PageId, at: CommitSeq) -> CheckpointPlace {
+        let place_of = |index: u32, frame: &Frame| match frame.disk() {
+            Some(at) => CheckpointPlace::OnDisk(at),
+            None => {
+                frame.pin(1);
+                CheckpointPlace::Dirty(DirtyPage { page, frame: index })
+            }
+        };
+        let mut shard = self.shard(page);
+        if let Some(version) = shard.version_at(page, at) {
+            return match version.place {
+                Place::Frame(index) => place_of(index, self.frames().frame(index)),
+                Place::Disk(at) | Place::Loading(at) => CheckpointPlace::OnDisk(at),
+            };
+        }
+        match self.entry(page) {
+            Entry::Resident(index) if self.frames().frame(index).commit() <= at => {
+                place_of(index, self.frames().frame(index))
+            }
+            // Changed since, and not among the versions: so it did not exist as of `at`, even if its id had a page before. Looked up
+            // under this lock, because the id may have been reused since an earlier look.
+            Entry::OnDisk(_) | Entry::Loading(_) if self.metadata.last_change(page) > at => CheckpointPlace::Absent,
+            Entry::OnDisk(at) | Entry::Loading(at) => CheckpointPlace::OnDisk(at),
+            Entry::Free | Entry::Resident(_) => CheckpointPlace::Absent,
+        }
+    }
+
+    /// Enters `at` for this page into the page table of the next checkpoint. Releases the block that the table named before,
+    /// unless a version that can still be read lies there.
+    pub(super) fn take_over(&self, page: PageId, at: Option<Location>) {
+        let shard = self.shard(page);
+        let mut metadata = self.metadata.lock();
+        let before = metadata.map.set(page, at);
+        let Some(before) = before.filter(|before| at.is_none_or(|at| at.block != before.block)) else { return };
+        if !self.newest_uses(page, before.block) && !shard.version_uses(page, before.block, |index| self.disk_of(index))
+        {
+            metadata.space.release(before.block);
+        }
+    }
+
+    /// Whether the newest version of a page lies in this block. Under the lock of the page's shard.
+    fn newest_uses(&self, page: PageId, block: BlockId) -> bool {
+        match self.entry(page) {
+            Entry::OnDisk(at) | Entry::Loading(at) => at.block == block,
+            Entry::Resident(index) => self.disk_of(index).is_some_and(|at| at.block == block),
+            Entry::Free => false,
+        }
+    }
+
+    fn disk_of(&self, index: u32) -> Option<Location> {
+        self.frames().frame(index).disk()
+    }
+
+    /// Where the newest version of a page lies; `None` when there is no such page, it is in memory alone, or is just being read.
+    pub(super) fn place_on_disk(&self, page: PageId) -> Option<Location> {
+        // Under its lock the frame that the table names stays this page's.
+        let _shard = self.shard(page);
+        match self.entry(page) {
+            Entry::OnDisk(at) => Some(at),
+            Entry::Resident(index) => self.disk_of(index),
+            Entry::Loading(_) | Entry::Free => None,
+        }
+    }
+
+    /// The newest version of a page, which lay at `from`, lies at `to` from now on. False when it does not lie at `from` any more:
+    /// then `to` is released.
+    pub(super) fn replace_place(&self, page: PageId, from: Location, to: Location) -> bool {
+        let _shard = self.shard(page);
+        let moves = match self.entry(page) {
+            Entry::OnDisk(at) if at == from => {
+                self.words.store(page, Entry::OnDisk(to).to_word());
+                true
+            }
+            Entry::Resident(index) if self.disk_of(index) == Some(from) => {
+                self.frames().set_moved(index, to);
+                true
+            }
+            _ => false,
+        };
+        if moves {
+            // A commit that changed it since the last checkpoint says more; there is none before the first.
+            let mut metadata = self.metadata.lock();
+            if metadata.changed.get(page).is_none() {
+                metadata.changed.insert(page, CommitSeq(0));
+            }
+            drop(metadata);
+            self.metadata.release_unless_mapped(page, from);
+        } else {
+            self.metadata.lock().space.release(to.block);
+        }
+        moves
+    }
+
+    /// Replaces the newest version of a page by a new one (or none). Returns the version that was superseded.
+    pub(super) fn replace(
+        &self,
+        page: PageId,
+        new: Entry,
+        base: Option<CommitSeq>,
+        seq: CommitSeq,
+    ) -> Option<Superseded> {
+        let mut shard = self.shard(page);
+        // Evicted since it was copied, a version's commit is the one the copy was made of. Of a page freed without having been
+        // edited only the block is known: it is of its last change, if that was after the last checkpoint, and else it may be
+        // as old as the end of the version before it: the commit that wrote it, or an earlier one that no view will request.
+        let began = |shard: &Shard| base.unwrap_or_else(|| shard.last_until(page).max(self.metadata.last_change(page)));
+        let (place, from) = match self.entry(page) {
+            Entry::Free => {
+                // The freed page may never have existed: a damaged page can name any number, even one beyond the table, and the commit
+                // is in the log by now.
+                if new != Entry::Free {
+                    self.words.store(page, new.to_word());
+                }
+                return None;
+            }
+            Entry::Resident(frame) => (Place::Frame(frame), self.frames().frame(frame).commit()),
+            Entry::OnDisk(at) => (Place::Disk(at), began(&shard)),
+            Entry::Loading(at) => (Place::Loading(at), began(&shard)),
+        };
+        // The old version can be found before the new one hides it, so no view ever misses both.
+        shard.add_version(page, Version { from, until: seq, place, frees_id: new == Entry::Free });
+        self.words.store(page, new.to_word());
+        Some(Superseded { page, from, until: seq })
+    }
+
+    /// Forgets a version that no view can request. Returns its frame if that is to be recycled.
+    pub(super) fn drop_version(&self, old: Superseded) -> Option<u32> {
+        let mut shard = self.shard(old.page);
+        let version = shard.remove_version(old.page, old.from, old.until)?;
+        let mut frame_free = None;
+        match version.place {
+            Place::Disk(at) | Place::Loading(at) => self.metadata.release_unless_mapped(old.page, at),
+            Place::Frame(index) => {
+                let frame = self.frames().frame(index);
+                if let Some(at) = frame.disk() {
+                    self.metadata.release_unless_mapped(old.page, at);
+                }
+                if frame.pins() > 0 { frame.doom() } else { frame_free = Some(index) }
+            }
+        }
+        drop(shard);
+        if version.frees_id {
+            self.metadata.lock().ids.put_back(old.page);
+        }
+        frame_free
+    }
+}

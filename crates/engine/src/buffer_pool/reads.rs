@@ -1,0 +1,330 @@
+//! The read path of the pool: from a miss to a resident page.
+//!
+//! A miss marks its page *loading* in the page table and stages a read; a submission gives staged reads a frame and sends them
+//! together. The thread that takes completions from the queue installs their pages and wakes the waiters. One thread at a time has
+//! the queue; the others leave their reads staged and go on, so an executor's thread never waits for the queue. A thread that may
+//! block and needs one page carries the read out itself: without a ticket ([`Reads::read_alone`]), or, where it has one, by taking
+//! the read back if it has not been submitted yet.
+//!
+//! A long range scan leaves all of this to the completion thread (`completion_demand`); and when it must wait all the same, it helps
+//! to install the completed runs.
+//!
+//! Each part uses only parts above it in this table:
+//!
+//! | part | purpose |
+//! |---|---|
+//! | `state` | one read, its states, and the table of the legal transitions |
+//! | `scratch`, `device` | memory for runs; the places at the device |
+//! | `completed` | reads that the device is done with |
+//! | `in_flight` | groups reads into operations, and holds them until they complete |
+//! | `scheduler` | staged reads, the queue and its next holder, and the counts of all reads |
+//! | `completion_demand` | decides which thread takes completions |
+//! | `installer` | checks completed reads, installs their pages, wakes the waiters |
+//! | `standstill` | ends waits for frames when no frame can become free |
+//! | `dispatcher` | sends staged reads and takes completions |
+//! | `executor` | completions that an executor takes by itself |
+//! | `direct` | reads that a thread carries out itself |
+
+mod completed;
+mod completion_demand;
+mod device;
+mod direct;
+mod dispatcher;
+mod executor;
+mod in_flight;
+mod installer;
+mod scheduler;
+mod scratch;
+mod standstill;
+mod state;
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use nofault_io::disk::{Disk, QueueOptions};
+
+use self::completion_demand::CompletionDemand;
+pub(crate) use self::completion_demand::RangeScan;
+use self::direct::DirectReads;
+use self::dispatcher::{BUSY_WITH, Dispatcher};
+pub(crate) use self::executor::ReadCompletions;
+use self::in_flight::ReadQueue;
+use self::installer::Installer;
+use self::scheduler::Scheduler;
+use self::scratch::Scratch;
+pub(crate) use self::standstill::IsLogWriting;
+use self::standstill::Standstill;
+use self::state::Read;
+use super::evict::Evictor;
+use super::page_table::ReadRequest;
+use super::versions::Versions;
+use super::waiter::Waiter;
+use super::write::Writer;
+use super::writer_signal::WriterSignal;
+use crate::error::{Error, ErrorKind, Result};
+use crate::pages::Missing;
+
+/// Completions that a blocking waiter waits for at a time, if it needs that many.
+const COMPLETIONS_AT_ONCE: usize = 4;
+/// Most milliseconds that a blocking waiter sleeps, relying on other threads, before it checks the queue itself.
+const PARKED_MS: usize = 100;
+
+/// The reads of a pool: the one owner of every read.
+pub(super) struct Reads {
+    versions: Arc<Versions>,
+    evictor: Arc<Evictor>,
+    signal: Arc<WriterSignal>,
+    scheduler: Arc<Scheduler>,
+    demand: Arc<CompletionDemand>,
+    dispatcher: Arc<Dispatcher>,
+    standstill: Arc<Standstill>,
+    direct: DirectReads,
+    scratch_bytes: u64,
+}
+
+/// The result of one round of a blocking waiter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Round {
+    /// Something happened.
+    Moved,
+    /// Nothing happened, for as long as `weight` short rounds take.
+    Idle { weight: usize },
+}
+
+impl Round {
+    fn of(moved: bool) -> Self {
+        if moved { Self::Moved } else { Self::Idle { weight: 1 } }
+    }
+}
+
+impl Reads {
+    /// Opens a queue of `disk` with at most so many operations at the device at a time.
+    ///
+    /// # Errors
+    /// `NoSpace` without memory or descriptors, or the disk's error when it opens the queue.
+    pub(super) fn new(
+        disk: &Arc<dyn Disk>,
+        at_device_max: usize,
+        (versions, writer, evictor): (&Arc<Versions>, &Arc<Writer>, &Arc<Evictor>),
+        signal: &Arc<WriterSignal>,
+    ) -> Result<Self> {
+        let frames = versions.frames();
+        let scratch = Arc::new(Scratch::new(frames.count(), frames.page_bytes())?);
+        let scratch_bytes = scratch.bytes();
+        let registered = vec![frames.region().clone(), scratch.region().clone()];
+        let options = QueueOptions { registered, depth_max: at_device_max, ..QueueOptions::default() };
+        let queue = disk.queue(&options).map_err(|error| Error::from_io("open a queue of the data file", error))?;
+        let own = |fd: BorrowedFd<'_>| fd.try_clone_to_owned();
+        let ready_fd =
+            queue.ready_fd().map(own).transpose().map_err(|error| {
+                Error::new(ErrorKind::NoSpace, format!("duplicate the descriptor of a queue: {error}"))
+            })?;
+        let scheduler = Arc::new(Scheduler::new(ReadQueue::new(queue, Arc::clone(&scratch)), at_device_max));
+        let demand = Arc::new(CompletionDemand::new(ready_fd)?);
+        let installer = Arc::new(Installer::new(versions, evictor, &scheduler));
+        let standstill = Arc::new(Standstill::new((versions, writer), (&scheduler, &installer)));
+        let below = (versions, evictor, signal);
+        let dispatcher = Arc::new(Dispatcher::new(below, (&scheduler, &scratch), (&installer, &standstill)));
+        let direct = DirectReads::new(disk, below, (&scheduler, &installer, &dispatcher));
+        let (versions, evictor, signal) = (Arc::clone(versions), Arc::clone(evictor), Arc::clone(signal));
+        Ok(Self { versions, evictor, signal, scheduler, demand, dispatcher, standstill, direct, scratch_bytes })
+    }
+
+    /// Bytes of memory for reading runs.
+    pub(super) fn scratch_bytes(&self) -> u64 {
+        self.scratch_bytes
+    }
+
+    pub(super) fn versions(&self) -> &Versions {
+        &self.versions
+    }
+
+    /// The reads that are under way.
+    pub(super) fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+
+    /// Waits for frames that no frame can end.
+    pub(super) fn standstill(&self) -> &Standstill {
+        &self.standstill
+    }
+
+    /// Requests a page in the version that a view at `missing.at` wants, and has it pinned for the waiter once it is in memory.
+    pub(super) fn request(&self, missing: Missing, waiter: &Arc<Waiter>) {
+        let read = self.begin(missing, Some(waiter));
+        self.stage(read.into_iter());
+    }
+
+    /// Requests pages that no operation waits for yet.
+    pub(super) fn prefetch(&self, pages: &[Missing]) {
+        // The table entries are in no CPU cache, and those of neighbours share lines: they are prefetched together.
+        pages.iter().for_each(|missing| self.versions.pages().prefetch(missing.page));
+        let reads: Vec<Read> = pages.iter().filter_map(|missing| self.begin(*missing, None)).collect();
+        self.stage(reads.into_iter());
+    }
+
+    /// Returns the read that brings a page, unless the page is in memory or being read already.
+    fn begin(&self, missing: Missing, waiter: Option<&Arc<Waiter>>) -> Option<Read> {
+        match self.versions.pages().request_read(missing, waiter) {
+            ReadRequest::New(id) => Some(Read::new(id)),
+            ReadRequest::Joined => {
+                self.versions.counters().joined.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+            ReadRequest::InMemory | ReadRequest::Absent => None,
+        }
+    }
+
+    fn stage(&self, reads: impl ExactSizeIterator<Item = Read>) {
+        let count = reads.len();
+        if count > 0 {
+            self.versions.counters().misses.fetch_add(count as u64, Ordering::Relaxed);
+            self.scheduler.begin(count);
+            self.scheduler.stage(reads);
+        }
+    }
+
+    /// Reads one page for a thread that needs nothing else, if the page is not being read, on that thread and without a waiter. Returns
+    /// false when the page has to be requested. The page is not pinned: it may be evicted before the caller looks it up again.
+    ///
+    /// # Errors
+    /// The error of the read.
+    pub(super) fn read_alone(&self, missing: Missing) -> Result<bool> {
+        self.direct.read_alone(missing)
+    }
+
+    /// Submits staged reads, as far as there are frames and no other thread has the queue, and takes completions.
+    pub(super) fn submit(&self) {
+        self.dispatcher.submit();
+    }
+
+    /// As [`Reads::submit`], without waking a thread.
+    pub(super) fn send(&self) {
+        self.dispatcher.send();
+    }
+
+    /// Submits staged reads if they are a batch, and returns whether they were.
+    pub(super) fn submit_batch(&self) -> bool {
+        let is_batch = self.scheduler.has_batch();
+        if is_batch {
+            self.submit();
+        }
+        is_batch
+    }
+
+    /// As [`Reads::submit`], for a caller that does not wait for these reads: leaves them to the completion thread where that takes
+    /// completions.
+    pub(super) fn submit_soon(&self) {
+        if !self.is_served() {
+            self.submit();
+        } else if self.scheduler.device().taken() < BUSY_WITH {
+            self.demand.wake();
+        }
+    }
+
+    /// Whether the completion thread takes completions, so that no waiter has to.
+    fn is_served(&self) -> bool {
+        self.demand.is_served() && self.signal.is_running()
+    }
+
+    /// Takes completions for the completion thread, and submits staged reads.
+    pub(super) fn take_for_others(&self) {
+        // An error here is one of the queue as a whole: the next submit meets it, too.
+        let _ = self.dispatcher.reap(0);
+        self.submit();
+    }
+
+    /// Runs one round for a blocking waiter: submits the staged reads and waits for a completion, or evicts frames, or lets
+    /// another thread do these. Returns whether something happened.
+    ///
+    /// # Errors
+    /// When the queue cannot be used any more.
+    pub(super) fn wait_round(&self, waiter: &Arc<Waiter>) -> Result<Round> {
+        if self.direct.read_here(waiter) {
+            return Ok(Round::Moved);
+        }
+        if self.dispatcher.unload_run() {
+            // The run's memory is free for the next run.
+            self.submit();
+            return Ok(Round::Moved);
+        }
+        if self.is_served()
+            && let Some(round) = self.rely_on_completion_thread(waiter)
+        {
+            return Ok(round);
+        }
+        let Some(queue) = self.scheduler.try_queue_or_follow(waiter) else {
+            return Ok(self.park_for_others(waiter));
+        };
+        if waiter.is_ready() {
+            drop(queue);
+            // Others found the queue taken meanwhile.
+            self.dispatcher.look_again();
+            self.submit();
+            return Ok(Round::Moved);
+        }
+        // A waiter alone waits for several of its pages at once. With executors or followers it takes each completion at once.
+        let is_shared = self.demand.is_polled() || self.scheduler.has_followers();
+        let wait_for = if is_shared { 1 } else { waiter.reads_left().clamp(1, COMPLETIONS_AT_ONCE) };
+        let progress = self.dispatcher.work(queue, wait_for)?;
+        // Reads staged by others while this thread had the queue.
+        self.submit();
+        if progress > 0 || waiter.is_ready() {
+            return Ok(Round::Moved);
+        }
+        if self.signal.is_running() {
+            self.signal.wake();
+            waiter.park(Duration::from_millis(1));
+            return Ok(Round::of(waiter.is_ready()));
+        }
+        Ok(Round::of(self.evictor.make_room(self.evictor.batch()) > 0))
+    }
+
+    /// Parks a waiter until another thread completes its reads, or for [`PARKED_MS`] milliseconds. Idle when no read
+    /// was under way or completed meanwhile.
+    fn park_for_others(&self, waiter: &Waiter) -> Round {
+        let before = self.scheduler.finished();
+        waiter.park(Duration::from_millis(PARKED_MS as u64));
+        let moved = waiter.is_ready() || self.scheduler.device().under_way() > 0 || self.scheduler.finished() != before;
+        if moved { Round::Moved } else { Round::Idle { weight: PARKED_MS } }
+    }
+
+    /// Leaves a round to the completion thread. `None` when that has just stopped listening.
+    fn rely_on_completion_thread(&self, waiter: &Arc<Waiter>) -> Option<Round> {
+        self.demand.while_reliant(|| {
+            self.is_served().then(|| {
+                // Having the queue here would make executors' submits wait for our read.
+                self.submit();
+                self.park_for_others(waiter)
+            })
+        })
+    }
+
+    /// Notes that a ticket is polled: from now on a dedicated thread must take completions.
+    pub(super) fn note_polled(&self) {
+        self.demand.note_polled();
+    }
+
+    /// Begins a long range scan: until the returned guard is dropped, the completion thread takes completions.
+    pub(super) fn begin_scan(&self) -> RangeScan {
+        RangeScan::new(&self.demand)
+    }
+
+    /// Hands the completions of reads to an executor; `None` when the queue has no descriptor.
+    pub(super) fn completions(&self) -> Option<ReadCompletions> {
+        ReadCompletions::new(&self.demand, &self.dispatcher)
+    }
+
+    /// The users of the completion thread.
+    pub(super) fn demand(&self) -> &CompletionDemand {
+        &self.demand
+    }
+
+    /// The part that handles the queue, for tests.
+    #[cfg(test)]
+    pub(super) fn dispatcher(&self) -> &Dispatcher {
+        &self.dispatcher
+    }
+}

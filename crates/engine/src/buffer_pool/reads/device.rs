@@ -1,0 +1,50 @@
+//! Counts the places at the device that reads take, so that no more are under way than the settings allow.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The places at the device.
+pub(super) struct DevicePlaces {
+    /// Operations that have a place, whether they are at the device already or still wait for a frame.
+    taken: AtomicUsize,
+    max: usize,
+    /// Operations that the device has.
+    under_way: AtomicUsize,
+}
+
+impl DevicePlaces {
+    pub(super) fn new(max: usize) -> Self {
+        Self { taken: AtomicUsize::new(0), max, under_way: AtomicUsize::new(0) }
+    }
+
+    /// Takes a place, if one is free, until [`DevicePlaces::leave`] or [`DevicePlaces::note_back`].
+    pub(super) fn enter(&self) -> bool {
+        let more = |count: usize| (count < self.max).then_some(count + 1);
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Gives up a place for which no operation was sent.
+    pub(super) fn leave(&self) {
+        self.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Counts an operation that was sent.
+    pub(super) fn note_sent(&self) {
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts operations that came back, and gives up their places.
+    pub(super) fn note_back(&self, count: usize) {
+        self.under_way.fetch_sub(count, Ordering::Relaxed);
+        self.taken.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    /// How many places are taken.
+    pub(super) fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// How many operations the device has.
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::SeqCst)
+    }
+}

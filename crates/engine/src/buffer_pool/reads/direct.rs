@@ -1,0 +1,130 @@
+//! Reads that a thread carries out itself, by a system call, because it needs one page and nothing else.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use nofault_io::completion::{Op, OpKind};
+use nofault_io::disk::Disk;
+
+use super::completed::CompletedRead;
+use super::dispatcher::Dispatcher;
+use super::installer::{Aftermath, Installer};
+use super::scheduler::Scheduler;
+use super::state::{Read, ReadState};
+use crate::buffer_pool::evict::Evictor;
+use crate::buffer_pool::frames::OwnedFrame;
+use crate::buffer_pool::page_table::ReadRequest;
+use crate::buffer_pool::versions::Versions;
+use crate::buffer_pool::waiter::Waiter;
+use crate::buffer_pool::writer_signal::WriterSignal;
+use crate::error::{Error, Result};
+use crate::pages::Missing;
+
+/// Reads pages on the threads that need them.
+pub(super) struct DirectReads {
+    disk: Arc<dyn Disk>,
+    versions: Arc<Versions>,
+    evictor: Arc<Evictor>,
+    signal: Arc<WriterSignal>,
+    scheduler: Arc<Scheduler>,
+    installer: Arc<Installer>,
+    dispatcher: Arc<Dispatcher>,
+}
+
+impl DirectReads {
+    pub(super) fn new(
+        disk: &Arc<dyn Disk>,
+        (versions, evictor, signal): (&Arc<Versions>, &Arc<Evictor>, &Arc<WriterSignal>),
+        (scheduler, installer, dispatcher): (&Arc<Scheduler>, &Arc<Installer>, &Arc<Dispatcher>),
+    ) -> Self {
+        Self {
+            disk: Arc::clone(disk),
+            versions: Arc::clone(versions),
+            evictor: Arc::clone(evictor),
+            signal: Arc::clone(signal),
+            scheduler: Arc::clone(scheduler),
+            installer: Arc::clone(installer),
+            dispatcher: Arc::clone(dispatcher),
+        }
+    }
+
+    /// Reads the one page that a blocking waiter needs on its own thread, if its read is still staged: one system call, without
+    /// taking the queue and without another thread that has to wake this one.
+    pub(super) fn read_here(&self, waiter: &Arc<Waiter>) -> bool {
+        let Some(page) = waiter.only_read() else { return false };
+        let Some(mut read) = self.scheduler.take_staged(page) else { return false };
+        if read.frame.is_none() {
+            read.frame = self.evictor.frame_for_read();
+        }
+        let Some(owned) = read.frame.take_if(|_| self.scheduler.device().enter()) else {
+            self.scheduler.put_staged(read);
+            return false;
+        };
+        // All waiters for the page receive an error, this thread's waiter among them.
+        let _ = self.carry_out(read, owned);
+        true
+    }
+
+    /// Reads one page for a thread that needs nothing else, if the page is not being read: as [`DirectReads::read_here`], but without a
+    /// waiter. Returns false when the page has to be requested. The page is not pinned: it may be evicted before the caller looks
+    /// it up again.
+    ///
+    /// # Errors
+    /// The error of the read.
+    pub(super) fn read_alone(&self, missing: Missing) -> Result<bool> {
+        // All resources are taken before the page is marked: other threads count on the read from then on.
+        let Some(owned) = self.evictor.frame_for_read() else { return Ok(false) };
+        if !self.scheduler.device().enter() {
+            self.versions.frame_waits().return_frames(vec![owned]);
+            return Ok(false);
+        }
+        let request = self.versions.pages().request_read(missing, None);
+        let ReadRequest::New(id) = request else {
+            self.scheduler.device().leave();
+            self.versions.frame_waits().return_frames(vec![owned]);
+            self.dispatcher.submit();
+            return Ok(matches!(request, ReadRequest::InMemory));
+        };
+        self.versions.counters().misses.fetch_add(1, Ordering::Relaxed);
+        self.scheduler.begin(1);
+        let failed = self.carry_out(Read::new(id), owned);
+        // Its frame can be evicted, and a waiter for the queue finds it free: as at the end of a ticket.
+        self.signal.wake_if_starving();
+        self.scheduler.hand_on_queue();
+        failed.map_or(Ok(true), Err)
+    }
+
+    /// Reads a page by one system call on this thread, which has entered the device for it; by two if the checksum is wrong.
+    /// Returns the error, if any.
+    fn carry_out(&self, read: Read, owned: OwnedFrame) -> Option<Error> {
+        self.scheduler.device().note_sent();
+        let mut aftermath = Aftermath::default();
+        let mut next = Some((read, owned));
+        while let Some((mut read, OwnedFrame { index, buffer })) = next.take() {
+            read.advance(ReadState::InFlight);
+            let offset = read.block() * self.versions.frames().page_bytes() as u64;
+            let performed = self.disk.perform(Op::new(0, offset, OpKind::Read(buffer)));
+            let named = |error| Error::from_io(format!("read page {} at {offset}", read.page()), error);
+            let (owned, error) = match performed {
+                Ok(done) => {
+                    let error = done.result.as_ref().err().cloned().map(named);
+                    (done.into_buffer().map(|buffer| OwnedFrame { index, buffer }), error)
+                }
+                Err(error) => (None, Some(named(error))),
+            };
+            let completed = CompletedRead { read: read.into_state(ReadState::Completed), owned, error };
+            self.installer.prefetch(std::slice::from_ref(&completed));
+            self.installer.finish(completed, &mut aftermath);
+            next = aftermath.again.pop_if(|again| again.frame.is_some()).and_then(|mut again| {
+                let owned = again.frame.take()?;
+                Some((again, owned))
+            });
+        }
+        self.scheduler.device().note_back(1);
+        let failed = aftermath.failed.take();
+        self.installer.settle(aftermath);
+        // Threads that found the device full meanwhile left their reads staged.
+        self.dispatcher.submit();
+        failed
+    }
+}

@@ -1,0 +1,217 @@
+//! Sends staged reads to the device, and takes their completions: the work of the thread that has the read queue.
+
+use std::sync::{Arc, MutexGuard};
+use std::time::Instant;
+
+use super::in_flight::{ReadQueue, Sent};
+use super::installer::Installer;
+use super::scheduler::Scheduler;
+use super::scratch::Scratch;
+use super::standstill::Standstill;
+use crate::buffer_pool::evict::Evictor;
+use crate::buffer_pool::versions::Versions;
+use crate::buffer_pool::writer_signal::WriterSignal;
+use crate::error::{Error, Result};
+
+/// Operations sent to the device together: it serves a tenth more reads in small groups than in large ones.
+const SUBMIT_EVERY: usize = 4;
+/// Operations at the device that keep it busy until a thread takes the next completion and submits more: that thread may have
+/// several runs to take apart first.
+pub(super) const BUSY_WITH: usize = 12;
+/// A run that is longer than this is cut for frames that lie together, if there are at least so many of them.
+const CUT_AT_LEAST: usize = 32;
+
+/// Moves reads from the scheduler to the device and back.
+pub(crate) struct Dispatcher {
+    versions: Arc<Versions>,
+    evictor: Arc<Evictor>,
+    signal: Arc<WriterSignal>,
+    scheduler: Arc<Scheduler>,
+    scratch: Arc<Scratch>,
+    installer: Arc<Installer>,
+    standstill: Arc<Standstill>,
+}
+
+impl Dispatcher {
+    pub(super) fn new(
+        (versions, evictor, signal): (&Arc<Versions>, &Arc<Evictor>, &Arc<WriterSignal>),
+        (scheduler, scratch): (&Arc<Scheduler>, &Arc<Scratch>),
+        (installer, standstill): (&Arc<Installer>, &Arc<Standstill>),
+    ) -> Self {
+        Self {
+            versions: Arc::clone(versions),
+            evictor: Arc::clone(evictor),
+            signal: Arc::clone(signal),
+            scheduler: Arc::clone(scheduler),
+            scratch: Arc::clone(scratch),
+            installer: Arc::clone(installer),
+            standstill: Arc::clone(standstill),
+        }
+    }
+
+    /// Submits staged reads, as far as there are frames and no other thread has the queue, and takes completions.
+    pub(super) fn submit(&self) {
+        let is_idle = self.send();
+        if !self.signal.is_running() {
+            self.standstill.look(Instant::now());
+        } else if is_idle && !self.signal.is_starving() {
+            self.signal.wake();
+        }
+    }
+
+    /// As [`Dispatcher::submit`], without waking a thread. Returns whether reads are left while the device has none: then no
+    /// completion leads to the next attempt. Returns false while the device is busy, because the thread that takes the next
+    /// completion submits more.
+    pub(super) fn send(&self) -> bool {
+        // Again when reads were staged after the last look and their submitter found the queue taken.
+        while self.scheduler.has_unsent() {
+            let Some(queue) = self.scheduler.try_queue() else { return false };
+            let busy = self.scheduler.device().taken() > 0;
+            let started = self.work(queue, 0);
+            if !matches!(started, Ok(progress) if progress > 0) {
+                return !busy;
+            }
+        }
+        false
+    }
+
+    /// Waits for the queue, and takes completions from it. For the completion thread.
+    ///
+    /// # Errors
+    /// When the queue cannot be used any more.
+    pub(crate) fn reap(&self, wait_for: usize) -> Result<usize> {
+        self.work(self.scheduler.queue(), wait_for)
+    }
+
+    /// Takes completions without waiting for the queue: if another thread holds it, that thread looks again afterwards.
+    pub(crate) fn take(&self) {
+        if let Some(queue) = self.scheduler.try_queue_or_miss() {
+            // An error here is one of the queue as a whole: the next submit meets it, too.
+            let _ = self.work(queue, 0);
+        }
+        self.submit();
+    }
+
+    /// Takes completions for an outside poller that found the queue taken, if there is one.
+    pub(super) fn look_again(&self) {
+        if self.scheduler.take_missed() {
+            self.take();
+        }
+    }
+
+    /// Submits staged reads, reaps, and installs the completed reads. Returns the number of reads started and finished.
+    ///
+    /// # Errors
+    /// When the queue cannot be used any more.
+    pub(super) fn work(&self, mut queue: MutexGuard<'_, ReadQueue>, wait_for: usize) -> Result<usize> {
+        let (mut completed, mut runs) = (Vec::new(), Vec::new());
+        let started = self.start_staged(&mut queue, &mut completed);
+        // One completion of a run may bring all the pages of a waiter.
+        let most = if queue.has_runs() { 1 } else { usize::MAX };
+        let wait_for = if completed.is_empty() && queue.operation_count() > 0 { wait_for.min(most) } else { 0 };
+        let (count, reaped) = queue.reap(wait_for, &mut completed, &mut runs);
+        self.scheduler.device().note_back(count);
+        self.scheduler.set_stuck(reaped.is_err() && queue.operation_count() > 0);
+        let refused = queue.count_refusal(&reaped).map(|error| (error, queue.give_up()));
+        self.scheduler.set_in_line(queue.in_line());
+        drop(queue);
+        let run_count = runs.len();
+        let progress = started + completed.len() + run_count;
+        self.installer.finish_all(completed);
+        if let Some((error, (in_line, sent))) = refused {
+            self.installer.give_up(in_line, sent, &Error::from_io("send reads", error));
+        }
+        if run_count > 0 {
+            self.scheduler.add_completed_runs(runs);
+            // As many as it put there, so that all are taken apart and this thread is not kept for longer.
+            for _ in 0..run_count {
+                if !self.unload_run() {
+                    break;
+                }
+                self.keep_device_busy();
+            }
+        }
+        self.look_again();
+        reaped.map_err(|error| Error::from_io("wait for reads", error))?;
+        Ok(progress)
+    }
+
+    /// Installs the pages of one completed run. False when there is none.
+    pub(super) fn unload_run(&self) -> bool {
+        let Some(run) = self.scheduler.next_completed_run() else { return false };
+        let (completed, unused) = run.unload(&self.scratch, self.versions.frames().page_bytes());
+        self.installer.finish_all(completed);
+        self.versions.frame_waits().return_frames(unused);
+        true
+    }
+
+    /// Submits unsent reads when the device will soon be idle, and takes no completions.
+    fn keep_device_busy(&self) {
+        if self.scheduler.device().taken() >= BUSY_WITH || !self.scheduler.has_unsent() {
+            return;
+        }
+        let Some(mut queue) = self.scheduler.try_queue() else { return };
+        let mut completed = Vec::new();
+        self.start_staged(&mut queue, &mut completed);
+        // If the kernel refuses, nothing is lost: the next thread that looks for unsent reads submits again or reports the error.
+        self.scheduler.set_stuck(queue.submit().is_err());
+        drop(queue);
+        self.installer.finish_all(completed);
+    }
+
+    /// Gives frames to reads and submits them, as far as there is room at the device. Returns how many operations were started.
+    fn start_staged(&self, queue: &mut ReadQueue, completed: &mut Vec<super::completed::CompletedRead>) -> usize {
+        self.scheduler.line_up(queue);
+        let page_bytes = self.versions.frames().page_bytes();
+        let device = self.scheduler.device();
+        let mut started = 0;
+        let mut put_off = Vec::new();
+        while queue.in_line() > 0 && device.enter() {
+            let run = queue.next_run();
+            let adjacent = queue.adjacent_blocks(run);
+            let memory = adjacent.and_then(|blocks| self.evictor.run_for_read(blocks.min(CUT_AT_LEAST), blocks));
+            let sent = if let Some(memory) = memory {
+                let (sent, unused) = queue.send_direct(run, memory, page_bytes);
+                self.versions.frame_waits().return_frames(unused);
+                sent
+            } else {
+                let count = self.give_frames(queue, run);
+                if count == 0 {
+                    device.leave();
+                    // Sets the number first: a background thread that was woken already looks only at the number.
+                    self.scheduler.set_in_line(queue.in_line());
+                    self.signal.starve();
+                    break;
+                }
+                queue.send(count, page_bytes, completed)
+            };
+            if matches!(sent, Sent::InFlight) {
+                started += 1;
+                device.note_sent();
+                if started % SUBMIT_EVERY == 0 {
+                    // If the kernel refuses, nothing is lost: the pushed operations are still queued, and the reap that follows
+                    // submits them again or reports the error.
+                    let _ = queue.submit();
+                }
+                continue;
+            }
+            device.leave();
+            match sent {
+                Sent::Full => break,
+                Sent::NoScratch(reads) => put_off.extend(reads),
+                Sent::InFlight | Sent::Refused | Sent::Alone => {}
+            }
+        }
+        queue.put_first(put_off);
+        self.scheduler.set_in_line(queue.in_line());
+        // The last ones are not submitted yet: the caller reaps next, which submits in the same system call.
+        started
+    }
+
+    /// Gives each of the first `run` reads in line a frame, as far as there are some. Returns how many of the first have one.
+    fn give_frames(&self, queue: &mut ReadQueue, run: usize) -> usize {
+        let lacking = queue.frames_lacking(run);
+        let mut frames = if lacking > 1 { self.evictor.frames_for_reads(lacking) } else { Vec::new() };
+        queue.give_frames(run, || frames.pop().or_else(|| self.evictor.frame_for_read()))
+    }
+}

@@ -1,0 +1,40 @@
+//! Completions that an executor takes by itself, when its own poll of the queue's descriptor says so.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use super::completion_demand::CompletionDemand;
+use super::dispatcher::Dispatcher;
+
+/// The right of an executor to take completions. While one exists, the completion thread does nothing.
+pub(crate) struct ReadCompletions {
+    demand: Arc<CompletionDemand>,
+    dispatcher: Arc<Dispatcher>,
+    ready_fd: OwnedFd,
+}
+
+impl ReadCompletions {
+    /// `None` when the queue has no descriptor.
+    pub(super) fn new(demand: &Arc<CompletionDemand>, dispatcher: &Arc<Dispatcher>) -> Option<Self> {
+        let ready_fd = demand.ready_fd()?;
+        demand.begin_executor();
+        Some(Self { demand: Arc::clone(demand), dispatcher: Arc::clone(dispatcher), ready_fd })
+    }
+
+    /// Takes completions and submits queued reads, unless another thread is doing so.
+    pub(crate) fn take(&self) {
+        self.dispatcher.take();
+    }
+}
+
+impl AsFd for ReadCompletions {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ready_fd.as_fd()
+    }
+}
+
+impl Drop for ReadCompletions {
+    fn drop(&mut self) {
+        self.demand.end_executor();
+    }
+}

@@ -1,0 +1,363 @@
+//! In-flight reads: groups reads into runs, and submits each run as one operation.
+//!
+//! Pages that lie near each other are read in one operation, with small gaps between them: a scan over pages that were rewritten now
+//! and then stays close to the speed of one over a fresh file (`space::fragmentation`). Where there are frames that lie
+//! together (`free_frames`) it reads straight into them, and otherwise into a scratch buffer, from which each page is copied to its
+//! frame. A run that fails is read again page by page, so a bad block costs only its own page.
+//!
+//! Checking, and copying, a run takes longer than taking its completion, so it is done without the queue, by several threads side
+//! by side where several are there ([`CompletedRun`]).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nofault_io::aligned::IoBuf;
+use nofault_io::completion::{Completion, Op, OpKind};
+use nofault_io::disk::Queue;
+use nofault_io::error::{Error as IoError, ErrorKind as IoKind};
+
+use super::completed::{CompletedRead, CompletedRun, RunMemory};
+use super::scratch::Scratch;
+use super::state::{Read, ReadState};
+use crate::buffer_pool::frames::{OwnedFrame, OwnedRun};
+use crate::buffer_pool::shard::ReadId;
+use crate::error::Error;
+
+/// Most unrequested blocks between two requested ones that are read along in one run.
+const GAP_BLOCKS: u64 = 4;
+/// One frame in so many of a run may be filled by a gap, and is given back: with more gaps too many pages would be evicted.
+const GAPS_ONE_IN: usize = 4;
+/// Refusals of the queue in a row after which the waiters receive an error …
+const REFUSALS_MAX: u32 = 100;
+/// … but not before so long a time: many tasks may meet a lack of memory within a millisecond.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
+
+/// The queue of reads and its in-flight reads.
+pub(super) struct ReadQueue {
+    queue: Box<dyn Queue>,
+    /// Reads that wait for room at the device, each lot of them by block. They are given frames when their turn comes.
+    line: VecDeque<Read>,
+    /// The operations that the queue has, by token.
+    operations: Vec<Option<ReadOperation>>,
+    tokens: Vec<u64>,
+    scratch: Arc<Scratch>,
+    /// Runs under way that read straight into frames.
+    direct: usize,
+    /// The error with which the queue took no read when one was last pushed.
+    refused: Option<IoError>,
+    refusals: Refusals,
+    /// Kept for its memory.
+    done: Vec<Completion>,
+}
+
+/// Refusals of the queue in a row, while nothing came back from it.
+#[derive(Debug, Default)]
+struct Refusals {
+    count: u32,
+    since: Option<Instant>,
+}
+
+impl Refusals {
+    /// Counts one more. True when it is time to give up: the count begins anew.
+    fn add(&mut self) -> bool {
+        self.count += 1;
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let is_over = self.count >= REFUSALS_MAX && since.elapsed() >= REFUSED_FOR;
+        if is_over {
+            *self = Self::default();
+        }
+        is_over
+    }
+}
+
+/// A read operation at the device, and the reads that it completes.
+enum ReadOperation {
+    /// One page, straight into its frame.
+    One { read: Read, frame: u32 },
+    /// Several, straight into frames that lie together: the first block and frame.
+    Direct { reads: Vec<Read>, first_block: u64, first_frame: u32 },
+    /// Several, through scratch memory: the part of the buffer not used, and the first block.
+    Run { reads: Vec<Read>, first_block: u64, tail: Option<IoBuf> },
+}
+
+/// The outcome of submitting the next reads.
+pub(super) enum Sent {
+    /// At the device.
+    InFlight,
+    /// Completed with an error: the queue does not take it.
+    Refused,
+    /// In line again, to be tried at once, each alone.
+    Alone,
+    /// In line again: the queue is full.
+    Full,
+    /// Given back: all memory for runs is in use.
+    NoScratch(Vec<Read>),
+}
+
+impl ReadQueue {
+    pub(super) fn new(queue: Box<dyn Queue>, scratch: Arc<Scratch>) -> Self {
+        let (line, operations, tokens, done) = (VecDeque::new(), Vec::new(), Vec::new(), Vec::new());
+        let (refused, refusals) = (None, Refusals::default());
+        Self { queue, line, operations, tokens, scratch, direct: 0, refused, refusals, done }
+    }
+
+    /// Whether operations are under way that read several pages.
+    pub(super) fn has_runs(&self) -> bool {
+        self.direct > 0 || self.scratch.is_in_use()
+    }
+
+    /// How many reads wait for room at the device.
+    pub(super) fn in_line(&self) -> usize {
+        self.line.len()
+    }
+
+    /// How many operations the queue has.
+    pub(super) fn operation_count(&self) -> usize {
+        self.queue.in_flight()
+    }
+
+    /// Submits the operations that were pushed.
+    ///
+    /// # Errors
+    /// When the kernel refuses: they are still queued, and the next call or reap submits them.
+    pub(super) fn submit(&mut self) -> nofault_io::error::Result<()> {
+        self.queue.submit()
+    }
+
+    /// Blocks of the first `run` reads in line and the gaps between them, if it is worthwhile to read them into adjacent frames.
+    pub(super) fn adjacent_blocks(&self, run: usize) -> Option<usize> {
+        let (first, last) = (self.line.front()?, self.line.get(run.checked_sub(1)?)?);
+        let blocks = (last.block() - first.block() + 1) as usize;
+        let is_worthwhile = run >= 2 && blocks - run <= blocks / GAPS_ONE_IN;
+        (is_worthwhile && self.line.iter().take(run).all(|read| read.frame.is_none())).then_some(blocks)
+    }
+
+    /// How many of the first `run` reads in line have no frame.
+    pub(super) fn frames_lacking(&self, run: usize) -> usize {
+        self.line.iter().take(run).filter(|read| read.frame.is_none()).count()
+    }
+
+    /// Gives each of the first `run` reads in line a frame, as far as there are some. Returns how many of the first have one.
+    pub(super) fn give_frames(&mut self, run: usize, mut take: impl FnMut() -> Option<OwnedFrame>) -> usize {
+        for (index, read) in self.line.iter_mut().take(run).enumerate() {
+            if read.frame.is_none() {
+                read.frame = take();
+            }
+            if read.frame.is_none() {
+                return index;
+            }
+        }
+        run
+    }
+
+    /// Puts reads back to the front of the line, in this order.
+    pub(super) fn put_first(&mut self, reads: Vec<Read>) {
+        reads.into_iter().rev().for_each(|read| self.line.push_front(read));
+    }
+
+    fn token(&mut self) -> u64 {
+        self.tokens.pop().unwrap_or_else(|| {
+            self.operations.push(None);
+            self.operations.len() as u64 - 1
+        })
+    }
+
+    /// Puts reads into line.
+    pub(super) fn line_up(&mut self, staged: &mut VecDeque<Read>) {
+        staged.iter_mut().for_each(|read| read.advance(ReadState::Queued));
+        if staged.len() > 1 {
+            staged.make_contiguous().sort_unstable_by_key(|read| read.block());
+        }
+        self.line.append(staged);
+    }
+
+    /// How many of the reads that are next go out together.
+    pub(super) fn next_run(&self) -> usize {
+        let Some(first) = self.line.front() else { return 0 };
+        let mut last = first.block();
+        let joins = |read: &&Read| {
+            let block = read.block();
+            let near = block > last && block - last <= GAP_BLOCKS + 1;
+            let whole = near && block - first.block() < self.scratch.run_blocks_max();
+            last = block;
+            whole && !read.alone && !first.alone
+        };
+        1 + self.line.iter().skip(1).take_while(joins).count()
+    }
+
+    /// Sends the first `count` reads in line, each of which has its frame.
+    pub(super) fn send(&mut self, count: usize, page_bytes: usize, completed: &mut Vec<CompletedRead>) -> Sent {
+        if count > 1 {
+            return self.send_run(count, page_bytes);
+        }
+        let Some(mut read) = self.line.pop_front() else { return Sent::Full };
+        let Some(owned) = read.frame.take() else {
+            self.line.push_front(read);
+            return Sent::Full;
+        };
+        let offset = read.block() * page_bytes as u64;
+        let token = self.token();
+        let Err(refused) = self.queue.push(Op::new(token, offset, OpKind::Read(owned.buffer))) else {
+            read.advance(ReadState::InFlight);
+            self.operations[token as usize] = Some(ReadOperation::One { read, frame: owned.index });
+            return Sent::InFlight;
+        };
+        self.tokens.push(token);
+        let owned = read_buffer(refused.op.kind).map(|buffer| OwnedFrame { index: owned.index, buffer });
+        if refused.error.kind() == IoKind::Busy {
+            self.refused = Some(refused.error);
+            read.frame = owned;
+            self.line.push_front(read);
+            return Sent::Full;
+        }
+        let error = Error::from_io(format!("read page {} at {offset}", read.page()), refused.error);
+        completed.push(CompletedRead { read: read.into_state(ReadState::Completed), owned, error: Some(error) });
+        Sent::Refused
+    }
+
+    fn send_run(&mut self, count: usize, page_bytes: usize) -> Sent {
+        let reads: Vec<Read> = self.line.drain(..count).collect();
+        let Some(buffer) = self.scratch.take() else { return Sent::NoScratch(reads) };
+        let (first_block, last_block) = (reads[0].block(), reads[reads.len() - 1].block());
+        let len_bytes = (last_block - first_block + 1) as usize * page_bytes;
+        let (buffer, tail) = buffer.split_at(len_bytes);
+        let tail = (!tail.is_empty()).then_some(tail);
+        let token = self.token();
+        let Err(refused) = self.queue.push(Op::new(token, first_block * page_bytes as u64, OpKind::Read(buffer)))
+        else {
+            let reads = in_state(reads, ReadState::InFlight);
+            self.operations[token as usize] = Some(ReadOperation::Run { reads, first_block, tail });
+            return Sent::InFlight;
+        };
+        self.tokens.push(token);
+        self.scratch.give_back(read_buffer(refused.op.kind), tail);
+        self.put_back(reads, refused.error)
+    }
+
+    /// Sends as many of the first `count` reads in line as these frames have room for, straight into them. Answers also the frames
+    /// that are not needed.
+    pub(super) fn send_direct(&mut self, count: usize, memory: OwnedRun, page_bytes: usize) -> (Sent, Vec<OwnedFrame>) {
+        let frames = (memory.buffer.len() / page_bytes) as u64;
+        let first_block = self.line.front().map_or(0, |read| read.block());
+        let fits = |read: &&Read| read.block() - first_block < frames;
+        let count = self.line.iter().take(count).take_while(fits).count();
+        let reads: Vec<Read> = self.line.drain(..count).collect();
+        let blocks = reads.last().map_or(0, |last| last.block() - first_block + 1);
+        let (first_frame, buffer) = memory.into_parts();
+        let (buffer, rest) = buffer.split_at(blocks as usize * page_bytes);
+        let rest = OwnedRun::from_parts(first_frame + blocks as u32, rest);
+        let mut unused: Vec<OwnedFrame> = rest.into_frames(page_bytes).collect();
+        let token = self.token();
+        let Err(refused) = self.queue.push(Op::new(token, first_block * page_bytes as u64, OpKind::Read(buffer)))
+        else {
+            let reads = in_state(reads, ReadState::InFlight);
+            self.operations[token as usize] = Some(ReadOperation::Direct { reads, first_block, first_frame });
+            self.direct += 1;
+            return (Sent::InFlight, unused);
+        };
+        self.tokens.push(token);
+        let back = read_buffer(refused.op.kind).map(|buffer| OwnedRun::from_parts(first_frame, buffer));
+        unused.extend(back.into_iter().flat_map(|run| run.into_frames(page_bytes)));
+        (self.put_back(reads, refused.error), unused)
+    }
+
+    /// Puts the reads of a run that the queue refused into line again. Alone each of them meets the error again, and reports it as
+    /// its own.
+    fn put_back(&mut self, reads: Vec<Read>, error: IoError) -> Sent {
+        let busy = error.kind() == IoKind::Busy;
+        self.refused = busy.then_some(error);
+        let mut again = reads;
+        again.iter_mut().for_each(|read| read.alone |= !busy);
+        self.put_first(again);
+        if busy { Sent::Full } else { Sent::Alone }
+    }
+
+    /// Takes completions, at least `wait_for`, and returns how many there were.
+    ///
+    /// # Errors
+    /// When the queue cannot be used any more. The completions so far are in `completed` and `runs` all the same.
+    pub(super) fn reap(
+        &mut self,
+        wait_for: usize,
+        completed: &mut Vec<CompletedRead>,
+        runs: &mut Vec<CompletedRun>,
+    ) -> (usize, nofault_io::error::Result<()>) {
+        let mut done = std::mem::take(&mut self.done);
+        let reaped = self.queue.reap(wait_for, &mut done);
+        let count = done.len();
+        done.drain(..).for_each(|done| self.take_over(done, completed, runs));
+        self.done = done;
+        (count, reaped)
+    }
+
+    /// Counts a round in which the queue could submit nothing, or refused a read although it is empty. Returns the queue's error
+    /// after too many such rounds in a row: then no operation is left that could complete.
+    pub(super) fn count_refusal(&mut self, reaped: &nofault_io::error::Result<()>) -> Option<IoError> {
+        let refused = self.refused.take().filter(|_| self.queue.in_flight() == 0);
+        let Some(error) = reaped.as_ref().err().cloned().or(refused) else {
+            self.refusals = Refusals::default();
+            return None;
+        };
+        self.refusals.add().then_some(error)
+    }
+
+    /// Removes the reads in line, and returns the ids of those that the queue has: these keep their memory until the queue
+    /// returns it.
+    pub(super) fn give_up(&mut self) -> (Vec<Read>, Vec<ReadId>) {
+        let ids = |operation: &ReadOperation| match operation {
+            ReadOperation::One { read, .. } => vec![read.id],
+            ReadOperation::Direct { reads, .. } | ReadOperation::Run { reads, .. } => {
+                reads.iter().map(|read| read.id).collect()
+            }
+        };
+        (self.take_line(), self.operations.iter().flatten().flat_map(ids).collect())
+    }
+
+    /// Takes the reads out that are in line.
+    pub(super) fn take_line(&mut self) -> Vec<Read> {
+        in_state(self.line.drain(..).collect(), ReadState::Completed)
+    }
+
+    /// Turns a completion into completed reads or a completed run.
+    fn take_over(&mut self, done: Completion, completed: &mut Vec<CompletedRead>, runs: &mut Vec<CompletedRun>) {
+        let error = done.result.as_ref().err().cloned();
+        let (token, offset) = (done.op.token, done.op.offset_bytes);
+        let Some(operation) = self.operations.get_mut(token as usize).and_then(Option::take) else { return };
+        self.tokens.push(token);
+        match operation {
+            ReadOperation::One { read, frame } => {
+                let error = error.map(|error| Error::from_io(format!("read page {} at {offset}", read.page()), error));
+                let owned = done.into_buffer().map(|buffer| OwnedFrame { index: frame, buffer });
+                completed.push(CompletedRead { read: read.into_state(ReadState::Completed), owned, error });
+            }
+            ReadOperation::Direct { reads, first_block, first_frame } => {
+                self.direct -= 1;
+                let is_read = error.is_none();
+                let run = done.into_buffer().map(|buffer| OwnedRun::from_parts(first_frame, buffer));
+                let reads = in_state(reads, ReadState::Completed);
+                runs.push(CompletedRun { reads, first_block, memory: RunMemory::Frames { run, is_read } });
+            }
+            ReadOperation::Run { reads, first_block, tail } => {
+                let (mut bytes, mut tail) = (done.into_buffer(), tail);
+                if error.is_some() {
+                    self.scratch.give_back(bytes.take(), tail.take());
+                }
+                let reads = in_state(reads, ReadState::Completed);
+                runs.push(CompletedRun { reads, first_block, memory: RunMemory::Scratch { bytes, tail } });
+            }
+        }
+    }
+}
+
+fn in_state(mut reads: Vec<Read>, state: ReadState) -> Vec<Read> {
+    reads.iter_mut().for_each(|read| read.advance(state));
+    reads
+}
+
+fn read_buffer(kind: OpKind) -> Option<IoBuf> {
+    match kind {
+        OpKind::Read(buffer) => Some(buffer),
+        _ => None,
+    }
+}

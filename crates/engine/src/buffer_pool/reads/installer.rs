@@ -1,0 +1,142 @@
+//! Completes reads: checks their pages, installs them and hands them to the waiters, or reports the error to these.
+//!
+//! The thread that took completions from the queue calls this module after it has released the queue: many threads can install
+//! pages at once, and each holds the lock of one shard for one page at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+
+use super::completed::CompletedRead;
+use super::scheduler::Scheduler;
+use super::state::{Read, ReadState};
+use crate::bell::wake_all;
+use crate::buffer_pool::evict::Evictor;
+use crate::buffer_pool::frames::OwnedFrame;
+use crate::buffer_pool::page_table::ReadEnd;
+use crate::buffer_pool::shard::ReadId;
+use crate::buffer_pool::versions::Versions;
+use crate::error::Error;
+use crate::format::{PageId, check_page};
+
+/// Times a page is read before its checksum counts as wrong.
+const READ_ATTEMPTS: u32 = 2;
+
+/// Installs the pages that reads bring.
+pub(super) struct Installer {
+    versions: Arc<Versions>,
+    evictor: Arc<Evictor>,
+    scheduler: Arc<Scheduler>,
+}
+
+/// What completed reads leave to do once no lock is held.
+#[derive(Default)]
+pub(super) struct Aftermath {
+    /// Reads to be tried again.
+    pub(super) again: Vec<Read>,
+    /// Pages that are in memory now.
+    installed: Vec<(u32, PageId)>,
+    /// Frames that are not needed any more.
+    frames: Vec<OwnedFrame>,
+    /// The wakers of tasks that have all they waited for.
+    wake: Vec<Waker>,
+    /// The error of the last read that failed.
+    pub(super) failed: Option<Error>,
+}
+
+impl Installer {
+    pub(super) fn new(versions: &Arc<Versions>, evictor: &Arc<Evictor>, scheduler: &Arc<Scheduler>) -> Self {
+        Self { versions: Arc::clone(versions), evictor: Arc::clone(evictor), scheduler: Arc::clone(scheduler) }
+    }
+
+    /// Completes reads that ended together.
+    pub(super) fn finish_all(&self, completed: Vec<CompletedRead>) {
+        if completed.is_empty() {
+            return;
+        }
+        self.prefetch(&completed);
+        let mut aftermath = Aftermath::default();
+        for completed in completed {
+            self.finish(completed, &mut aftermath);
+        }
+        self.settle(aftermath);
+    }
+
+    /// Prefetches the metadata that completing these reads touches into the CPU caches, together: many cache misses at once take
+    /// hardly longer than one.
+    pub(super) fn prefetch(&self, completed: &[CompletedRead]) {
+        self.evictor.probation().expect(completed.iter().map(|completed| completed.read.page()));
+        for CompletedRead { read, owned, .. } in completed {
+            self.versions.pages().prefetch(read.page());
+            if let Some(owned) = owned {
+                self.versions.frames().prefetch_facts(owned.index);
+            }
+        }
+    }
+
+    /// Installs a page that was read, or hands its error to the waiters.
+    pub(super) fn finish(&self, completed: CompletedRead, aftermath: &mut Aftermath) {
+        let CompletedRead { mut read, owned, mut error } = completed;
+        if read.alone && read.attempt == 0 {
+            (read.attempt, read.frame) = (1, owned);
+            aftermath.again.push(read);
+            return;
+        }
+        let mut good = None;
+        if let Some(owned) = owned {
+            let checked = match &error {
+                None => check_page(self.versions.file_id(), read.page(), read.id.at, &owned.buffer),
+                Some(error) => Err(error.clone()),
+            };
+            match checked {
+                Ok(()) => good = Some(owned),
+                Err(_) if error.is_none() && read.attempt < READ_ATTEMPTS => {
+                    self.versions.counters().checksum_retries.fetch_add(1, Ordering::Relaxed);
+                    read.attempt += 1;
+                    read.frame = Some(owned);
+                    aftermath.again.push(read);
+                    return;
+                }
+                Err(wrong) => {
+                    error = Some(wrong);
+                    aftermath.frames.push(owned);
+                }
+            }
+        }
+        self.scheduler.note_finished();
+        match self.versions.pages().end_read(read.id, good, error, &mut aftermath.wake) {
+            ReadEnd::Installed(frame) => {
+                read.advance(ReadState::Installed);
+                aftermath.installed.push((frame, read.page()));
+            }
+            ReadEnd::NotInstalled { unused, error } => {
+                read.advance(if error.is_some() { ReadState::Failed } else { ReadState::Discarded });
+                aftermath.frames.extend(unused);
+                aftermath.failed = error;
+            }
+        }
+    }
+
+    /// Gives `error` to the waiters of reads that the queue does not take. `sent` are reads that the queue has all the same: when they
+    /// complete, if ever, their frames are given back, and nothing else happens (`shard`).
+    pub(super) fn give_up(&self, in_line: Vec<Read>, sent: Vec<ReadId>, error: &Error) {
+        let failed = |mut read: Read| CompletedRead { owned: read.frame.take(), read, error: Some(error.clone()) };
+        self.finish_all(in_line.into_iter().map(failed).collect());
+        let mut wake = Vec::new();
+        sent.into_iter().for_each(|id| self.versions.pages().abandon_read(id, error, &mut wake));
+        wake_all(wake);
+    }
+
+    /// Does the rest after reads were completed: no lock is held.
+    pub(super) fn settle(&self, aftermath: Aftermath) {
+        let Aftermath { again, installed, frames, wake, .. } = aftermath;
+        if !installed.is_empty() {
+            self.evictor.probation().add(installed.into_iter());
+        }
+        self.versions.frame_waits().return_frames(frames);
+        if !again.is_empty() {
+            self.scheduler.stage(again.into_iter());
+        }
+        wake_all(wake);
+    }
+}

@@ -1,0 +1,224 @@
+//! The read scheduler: holds the reads that are on their way to the device, and gives the read queue to one thread at a time.
+//!
+//! The other threads leave their reads staged and go on, so an executor's thread never waits for the queue.
+//!
+//! **Locks**: the queue is the first of the pool's locks; the list of completed runs and the followers are leaves, and so are the
+//! staged reads, but for the queue's thread, which takes them under the queue.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use super::completed::CompletedRun;
+use super::device::DevicePlaces;
+use super::in_flight::ReadQueue;
+use super::state::{Read, ReadState};
+use crate::buffer_pool::waiter::Waiter;
+use crate::format::PageId;
+
+/// Staged reads of tasks that go out without waiting for more. Twice as many save no CPU.
+const BATCH: usize = 8;
+/// Staged reads that a blocking waiter looks through for its own.
+const LOOK_BACK: usize = 64;
+
+/// The reads of a pool, from the request to the completion.
+pub(crate) struct Scheduler {
+    /// Reads that no thread has put in line yet.
+    staged: Mutex<VecDeque<Read>>,
+    /// How often the staged reads, all of them, were put in line. Counted under their lock.
+    lined_up: AtomicUsize,
+    queue: Mutex<ReadQueue>,
+    /// Completed runs that are not taken apart yet. The thread that put them there takes them apart, and waiting threads help.
+    completed_runs: Mutex<VecDeque<CompletedRun>>,
+    /// Reads that wait in the queue for room at the device, as its last user left them.
+    in_line: AtomicUsize,
+    /// Reads staged or at the device.
+    in_flight: AtomicUsize,
+    /// Reads that have completed, in all. A waiter compares two values of it to learn whether any read ended meanwhile.
+    finished: AtomicUsize,
+    device: DevicePlaces,
+    /// Blocking waiters that found the queue taken.
+    followers: Mutex<Vec<Arc<Waiter>>>,
+    /// A poller found the queue taken: the queue's holder looks for completions again after it has released the queue.
+    missed: AtomicBool,
+    /// Reads are in the queue that could not be submitted: the next attempt must not depend on a completion.
+    stuck: AtomicBool,
+}
+
+impl Scheduler {
+    /// With so many operations at the device at most.
+    pub(super) fn new(queue: ReadQueue, at_device_max: usize) -> Self {
+        Self {
+            staged: Mutex::default(),
+            lined_up: AtomicUsize::new(0),
+            queue: Mutex::new(queue),
+            completed_runs: Mutex::default(),
+            in_line: AtomicUsize::new(0),
+            in_flight: AtomicUsize::new(0),
+            finished: AtomicUsize::new(0),
+            device: DevicePlaces::new(at_device_max),
+            followers: Mutex::default(),
+            missed: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn device(&self) -> &DevicePlaces {
+        &self.device
+    }
+
+    fn staged(&self) -> MutexGuard<'_, VecDeque<Read>> {
+        self.staged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts reads that were begun and are nowhere yet.
+    pub(super) fn begin(&self, count: usize) {
+        self.in_flight.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Stages reads: the next thread that has the queue puts them in line.
+    pub(super) fn stage(&self, reads: impl Iterator<Item = Read>) {
+        self.staged().extend(reads.map(|read| read.into_state(ReadState::Staged)));
+    }
+
+    /// Takes back the staged read of a page, if it is one of the last.
+    pub(super) fn take_staged(&self, page: PageId) -> Option<Read> {
+        let mut staged = self.staged();
+        let from = staged.len().saturating_sub(LOOK_BACK);
+        let at = (from..staged.len()).rev().find(|at| staged[*at].page() == page)?;
+        staged.remove(at)
+    }
+
+    /// Stages a read again that [`Scheduler::take_staged`] returned.
+    pub(super) fn put_staged(&self, read: Read) {
+        self.staged().push_front(read);
+    }
+
+    /// Whether the staged reads are as many as go out without waiting for more.
+    pub(super) fn has_batch(&self) -> bool {
+        self.staged().len() >= BATCH
+    }
+
+    /// Puts the staged reads in line, all of them.
+    pub(super) fn line_up(&self, queue: &mut ReadQueue) {
+        let mut staged = self.staged();
+        if !staged.is_empty() {
+            queue.line_up(&mut staged);
+            self.lined_up.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How often the staged reads were put in line.
+    pub(crate) fn lined_up(&self) -> usize {
+        self.lined_up.load(Ordering::Relaxed)
+    }
+
+    /// Waits for the queue.
+    pub(super) fn queue(&self) -> MutexGuard<'_, ReadQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the queue, unless another thread has it.
+    pub(super) fn try_queue(&self) -> Option<MutexGuard<'_, ReadQueue>> {
+        match self.queue.try_lock() {
+            Ok(queue) => Some(queue),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// As [`Scheduler::try_queue`]; where another thread has the queue, that thread looks for completions again afterwards.
+    pub(super) fn try_queue_or_miss(&self) -> Option<MutexGuard<'_, ReadQueue>> {
+        self.try_queue().or_else(|| {
+            self.missed.store(true, Ordering::SeqCst);
+            // Tries once more: the holder may have released the queue, and looked at `missed`, just before.
+            self.try_queue()
+        })
+    }
+
+    /// Whether a poller found the queue taken since the last call.
+    pub(super) fn take_missed(&self) -> bool {
+        self.missed.load(Ordering::SeqCst) && self.missed.swap(false, Ordering::SeqCst)
+    }
+
+    /// Whether the queue's holder is to look for completions again.
+    #[cfg(test)]
+    pub(crate) fn missed(&self) -> &AtomicBool {
+        &self.missed
+    }
+
+    /// As [`Scheduler::try_queue`]; where another thread has the queue, that thread wakes the waiter when it has what it wants.
+    pub(super) fn try_queue_or_follow(&self, waiter: &Arc<Waiter>) -> Option<MutexGuard<'_, ReadQueue>> {
+        self.try_queue().or_else(|| {
+            self.followers().push(Arc::clone(waiter));
+            // Tries once more: the holder may have released the queue, looking for followers, just before the push above.
+            self.try_queue()
+        })
+    }
+
+    fn followers(&self) -> MutexGuard<'_, Vec<Arc<Waiter>>> {
+        self.followers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn has_followers(&self) -> bool {
+        !self.followers().is_empty()
+    }
+
+    /// Wakes another waiter, if any, to handle the queue, because the caller's own request is fulfilled.
+    pub(crate) fn hand_on_queue(&self) {
+        while let Some(next) = self.followers().pop() {
+            if next.nudge() {
+                break;
+            }
+        }
+    }
+
+    pub(super) fn add_completed_runs(&self, runs: Vec<CompletedRun>) {
+        self.completed_runs.lock().unwrap_or_else(PoisonError::into_inner).extend(runs);
+    }
+
+    pub(super) fn next_completed_run(&self) -> Option<CompletedRun> {
+        self.completed_runs.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    /// Counts one completed read.
+    pub(super) fn note_finished(&self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.finished.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many reads were begun and have not ended.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// How many reads have ended, in all.
+    pub(super) fn finished(&self) -> usize {
+        self.finished.load(Ordering::Relaxed)
+    }
+
+    /// Notes how many reads are in line. Under the queue's lock.
+    pub(super) fn set_in_line(&self, count: usize) {
+        self.in_line.store(count, Ordering::SeqCst);
+    }
+
+    /// Notes whether reads in the queue could not be sent. Under the queue's lock.
+    pub(super) fn set_stuck(&self, stuck: bool) {
+        self.stuck.store(stuck, Ordering::Relaxed);
+    }
+
+    /// Whether reads in the queue could not be sent.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.stuck.load(Ordering::Relaxed)
+    }
+
+    /// Whether reads are in line while the device has none: they wait for frames, or the queue refused them.
+    pub(crate) fn is_short_of_frames(&self) -> bool {
+        self.in_line.load(Ordering::SeqCst) > 0 && self.device.under_way() == 0
+    }
+
+    /// Whether there are reads that are not at the device yet.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.in_line.load(Ordering::Relaxed) > 0 || self.is_stuck() || !self.staged().is_empty()
+    }
+}

@@ -1,0 +1,76 @@
+//! Scratch memory for runs: reads of several pages for which no adjacent frames were free.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nofault_io::aligned::{ALIGN_BYTES, IoBuf, PageKind, Region};
+
+use crate::error::{Error, Result};
+
+/// Longest run, in bytes. Longer reads gain nothing.
+const RUN_BYTES_MAX: usize = 256 << 10;
+/// Most runs in flight through scratch memory.
+const RUNS_MAX: usize = 32;
+
+/// Memory for reading runs.
+pub(super) struct Scratch {
+    spare: Mutex<Vec<IoBuf>>,
+    count: usize,
+    region: Region,
+    run_blocks_max: u64,
+    bytes: u64,
+}
+
+impl Scratch {
+    /// For a pool of this many frames: about a sixteenth of its memory, within reason.
+    ///
+    /// # Errors
+    /// `NoSpace` when the system has no memory.
+    pub(super) fn new(frames: usize, page_bytes: usize) -> Result<Self> {
+        let run_blocks_max = (frames / 8).clamp(2, (RUN_BYTES_MAX / page_bytes).max(2));
+        let run_bytes = (run_blocks_max * page_bytes).next_multiple_of(ALIGN_BYTES);
+        let count = (frames * page_bytes / 16 / run_bytes).clamp(1, RUNS_MAX);
+        let memory = IoBuf::zeroed(run_bytes * count, PageKind::Huge)
+            .map_err(|error| Error::from_io("take memory for reading runs", error))?;
+        let region = memory.region().clone();
+        let bytes = region.len_bytes() as u64;
+        let spare = memory.pieces(run_bytes);
+        let (count, run_blocks_max) = (spare.len(), run_blocks_max as u64);
+        Ok(Self { spare: Mutex::new(spare), count, region, run_blocks_max, bytes })
+    }
+
+    /// Takes memory for one run.
+    pub(super) fn take(&self) -> Option<IoBuf> {
+        self.spare().pop()
+    }
+
+    /// Whether some of the memory is in use.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.spare().len() < self.count
+    }
+
+    /// Most blocks of a run.
+    pub(super) fn run_blocks_max(&self) -> u64 {
+        self.run_blocks_max
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Vec<IoBuf>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives back the parts of a buffer that was taken.
+    pub(super) fn give_back(&self, buffer: Option<IoBuf>, tail: Option<IoBuf>) {
+        let whole = match (buffer, tail) {
+            (Some(buffer), Some(tail)) => buffer.join(tail).ok(),
+            (buffer, _) => buffer,
+        };
+        self.spare().extend(whole);
+    }
+
+    pub(super) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}

@@ -1,0 +1,168 @@
+//! One read of one page: which page it brings, how far it is, and the states that may follow.
+
+use crate::buffer_pool::frames::OwnedFrame;
+use crate::buffer_pool::shard::ReadId;
+use crate::format::PageId;
+
+/// How far a read is.
+///
+/// | from | to | when |
+/// |---|---|---|
+/// | `Requested` | `Staged` | no thread carries it out at once: it waits for the next submission |
+/// | `Requested` | `InFlight` | the thread that misses the page reads it itself |
+/// | `Staged` | `Queued` | a thread that has the read queue puts the staged reads in line |
+/// | `Staged` | `InFlight` | a blocking waiter takes its read back and carries it out itself |
+/// | `Queued` | `InFlight` | it has a frame, or memory of a run, and the device's queue takes it |
+/// | `Queued` | `Completed` | the device's queue refuses it, or it is given up: there is only an error |
+/// | `InFlight` | `Completed` | the device is done with it |
+/// | `Completed` | `Staged` | it is repeated: its checksum is wrong, or the run that it was part of failed |
+/// | `Completed` | `InFlight` | it is repeated at once by the thread that carries it out itself |
+/// | `Completed` | `Installed` | its page is in memory |
+/// | `Completed` | `Failed` | its waiters have the error |
+/// | `Completed` | `Discarded` | its page went while it was read, or the read was abandoned |
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadState {
+    /// Its page is marked as being read; the read is nowhere yet.
+    Requested,
+    /// In the scheduler's list, until a thread has the read queue.
+    Staged,
+    /// In line for a frame and a place at the device.
+    Queued,
+    /// The device has its memory.
+    InFlight,
+    /// The device has given its memory back; the page is neither checked nor installed.
+    Completed,
+    /// Ended: the page can be found in its frame.
+    Installed,
+    /// Ended with an error.
+    Failed,
+    /// Ended without effect.
+    Discarded,
+}
+
+impl ReadState {
+    /// Whether a read in this state may go to `next`: the table above.
+    pub(crate) fn can_become(self, next: Self) -> bool {
+        use ReadState::{Completed, Discarded, Failed, InFlight, Installed, Queued, Requested, Staged};
+        match self {
+            Requested => matches!(next, Staged | InFlight),
+            Staged => matches!(next, Queued | InFlight),
+            Queued => matches!(next, InFlight | Completed),
+            InFlight => next == Completed,
+            Completed => matches!(next, Staged | InFlight | Installed | Failed | Discarded),
+            Installed | Failed | Discarded => false,
+        }
+    }
+}
+
+/// A page to be read.
+pub(crate) struct Read {
+    pub(super) id: ReadId,
+    /// Counts the times that the page is read by itself, from 1; 0 for a repetition after the read of a run, which does not count.
+    pub(super) attempt: u32,
+    /// Set when a read together with others failed.
+    pub(super) alone: bool,
+    /// Its frame, unless the operation in flight has the memory.
+    pub(super) frame: Option<OwnedFrame>,
+    state: ReadState,
+}
+
+impl Read {
+    /// A read that the page table has just numbered.
+    pub(super) fn new(id: ReadId) -> Self {
+        Self { id, attempt: 1, alone: false, frame: None, state: ReadState::Requested }
+    }
+
+    pub(super) fn page(&self) -> PageId {
+        self.id.page
+    }
+
+    /// The block that is read.
+    pub(super) fn block(&self) -> u64 {
+        self.id.at.block.0
+    }
+
+    /// Makes a read of a failed run one that is repeated by itself.
+    pub(super) fn repeated_alone(self) -> Self {
+        Self { alone: true, attempt: 0, ..self }
+    }
+
+    /// Goes to the next state, which must be one that may follow.
+    pub(super) fn advance(&mut self, next: ReadState) {
+        debug_assert!(self.state.can_become(next), "a read went from {:?} to {next:?}", self.state);
+        self.state = next;
+    }
+
+    /// As [`Read::advance`], for a read that is passed on.
+    pub(super) fn into_state(mut self, next: ReadState) -> Self {
+        self.advance(next);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ReadState::{self, Completed, Discarded, Failed, InFlight, Installed, Queued, Requested, Staged};
+
+    const ALL: [ReadState; 8] = [Requested, Staged, Queued, InFlight, Completed, Installed, Failed, Discarded];
+    /// The rows of the table in the comment of [`ReadState`].
+    const TABLE: [(ReadState, ReadState); 12] = [
+        (Requested, Staged),
+        (Requested, InFlight),
+        (Staged, Queued),
+        (Staged, InFlight),
+        (Queued, InFlight),
+        (Queued, Completed),
+        (InFlight, Completed),
+        (Completed, Staged),
+        (Completed, InFlight),
+        (Completed, Installed),
+        (Completed, Failed),
+        (Completed, Discarded),
+    ];
+
+    fn reachable(from: ReadState) -> Vec<ReadState> {
+        let mut found = vec![from];
+        let mut next = 0;
+        while let Some(state) = found.get(next).copied() {
+            found.extend(
+                ALL.iter().filter(|to| state.can_become(**to) && !found.contains(to)).copied().collect::<Vec<_>>(),
+            );
+            next += 1;
+        }
+        found
+    }
+
+    #[test]
+    fn the_transitions_are_the_rows_of_the_table() {
+        for from in ALL {
+            for to in ALL {
+                assert_eq!(from.can_become(to), TABLE.contains(&(from, to)), "{from:?} to {to:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_read_can_end_and_one_that_has_ended_does_nothing_more() {
+        let ends = [Installed, Failed, Discarded];
+        assert_eq!(reachable(Requested).len(), ALL.len(), "a state that no read reaches");
+        for state in ALL {
+            let after = reachable(state);
+            if ends.contains(&state) {
+                assert_eq!(after, [state]);
+            } else {
+                assert!(ends.iter().all(|end| after.contains(end)), "{state:?} cannot end in all ways");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a read went from")]
+    #[cfg(debug_assertions)]
+    fn a_read_that_skips_a_state_stops_the_process() {
+        use crate::buffer_pool::shard::Shard;
+        use crate::format::{BlockId, Location, PageId, Tag};
+        let at = Location { block: BlockId(1), tag: Tag::from_bits(0) };
+        super::Read::new(Shard::default().begin_load(PageId(1), at)).advance(Installed);
+    }
+}

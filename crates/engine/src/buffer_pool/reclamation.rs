@@ -1,0 +1,133 @@
+//! Epoch reclamation: collects the frames and versions that no reader can reach any more, once the epoch guards that were
+//! pinned while one could are gone.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crossbeam_epoch::Guard;
+
+use super::chunked_queue::ChunkedQueue;
+use super::epochs::Epochs;
+use super::registry::Superseded;
+use crate::budget::Budget;
+
+/// Retired versions that may pile up before a committing thread drops them, and the deferred calls before it flushes them.
+pub(super) const RETIRED_MAX: usize = 64;
+/// Steps of forgetting a version, and of recycling a frame.
+const STEPS_A_VERSION: usize = 4;
+const STEPS_A_FRAME: usize = 2;
+/// Flushes that let the epoch advance twice, as far as no guard stands in the way.
+const FLUSHES: usize = 4;
+
+/// The epochs of a pool, and what has been retired in them.
+pub(super) struct Reclamation {
+    epochs: Epochs,
+    retired: Arc<RetiredItems>,
+}
+
+/// Filled by the epoch's deferred calls, which may run at any pin of any thread, under any lock that the thread holds.
+#[derive(Default)]
+struct RetiredItems {
+    /// A leaf among the pool's locks.
+    lists: Mutex<RetiredLists>,
+    /// Frames and versions that deferred calls will still add.
+    pending: AtomicUsize,
+}
+
+/// Retired frames and versions: no reader can reach them any more.
+#[derive(Default)]
+pub(super) struct RetiredLists {
+    frames: ChunkedQueue<u32>,
+    versions: ChunkedQueue<Superseded>,
+}
+
+impl Reclamation {
+    pub(super) fn new() -> Self {
+        Self { epochs: Epochs::new(), retired: Arc::default() }
+    }
+
+    #[inline]
+    pub(super) fn pin(&self) -> Guard {
+        self.epochs.pin()
+    }
+
+    /// Runs deferred calls that wait only for some thread to advance the epoch.
+    pub(super) fn help(&self) {
+        for _ in 0..FLUSHES {
+            self.epochs.pin().flush();
+        }
+    }
+
+    /// Collects these frames, which cannot be found any more, once every guard that is pinned now is gone.
+    pub(super) fn retire_frames(&self, frames: Vec<u32>) {
+        self.after_this_epoch(frames.len(), move |lists| lists.frames.push_all(frames));
+    }
+
+    /// Collects these versions, which no later view requests, once every guard that is pinned now is gone.
+    pub(super) fn retire_versions(&self, versions: Vec<Superseded>) {
+        self.after_this_epoch(versions.len(), move |lists| lists.versions.push_all(versions));
+    }
+
+    /// Calls `add`, which adds `count` items, when every guard that is pinned now is gone.
+    fn after_this_epoch(&self, count: usize, add: impl FnOnce(&mut RetiredLists) + Send + 'static) {
+        if count == 0 {
+            return;
+        }
+        let retired = Arc::downgrade(&self.retired);
+        let pending = self.retired.pending.fetch_add(count, Ordering::Relaxed) + count;
+        let guard = self.epochs.pin();
+        guard.defer(move || {
+            // Only adds them to a list: this may run under any lock that the thread holds.
+            if let Some(retired) = retired.upgrade() {
+                retired.pending.fetch_sub(count, Ordering::Relaxed);
+                add(&mut retired.lock());
+            }
+        });
+        if pending > RETIRED_MAX {
+            // Without a flush the call would stay in this thread's own list until the thread has deferred some dozens more; no
+            // other thread can run it, and each of many committing threads would keep some dozens of groups of dead versions.
+            guard.flush();
+        }
+    }
+
+    /// Takes some of the retired frames and versions, as many as may be recycled within a budget.
+    pub(super) fn take_some(&self) -> (Vec<u32>, Vec<Superseded>) {
+        let (mut frames, mut versions, mut budget) = (Vec::new(), Vec::new(), Budget::new());
+        let mut lists = self.retired.lock();
+        while !budget.is_spent()
+            && let Some(version) = lists.versions.pop()
+        {
+            budget.spend(STEPS_A_VERSION);
+            versions.push(version);
+        }
+        while !budget.is_spent()
+            && let Some(frame) = lists.frames.pop()
+        {
+            budget.spend(STEPS_A_FRAME);
+            frames.push(frame);
+        }
+        (frames, versions)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        let lists = self.retired.lock();
+        lists.frames.is_empty() && lists.versions.is_empty()
+    }
+
+    /// How many versions can be dropped.
+    pub(super) fn version_count(&self) -> usize {
+        self.retired.lock().versions.len()
+    }
+
+    /// Blocks the threads that drop retired versions, until the returned guard is dropped.
+    #[cfg(test)]
+    pub(super) fn hold(&self) -> MutexGuard<'_, RetiredLists> {
+        self.retired.lock()
+    }
+}
+
+impl RetiredItems {
+    fn lock(&self) -> MutexGuard<'_, RetiredLists> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

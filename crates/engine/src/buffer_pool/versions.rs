@@ -1,0 +1,236 @@
+//! The versions of pages over time: which commit is visible, which snapshots live, and when a version or a frame that cannot be
+//! reached any more is recycled.
+//!
+//! A version is dropped in three steps: `registry` finds that no view will request it; `reclamation` waits until the views that may
+//! have found it are gone; `Versions::sweep` removes it and recycles its frame. A frame that was evicted takes the last two.
+//!
+//! **Locks**: `registry` and the lists of `reclamation` are leaves.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crossbeam_epoch::Guard;
+
+use super::frame_wait_queue::FrameWaitQueue;
+use super::frames::Frames;
+use super::metadata::Metadata;
+use super::page_table::PageTable;
+use super::reclamation::{RETIRED_MAX, Reclamation};
+use super::registry::{ReaderInfo, Registry, Superseded};
+use super::stats::Counters;
+use super::writer_signal::WriterSignal;
+use crate::format::{CommitSeq, PageId};
+
+/// The commit number of a view that wants the newest version of everything.
+pub(super) const NEWEST: CommitSeq = CommitSeq(u64::MAX);
+/// Frames that are recycled together: commits take some meanwhile.
+const RECYCLED_AT_ONCE: usize = 64;
+
+/// The pages of a pool in all their versions.
+pub(super) struct Versions {
+    pages: PageTable,
+    registry: Mutex<Registry>,
+    visible: AtomicU64,
+    reclamation: Reclamation,
+    counters: Counters,
+    /// Wakes the background writer when frames may leave, or must.
+    signal: Arc<WriterSignal>,
+    /// Part of every checksum.
+    file_id: u64,
+    /// Most versions that evictable snapshots may keep.
+    kept_max: usize,
+}
+
+impl Versions {
+    /// The pages of `pages` as of `commit`. `kept_max` is the most versions that evictable snapshots may keep.
+    pub(super) fn new(
+        pages: PageTable,
+        commit: CommitSeq,
+        (file_id, kept_max): (u64, usize),
+        signal: &Arc<WriterSignal>,
+    ) -> Self {
+        Self {
+            pages,
+            registry: Mutex::new(Registry::new(commit)),
+            visible: AtomicU64::new(commit.0),
+            reclamation: Reclamation::new(),
+            counters: Counters::default(),
+            signal: Arc::clone(signal),
+            file_id,
+            kept_max,
+        }
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    pub(super) fn pages(&self) -> &PageTable {
+        &self.pages
+    }
+
+    #[inline]
+    pub(super) fn frames(&self) -> &Frames {
+        self.pages.frames()
+    }
+
+    pub(super) fn frame_waits(&self) -> &FrameWaitQueue {
+        self.pages.frame_waits()
+    }
+
+    pub(super) fn metadata(&self) -> &Arc<Metadata> {
+        self.pages.metadata()
+    }
+
+    #[inline]
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Part of every checksum.
+    pub(super) fn file_id(&self) -> u64 {
+        self.file_id
+    }
+
+    /// Protects every page that is found from now on, until the guard is dropped.
+    #[inline]
+    pub(super) fn pin_epoch(&self) -> Guard {
+        self.reclamation.pin()
+    }
+
+    pub(super) fn help_epoch(&self) {
+        self.reclamation.help();
+    }
+
+    /// The commit that new views and snapshots show.
+    pub(super) fn visible(&self) -> CommitSeq {
+        CommitSeq(self.visible.load(Ordering::SeqCst))
+    }
+
+    /// Makes a commit visible.
+    pub(super) fn set_visible(&self, seq: CommitSeq) {
+        let unneeded = {
+            let mut registry = self.registry();
+            let unneeded = registry.advance(seq);
+            // Stored under the lock: it must not go back when two commits become visible at once.
+            self.visible.store(registry.visible().0, Ordering::SeqCst);
+            unneeded
+        };
+        self.drop_later(unneeded);
+        self.limit_snapshots();
+    }
+
+    fn limit_snapshots(&self) {
+        let unneeded = {
+            let mut registry = self.registry();
+            if registry.kept_count() <= self.kept_max { Vec::new() } else { registry.limit(self.kept_max) }
+        };
+        self.drop_later(unneeded);
+    }
+
+    /// Registers the visible commit for a snapshot. The flag tells when the snapshot has been evicted.
+    pub(super) fn register(&self, essential: bool) -> (CommitSeq, Arc<AtomicBool>) {
+        self.registry().register(essential)
+    }
+
+    /// Ends a registration.
+    pub(super) fn unregister(&self, commit: CommitSeq, too_old: &Arc<AtomicBool>, essential: bool) {
+        let unneeded = self.registry().unregister(commit, too_old, essential);
+        self.drop_later(unneeded);
+    }
+
+    /// Snapshots alive, oldest first.
+    pub(super) fn readers(&self) -> Vec<ReaderInfo> {
+        let mut readers: Vec<ReaderInfo> = Vec::new();
+        loop {
+            let last = readers.last().map(|reader| reader.commit);
+            let mut some = self.registry().readers_after(last, self.frames().page_bytes());
+            if some.is_empty() {
+                return readers;
+            }
+            readers.append(&mut some);
+        }
+    }
+
+    /// How many versions are kept for snapshots.
+    pub(super) fn kept_count(&self) -> usize {
+        self.registry().kept_count()
+    }
+
+    /// Notes the changed pages after a publication, and the versions that it superseded.
+    pub(super) fn note_published(&self, seq: CommitSeq, changed: &[PageId], superseded: Vec<Superseded>) {
+        self.metadata().note_changed(seq, changed);
+        if self.frames().has_many_dirty() {
+            // Evicts ahead of need, so that the next commits find frames.
+            self.signal.wake();
+        }
+        // A version of the same commit was never visible under any number.
+        let (same, older): (Vec<_>, Vec<_>) = superseded.into_iter().partition(|old| old.from == old.until);
+        self.registry().supersede(older);
+        self.drop_later(same);
+    }
+
+    /// Drops versions that no later view requests, once the earlier views are gone: each of these was made under a guard that
+    /// was pinned before it read the visible commit.
+    pub(super) fn drop_later(&self, versions: Vec<Superseded>) {
+        self.reclamation.retire_versions(versions);
+    }
+
+    /// Recycles frames that cannot be found any more, once no reader can be reading them.
+    pub(super) fn retire(&self, frames: Vec<u32>) {
+        self.reclamation.retire_frames(frames);
+    }
+
+    /// Ends a pin.
+    pub(super) fn unpin(&self, page: PageId, index: u32) {
+        if self.pages.unpin(page, index) {
+            self.retire(vec![index]);
+        }
+        self.signal.wake_if_starving();
+    }
+
+    /// Drops some retired versions, if many have piled up.
+    pub(super) fn clear_up(&self) {
+        if self.reclamation.version_count() > RETIRED_MAX {
+            self.sweep();
+        }
+    }
+
+    /// Recycles all frames and blocks that have become unreachable. Returns how many frames that freed. Unbounded: for threads
+    /// that no executor waits for.
+    pub(super) fn sweep_all(&self) -> usize {
+        let mut freed = self.sweep();
+        while !self.reclamation.is_empty() || !self.registry().is_settled() {
+            freed += self.sweep();
+        }
+        freed
+    }
+
+    /// Recycles some of the frames and blocks that have become unreachable, within a budget. Returns how many frames that freed.
+    pub(super) fn sweep(&self) -> usize {
+        let unneeded = self.registry().settle();
+        self.drop_later(unneeded);
+        let (mut frames, versions) = self.reclamation.take_some();
+        frames.extend(versions.into_iter().filter_map(|version| self.pages.drop_version(version)));
+        // A few at a time: commits take frames meanwhile.
+        for some in frames.chunks(RECYCLED_AT_ONCE) {
+            // SAFETY: `retire` was given these frames after their numbers had been taken out of table and versions, with no
+            // pins, and the epoch they waited for has passed; each frame is retired once. Or `drop_version` has just answered
+            // them: the only place where such a frame could be found was the version; views that may have found it there are
+            // gone, because the version came through `drop_later`; it has no pins, and pins are only added to frames that can
+            // be found.
+            unsafe { self.frames().recycle(some) };
+        }
+        if !frames.is_empty() {
+            self.frame_waits().grant();
+        }
+        frames.len()
+    }
+
+    /// What has been retired, for tests.
+    #[cfg(test)]
+    pub(super) fn reclamation(&self) -> &Reclamation {
+        &self.reclamation
+    }
+}

@@ -1,0 +1,115 @@
+//! The queue of writes: runs operations to their end, and makes the file longer.
+
+use std::collections::VecDeque;
+
+use nofault_io::aligned::{IoBuf, PageKind};
+use nofault_io::completion::{Op, OpKind};
+use nofault_io::disk::{Disk, Queue};
+use nofault_io::error::ErrorKind as IoKind;
+
+use crate::error::{Error, Result};
+
+/// Bytes written at a time where the file system cannot allocate.
+const ZERO_BYTES: usize = 1 << 20;
+/// The action that errors name.
+const GROW: &str = "grow the data file";
+
+/// The queue for writes, and how long the file is.
+pub(super) struct WriteQueue {
+    queue: Box<dyn Queue>,
+    file_bytes: u64,
+    may_preallocate: bool,
+}
+
+impl WriteQueue {
+    pub(super) fn new(queue: Box<dyn Queue>, disk: &dyn Disk) -> Result<Self> {
+        let file_bytes = disk.len_bytes().map_err(|error| Error::from_io("ask the data file's length", error))?;
+        Ok(Self { queue, file_bytes, may_preallocate: true })
+    }
+
+    /// Bytes of the file.
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    /// Runs operations to their end. Returns their results in the order of the operations.
+    pub(super) fn run(&mut self, ops: Vec<(u64, OpKind)>) -> Result<Vec<nofault_io::error::Result<()>>> {
+        let mut results: Vec<_> = ops.iter().map(|_| Ok(())).collect();
+        self.run_each(ops, |index, result| results[index] = result)?;
+        Ok(results)
+    }
+
+    /// Runs operations to their end, and reports each result at once, while the device goes on with the others.
+    ///
+    /// # Errors
+    /// When the queue fails: the outcome of every operation that was not reported is unknown.
+    pub(super) fn run_each(
+        &mut self,
+        ops: Vec<(u64, OpKind)>,
+        mut ended: impl FnMut(usize, nofault_io::error::Result<()>),
+    ) -> Result<()> {
+        let mut waiting: VecDeque<Op> =
+            ops.into_iter().enumerate().map(|(index, (offset, kind))| Op::new(index as u64, offset, kind)).collect();
+        let mut done = Vec::new();
+        // After a failed wait some operations may be left: their writes must not come after new writes in the same place, and
+        // their tokens are those of other operations.
+        while self.queue.in_flight() > 0 {
+            self.queue.reap(1, &mut done).map_err(|error| Error::from_io("wait for earlier writes", error))?;
+            done.clear();
+        }
+        while !waiting.is_empty() || self.queue.in_flight() > 0 {
+            while let Some(op) = waiting.pop_front() {
+                let Err(refused) = self.queue.push(op) else { continue };
+                if refused.error.kind() == IoKind::Busy && self.queue.in_flight() > 0 {
+                    waiting.push_front(refused.op);
+                    break;
+                }
+                ended(refused.op.token as usize, Err(refused.error));
+            }
+            if self.queue.in_flight() > 0 {
+                self.queue.reap(1, &mut done).map_err(|error| Error::from_io("wait for writes", error))?;
+            }
+            for completion in done.drain(..) {
+                ended(completion.op.token as usize, completion.result.map(drop));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the file reach `end_bytes`, allocated. False when the disk has no room for that.
+    ///
+    /// # Errors
+    /// Any other error of the disk.
+    pub(super) fn extend(&mut self, end_bytes: u64) -> Result<bool> {
+        let from = self.file_bytes;
+        if end_bytes <= from {
+            return Ok(true);
+        }
+        if self.may_preallocate {
+            match self.run(vec![(from, OpKind::Allocate { len_bytes: end_bytes - from })])?.remove(0) {
+                Ok(()) => {
+                    self.file_bytes = end_bytes;
+                    return Ok(true);
+                }
+                Err(error) if matches!(error.kind(), IoKind::Unsupported | IoKind::InvalidCall) => {
+                    self.may_preallocate = false;
+                }
+                Err(error) if error.kind() == IoKind::NoSpace => return Ok(false),
+                Err(error) => return Err(Error::from_io(GROW, error)),
+            }
+        }
+        // The file system cannot allocate: blocks exist once they are written.
+        let failed = |error| Error::from_io(GROW, error);
+        for offset in (from..end_bytes).step_by(ZERO_BYTES) {
+            let len = (end_bytes - offset).min(ZERO_BYTES as u64) as usize;
+            let zeroes = IoBuf::zeroed(len, PageKind::Small).map_err(failed)?;
+            match self.run(vec![(offset, OpKind::write(zeroes, false))])?.remove(0) {
+                Ok(()) => {}
+                Err(error) if error.kind() == IoKind::NoSpace => return Ok(false),
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        self.file_bytes = end_bytes;
+        Ok(true)
+    }
+}

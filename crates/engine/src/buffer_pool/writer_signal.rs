@@ -1,0 +1,129 @@
+//! How the background writer is woken, and the pages that it may write early.
+//!
+//! Every part of the pool may wake it, so this knows none of them.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::format::PageId;
+
+/// Most pages written early at a time: so many that the device is seldom idle between two lots.
+const SOON_BATCH_MAX: usize = 4096;
+/// Most pages that wait to be written without need: half a megabyte of numbers.
+const SOON_MAX: usize = 1 << 16;
+/// Longest pause of the background writer, unless it is woken.
+pub(super) const PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// The state that the background writer and the threads that wake it share.
+#[derive(Debug)]
+pub(super) struct WriterSignal {
+    work: Mutex<bool>,
+    changed: Condvar,
+    running: AtomicBool,
+    /// True while reads wait for frames and the thread has been woken for them already.
+    starving: AtomicBool,
+    /// Rounds in a row that freed nothing.
+    rounds_in_vain: AtomicU32,
+    /// Pages to be written when nothing is more pressing.
+    soon: Mutex<VecDeque<PageId>>,
+}
+
+impl WriterSignal {
+    pub(super) fn new() -> Self {
+        let (running, starving) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (work, changed) = (Mutex::new(false), Condvar::new());
+        Self { work, changed, running, starving, rounds_in_vain: AtomicU32::new(0), soon: Mutex::default() }
+    }
+
+    pub(super) fn set_running(&self, running: bool) {
+        self.running.store(running, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.running.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn wake(&self) {
+        if self.is_running() {
+            *self.work.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            self.changed.notify_one();
+        }
+    }
+
+    /// Notes that reads wait for frames. Wakes the thread unless it has been woken for this already.
+    pub(super) fn starve(&self) {
+        if !self.starving.swap(true, Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+
+    pub(super) fn is_starving(&self) -> bool {
+        self.starving.load(Ordering::SeqCst)
+    }
+
+    /// Sets whether reads wait for frames. Returns whether they did. Wakes nothing.
+    pub(super) fn set_starving(&self, starving: bool) -> bool {
+        self.starving.swap(starving, Ordering::SeqCst)
+    }
+
+    /// Wakes the thread if reads wait for frames: a frame has become evictable.
+    pub(super) fn wake_if_starving(&self) {
+        if self.is_starving() {
+            self.wake();
+        }
+    }
+
+    /// The pause after a round that freed nothing: longer after each such round, until the thread is woken.
+    pub(super) fn longer_pause(&self) -> Duration {
+        let rounds = self.rounds_in_vain.load(Ordering::Relaxed);
+        self.rounds_in_vain.store(rounds.saturating_add(1), Ordering::Relaxed);
+        Duration::from_millis(1 << rounds.min(7)).min(PAUSE_MAX)
+    }
+
+    /// Makes the next pause a short one again.
+    pub(super) fn note_progress(&self) {
+        self.rounds_in_vain.store(0, Ordering::Relaxed);
+    }
+
+    /// See [`crate::pages::Store::write_soon`].
+    pub(super) fn write_soon(&self, pages: &[PageId]) {
+        if !self.is_running() {
+            return;
+        }
+        {
+            let mut soon = self.soon.lock().unwrap_or_else(PoisonError::into_inner);
+            let room = SOON_MAX - soon.len();
+            soon.extend(pages.iter().take(room));
+        }
+        self.wake();
+    }
+
+    /// Whether there are pages to be written anyway.
+    pub(super) fn has_soon(&self) -> bool {
+        !self.soon.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    pub(super) fn take_soon(&self) -> Vec<PageId> {
+        let mut soon = self.soon.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = soon.len().min(SOON_BATCH_MAX);
+        soon.drain(..count).collect()
+    }
+
+    /// Whether it was woken and has not begun its next round.
+    #[cfg(test)]
+    pub(super) fn is_woken(&self) -> bool {
+        *self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sleeps until it is woken, at most for the given time. A call of [`WriterSignal::wake`] since the last sleep counts.
+    pub(super) fn wait(&self, most: Duration) {
+        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = |work: &mut bool| !*work;
+        let (mut work, _) = self.changed.wait_timeout_while(work, most, idle).unwrap_or_else(PoisonError::into_inner);
+        if std::mem::take(&mut *work) {
+            self.rounds_in_vain.store(0, Ordering::Relaxed);
+        }
+    }
+}
