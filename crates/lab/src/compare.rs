@@ -11,6 +11,7 @@ use std::cmp::Ordering;
 use serde::Serialize;
 
 use crate::error::{LabError, LabErrorKind};
+use crate::experiments;
 use crate::format::Unit;
 use crate::record::RunInfo;
 use crate::record::file::RecordFile;
@@ -98,10 +99,6 @@ impl Comparison {
     }
 }
 
-/// What must not be found after a kill, and how it is called.
-const LOSSES: [(&str, &str); 2] =
-    [("lost_commits", "acknowledged commits lost"), ("torn_commits", "acknowledged commits there in part")];
-
 /// Compares two results, `a` before and `b` after; `threshold` is the smallest change that counts, as a part of one (0.05 is
 /// five percent; negative ones and NaN count as 0).
 ///
@@ -166,7 +163,8 @@ impl Comparison {
             self.warnings.push(warning);
         }
         let most = |group: &Group<'_>, name| group.spread(Metric::Figure(name)).map_or(0.0, |spread| spread.max);
-        let lost = LOSSES.map(|(name, words)| (most(old, name), most(new, name), words));
+        let losses = experiments::find(old.spec.experiment).map_or(&[][..], |experiment| experiment.losses());
+        let lost: Vec<_> = losses.iter().map(|(name, words)| (most(old, name), most(new, name), words)).collect();
         for (before, after, words) in lost.iter().filter(|(before, after, _)| after > before) {
             self.warnings.push(format!("{}: {after} {words} after a kill, {before} before", old.key));
         }

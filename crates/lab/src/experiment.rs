@@ -14,6 +14,8 @@ use crate::config::Config;
 use crate::config::params::Parameters;
 use crate::error::Result;
 use crate::judge::Finding;
+use crate::judge::claim::{Claim, Part, Records};
+use crate::judge::reason::Evidence;
 use crate::literature::{self, Beside, LiteratureRow, LiteratureTable};
 use crate::methods::Method;
 use crate::record::file::RecordFile;
@@ -84,6 +86,26 @@ pub(crate) trait Experiment: Sync {
 
     /// Adds the sentences that follow from the figures.
     fn findings(&self, _summary: &Summary<'_>, _all: &mut Vec<Finding>) {}
+
+    /// The claims of others that its records decide.
+    fn hypotheses(&self) -> &'static [Claim] {
+        &[]
+    }
+
+    /// Its part in a claim that several experiments decide together, by the claim's id; `None` where it has none.
+    fn part<'s>(&self, _claim: &str, _records: &'s Records<'s>) -> Option<Part<'s>> {
+        None
+    }
+
+    /// What its records say of the rules of the verdict.
+    fn evidence(&self) -> &'static [Evidence] {
+        &[]
+    }
+
+    /// Figures that must not rise from one result to the next, whatever the rate does, and what each counts.
+    fn losses(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
 
     /// Whether one of its findings already says of the whole contender what a cell's warning says.
     fn says_itself(&self, _group: &Group<'_>, _warning: &str) -> bool {

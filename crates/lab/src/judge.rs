@@ -4,8 +4,10 @@
 //! No rule has a fixed answer: each sentence is made from the measured ratio, in either direction. Where the repeats do
 //! not separate two contenders it says "inconclusive".
 
+pub(crate) mod claim;
 pub(crate) mod paging;
 pub(crate) mod pool;
+pub(crate) mod reason;
 
 use serde::Serialize;
 

@@ -14,111 +14,12 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::claims::Records;
-use crate::config::WorkloadConfig;
+use crate::judge::claim::Records;
+use crate::judge::reason::POOL;
 use crate::record::file::RecordFile;
 use crate::summary::Summary;
 
-/// What the user says of the workload; `None` where nothing was said.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Workload {
-    /// Nothing is ever written.
-    pub read_only: Option<bool>,
-    /// All that is used fits in memory.
-    pub fits_in_memory: Option<bool>,
-    /// Threads that use the database at the same time.
-    pub threads: Option<u32>,
-    /// A slow answer now and then is a problem.
-    pub latency_matters: Option<bool>,
-    /// Several changes must happen together or not at all, and survive a crash.
-    pub needs_transactions: Option<bool>,
-}
-
-impl From<WorkloadConfig> for Workload {
-    fn from(said: WorkloadConfig) -> Self {
-        Self {
-            read_only: said.read_only.answer(),
-            fits_in_memory: said.fits_in_memory.answer(),
-            threads: Some(said.threads).filter(|count| *count > 0),
-            latency_matters: said.latency_matters.answer(),
-            needs_transactions: said.needs_transactions.answer(),
-        }
-    }
-}
-
-impl Workload {
-    /// What was said when the run was started.
-    pub fn of_run(file: &RecordFile) -> Self {
-        file.run.config.workload.into()
-    }
-
-    /// The usual case for what was not said: larger than memory, updated in transactions, answers awaited.
-    fn assumed(self) -> Self {
-        let read_only = self.read_only.unwrap_or(false);
-        Self {
-            read_only: Some(read_only),
-            fits_in_memory: Some(self.fits_in_memory.unwrap_or(false)),
-            threads: self.threads,
-            latency_matters: Some(self.latency_matters.unwrap_or(true)),
-            needs_transactions: Some(self.needs_transactions.unwrap_or(!read_only)),
-        }
-    }
-
-    /// In words.
-    pub fn words(&self) -> String {
-        let said = |value: Option<bool>, yes: &str, no: &str| match value {
-            Some(true) => Some(yes.to_owned()),
-            Some(false) => Some(no.to_owned()),
-            None => None,
-        };
-        let parts = [
-            said(self.fits_in_memory, "fits in memory", "larger than memory"),
-            said(self.read_only, "only read", "updated"),
-            said(self.needs_transactions, "in transactions", "without transactions"),
-            said(self.latency_matters, "slow answers matter", "slow answers do not matter"),
-            self.threads.map(|count| if count == 1 { "one thread".to_owned() } else { format!("{count} threads") }),
-        ];
-        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
-    }
-
-    fn is_whole(&self) -> bool {
-        [self.read_only, self.fits_in_memory].iter().all(Option::is_some)
-    }
-}
-
-/// What a rule's evidence speaks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Side {
-    /// Against mmap.
-    Against,
-    /// For mmap.
-    For,
-    /// For neither: no difference that matters, or none that the repeats bear out.
-    Neither,
-}
-
-/// A rule's evidence.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Reason {
-    /// The paper's rule, in short: `safe updates`.
-    pub rule: &'static str,
-    /// What it speaks for.
-    pub side: Side,
-    /// The figures with their spread.
-    pub text: String,
-    /// Keys of the cells it rests on.
-    pub cells: Vec<String>,
-    /// Fewest repeats behind it; a proof (bytes found on the disk) counts as enough.
-    #[serde(skip)]
-    repeats: usize,
-    /// Whether it was measured on the storage in question, not only on a RAM-backed device.
-    #[serde(skip)]
-    at_home: bool,
-    /// What was measured with how many threads, where that is far from the user's number.
-    #[serde(skip)]
-    far: Option<String>,
-}
+pub use crate::judge::reason::{Reason, Side, Workload};
 
 /// The recommendation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -311,8 +212,7 @@ fn how_sure(
         );
     }
     // What would read explicitly is a pool, and not bare calls.
-    if advice == Advice::Explicit
-        && found.reasons.iter().any(|reason| reason.rule == rules::POOL && reason.side == Side::For)
+    if advice == Advice::Explicit && found.reasons.iter().any(|reason| reason.rule == POOL && reason.side == Side::For)
     {
         at_most(
             Sure::Fairly,
@@ -342,17 +242,6 @@ impl Sure {
             Self::Little => "not very sure",
             Self::Fairly => "fairly sure",
             Self::Very => "sure",
-        }
-    }
-}
-
-impl Side {
-    /// For people.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Against => "against mmap",
-            Self::For => "for mmap",
-            Self::Neither => "for neither",
         }
     }
 }

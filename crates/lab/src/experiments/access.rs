@@ -17,6 +17,7 @@ mod blocking;
 mod closed;
 mod findings;
 mod gate;
+mod hypotheses;
 mod literature;
 mod methods;
 mod open_loop;
@@ -38,6 +39,7 @@ use crate::contender::{self, Pattern};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, Section};
 use crate::judge::Finding;
+use crate::judge::claim::Claim;
 use crate::literature::LiteratureTable;
 use crate::machine::content::BLOCK_BYTES;
 use crate::measure::{self, Measurement, Work, Worker};
@@ -164,6 +166,10 @@ impl Experiment for Access {
 
     fn says_itself(&self, group: &Group<'_>, warning: &str) -> bool {
         group.spec.variant == OPEN_LOOP && warning.contains("could not be kept")
+    }
+
+    fn hypotheses(&self) -> &'static [Claim] {
+        hypotheses::CLAIMS
     }
 
     fn rank(&self) -> u32 {

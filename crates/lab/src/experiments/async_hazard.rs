@@ -14,10 +14,12 @@
 
 mod figures;
 mod findings;
+mod hypotheses;
 mod literature;
 mod methods;
 mod params;
 mod pool;
+mod reasons;
 mod ring;
 mod table;
 mod tasks;
@@ -32,6 +34,8 @@ use crate::config::params::{Of, Parameters};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Experiment, Needs, Plan, PoolBytes, Section, SmallFiles, Targeted};
 use crate::judge::Finding;
+use crate::judge::claim::Claim;
+use crate::judge::reason::Evidence;
 use crate::literature::LiteratureTable;
 use crate::measure::{self, Measurement, Work, Worker};
 use crate::methods::Method;
@@ -143,6 +147,14 @@ impl Experiment for AsyncHazard {
 
     fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
         findings::find(summary, all);
+    }
+
+    fn hypotheses(&self) -> &'static [Claim] {
+        hypotheses::CLAIMS
+    }
+
+    fn evidence(&self) -> &'static [Evidence] {
+        reasons::EVIDENCE
     }
 
     fn rank(&self) -> u32 {

@@ -18,12 +18,14 @@ mod cached;
 mod calls;
 mod commits;
 mod figures;
+mod hypotheses;
 mod literature;
 mod maps;
 mod methods;
 mod params;
 mod raw_map;
 mod reader;
+mod reasons;
 mod remap;
 mod words;
 
@@ -35,6 +37,8 @@ use crate::config::params::{Of, Parameters};
 use crate::contender::{self, Pattern};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, Section, SmallFiles, Targeted};
+use crate::judge::claim::Claim;
+use crate::judge::reason::Evidence;
 use crate::literature::LiteratureTable;
 use crate::measure::{self, Measurement, Work};
 use crate::methods::Method;
@@ -120,6 +124,14 @@ impl Experiment for Claims {
 
     fn change(&self) -> &'static [&'static str] {
         words::CHANGE
+    }
+
+    fn hypotheses(&self) -> &'static [Claim] {
+        hypotheses::CLAIMS
+    }
+
+    fn evidence(&self) -> &'static [Evidence] {
+        reasons::EVIDENCE
     }
 
     fn rank(&self) -> u32 {

@@ -12,10 +12,12 @@
 mod figures;
 mod findings;
 mod history;
+mod hypotheses;
 mod literature;
 mod methods;
 mod params;
 mod place;
+mod reasons;
 mod table;
 mod words;
 mod work;
@@ -29,6 +31,8 @@ use crate::entries::{Data, KEY_BYTES, Zipfian};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Experiment, Needs, Plan, Section, Stores, Targeted};
 use crate::judge::Finding;
+use crate::judge::claim::Claim;
+use crate::judge::reason::Evidence;
 use crate::literature::LiteratureTable;
 use crate::measure::{self, Measurement, Work, Worker, unix_ms};
 use crate::methods::Method;
@@ -141,6 +145,14 @@ impl Experiment for Engines {
 
     fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
         findings::find(summary, all);
+    }
+
+    fn hypotheses(&self) -> &'static [Claim] {
+        hypotheses::CLAIMS
+    }
+
+    fn evidence(&self) -> &'static [Evidence] {
+        reasons::EVIDENCE
     }
 
     fn rank(&self) -> u32 {

@@ -21,10 +21,12 @@ mod check;
 mod faults;
 mod figures;
 pub(crate) mod findings;
+mod hypotheses;
 mod literature;
 mod methods;
 mod pages;
 mod params;
+mod reasons;
 mod stores;
 pub mod subject;
 mod table;
@@ -37,6 +39,8 @@ use crate::config::{Config, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Experiment, Needs, Plan, Section, Targeted};
 use crate::judge::Finding;
+use crate::judge::claim::{Claim, Part, Records};
+use crate::judge::reason::Evidence;
 use crate::literature::LiteratureTable;
 use crate::machine::faulty;
 use crate::machine::scratch::Scratch;
@@ -162,6 +166,18 @@ impl Experiment for Errors {
 
     fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
         findings::find(summary, all);
+    }
+
+    fn hypotheses(&self) -> &'static [Claim] {
+        hypotheses::CLAIMS
+    }
+
+    fn part<'s>(&self, claim: &str, records: &'s Records<'s>) -> Option<Part<'s>> {
+        (claim == "lmdb-is-crash-proof").then(|| hypotheses::damage(records))
+    }
+
+    fn evidence(&self) -> &'static [Evidence] {
+        reasons::EVIDENCE
     }
 
     fn rank(&self) -> u32 {

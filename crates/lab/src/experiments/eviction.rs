@@ -11,6 +11,7 @@
 
 mod figures;
 pub(crate) mod findings;
+mod hypotheses;
 mod literature;
 mod methods;
 mod params;
@@ -24,6 +25,7 @@ use crate::contender::{self, Pattern};
 use crate::error::Result;
 use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, ReclaimBytes, Section, Targeted};
 use crate::judge::Finding;
+use crate::judge::claim::Claim;
 use crate::literature::{Beside, LiteratureRow, LiteratureTable};
 use crate::methods::Method;
 use crate::reads;
@@ -110,6 +112,10 @@ impl Experiment for Eviction {
 
     fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
         findings::find(summary, all);
+    }
+
+    fn hypotheses(&self) -> &'static [Claim] {
+        hypotheses::CLAIMS
     }
 
     fn rank(&self) -> u32 {

@@ -6,9 +6,11 @@
 //! with one thread count only: their figures are far off with any.
 
 mod findings;
+mod hypotheses;
 mod literature;
 mod methods;
 mod params;
+mod reasons;
 mod words;
 
 use crate::config::params::{Of, Parameters};
@@ -17,6 +19,8 @@ use crate::contender::Pattern;
 use crate::error::Result;
 use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted};
 use crate::judge::Finding;
+use crate::judge::claim::{Claim, Part, Records};
+use crate::judge::reason::Evidence;
 use crate::literature::LiteratureTable;
 use crate::methods::Method;
 use crate::reads::{self, Planner, params};
@@ -84,6 +88,18 @@ impl Experiment for Random {
 
     fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
         findings::find(summary, all);
+    }
+
+    fn hypotheses(&self) -> &'static [Claim] {
+        hypotheses::CLAIMS
+    }
+
+    fn part<'s>(&self, claim: &str, records: &'s Records<'s>) -> Option<Part<'s>> {
+        (claim == "pool-costs-as-much").then(|| hypotheses::pool(records))
+    }
+
+    fn evidence(&self) -> &'static [Evidence] {
+        reasons::EVIDENCE
     }
 
     fn rank(&self) -> u32 {

@@ -15,10 +15,12 @@ mod commits;
 mod content;
 mod figures;
 pub(crate) mod findings;
+mod hypotheses;
 pub mod killed;
 mod literature;
 mod methods;
 mod params;
+mod reasons;
 mod sin;
 mod stores;
 mod table;
@@ -29,6 +31,8 @@ use crate::config::{Config, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Experiment, Needs, Plan, Section, Targeted};
 use crate::judge::Finding;
+use crate::judge::claim::{Claim, Part, Records};
+use crate::judge::reason::Evidence;
 use crate::literature::LiteratureTable;
 use crate::methods::Method;
 use crate::record::{CacheState, CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
@@ -105,6 +109,22 @@ impl Experiment for Safety {
 
     fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
         findings::find(summary, all);
+    }
+
+    fn hypotheses(&self) -> &'static [Claim] {
+        hypotheses::CLAIMS
+    }
+
+    fn part<'s>(&self, claim: &str, records: &'s Records<'s>) -> Option<Part<'s>> {
+        (claim == "lmdb-is-crash-proof").then(|| hypotheses::kills(records))
+    }
+
+    fn evidence(&self) -> &'static [Evidence] {
+        reasons::EVIDENCE
+    }
+
+    fn losses(&self) -> &'static [(&'static str, &'static str)] {
+        &[("lost_commits", "acknowledged commits lost"), ("torn_commits", "acknowledged commits there in part")]
     }
 
     fn rank(&self) -> u32 {

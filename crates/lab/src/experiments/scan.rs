@@ -10,8 +10,10 @@
 //! block layer splits large requests over scattered pages, and that alone can cost more than anything else here.
 
 mod findings;
+mod hypotheses;
 mod literature;
 mod params;
+mod reasons;
 mod words;
 
 use crate::config::params::{Of, Parameters};
@@ -20,6 +22,8 @@ use crate::contender::Pattern;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted};
 use crate::judge::Finding;
+use crate::judge::claim::Claim;
+use crate::judge::reason::Evidence;
 use crate::literature::LiteratureTable;
 use crate::reads::{self, Planner, params};
 use crate::record::{CellSpec, ExperimentId, MemoryLimit, Outcome, Params, Skip, Target};
@@ -89,6 +93,14 @@ impl Experiment for Scan {
 
     fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
         findings::find(summary, all);
+    }
+
+    fn hypotheses(&self) -> &'static [Claim] {
+        hypotheses::CLAIMS
+    }
+
+    fn evidence(&self) -> &'static [Evidence] {
+        reasons::EVIDENCE
     }
 
     fn rank(&self) -> u32 {

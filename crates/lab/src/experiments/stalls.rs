@@ -19,11 +19,13 @@ mod ahead;
 mod figures;
 pub(crate) mod findings;
 mod fits;
+mod hypotheses;
 mod leaf_scan;
 mod literature;
 mod methods;
 mod params;
 mod probe;
+mod reasons;
 mod table;
 mod words;
 
@@ -33,6 +35,8 @@ use crate::contender;
 use crate::error::Result;
 use crate::experiment::{Available, Context, Experiment, Limited, Needs, Plan, PoolBytes, Section, Targeted};
 use crate::judge::Finding;
+use crate::judge::claim::Claim;
+use crate::judge::reason::Evidence;
 use crate::literature::LiteratureTable;
 use crate::machine::memory::lock_bytes_max;
 use crate::measure::Measurement;
@@ -105,6 +109,14 @@ impl Experiment for Stalls {
 
     fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
         findings::find(summary, all);
+    }
+
+    fn hypotheses(&self) -> &'static [Claim] {
+        hypotheses::CLAIMS
+    }
+
+    fn evidence(&self) -> &'static [Evidence] {
+        reasons::EVIDENCE
     }
 
     fn rank(&self) -> u32 {

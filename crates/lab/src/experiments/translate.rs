@@ -16,10 +16,12 @@
 mod figures;
 mod findings;
 mod frames;
+mod hypotheses;
 mod literature;
 mod methods;
 mod params;
 mod places;
+mod reasons;
 mod table;
 mod tree;
 mod words;
@@ -33,6 +35,8 @@ use crate::contender;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Experiment, Needs, Plan, Section, Targeted};
 use crate::judge::Finding;
+use crate::judge::claim::{Claim, Part, Records};
+use crate::judge::reason::Evidence;
 use crate::literature::{Beside, LiteratureRow, LiteratureTable};
 use crate::machine::system::human_bytes;
 use crate::measure::{self, Measurement, Work, Worker};
@@ -112,6 +116,18 @@ impl Experiment for Translate {
 
     fn findings(&self, summary: &Summary<'_>, all: &mut Vec<Finding>) {
         findings::find(summary, all);
+    }
+
+    fn hypotheses(&self) -> &'static [Claim] {
+        hypotheses::CLAIMS
+    }
+
+    fn part<'s>(&self, claim: &str, records: &'s Records<'s>) -> Option<Part<'s>> {
+        (claim == "pool-costs-as-much").then(|| hypotheses::pool(records))
+    }
+
+    fn evidence(&self) -> &'static [Evidence] {
+        reasons::EVIDENCE
     }
 
     fn rank(&self) -> u32 {

@@ -1,0 +1,69 @@
+//! What others claim of mmap that the records of `access` decide.
+
+use super::ID;
+use crate::format::Unit;
+use crate::judge::claim::{Claim, Decision, Records, Test, at_least, inside, is};
+use crate::summary::{Family, Metric};
+
+/// The claims.
+pub(super) static CLAIMS: &[Claim] = &[
+    Claim {
+        id: "batching-decides",
+        hypothesis: "For one thread, batches of requests decide the rate, and a map cannot batch.",
+        source: "Leonardo Benicio, 2022, §6: 1.6 M/s in batches against 0.72 M/s one at a time",
+        experiment: ID,
+        rule: "random reads per second of the best io_uring batch over the best of map, pread and O_DIRECT, each one thread, on the file: at least 2",
+        test: at_least(
+            &["read"],
+            Metric::OpsPerS,
+            |group| group.family() == Family::Ring && group.spec.target.label != "ram",
+            |group| one_at_a_time(group.family()) && group.spec.target.label != "ram",
+            2.0,
+            "`nofault lab access` measures it",
+        ),
+    },
+    Claim {
+        id: "map-beats-read-calls",
+        hypothesis: "One thread reads at random faster through a map than by calls through the page cache.",
+        source: "Leonardo Benicio, 2022, §6: 780 K/s against 650 K/s",
+        experiment: ID,
+        rule: "reads per second of the map over those of buffered pread, both told RANDOM: more than 1 on each target",
+        test: at_least(
+            &["read"],
+            Metric::OpsPerS,
+            |group| is(group, "mmap"),
+            |group| is(group, "pread-buffered"),
+            1.0,
+            "`nofault lab access` measures it",
+        ),
+    },
+    Claim {
+        id: "one-thread-720k",
+        hypothesis: "One thread makes 720 K synchronous O_DIRECT reads a second from an SSD.",
+        source: "Leonardo Benicio, 2022, §6, which itself gives 5 to 15 µs for a read: at most 200 K/s",
+        experiment: ID,
+        rule: "one at a time, 720 K reads a second leave 1.39 µs for each: the median O_DIRECT read of the file takes no longer",
+        test: Test::Own(one_thread),
+    },
+];
+
+fn one_at_a_time(family: Family) -> bool {
+    matches!(family, Family::Mapped | Family::Buffered | Family::Direct)
+}
+
+/// How long one synchronous direct read takes.
+fn one_thread(records: &Records<'_>) -> Decision {
+    let groups = records.summary.at(ID, "read", "file");
+    let metric = Metric::Latency("op", 500);
+    let found = groups.into_iter().find(|group| group.spec.contender == "pread-direct");
+    let Some((group, took)) = found.and_then(|group| Some((group, group.spread(metric)?))) else {
+        return Decision::not_measured("`nofault lab access` measures it");
+    };
+    let rate = group.primary().map_or("–".to_owned(), |rate| Unit::PerSecond.show(rate.median));
+    let text = format!(
+        "file: an O_DIRECT read takes {} (median), and one thread makes {rate}; 720 K/s would leave it 1.39 µs. The source contradicts itself: \
+         its own 5 to 15 µs a read allow 67 to 200 K/s.",
+        took.show(Unit::Seconds)
+    );
+    Decision::new(inside(&took, 0.0, 1.39e-6), text, &[group])
+}

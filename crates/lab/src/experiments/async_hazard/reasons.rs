@@ -1,0 +1,29 @@
+//! What the records of `async` say for a map or against it.
+
+use super::ID;
+use crate::judge::claim::Records;
+use crate::judge::reason::is_home;
+use crate::judge::reason::{Evidence, Reason, Rule, Workload, reason};
+use crate::record::CacheState;
+use crate::summary::{Group, Metric, is_plain};
+
+/// What its records say of the rules of the verdict.
+pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Stalls, stalls)];
+
+/// How late a timer is beside tasks that wait for cold data.
+fn stalls(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
+    let tasks: Vec<&Group<'_>> = records
+        .of(ID)
+        .filter(|group| {
+            let spec = group.spec;
+            spec.cache == CacheState::Cold && is_plain(&spec.params) && spec.variant == "random-touch" && is_home(group)
+        })
+        .collect();
+    let find = |contender: &str| tasks.iter().copied().find(|group| group.spec.contender == contender);
+    if let (Some(map), Some(read)) = (find("async-mmap"), find("async-read").or(find("async-uring"))) {
+        let late = Metric::Latency("ticker", 990);
+        let what = "lateness (p99) of a 1 ms timer beside async tasks on cold data";
+        return reason("no stalls", map, read, late, what).into_iter().collect();
+    }
+    Vec::new()
+}

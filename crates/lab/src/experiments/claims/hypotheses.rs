@@ -1,0 +1,267 @@
+//! What others claim of mmap that the records of `claims` decide.
+
+use super::ID;
+use crate::format::{Unit, bytes, digits};
+use crate::judge::claim::{
+    Claim, Decision, Places, Records, Test, at_least, both, count_of, extra, figure, inside, is, of_variant, times,
+};
+use crate::summary::{Group, Metric, Spread};
+
+/// The claims.
+pub(super) static CLAIMS: &[Claim] = &[
+    Claim {
+        id: "cached-2x-faster",
+        hypothesis: "Cached data is read two to four times faster through a map than by read calls.",
+        source: "WiredTiger (MongoDB), 2020, on memory-mapped files",
+        experiment: ID,
+        rule: "bytes per second copied out of a map over those of buffered pread, all in the page cache, by size of a read: at least 2; held in \
+            part where only some sizes reach it",
+        test: Test::Own(cached),
+    },
+    Claim {
+        id: "map-calls-contend",
+        hypothesis: "Calls of mmap and munmap contend: mapping files for each query does not scale with threads as reading does.",
+        source: "SingleStore, on mmap_sem: 10 to 20 ms a query",
+        experiment: ID,
+        rule: "mapping, touching one page and unmapping: rate with several threads over that with one, over the same of pread, at most 0.75",
+        test: Test::Own(calls),
+    },
+    Claim {
+        id: "one-map-is-faster",
+        hypothesis: "One large map is much faster than many small ones.",
+        source: "QuestDB, on replacing many maps by one: 60 % faster",
+        experiment: ID,
+        rule: "pages looked at per second, in a cached file mapped by one call over the same mapped by a thousand: at least 1.6",
+        test: at_least(
+            &["many-maps"],
+            Metric::OpsPerS,
+            |group| is(group, "one-map"),
+            |group| is(group, "thousand-maps"),
+            1.6,
+            "`nofault lab claims` measures it",
+        ),
+    },
+    Claim {
+        id: "growth-in-large-steps",
+        hypothesis: "A mapped file should grow in large steps, as each growth costs a new mapping.",
+        source: "WiredTiger (MongoDB), 2020, on extending files in batches",
+        experiment: ID,
+        rule: "pages appended per second where the file grows by 1 MiB over those where it grows by a page: at least 1.2",
+        test: at_least(
+            &["file-growth"],
+            Metric::OpsPerS,
+            |group| extra(group, "step") == Some("1048576"),
+            |group| extra(group, "step") == Some("4096"),
+            1.2,
+            "`nofault lab claims` measures it",
+        ),
+    },
+    Claim {
+        id: "remap-stalls",
+        hypothesis: "Mapping a private view anew stalls in proportion to the pages that were copied in it.",
+        source: "MongoDB MMAPv1, which did so every two seconds under its exclusive lock",
+        experiment: ID,
+        rule: "median time to map anew with the most copies over that with a smaller number, over the ratio of the numbers: 0.5 to 2",
+        test: Test::Own(remap),
+    },
+    Claim {
+        id: "dontcache-replaces-direct",
+        hypothesis: "Buffered reads with RWF_DONTCACHE make O_DIRECT unnecessary.",
+        source: "the patch series of Linux 6.14 on uncached buffered I/O, and its reception",
+        experiment: ID,
+        rule: "random reads of 4 KiB and 64 KiB from data larger than memory: at least 0.9 of the rate of O_DIRECT, at 1.1 times its CPU per read at most",
+        test: Test::Own(dontcache),
+    },
+    Claim {
+        id: "writable-map-is-faster",
+        hypothesis: "A writable map makes durable changes faster than write calls.",
+        source: "LMDB, documentation of MDB_WRITEMAP",
+        experiment: ID,
+        rule: "commits per second with msync over those with pwrite and fdatasync, by pages a commit: at least 1.1; held in part where only some reach it",
+        test: Test::Own(writable),
+    },
+    Claim {
+        id: "readers-are-free",
+        hypothesis: "Readers are free: a snapshot that stays open costs nothing.",
+        source: "LMDB and redb, on readers that take no locks; their issue trackers on files that grow",
+        experiment: ID,
+        rule: "growth with a reader held less growth without, of file and memory together, as a share of the data, for each store that shares pages \
+            between versions: at most 0.1",
+        test: Test::Own(readers),
+    },
+];
+
+/// Cached data: a map against read calls, by size.
+fn cached(records: &Records<'_>) -> Decision {
+    let groups = of_variant(records, ID, super::CACHED_READ);
+    let metric = Metric::BytesPerS;
+    let mut places = Places::default();
+    let find = |contender: &str, block: u64| {
+        let same = |group: &&&Group<'_>| group.spec.contender == contender && group.spec.params.block_bytes == block;
+        groups.iter().find(same).copied()
+    };
+    let mut sizes: Vec<u64> = groups.iter().map(|group| group.spec.params.block_bytes).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    for size in sizes {
+        let (Some(copy), Some(read)) = (find("mmap-copy", size), find("pread-buffered", size)) else { continue };
+        let (Some(a), Some(b)) = (copy.spread(metric), read.spread(metric)) else { continue };
+        let Some(ratio) = a.over(&b) else { continue };
+        let in_place = find("mmap-in-place", size).and_then(|group| group.spread(metric)?.over(&b));
+        let in_place = in_place.map_or(String::new(), |ratio| format!(", in place {}", Unit::Ratio.show(ratio.median)));
+        let text = format!("{}: copied out {}{in_place}", bytes(size), times(&ratio));
+        places.add(inside(&ratio, 2.0, f64::INFINITY), text, &[copy, read]);
+    }
+    places.decide("`nofault lab claims` measures it")
+}
+
+/// Mapping calls against threads.
+fn calls(records: &Records<'_>) -> Decision {
+    let groups = of_variant(records, ID, super::MAP_CALLS);
+    let metric = Metric::OpsPerS;
+    let find = |contender: &str, threads: u32| {
+        let same = |group: &&&Group<'_>| group.spec.contender == contender && group.spec.params.threads == threads;
+        groups.iter().find(same).copied()
+    };
+    let mut places = Places::default();
+    let mut counts: Vec<u32> =
+        groups.iter().map(|group| group.spec.params.threads).filter(|count| *count > 1).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    for threads in counts {
+        let gain =
+            |contender: &str| find(contender, threads)?.spread(metric)?.over(&find(contender, 1)?.spread(metric)?);
+        let (Some(map), Some(read)) = (gain("mmap-call-one-page"), gain("pread-buffered")) else { continue };
+        let Some(ratio) = map.over(&read) else { continue };
+        let late = |contender: &str| {
+            let spread = find(contender, threads)?.spread(Metric::Latency("op", 990))?;
+            Some(Unit::Seconds.show(spread.median))
+        };
+        let late = |contender: &str| late(contender).unwrap_or("–".into());
+        let text = format!(
+            "{threads} threads make {}× the calls of one where they map, {}× where they read: {}; p99 {} and {}",
+            digits(map.median),
+            digits(read.median),
+            times(&ratio),
+            late("mmap-call-one-page"),
+            late("pread-buffered")
+        );
+        let used: Vec<&Group<'_>> =
+            groups.iter().copied().filter(|g| [1, threads].contains(&g.spec.params.threads)).collect();
+        places.add(inside(&ratio, 0.0, 0.75), text, &used);
+    }
+    places.decide("`nofault lab claims` measures it")
+}
+
+/// The time to map anew against the copies.
+fn remap(records: &Records<'_>) -> Decision {
+    let mut groups: Vec<(f64, &Group<'_>)> = of_variant(records, ID, super::PRIVATE_REMAP)
+        .into_iter()
+        .filter_map(|group| Some((count_of(group, "copied_pages")?, group)))
+        .collect();
+    groups.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let metric = Metric::Latency("op", 500);
+    let mut places = Places::default();
+    // The smallest number in which the copies and not the call are what takes the time, and the largest.
+    let from = groups.iter().position(|(count, _)| *count >= 1000.0).unwrap_or(0);
+    if let (Some((few, small)), Some((many, large))) =
+        (groups.get(from.min(groups.len().saturating_sub(2))), groups.last())
+        && many > few
+        && let (Some(a), Some(b)) = (large.spread(metric), small.spread(metric))
+        && let Some(ratio) = a.over(&b)
+    {
+        let expected = many / few;
+        let share = Spread {
+            median: ratio.median / expected,
+            min: ratio.min / expected,
+            max: ratio.max / expected,
+            count: ratio.count,
+        };
+        let text = format!(
+            "{} for {many:.0} copied pages, {} for {few:.0}: {} for {}× the pages",
+            Unit::Seconds.show(a.median),
+            Unit::Seconds.show(b.median),
+            times(&ratio),
+            digits(expected)
+        );
+        places.add(inside(&share, 0.5, 2.0), text, &[large, small]);
+    }
+    places.decide("`nofault lab claims` measures it")
+}
+
+/// Each group of contender `one`, with the group of contender `other` that has the same parameters.
+fn pairs<'a>(
+    groups: &'a [&'a Group<'a>],
+    one: &'a str,
+    other: &'a str,
+) -> impl Iterator<Item = (&'a Group<'a>, &'a Group<'a>)> {
+    groups.iter().copied().filter(move |group| group.spec.contender == one).filter_map(move |group| {
+        let same = |beside: &&&Group<'_>| beside.spec.contender == other && beside.spec.params == group.spec.params;
+        Some((group, *groups.iter().find(same)?))
+    })
+}
+
+/// Uncached buffered reads against direct ones.
+fn dontcache(records: &Records<'_>) -> Decision {
+    let groups = of_variant(records, ID, super::UNCACHED_READ);
+    let mut places = Places::default();
+    for (uncached, direct) in pairs(&groups, "pread-dontcache", "pread-direct") {
+        let over = |metric: Metric| uncached.spread(metric)?.over(&direct.spread(metric)?);
+        let (Some(rate), Some(cpu)) = (over(Metric::OpsPerS), over(Metric::CpuPerOp)) else { continue };
+        let outcome = both(inside(&rate, 0.9, f64::INFINITY), inside(&cpu, 0.0, 1.1));
+        let size = bytes(uncached.spec.params.block_bytes);
+        let text = format!("{size}: rate {}, CPU a read {}", times(&rate), times(&cpu));
+        places.add(outcome, text, &[uncached, direct]);
+    }
+    places.decide("`nofault lab claims --preset standard` measures it where the kernel has RWF_DONTCACHE (6.14)")
+}
+
+/// Commits through a map against write calls.
+fn writable(records: &Records<'_>) -> Decision {
+    let groups = of_variant(records, ID, super::MAP_COMMIT);
+    let mut places = Places::default();
+    for (map, write) in pairs(&groups, "mmap-commit", "pwrite-fdatasync") {
+        let metric = Metric::OpsPerS;
+        let Some(ratio) = map.spread(metric).and_then(|a| a.over(&write.spread(metric)?)) else { continue };
+        let pages = extra(map, "commit_pages").unwrap_or("?");
+        let pages = if pages == "1" { "1 page".to_owned() } else { format!("{pages} pages") };
+        places.add(inside(&ratio, 1.1, f64::INFINITY), format!("{pages} a commit: {}", times(&ratio)), &[map, write]);
+    }
+    places.decide("`nofault lab claims --preset standard` measures it")
+}
+
+/// What a held reader makes each store grow by.
+fn readers(records: &Records<'_>) -> Decision {
+    let groups = of_variant(records, ID, super::LONG_READER);
+    let mut places = Places::default();
+    for held in groups.iter().copied().filter(|group| extra(group, "reader") == Some("held")) {
+        let without = groups.iter().copied().find(|group| {
+            group.spec.contender == held.spec.contender
+                && extra(group, "reader") == Some("none")
+                && extra(group, "updates") == extra(held, "updates")
+        });
+        let Some(without) = without else { continue };
+        let (Some(with), Some(base), Some(before)) =
+            (figure(held, "grown_bytes"), figure(without, "grown_bytes"), figure(held, "used_before_bytes"))
+        else {
+            continue;
+        };
+        let share = |grown: f64, other: f64| (grown - other) / before.median.max(1.0);
+        let grown = Spread {
+            median: share(with.median, base.median),
+            min: share(with.min, base.max),
+            max: share(with.max, base.min),
+            count: with.count.min(base.count),
+        };
+        let text = format!(
+            "{}: {} with a reader and {} without, for {} of data: {} of it",
+            held.spec.contender,
+            bytes(with.median as u64),
+            bytes(base.median as u64),
+            bytes(before.median as u64),
+            grown.show(Unit::Ratio)
+        );
+        places.add(inside(&grown, f64::NEG_INFINITY, 0.1), text, &[held, without]);
+    }
+    places.decide("`nofault lab claims` measures it")
+}

@@ -1,0 +1,29 @@
+//! What the records of `claims` say for a map or against it.
+
+use super::CACHED_READ;
+use super::ID;
+use crate::format::bytes;
+use crate::judge::claim::Records;
+use crate::judge::reason::{Evidence, Reason, Rule, Workload, reason, threads};
+use crate::summary::{Group, Metric};
+
+/// What its records say of the rules of the verdict.
+pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::InMemory, cached)];
+
+/// Cached data in the smallest units.
+fn cached(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    // Nothing waits for a device: more threads than CPUs do what as many as CPUs do.
+    let wanted = workload.threads.map(|count| count.min(records.file.run.machine.cpu_count.max(1)));
+    let cached: Vec<&Group<'_>> = records.of(ID).filter(|group| group.spec.variant == CACHED_READ).collect();
+    let least = cached.iter().map(|group| group.spec.params.block_bytes).min().unwrap_or(0);
+    let find = |contender: &str| {
+        cached.iter().copied().find(|group| group.spec.contender == contender && group.spec.params.block_bytes == least)
+    };
+    if let (Some(map), Some(read)) = (find("mmap-in-place"), find("pread-buffered")) {
+        let what = format!("cached data in units of {}, against read calls (no pool)", bytes(least));
+        let found = reason("in memory", map, read, Metric::BytesPerS, &what);
+        reasons.extend(found.map(|reason| reason.beside(wanted, [threads(map), threads(read)], "cached data", map)));
+    }
+    reasons
+}

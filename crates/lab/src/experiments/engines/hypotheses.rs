@@ -1,0 +1,37 @@
+//! What others claim of mmap that the records of `engines` decide.
+
+use super::ID;
+use crate::judge::claim::{Claim, Decision, Places, Records, Test, extra, inside, of_variant, times};
+use crate::summary::{Group, Metric, target_title};
+
+/// The claims.
+pub(super) static CLAIMS: &[Claim] = &[Claim {
+    id: "sqlite-gains-from-mmap",
+    hypothesis: "SQLite reads faster with mmap_size set.",
+    source: "SQLite, documentation of memory-mapped I/O: up to twice for I/O-bound queries",
+    experiment: ID,
+    rule: "YCSB C operations per second with a large mmap_size over those with mmap_size 0, in memory and larger than memory, each: at least 1.1",
+    test: Test::Own(sqlite),
+}];
+
+/// SQLite with a map and without.
+fn sqlite(records: &Records<'_>) -> Decision {
+    let groups = of_variant(records, ID, "ycsb-c");
+    let metric = Metric::OpsPerS;
+    let mut places = Places::default();
+    for map in groups.iter().copied().filter(|group| group.spec.contender == "sqlite-mmap") {
+        let same = |group: &&&Group<'_>| {
+            let (a, b) = (group.spec, map.spec);
+            let setting = |name: &str| a.params.extra.get(name) == b.params.extra.get(name);
+            let alike = a.params.threads == b.params.threads && setting("durability") && setting("memory");
+            a.contender == "sqlite" && alike && a.target.label == b.target.label
+        };
+        let Some(calls) = groups.iter().find(same).copied() else { continue };
+        let Some(ratio) = map.spread(metric).and_then(|a| a.over(&calls.spread(metric)?)) else { continue };
+        let (fit, class) = (target_title(&map.spec.target.label), extra(map, "durability").unwrap_or("one class"));
+        let ahead = extra(map, "read_ahead_kb").map_or(String::new(), |kib| format!(", read-ahead {kib} KiB"));
+        let text = format!("{fit}, commits {class}{ahead}: {}", times(&ratio));
+        places.add(inside(&ratio, 1.1, f64::INFINITY), text, &[map, calls]);
+    }
+    places.decide("`nofault lab engines` built with --features peers measures it")
+}

@@ -1,0 +1,29 @@
+//! What the records of `engines` say for a map or against it.
+
+use super::ID;
+use super::LARGER;
+use crate::judge::best;
+use crate::judge::claim::Records;
+use crate::judge::reason::{CHOICE, Evidence, Reason, Rule, Workload, nearest, reason, threads};
+use crate::summary::Metric;
+
+/// What its records say of the rules of the verdict.
+pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Throughput, databases)];
+
+/// (4) for databases that run with a map and without: reads of data larger than memory.
+fn databases(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
+    let groups = records.summary.at(ID, "ycsb-c", LARGER);
+    // At its best: read-ahead may have been varied.
+    let of = |id: &str, wanted: Option<u32>| {
+        let own = groups.iter().copied().filter(|group| group.spec.contender == id).collect();
+        best(nearest(own, wanted, threads), Metric::OpsPerS)
+    };
+    let pairs = [("sqlite-mmap", "sqlite"), ("rocksdb-mmap", "rocksdb")].into_iter();
+    let found = pairs.filter_map(|(map, calls)| {
+        let map = of(map, workload.threads)?;
+        let calls = of(calls, workload.threads.map(|_| threads(map)))?;
+        let found = reason(CHOICE, map, calls, Metric::OpsPerS, "YCSB C")?;
+        Some(found.beside(workload.threads, [threads(map), threads(calls)], "YCSB C", map))
+    });
+    found.collect()
+}

@@ -1,0 +1,79 @@
+//! What others claim of mmap that the records of `errors` decide.
+
+use super::ID;
+use super::{BIT_FLIP, READ_ERROR, TRUNCATED};
+use crate::format::digits;
+use crate::judge::claim::{Claim, Decision, Outcome, Part, Places, Records, Test, figure, is_shadow, of_variant};
+use crate::summary::{Family, Group};
+
+/// The claims.
+pub(super) static CLAIMS: &[Claim] = &[
+    Claim {
+        id: "errors-become-signals",
+        hypothesis: "A failed read of a map is a signal that ends the process, where explicit I/O returns an error.",
+        source: "Crotty, Leis, Pavlo, CIDR 2022, §3.3",
+        experiment: ID,
+        rule: "of the faults `truncated` and `read-error`: each mapped store meets a signal, the lab's guard turning it into an error or not, and \
+            each explicit one returns an error",
+        test: Test::Own(signals),
+    },
+    Claim {
+        id: "lmdb-is-crash-proof",
+        hypothesis: "LMDB's design (a read-only map, copied pages, two metas) needs no further protection: it is crash-proof.",
+        source: "Howard Chu (Symas), on LMDB",
+        experiment: ID,
+        rule: "no commit lost or torn after kill -9 (`safety`; power cuts are imitated by the engine's tests, not by the lab), no wrong answer and no \
+            signal, caught by the lab's guard or not, by a flipped bit or a failed read (`errors`), for the `shadow` stores",
+        test: Test::Together { every: true, missing: "`nofault lab safety errors` measures it" },
+    },
+];
+
+/// Signals and errors.
+fn signals(records: &Records<'_>) -> Decision {
+    let mut places = Places::default();
+    for variant in [TRUNCATED, READ_ERROR] {
+        for group in of_variant(records, ID, variant) {
+            let signalled = signals_met(group).is_some_and(|count| count > 0.0);
+            let returned = figure(group, "error_returned").is_some_and(|count| count.min > 0.0);
+            let as_claimed = if group.family() == Family::Mapped { signalled } else { returned && !signalled };
+            let outcome = if as_claimed { Outcome::Held } else { Outcome::DidNotHold };
+            let met = match (signalled, returned) {
+                (true, true) => "a signal, which the lab's guard turned into an error",
+                (true, false) => "a signal",
+                (false, true) => "an error",
+                (false, false) => "neither signal nor error",
+            };
+            places.add(outcome, format!("{} {variant}: {met}", group.label()), &[group]);
+        }
+    }
+    places.decide("`nofault lab errors` measures it")
+}
+
+/// What flipped bits and failed reads do to the stores of LMDB's design.
+pub(super) fn damage<'s>(records: &'s Records<'s>) -> Part<'s> {
+    let mut places = Places::default();
+    for (name, words) in [("wrong_answers", "wrong answers"), ("signals", "signals")] {
+        let in_question = |group: &&Group<'_>| [BIT_FLIP, READ_ERROR].contains(&&*group.spec.variant);
+        for group in records.of(ID).filter(|group| is_shadow(group)).filter(in_question) {
+            let count = match name {
+                "signals" => signals_met(group),
+                _ => figure(group, name).map(|count| count.max),
+            };
+            let Some(count) = count else { continue };
+            let outcome = if count > 0.0 { Outcome::DidNotHold } else { Outcome::Held };
+            let text = format!("{} {}: {} {words}", group.label(), group.spec.variant, digits(count));
+            places.add(outcome, text, &[group]);
+        }
+    }
+    Part { experiment: ID, what: "flipped bits and failed reads", places }
+}
+
+/// Signals that a store met. A page that cannot be had comes to a map as nothing else: where a mapped store tells an error of it, the lab's
+/// own guard had caught the signal.
+pub(super) fn signals_met(group: &Group<'_>) -> Option<f64> {
+    let most = |name| figure(group, name).map(|count| count.max);
+    let cannot_be_had = [TRUNCATED, READ_ERROR].contains(&group.spec.variant.as_str());
+    let guarded = cannot_be_had && group.family() == Family::Mapped;
+    let caught = most("error_returned").filter(|_| guarded);
+    most("signals").into_iter().chain(caught).reduce(f64::max)
+}

@@ -1,0 +1,47 @@
+//! What the records of `errors` say for a map or against it.
+
+use super::FAULTS;
+use super::ID;
+use super::hypotheses::signals_met;
+use crate::judge::claim::{Records, figure};
+use crate::judge::reason::{Evidence, Reason, Rule, Side, Workload, proof};
+use crate::summary::{Family, Group};
+
+/// What its records say of the rules of the verdict.
+pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Errors, errors)];
+
+/// (3) Errors, and right answers.
+fn errors(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
+    let is_map = |group: &Group<'_>| group.family() == Family::Mapped;
+    let mut reasons = Vec::new();
+    for (name, words) in [
+        ("wrong_answers", "answers that were wrong, and no error"),
+        ("signals", "SIGBUS, which ends a process that does not catch it"),
+        ("reached_disk", "stray writes that reached the disk"),
+    ] {
+        let met = |map: bool| {
+            let fault = |group: &&Group<'_>| FAULTS.contains(&group.spec.variant.as_str());
+            let these = records.of(ID).filter(fault).filter(move |group| is_map(group) == map);
+            // A cell names what it met: what it does not name did not happen.
+            let count = |group| match name {
+                "signals" => signals_met(group),
+                name => figure(group, name).map(|met| met.max),
+            };
+            these.map(move |group| (count(group).unwrap_or(0.0), group)).collect::<Vec<_>>()
+        };
+        let (map, other) = (met(true), met(false));
+        let bad = |all: &[(f64, &Group<'_>)]| all.iter().filter(|(count, _)| *count > 0.0).count();
+        let Some((_, first)) = map.iter().find(|(count, _)| *count > 0.0).or(map.first()) else { continue };
+        let clear = bad(&map) > 0 && bad(&other) == 0 && !other.is_empty();
+        let side = if clear { Side::Against } else { Side::Neither };
+        let text = format!(
+            "{words}: in {} of {} cells of mapped stores, in {} of {} of explicit I/O.",
+            bad(&map),
+            map.len(),
+            bad(&other),
+            other.len()
+        );
+        reasons.push(proof("errors", side, text, first));
+    }
+    reasons
+}

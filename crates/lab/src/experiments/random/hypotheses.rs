@@ -1,0 +1,209 @@
+//! What others claim of mmap that the records of `random` decide.
+
+use super::ID;
+use crate::format::{Unit, digits};
+use crate::judge::best;
+use crate::judge::claim::{
+    Claim, Decision, POOL_COSTS, Part, Places, Ratio, Records, Test, against, count_of, explicit, inside, is_explicit,
+    is_mapped, mapped, times,
+};
+use crate::summary::{Family, Group, Metric, Spread, target_title};
+
+/// The claims.
+pub(super) static CLAIMS: &[Claim] = &[
+    Claim {
+        id: "half-of-direct",
+        hypothesis: "Random reads through mmap reach about half of what O_DIRECT reaches once memory is full.",
+        source: "Crotty, Leis, Pavlo, CIDR 2022, §4.1 and figure 2",
+        experiment: ID,
+        rule: "reads per second of the best map over those of the best O_DIRECT contender lie between 0.35 and 0.65 on each target",
+        test: Test::Ratio(Ratio {
+            variants: &[""],
+            metric: Metric::OpsPerS,
+            of: is_mapped,
+            over: is_explicit,
+            low: 0.35,
+            high: 0.65,
+            missing: "`nofault lab random` measures it",
+        }),
+    },
+    Claim {
+        id: "predicted-by-fault-cost",
+        hypothesis: "That ratio follows from two figures: what the device gives, and the CPU that a fault costs.",
+        source: "the lab's own reading of §4.1: min(device, CPUs ÷ (CPU of a read + of a fault + of an eviction))",
+        experiment: ID,
+        rule: "predicted for each target from calibration, without any cell of the map: the smaller of the best O_DIRECT rate, and CPUs over the CPU of a direct read, \
+            a fault in a mapped file with nothing to read and taking such a page away; the rate of the best map lies within a third of it",
+        test: Test::Own(predicted),
+    },
+    Claim {
+        id: "hint-costs-read-ahead",
+        hypothesis: "Without MADV_RANDOM, what random reads cost grows with the device's read-ahead.",
+        source: "Crotty, Leis, Pavlo, CIDR 2022, figure 2 (NORMAL and SEQUENTIAL at 1/40); here with its cause",
+        experiment: ID,
+        rule: "device bytes for each byte asked, with MADV_NORMAL: their ratio between two values of read_ahead_kb is 0.5 to 2 times the \
+            ratio of the values",
+        test: Test::Own(hint),
+    },
+    Claim {
+        id: "collapse-when-full",
+        hypothesis: "Random reads through mmap fall to less than half once memory is full and eviction begins.",
+        source: "Crotty, Leis, Pavlo, CIDR 2022, §4.1 and figure 2: 0.9 M to 0.4 M reads/s",
+        experiment: ID,
+        rule: "MADV_RANDOM, in each cell that filled: reads per second after the fill over those before it are at most 0.5",
+        test: Test::Own(collapse),
+    },
+    Claim {
+        id: "pool-costs-as-much",
+        hypothesis: "A buffer pool must cost as much as mmap once it caches, evicts and locks.",
+        source: "Oren Eini (RavenDB), replies to the paper",
+        experiment: ID,
+        rule: "CPU of a random read of data larger than memory through the engine's own pool, which caches, evicts and pins, over \
+            that through the best map (`random`), and time of a lookup in memory through a hash table with locks and pins over \
+            that in a mapped file (`translate`): each at least 0.9",
+        test: Test::Together {
+            every: false,
+            missing: "`nofault lab random` with the engine's pool measures it, and `nofault lab translate --preset standard`",
+        },
+    },
+];
+
+/// The rate of a map, from what the device gives and what the primitives cost on this machine: nothing of the map's own cells.
+fn predicted(records: &Records<'_>) -> Decision {
+    let machine = &records.file.run.machine;
+    let cost_s = |name: &str| {
+        let text = machine.facts.get(name)?.strip_suffix(" ns")?;
+        Some(text.trim().parse::<f64>().ok()? / 1e9)
+    };
+    let (Some(fault), Some(evict)) = (cost_s("fault_of_a_file_page"), cost_s("eviction_of_a_file_page")) else {
+        return Decision::not_measured(
+            "these records lack the calibration: what a page of a mapped file costs to come and to go without a device (it takes a file \
+             system that has holes, and MADV_PAGEOUT)",
+        );
+    };
+    let cpus = f64::from(machine.cpu_count.max(1));
+    let mut places = Places::default();
+    for target in ["file", "ram"] {
+        let (rate, groups) = (Metric::OpsPerS, records.summary.at(ID, "", target));
+        // One request at a time, as a fault makes it: the read itself costs a map what it costs a call.
+        let calls = groups.iter().copied().filter(|group| group.family() == Family::Direct);
+        let (Some(map), Some(direct), Some(call)) =
+            (best(mapped(&groups), rate), best(explicit(&groups), rate), best(calls, Metric::CpuPerOp))
+        else {
+            continue;
+        };
+        let (Some(measured), Some(ceiling), Some(read)) =
+            (map.spread(rate), direct.spread(rate), call.spread(Metric::CpuPerOp))
+        else {
+            continue;
+        };
+        // No more CPUs can work than there are threads.
+        let workers = cpus.min(f64::from(map.spec.params.threads.max(1)));
+        let cost = read.median + fault + evict;
+        let predicted = ceiling.median.min(workers / cost.max(1e-9));
+        let Some(ratio) =
+            measured.over(&Spread { median: predicted, min: predicted, max: predicted, count: measured.count })
+        else {
+            continue;
+        };
+        let text = format!(
+            "{}: predicted {} (device {}; CPU {} a read: {} for the request, {} for the fault, {} for taking the page away), measured {}: {}",
+            target_title(target),
+            rate.unit().show(predicted),
+            rate.unit().show(ceiling.median),
+            Unit::Seconds.show(cost),
+            Unit::Seconds.show(read.median),
+            Unit::Seconds.show(fault),
+            Unit::Seconds.show(evict),
+            rate.unit().show(measured.median),
+            times(&ratio)
+        );
+        places.add(inside(&ratio, 2.0 / 3.0, 4.0 / 3.0), text, &[map, direct, call]);
+    }
+    places.decide("`nofault lab random` measures it")
+}
+
+/// Device bytes for each byte asked, at two values of read-ahead.
+fn hint(records: &Records<'_>) -> Decision {
+    let missing = "it takes two values of read-ahead: as root, `nofault lab random --read-ahead-kb 128,1024`";
+    let own_kib = records.file.run.machine.read_ahead_kb.map(|kib| kib as f64);
+    let mut places = Places::default();
+    for (variant, target) in records.summary.places(ID) {
+        let groups = records.summary.at(ID, variant, target);
+        let normal: Vec<(f64, &Group<'_>)> = groups
+            .iter()
+            .copied()
+            .filter(|group| group.spec.contender == "mmap-normal")
+            // The machine's own value is known for the file's device only.
+            .filter_map(|group| {
+                let set = count_of(group, "read_ahead_kb").or(own_kib.filter(|_| target == "file"));
+                Some((set?, group))
+            })
+            .collect();
+        for (index, (low_kib, low)) in normal.iter().enumerate() {
+            let same = |other: &&(f64, &Group<'_>)| {
+                other.1.spec.params.threads == low.spec.params.threads && (other.0 - low_kib).abs() > 0.5
+            };
+            let Some((high_kib, high)) = normal[index + 1..].iter().find(same) else { continue };
+            let metric = Metric::Amplification;
+            let (Some(a), Some(b)) = (high.spread(metric), low.spread(metric)) else { continue };
+            let Some(ratio) = a.over(&b) else { continue };
+            let expected = high_kib / low_kib;
+            let share = Spread {
+                median: ratio.median / expected,
+                min: ratio.min / expected,
+                max: ratio.max / expected,
+                count: ratio.count,
+            };
+            let text = format!(
+                "{}, {} threads: {} bytes for each asked at {high_kib:.0} KiB and {} at {low_kib:.0} KiB: {} for {}× the read-ahead",
+                target_title(target),
+                low.spec.params.threads,
+                digits(a.median),
+                digits(b.median),
+                times(&ratio),
+                digits(expected)
+            );
+            places.add(inside(&share, 0.5, 2.0), text, &[high, low]);
+        }
+    }
+    places.decide(missing)
+}
+
+/// The rate after memory was full over that before.
+fn collapse(records: &Records<'_>) -> Decision {
+    let mut places = Places::default();
+    for (variant, target) in records.summary.places(ID) {
+        let groups = records.summary.at(ID, variant, target);
+        let random = groups.iter().copied().filter(|group| group.spec.contender == "mmap-random");
+        let Some(group) = best(random, Metric::OpsPerS) else { continue };
+        let ratios = group.good.iter().filter_map(|cell| {
+            let outcome = &cell.outcome;
+            let full_at = outcome.full_at_s?;
+            let before = outcome.ticks.iter().filter(|tick| tick.at_s <= full_at);
+            let (ops, seconds) = before.fold((0, 0.0), |(ops, s), tick| (ops + tick.ops, s + tick.elapsed_s));
+            let steady = outcome.steady.as_ref()?;
+            (ops > 0 && seconds > 0.0).then(|| steady.ops as f64 / steady.elapsed_s.max(1e-9) / (ops as f64 / seconds))
+        });
+        let Some(ratio) = Spread::of(ratios) else { continue };
+        let text = format!("{}: {}, {}", target_title(target), group.label(), times(&ratio));
+        places.add(inside(&ratio, 0.0, 0.5), text, &[group]);
+    }
+    places.decide("no cell of `random` filled its memory; `nofault lab random` measures it")
+}
+
+/// What a pool costs that caches, evicts and locks, against a map.
+pub(super) fn pool<'s>(records: &'s Records<'s>) -> Part<'s> {
+    let mut places = Places::default();
+    let cpu = Metric::CpuPerOp;
+    for (variant, target) in records.summary.places(ID) {
+        let groups = records.summary.at(ID, variant, target);
+        let pools = groups.iter().copied().filter(|group| group.family() == Family::Pool);
+        let (Some(pool), Some(map)) = (best(pools, cpu), best(mapped(&groups), cpu)) else { continue };
+        let Some(ratio) = pool.spread(cpu).and_then(|cost| cost.over(&map.spread(cpu)?)) else { continue };
+        let text =
+            format!("larger than memory, {}, CPU a read: {}", target_title(target), against(pool, map, cpu, &ratio));
+        places.add(inside(&ratio, POOL_COSTS, f64::INFINITY), text, &[pool, map]);
+    }
+    Part { experiment: ID, what: "reads larger than memory", places }
+}

@@ -1,0 +1,39 @@
+//! What the records of `random` say for a map or against it.
+
+use super::ID;
+use crate::judge::best;
+use crate::judge::claim::{Records, explicit, mapped};
+use crate::judge::reason::{Evidence, Reading, Reason, Rule, Workload, nearest, reason, threads, throughput};
+use crate::summary::{Group, Metric};
+
+/// What its records say of the rules of the verdict.
+pub(super) static EVIDENCE: &[Evidence] =
+    &[Evidence::second_best(Rule::Stalls, stalls), Evidence::of(Rule::Throughput, rates)];
+
+fn rates(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
+    let words = ["random reads", "CPU a random read"];
+    let (rate, cpu) = (Metric::OpsPerS, Metric::CpuPerOp);
+    throughput(records, workload, &Reading { experiment: ID, rate, cpu, words, sequential: false })
+}
+
+/// What random reads take.
+fn stalls(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    // Not the longest: whoever makes more accesses in the time meets rarer events.
+    let slow = Metric::Latency("op", 999);
+    for (variant, target) in records.summary.places(ID) {
+        let groups = records.summary.at(ID, variant, target);
+        let calls: Vec<&Group<'_>> =
+            explicit(&groups).into_iter().filter(|group| group.spec.params.depth <= 1).collect();
+        // More threads wait longer for the same device, on either side.
+        let has_pair = |map: &&Group<'_>| calls.iter().any(|call| threads(call) == threads(map));
+        let maps = mapped(&groups).into_iter().filter(has_pair).collect();
+        let Some(map) = best(nearest(maps, workload.threads, threads), Metric::OpsPerS) else { continue };
+        let pair = calls.iter().copied().filter(|call| threads(call) == threads(map));
+        let Some(direct) = best(pair, Metric::OpsPerS) else { continue };
+        let found = reason("no stalls", map, direct, slow, "p99.9 of a random read");
+        let beside = |reason: Reason| reason.beside(workload.threads, [threads(map); 2], "random", map);
+        reasons.extend(found.map(beside));
+    }
+    reasons
+}

@@ -1,0 +1,48 @@
+//! What others claim of mmap that the records of `safety` decide.
+
+use super::ID;
+use super::findings::was_looked_at;
+use crate::format::digits;
+use crate::judge::claim::{Claim, Decision, Outcome, Part, Places, Records, Test, figure, is_shadow, of_variant};
+
+/// The claims.
+pub(super) static CLAIMS: &[Claim] = &[Claim {
+    id: "uncommitted-reaches-disk",
+    hypothesis: "A page that a transaction changed in a shared map can be on the disk before the transaction commits.",
+    source: "Crotty, Leis, Pavlo, CIDR 2022, §3.1",
+    experiment: ID,
+    rule: "uncommitted bytes were read back from the file with O_DIRECT",
+    test: Test::Own(sin),
+}];
+
+/// Uncommitted bytes on the disk.
+fn sin(records: &Records<'_>) -> Decision {
+    // The private mapping beside it is the control.
+    let groups = of_variant(records, ID, "sin").into_iter().filter(|group| group.spec.contender == "mmap-shared");
+    let mut places = Places::default();
+    for group in groups {
+        let Some(found) = figure(group, "uncommitted_on_disk").filter(|_| was_looked_at(group)) else { continue };
+        // One page is enough: this is a proof, not a rate.
+        let outcome = if found.max > 0.0 { Outcome::Held } else { Outcome::DidNotHold };
+        places.add(
+            outcome,
+            format!("{}: {} found on disk before the commit", group.label(), digits(found.max)),
+            &[group],
+        );
+    }
+    places.decide("`nofault lab safety` measures it")
+}
+
+/// What became of commits when a process was killed, in the stores of LMDB's design.
+pub(super) fn kills<'s>(records: &'s Records<'s>) -> Part<'s> {
+    let mut places = Places::default();
+    for (name, words) in [("lost_commits", "commits lost"), ("torn_commits", "commits torn")] {
+        for group in records.of(ID).filter(|group| is_shadow(group)) {
+            let Some(count) = figure(group, name).map(|count| count.max) else { continue };
+            let outcome = if count > 0.0 { Outcome::DidNotHold } else { Outcome::Held };
+            let text = format!("{} {}: {} {words}", group.label(), group.spec.variant, digits(count));
+            places.add(outcome, text, &[group]);
+        }
+    }
+    Part { experiment: ID, what: "kills", places }
+}

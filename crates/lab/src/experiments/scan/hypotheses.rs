@@ -1,0 +1,55 @@
+//! What others claim of mmap that the records of `scan` decide.
+
+use super::ID;
+use crate::judge::best;
+use crate::judge::claim::{
+    Claim, Decision, Outcome, Places, Records, Test, at_most, explicit, inside, is_explicit, is_mapped, mapped, times,
+};
+use crate::summary::{Group, Metric};
+
+/// The claims.
+pub(super) static CLAIMS: &[Claim] = &[
+    Claim {
+        id: "scan-below-half",
+        hypothesis: "A sequential scan through mmap reaches less than half of what direct I/O reaches, from one device.",
+        source: "Crotty, Leis, Pavlo, CIDR 2022, §4.2 and figure 3: 2.5 of 6.8 GB/s",
+        experiment: ID,
+        rule: "bytes per second of the best map over those of the best O_DIRECT contender are at most 0.5, on each target",
+        test: at_most(&[""], Metric::BytesPerS, is_mapped, is_explicit, 0.5, "`nofault lab scan` measures it"),
+    },
+    Claim {
+        id: "striping-gains-nothing",
+        hypothesis: "Scans through mmap gain nothing from more devices, where direct I/O does.",
+        source: "Crotty, Leis, Pavlo, CIDR 2022, §4.2 and figure 4: 2.7 of 60 GB/s from ten SSDs",
+        experiment: ID,
+        rule: "best map striped over best map on one: at most 1.2, where the same ratio of direct I/O is at least 1.5",
+        test: Test::Own(striping),
+    },
+];
+
+/// What several devices give to a map and to direct I/O.
+fn striping(records: &Records<'_>) -> Decision {
+    let metric = Metric::BytesPerS;
+    let summary = records.summary;
+    let mut places = Places::default();
+    for (variant, striped) in summary.places(ID).into_iter().filter(|(_, at)| at.contains("striped")) {
+        let single = if striped.contains("ram") { "ram" } else { "file" };
+        let (many, one) = (summary.at(ID, variant, striped), summary.at(ID, variant, single));
+        let map = best(mapped(&many), metric).zip(best(mapped(&one), metric));
+        let direct = best(explicit(&many), metric).zip(best(explicit(&one), metric));
+        let (Some((maps, map)), Some((directs, call))) = (map, direct) else { continue };
+        let gain = |many: &Group<'_>, one: &Group<'_>| many.spread(metric)?.over(&one.spread(metric)?);
+        let used = [maps, map, directs, call];
+        let (Some(map), Some(direct)) = (gain(maps, map), gain(directs, call)) else { continue };
+        let text = format!("{striped}: mmap gains {}, direct I/O {}", times(&map), times(&direct));
+        // Devices that add no bandwidth for anybody decide nothing.
+        let outcome = match inside(&direct, 1.5, f64::INFINITY) {
+            Outcome::Held => inside(&map, 0.0, 1.2),
+            _ => Outcome::Undecided,
+        };
+        places.add(outcome, text, &used);
+    }
+    places.decide(
+        "it takes a striped scan: `nofault lab scan` with root's RAM-backed devices, or --stripe-over another disk",
+    )
+}

@@ -1,0 +1,15 @@
+//! What the records of `scan` say for a map or against it.
+
+use super::ID;
+use crate::judge::claim::Records;
+use crate::judge::reason::{Evidence, Reading, Reason, Rule, Workload, throughput};
+use crate::summary::Metric;
+
+/// What its records say of the rules of the verdict.
+pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Throughput, rates)];
+
+fn rates(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
+    let words = ["scan", "CPU a GB, scan"];
+    let (rate, cpu) = (Metric::BytesPerS, Metric::CpuPerGb);
+    throughput(records, workload, &Reading { experiment: ID, rate, cpu, words, sequential: true })
+}

@@ -1,0 +1,23 @@
+//! What others claim of mmap that the records of `stalls` decide.
+
+use super::ID;
+use crate::judge::claim::{Claim, at_least, is, is_explicit, is_mapped};
+use crate::summary::Metric;
+
+/// The claims.
+pub(super) static CLAIMS: &[Claim] = &[Claim {
+    id: "workarounds-do-not-cure",
+    hypothesis: "Hints, locks and helper threads do not keep a map from stalling.",
+    source: "Crotty, Leis, Pavlo, CIDR 2022, §3.2",
+    experiment: ID,
+    rule: "p99.9 of an access with the best work-around, over that of explicit I/O asked in the same way, at least 2; without those that \
+            probe, whose waits are timed apart from their accesses",
+    test: at_least(
+        &["ahead"],
+        Metric::Latency("op", 999),
+        |group| is_mapped(group) && !is(group, "mmap") && !group.waits_apart(),
+        is_explicit,
+        2.0,
+        "`nofault lab stalls` measures it",
+    ),
+}];

@@ -1,0 +1,49 @@
+//! What the records of `stalls` say for a map or against it.
+
+use super::FITS;
+use super::ID;
+use crate::judge::best;
+use crate::judge::claim::{Records, explicit, mapped};
+use crate::judge::reason::{Evidence, Reason, Rule, STALL_S, Side, Workload, reason};
+use crate::summary::{Family, Group, Metric};
+
+/// What its records say of the rules of the verdict.
+pub(super) static EVIDENCE: &[Evidence] =
+    &[Evidence::of(Rule::Stalls, stalls), Evidence::of(Rule::StallsInMemory, in_memory)];
+
+/// How long an access takes with the best work-around.
+fn stalls(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
+    let ahead: Vec<&Group<'_>> = records.of(ID).filter(|group| group.spec.variant == "ahead").collect();
+    // Not the longest: whoever makes more accesses in the time meets rarer events.
+    let slow = Metric::Latency("op", 999);
+    let of_map = mapped(&ahead).into_iter().filter(|group| group.spec.contender != "mmap" && !group.waits_apart());
+    if let (Some(map), Some(direct)) = (best(of_map, slow), best(explicit(&ahead), slow)) {
+        let what = "p99.9 of an access with the best work-around";
+        return reason("no stalls", map, direct, slow, what).into_iter().collect();
+    }
+    Vec::new()
+}
+
+/// (2) where the data fits: fitting is not staying, as a neighbour in the same memory reads through the page cache.
+fn in_memory(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
+    let (mut reasons, tail) = (Vec::new(), Metric::Latency("op", 999));
+    for (variant, target) in records.summary.places(ID) {
+        if variant != FITS {
+            continue;
+        }
+        let groups = records.summary.at(ID, variant, target);
+        let own = groups.iter().copied().filter(|group| group.family() == Family::Pool);
+        let (Some(map), Some(own)) = (best(mapped(&groups), tail), best(own, tail)) else { continue };
+        let what = "p99.9 of an access to data that fits, beside a neighbour in the page cache";
+        let held = |group: &Group<'_>| group.spread(tail).is_some_and(|spread| spread.median >= STALL_S);
+        let found = reason("no stalls", map, own, tail, what);
+        reasons.extend(found.map(|reason| match held(map) || held(own) {
+            true => reason,
+            false => {
+                let text = format!("{}; neither is a stall.", reason.text.trim_end_matches('.'));
+                Reason { side: Side::Neither, text, ..reason }
+            }
+        }));
+    }
+    reasons
+}

@@ -1,0 +1,37 @@
+//! What the records of `translate` say for a map or against it.
+
+use super::ID;
+use super::LOOKUP;
+use crate::judge::best;
+use crate::judge::claim::Records;
+use crate::judge::reason::{Evidence, Reason, Rule, Workload, nearest, reason, threads};
+use crate::summary::{Family, Group, Metric};
+
+/// What its records say of the rules of the verdict.
+pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::InMemory, lookups)];
+
+/// Lookups of the largest working set.
+fn lookups(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    // Nothing waits for a device: more threads than CPUs do what as many as CPUs do.
+    let wanted = workload.threads.map(|count| count.min(records.file.run.machine.cpu_count.max(1)));
+    let lookups: Vec<&Group<'_>> = records.of(ID).filter(|group| group.spec.variant == LOOKUP).collect();
+    let set = |group: &Group<'_>| {
+        group.spec.params.extra.get("working_set").and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0)
+    };
+    let largest = lookups.iter().map(|group| set(group)).fold(0.0, f64::max);
+    let side = |map: bool, wanted: Option<u32>| {
+        let these = lookups
+            .iter()
+            .copied()
+            .filter(|group| (set(group) - largest).abs() < 0.5 && (group.family() == Family::Mapped) == map);
+        best(nearest(these.collect(), wanted, threads), Metric::OpsPerS)
+    };
+    if let Some(map) = side(true, wanted)
+        && let Some(pool) = side(false, wanted.map(|_| threads(map)))
+    {
+        let found = reason("in memory", map, pool, Metric::OpsPerS, "lookups");
+        reasons.extend(found.map(|reason| reason.beside(wanted, [threads(map), threads(pool)], "lookups", map)));
+    }
+    reasons
+}

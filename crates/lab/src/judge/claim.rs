@@ -1,0 +1,361 @@
+//! Claims as data: who says it, which experiment decides, by which rule; and the answer that a set of records gives. The claims themselves are
+//! in the folders of the experiments that decide them.
+//!
+//! A rule knows no answer: each is a bound that a measured spread lies within, outside of, or across ("undecided").
+
+use serde::Serialize;
+
+use crate::format::Unit;
+use crate::judge::best;
+use crate::record::ExperimentId;
+use crate::record::file::RecordFile;
+use crate::summary::{Group, Metric, Spread, Summary, target_title};
+
+/// A hypothesis.
+#[derive(Debug)]
+pub struct Claim {
+    /// Stable name.
+    pub id: &'static str,
+    /// What is claimed, in one sentence.
+    pub hypothesis: &'static str,
+    /// Who claims it, and where.
+    pub source: &'static str,
+    /// Whose records decide.
+    pub experiment: ExperimentId,
+    /// The deciding rule in words.
+    pub rule: &'static str,
+    /// The deciding rule.
+    pub(crate) test: Test,
+}
+
+/// How a claim is decided.
+#[derive(Debug)]
+pub(crate) enum Test {
+    /// A metric of the best of some contenders over that of the best of others, on each target alike.
+    Ratio(Ratio),
+    /// A rule of its own.
+    Own(fn(&Records<'_>) -> Decision),
+    /// By the parts that several experiments decide, each from its own records.
+    Together {
+        /// Whether it takes every part to hold, where one is enough to refute it.
+        every: bool,
+        /// What measures it where these records do not.
+        missing: &'static str,
+    },
+}
+
+/// What the records of one experiment say of a claim that several decide together.
+#[derive(Debug)]
+pub(crate) struct Part<'s> {
+    /// The experiment.
+    pub(crate) experiment: ExperimentId,
+    /// What was not tried where it decides nothing.
+    pub(crate) what: &'static str,
+    /// What it decides.
+    pub(crate) places: Places<'s>,
+}
+
+/// Which groups a side is taken from.
+pub(crate) type Pick = fn(&Group<'_>) -> bool;
+
+/// A comparison of two sides.
+#[derive(Debug)]
+pub(crate) struct Ratio {
+    /// Variants of the experiment in which both sides are looked for, each by itself.
+    pub(crate) variants: &'static [&'static str],
+    /// What is compared.
+    pub(crate) metric: Metric,
+    /// The contenders in question: the best counts.
+    pub(crate) of: Pick,
+    /// What they are compared with.
+    pub(crate) over: Pick,
+    /// The claim holds when the ratio is at least this,
+    pub(crate) low: f64,
+    /// and at most this.
+    pub(crate) high: f64,
+    /// What measures it where these records do not.
+    pub(crate) missing: &'static str,
+}
+
+/// What became of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It holds wherever it was measured.
+    Held,
+    /// It holds in some places and not in others.
+    InPart,
+    /// It does not hold.
+    DidNotHold,
+    /// The spread crosses the bound, or there was one run.
+    Undecided,
+    /// These records hold nothing that decides it.
+    NotMeasured,
+}
+
+impl Outcome {
+    /// For people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::InPart => "held in part",
+            Self::DidNotHold => "did not hold",
+            Self::Undecided => "undecided",
+            Self::NotMeasured => "not measured here",
+        }
+    }
+
+    /// Several places together.
+    pub(crate) fn all(outcomes: &[Self]) -> Self {
+        let has = |wanted: Self| outcomes.contains(&wanted);
+        match () {
+            () if outcomes.is_empty() => Self::NotMeasured,
+            () if has(Self::InPart) || has(Self::Held) && has(Self::DidNotHold) => Self::InPart,
+            () if outcomes.iter().all(|outcome| *outcome == Self::Held) => Self::Held,
+            () if outcomes.iter().all(|outcome| *outcome == Self::DidNotHold) => Self::DidNotHold,
+            () if has(Self::Undecided) => Self::Undecided,
+            () => Self::NotMeasured,
+        }
+    }
+}
+
+/// The answer, and what it rests on.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Decision {
+    /// Whether it holds.
+    pub outcome: Outcome,
+    /// The figures, or what would measure them.
+    pub text: String,
+    /// Keys of the cells it used.
+    pub cells: Vec<String>,
+}
+
+impl Decision {
+    pub(crate) fn not_measured(what: &str) -> Self {
+        Self { outcome: Outcome::NotMeasured, text: what.to_owned(), cells: Vec::new() }
+    }
+
+    pub(crate) fn new(outcome: Outcome, text: String, groups: &[&Group<'_>]) -> Self {
+        Self { outcome, text, cells: groups.iter().map(|group| group.key.clone()).collect() }
+    }
+}
+
+/// What a rule may look at.
+pub(crate) struct Records<'s> {
+    pub(crate) file: &'s RecordFile,
+    pub(crate) summary: &'s Summary<'s>,
+}
+
+impl<'s> Records<'s> {
+    /// The groups of an experiment. A method that is not known here is on no side.
+    pub(crate) fn of(&self, experiment: ExperimentId) -> impl Iterator<Item = &'s Group<'s>> {
+        self.summary.groups.iter().filter(move |group| group.method.is_some() && group.spec.experiment == experiment)
+    }
+}
+
+impl Claim {
+    /// The answer of some records. `parts` has what each experiment says, for a claim that several decide together.
+    pub(crate) fn decide<'s>(&self, records: &Records<'_>, parts: impl Fn(&str) -> Vec<Part<'s>>) -> Decision {
+        match &self.test {
+            Test::Ratio(ratio) => ratio.decide(self.experiment, records),
+            Test::Own(decide) => decide(records),
+            Test::Together { every, missing } => together(parts(self.id), *every, missing),
+        }
+    }
+}
+
+fn together(parts: Vec<Part<'_>>, every: bool, missing: &str) -> Decision {
+    let mut all = Places::default();
+    let mut untried = Vec::new();
+    for part in parts {
+        match part.places.is_empty() {
+            true => untried.push((part.experiment, part.what)),
+            false => all.join(part.places),
+        }
+    }
+    // One part may refute it; to hold it takes all.
+    if every && !all.is_empty() && !all.outcomes.contains(&Outcome::DidNotHold) {
+        for (experiment, what) in untried {
+            let text = format!("{what} were not tried (`nofault lab {experiment} --preset standard`)");
+            all.add(Outcome::Undecided, text, &[]);
+        }
+    }
+    all.decide(missing)
+}
+
+impl Ratio {
+    fn decide(&self, experiment: ExperimentId, records: &Records<'_>) -> Decision {
+        let mut outcomes = Vec::new();
+        let mut texts = Vec::new();
+        let mut used = Vec::new();
+        for (variant, target) in records.summary.places(experiment) {
+            if !self.variants.contains(&variant) {
+                continue;
+            }
+            let groups = records.summary.at(experiment, variant, target);
+            let side = |pick: Pick| best(groups.iter().copied().filter(|group| pick(group)), self.metric);
+            let (Some(a), Some(b)) = (side(self.of), side(self.over)) else { continue };
+            let (Some(x), Some(y)) = (a.spread(self.metric), b.spread(self.metric)) else { continue };
+            let Some(ratio) = x.over(&y) else { continue };
+            outcomes.push(inside(&ratio, self.low, self.high));
+            texts.push(format!("{}: {}", target_title(target), against(a, b, self.metric, &ratio)));
+            used.extend([a, b]);
+        }
+        if outcomes.is_empty() {
+            return Decision::not_measured(self.missing);
+        }
+        Decision::new(Outcome::all(&outcomes), format!("{}.", texts.join("; ")), &used)
+    }
+}
+
+/// A ratio of at least `low`, in each of these variants.
+pub(crate) const fn at_least(
+    variants: &'static [&'static str],
+    metric: Metric,
+    of: Pick,
+    over: Pick,
+    low: f64,
+    missing: &'static str,
+) -> Test {
+    Test::Ratio(Ratio { variants, metric, of, over, low, high: f64::INFINITY, missing })
+}
+
+/// A ratio of at most `high`, in each of these variants.
+pub(crate) const fn at_most(
+    variants: &'static [&'static str],
+    metric: Metric,
+    of: Pick,
+    over: Pick,
+    high: f64,
+    missing: &'static str,
+) -> Test {
+    Test::Ratio(Ratio { variants, metric, of, over, low: 0.0, high, missing })
+}
+
+/// Places decided one by one, and the words for each.
+#[derive(Debug, Default)]
+pub(crate) struct Places<'s> {
+    outcomes: Vec<Outcome>,
+    texts: Vec<String>,
+    used: Vec<&'s Group<'s>>,
+}
+
+impl<'s> Places<'s> {
+    /// Adds a place.
+    pub(crate) fn add(&mut self, outcome: Outcome, text: String, used: &[&'s Group<'s>]) {
+        self.outcomes.push(outcome);
+        self.texts.push(text);
+        self.used.extend(used);
+    }
+
+    /// Whether nothing was decided anywhere.
+    fn is_empty(&self) -> bool {
+        self.outcomes.is_empty()
+    }
+
+    fn join(&mut self, other: Self) {
+        self.outcomes.extend(other.outcomes);
+        self.texts.extend(other.texts);
+        self.used.extend(other.used);
+    }
+
+    /// One answer from all places, or what would have given some.
+    pub(crate) fn decide(self, missing: &str) -> Decision {
+        if self.outcomes.is_empty() {
+            return Decision::not_measured(missing);
+        }
+        Decision::new(Outcome::all(&self.outcomes), format!("{}.", self.texts.join("; ")), &self.used)
+    }
+}
+
+/// A claim of two halves: it holds where both do.
+pub(crate) fn both(one: Outcome, other: Outcome) -> Outcome {
+    match (one, other) {
+        (Outcome::Held, Outcome::Held) => Outcome::Held,
+        (Outcome::DidNotHold, _) | (_, Outcome::DidNotHold) => Outcome::DidNotHold,
+        _ => Outcome::Undecided,
+    }
+}
+
+/// Whether a spread lies within bounds, outside, or across one of them. One run has no spread.
+pub(crate) fn inside(ratio: &Spread, low: f64, high: f64) -> Outcome {
+    match ratio {
+        Spread { count: ..2, .. } => Outcome::Undecided,
+        Spread { min, max, .. } if *min >= low && *max <= high => Outcome::Held,
+        Spread { min, max, .. } if *max < low || *min > high => Outcome::DidNotHold,
+        _ => Outcome::Undecided,
+    }
+}
+
+/// `mmap RANDOM 54.8 K/s, pread O_DIRECT 77.0 K/s: 0.71× (0.68 to 0.75)`.
+pub(crate) fn against(a: &Group<'_>, b: &Group<'_>, metric: Metric, ratio: &Spread) -> String {
+    let show = |group: &Group<'_>| {
+        let value = group.spread(metric).map_or("–".to_owned(), |spread| metric.unit().show(spread.median));
+        format!("{} {value}", group.label())
+    };
+    format!("{}, {}: {}", show(a), show(b), times(ratio))
+}
+
+/// `0.71× (0.68× to 0.75×)`.
+pub(crate) fn times(ratio: &Spread) -> String {
+    match ratio.count {
+        ..2 => format!("{}, one run", Unit::Ratio.show(ratio.median)),
+        _ => ratio.show(Unit::Ratio),
+    }
+}
+
+/// A figure of the experiment's own, over the repeats that count.
+pub(crate) fn figure(group: &Group<'_>, name: &str) -> Option<Spread> {
+    Spread::of(group.good.iter().filter_map(|cell| cell.outcome.figures.get(name).copied()))
+}
+
+/// An extra parameter.
+pub(crate) fn extra<'g>(group: &'g Group<'_>, name: &str) -> Option<&'g str> {
+    group.spec.params.extra.get(name).map(String::as_str)
+}
+
+/// An extra parameter that is a number.
+pub(crate) fn count_of(group: &Group<'_>, name: &str) -> Option<f64> {
+    extra(group, name)?.parse().ok()
+}
+
+/// Whether a group reads its data through a map.
+pub(crate) fn is_mapped(group: &Group<'_>) -> bool {
+    group.pages_through_a_map()
+}
+
+/// Whether a group reads around the page cache, by the lab's own code.
+pub(crate) fn is_explicit(group: &Group<'_>) -> bool {
+    group.family().is_explicit()
+}
+
+/// Whether a group is of a method.
+pub(crate) fn is(group: &Group<'_>, method: &str) -> bool {
+    group.spec.contender == method
+}
+
+/// The mapped ones.
+pub(crate) fn mapped<'g, 'a>(groups: &[&'g Group<'a>]) -> Vec<&'g Group<'a>> {
+    groups.iter().copied().filter(|group| group.pages_through_a_map()).collect()
+}
+
+/// The explicit ones.
+pub(crate) fn explicit<'g, 'a>(groups: &[&'g Group<'a>]) -> Vec<&'g Group<'a>> {
+    groups.iter().copied().filter(|group| group.family().is_explicit()).collect()
+}
+
+/// The groups of one variant of an experiment.
+pub(crate) fn of_variant<'s>(records: &'s Records<'_>, experiment: ExperimentId, variant: &str) -> Vec<&'s Group<'s>> {
+    records.of(experiment).filter(|group| group.spec.variant == variant).collect()
+}
+
+/// From this share of a map's cost on a pool costs as much.
+pub(crate) const POOL_COSTS: f64 = 0.9;
+
+/// The stores of LMDB's design.
+const SHADOWS: [&str; 5] = ["shadow", "shadow-checked", "shadow-writemap", "lmdb", "lmdb-readahead"];
+
+/// Whether a group is of a store of LMDB's design: a read-only map, copied pages, two metas.
+pub(crate) fn is_shadow(group: &Group<'_>) -> bool {
+    SHADOWS.contains(&group.spec.contender.as_str())
+}

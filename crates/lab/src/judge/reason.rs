@@ -1,0 +1,370 @@
+//! The verdict's rules as data, and the reasons that experiments give for them: what speaks for a map or against it, with the figures. Which
+//! records bear on a rule is in the folder of the experiment that has them.
+
+use serde::Serialize;
+
+use super::claim::{Records, explicit, mapped};
+use super::{Comparison, Kind, best, compare};
+use crate::config::WorkloadConfig;
+use crate::record::ExperimentId;
+use crate::record::file::RecordFile;
+use crate::summary::{Family, Group, Metric, target_title};
+
+/// A difference below this is none that anybody would choose by.
+const MATTERS: f64 = 1.2;
+/// A count that is further from the user's than this factor says little of the user's.
+const NEAR: f64 = 2.0;
+/// What takes less is no stall: no storage answers so soon.
+pub(crate) const STALL_S: f64 = 10e-6;
+
+/// The rule of throughput for what takes the map's place as it is here: a pool that caches, evicts and locks.
+pub(crate) const POOL: &str = "throughput of a pool";
+/// The same for databases that have the choice.
+pub(crate) const CHOICE: &str = "throughput of databases";
+
+/// A rule of the paper, in the order in which they are tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// (1) Updates that are safe in transactions.
+    Updates,
+    /// (2) No stalls on slow I/O.
+    Stalls,
+    /// (4) High throughput on fast storage.
+    Throughput,
+    /// (3) Errors, and right answers.
+    Errors,
+    /// (2) where the data fits: fitting is not staying, as a neighbour in the same memory reads through the page cache.
+    StallsInMemory,
+    /// (5) In memory: an access through a map against one through a pool.
+    InMemory,
+}
+
+impl Rule {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Updates, Self::Stalls, Self::Throughput, Self::Errors, Self::StallsInMemory, Self::InMemory];
+
+    /// Whether it applies to a workload.
+    pub(crate) fn applies(self, workload: &Workload) -> bool {
+        let is = |value: Option<bool>| value == Some(true);
+        match self {
+            Self::Updates => !is(workload.read_only) && is(workload.needs_transactions),
+            Self::Stalls => !is(workload.fits_in_memory) && is(workload.latency_matters),
+            Self::Throughput => !is(workload.fits_in_memory),
+            Self::Errors => true,
+            Self::StallsInMemory => is(workload.fits_in_memory) && is(workload.latency_matters),
+            Self::InMemory => is(workload.fits_in_memory),
+        }
+    }
+
+    /// What it asks, in words, and what has to be added to a run of the experiments that measure it.
+    pub(crate) fn question(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Updates => ("what safe updates cost (rule: safe updates)", ""),
+            Self::Stalls => ("how long accesses stall (rule: no stalls)", ""),
+            Self::Throughput => ("what the storage gives to either (rule: throughput)", ""),
+            Self::Errors => ("what a failed read or a flipped bit does (rule: errors)", ""),
+            Self::StallsInMemory => (
+                "how long an access stalls that should find its page in memory (rule: no stalls)",
+                " --preset standard",
+            ),
+            Self::InMemory => ("what an access in memory costs either way (rule: in memory)", ""),
+        }
+    }
+}
+
+/// That an experiment's records bear on a rule, and how.
+pub(crate) struct Evidence {
+    /// The rule.
+    pub(crate) rule: Rule,
+    /// The reasons that the records give.
+    pub(crate) find: fn(&Records<'_>, &Workload) -> Vec<Reason>,
+    /// Whether they count only where no other experiment gives a reason.
+    pub(crate) second_best: bool,
+}
+
+impl Evidence {
+    /// Evidence that always counts.
+    pub(crate) const fn of(rule: Rule, find: fn(&Records<'_>, &Workload) -> Vec<Reason>) -> Self {
+        Self { rule, find, second_best: false }
+    }
+
+    /// Evidence that counts where there is no other.
+    pub(crate) const fn second_best(rule: Rule, find: fn(&Records<'_>, &Workload) -> Vec<Reason>) -> Self {
+        Self { rule, find, second_best: true }
+    }
+}
+
+/// What the user says of the workload; `None` where nothing was said.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Workload {
+    /// Nothing is ever written.
+    pub read_only: Option<bool>,
+    /// All that is used fits in memory.
+    pub fits_in_memory: Option<bool>,
+    /// Threads that use the database at the same time.
+    pub threads: Option<u32>,
+    /// A slow answer now and then is a problem.
+    pub latency_matters: Option<bool>,
+    /// Several changes must happen together or not at all, and survive a crash.
+    pub needs_transactions: Option<bool>,
+}
+
+impl From<WorkloadConfig> for Workload {
+    fn from(said: WorkloadConfig) -> Self {
+        Self {
+            read_only: said.read_only.answer(),
+            fits_in_memory: said.fits_in_memory.answer(),
+            threads: Some(said.threads).filter(|count| *count > 0),
+            latency_matters: said.latency_matters.answer(),
+            needs_transactions: said.needs_transactions.answer(),
+        }
+    }
+}
+
+impl Workload {
+    /// What was said when the run was started.
+    pub fn of_run(file: &RecordFile) -> Self {
+        file.run.config.workload.into()
+    }
+
+    /// The usual case for what was not said: larger than memory, updated in transactions, answers awaited.
+    pub(crate) fn assumed(self) -> Self {
+        let read_only = self.read_only.unwrap_or(false);
+        Self {
+            read_only: Some(read_only),
+            fits_in_memory: Some(self.fits_in_memory.unwrap_or(false)),
+            threads: self.threads,
+            latency_matters: Some(self.latency_matters.unwrap_or(true)),
+            needs_transactions: Some(self.needs_transactions.unwrap_or(!read_only)),
+        }
+    }
+
+    /// In words.
+    pub fn words(&self) -> String {
+        let said = |value: Option<bool>, yes: &str, no: &str| match value {
+            Some(true) => Some(yes.to_owned()),
+            Some(false) => Some(no.to_owned()),
+            None => None,
+        };
+        let parts = [
+            said(self.fits_in_memory, "fits in memory", "larger than memory"),
+            said(self.read_only, "only read", "updated"),
+            said(self.needs_transactions, "in transactions", "without transactions"),
+            said(self.latency_matters, "slow answers matter", "slow answers do not matter"),
+            self.threads.map(|count| if count == 1 { "one thread".to_owned() } else { format!("{count} threads") }),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+
+    pub(crate) fn is_whole(&self) -> bool {
+        [self.read_only, self.fits_in_memory].iter().all(Option::is_some)
+    }
+}
+
+/// What a rule's evidence speaks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// Against mmap.
+    Against,
+    /// For mmap.
+    For,
+    /// For neither: no difference that matters, or none that the repeats bear out.
+    Neither,
+}
+
+impl Side {
+    /// For people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Against => "against mmap",
+            Self::For => "for mmap",
+            Self::Neither => "for neither",
+        }
+    }
+}
+
+/// A rule's evidence.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Reason {
+    /// The paper's rule, in short: `safe updates`.
+    pub rule: &'static str,
+    /// What it speaks for.
+    pub side: Side,
+    /// The figures with their spread.
+    pub text: String,
+    /// Keys of the cells it rests on.
+    pub cells: Vec<String>,
+    /// Fewest repeats behind it; a proof (bytes found on the disk) counts as enough.
+    #[serde(skip)]
+    pub(crate) repeats: usize,
+    /// Whether it was measured on the storage in question, not only on a RAM-backed device.
+    #[serde(skip)]
+    pub(crate) at_home: bool,
+    /// What was measured with how many threads, where that is far from the user's number.
+    #[serde(skip)]
+    pub(crate) far: Option<String>,
+}
+
+impl Reason {
+    /// Says where the map was measured with another number than the user's, or what it is compared with with another than the map.
+    pub(crate) fn beside(self, wanted: Option<u32>, counts: [u32; 2], what: &str, a: &Group<'_>) -> Self {
+        let [map, other] = counts;
+        let far = wanted.is_some_and(|wanted| factor(map, wanted).max(factor(other, map)) > NEAR);
+        if far { self.far_from(counts, what, a) } else { self }
+    }
+
+    /// Says where either was measured with many more threads than the user has.
+    pub(crate) fn beyond(self, wanted: Option<u32>, counts: [u32; 2], what: &str, a: &Group<'_>) -> Self {
+        let far = wanted.is_some_and(|wanted| counts.iter().any(|count| f64::from(*count) > NEAR * f64::from(wanted)));
+        if far { self.far_from(counts, what, a) } else { self }
+    }
+
+    fn far_from(self, [map, other]: [u32; 2], what: &str, a: &Group<'_>) -> Self {
+        let counts = if map == other { map.to_string() } else { format!("{map} and {other}") };
+        Self { far: Some(format!("{what}, {} ({counts})", target_title(&a.spec.target.label))), ..self }
+    }
+}
+
+/// Whether a group was measured on the storage in question, not on a RAM-backed device.
+pub(crate) fn is_home(group: &Group<'_>) -> bool {
+    !group.spec.target.label.starts_with("ram")
+}
+
+/// `a` is the map. The better side by a comparison that is borne out and matters.
+pub(crate) fn reason(rule: &'static str, a: &Group<'_>, b: &Group<'_>, metric: Metric, what: &str) -> Option<Reason> {
+    let comparison = compare(a, b, metric)?;
+    let gain = if metric.more_is_better() { comparison.ratio.median } else { 1.0 / comparison.ratio.median };
+    let side = match comparison.kind {
+        Kind::Difference if gain <= 1.0 / MATTERS => Side::Against,
+        Kind::Difference if gain >= MATTERS => Side::For,
+        _ => Side::Neither,
+    };
+    Some(Reason {
+        rule,
+        side,
+        text: sentence(a, b, metric, what, &comparison),
+        cells: vec![a.key.clone(), b.key.clone()],
+        repeats: comparison.ratio.count,
+        at_home: is_home(a),
+        far: None,
+    })
+}
+
+fn sentence(a: &Group<'_>, b: &Group<'_>, metric: Metric, what: &str, comparison: &Comparison) -> String {
+    let unit = metric.unit();
+    let place = target_title(&a.spec.target.label);
+    let doubt = match comparison.kind {
+        Kind::Difference => "",
+        _ => ", which the repeats do not bear out",
+    };
+    format!(
+        "{what}, {place}: {} through {}, {} with {}: {}{doubt}.",
+        unit.show(comparison.a.median),
+        a.label(),
+        unit.show(comparison.b.median),
+        b.label(),
+        comparison.show()
+    )
+}
+
+/// A reason that is a proof or a count, not a comparison.
+pub(crate) fn proof(rule: &'static str, side: Side, text: String, group: &Group<'_>) -> Reason {
+    let (cells, at_home) = (vec![group.key.clone()], is_home(group));
+    Reason { rule, side, text, cells, repeats: usize::MAX, at_home, far: None }
+}
+
+/// Threads of a group.
+pub(crate) fn threads(group: &Group<'_>) -> u32 {
+    group.spec.params.threads.max(1)
+}
+
+/// Requests that a group has under way at once: its threads, of which each waits for its own, or a ring's depth, which takes no threads.
+/// So many users at a time are served by either.
+fn in_flight(group: &Group<'_>) -> u32 {
+    threads(group).saturating_mul(group.spec.params.depth.max(1))
+}
+
+/// How far two counts are apart: 2 for twice as many and for half.
+fn factor(a: u32, b: u32) -> f64 {
+    let (a, b) = (f64::from(a.max(1)), f64::from(b.max(1)));
+    (a / b).max(b / a)
+}
+
+/// Those whose count is the one nearest to what is wanted; all where nothing is.
+pub(crate) fn nearest<'g, 'a>(
+    groups: Vec<&'g Group<'a>>,
+    wanted: Option<u32>,
+    count: fn(&Group<'_>) -> u32,
+) -> Vec<&'g Group<'a>> {
+    let Some(wanted) = wanted else { return groups };
+    let off = |group: &&Group<'_>| factor(count(group), wanted);
+    let least = groups.iter().map(off).fold(f64::INFINITY, f64::min);
+    groups.into_iter().filter(|group| off(group) <= least).collect()
+}
+
+/// Those whose count is near what is wanted, or else the nearest.
+fn near<'g, 'a>(groups: Vec<&'g Group<'a>>, wanted: Option<u32>, count: fn(&Group<'_>) -> u32) -> Vec<&'g Group<'a>> {
+    let is_near = |group: &&&Group<'_>| wanted.is_none_or(|wanted| factor(count(group), wanted) <= NEAR);
+    let found: Vec<&Group<'_>> = groups.iter().filter(is_near).copied().collect();
+    if found.is_empty() { nearest(groups, wanted, count) } else { found }
+}
+
+/// Those with no more threads than the user has, and those with the nearest number.
+fn up_to<'g, 'a>(groups: Vec<&'g Group<'a>>, wanted: Option<u32>) -> Vec<&'g Group<'a>> {
+    let fewer = |group: &&&Group<'_>| wanted.is_none_or(|wanted| threads(group) <= wanted);
+    let mut found: Vec<&Group<'_>> = groups.iter().filter(fewer).copied().collect();
+    found.extend(nearest(groups, wanted, threads));
+    found
+}
+
+/// What an experiment that reads data larger than memory says of throughput.
+pub(crate) struct Reading {
+    /// The experiment.
+    pub(crate) experiment: ExperimentId,
+    /// How fast.
+    pub(crate) rate: Metric,
+    /// At which cost of the CPU.
+    pub(crate) cpu: Metric,
+    /// Both in words.
+    pub(crate) words: [&'static str; 2],
+    /// Whether it knows what comes: how deep its queue is, and how many of the threads that there are it takes, is the program's own choice.
+    pub(crate) sequential: bool,
+}
+
+/// (4) High throughput on fast storage: rates, and the CPU for them, which a slow device hides in the rates.
+pub(crate) fn throughput(records: &Records<'_>, workload: &Workload, reading: &Reading) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    let Reading { experiment: id, rate, cpu, words: [what, per], sequential: scans } = *reading;
+    let places = records.summary.places(id).into_iter().filter(|(_, target)| !target.contains("striped"));
+    let wanted = workload.threads;
+    let count: fn(&Group<'_>) -> u32 = if scans { threads } else { in_flight };
+    for (variant, target) in places {
+        let groups = records.summary.at(id, variant, target);
+        let maps = mapped(&groups);
+        let maps = if scans { up_to(maps, wanted) } else { nearest(maps, wanted, count) };
+        let Some(map) = best(maps, rate) else { continue };
+        // Both sides with the same count, or it would be the counts that are compared.
+        let alike = wanted.map(|_| count(map));
+        let calls = explicit(&groups);
+        let own = groups.iter().copied().filter(|group| group.family() == Family::Pool);
+        let (fast, pool, cheap) = if scans {
+            (up_to(calls.clone(), wanted), up_to(own.collect(), wanted), up_to(calls, wanted))
+        } else {
+            // What a request costs depends less on how many there are than how many are served does.
+            (nearest(calls.clone(), alike, count), nearest(own.collect(), alike, count), near(calls, alike, count))
+        };
+        for (rule, others, metric, what) in
+            [("throughput", fast, rate, what), (POOL, pool, rate, what), ("throughput", cheap, cpu, per)]
+        {
+            let Some(other) = best(others, metric) else { continue };
+            let counts = [count(map), count(other)];
+            let Some(found) = reason(rule, map, other, metric, what) else { continue };
+            reasons.push(match scans {
+                true => found.beyond(wanted, counts, id.name(), map),
+                false => found.beside(wanted, counts, id.name(), map),
+            });
+        }
+    }
+    reasons
+}
