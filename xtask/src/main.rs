@@ -132,8 +132,8 @@ fn cargo_within(limit: Option<Duration>, arguments: &[&str], environment: &[(&st
     })
 }
 
-/// Waits for a child. After its time limit it is killed with all its descendants, whose command lines are printed: a
-/// hanging test is the one that the output calls running.
+/// Waits for a child. After its time limit it is killed with all its descendants, and their command lines are printed:
+/// a hanging test is the one that the output calls running.
 fn wait(mut child: Child, limit: Option<Duration>) -> Result<ExitStatus> {
     let Some(limit) = limit else { return child.wait().context("cargo cannot be waited for") };
     let started = Instant::now();

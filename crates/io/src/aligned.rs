@@ -67,7 +67,8 @@ impl Region {
         self.0.id
     }
 
-    /// Where it starts. For registration with the kernel only; the bytes belong to the holders of the buffers.
+    /// The address of its first byte, for registration with the kernel only; the bytes belong to the holders of the
+    /// buffers.
     pub fn base(&self) -> *const u8 {
         self.0.base.as_ptr()
     }
@@ -132,12 +133,12 @@ impl IoBuf {
         &self.region
     }
 
-    /// Where its bytes are. Stable while it lives, also when it is moved.
+    /// The address of its bytes. Stable while the buffer lives, also when it is moved.
     pub fn address(&self) -> *const u8 {
         self.start.as_ptr()
     }
 
-    /// Where its bytes are, for the kernel to write to.
+    /// The address of its bytes, for the kernel to write to.
     pub fn address_mut(&mut self) -> *mut u8 {
         self.start.as_ptr()
     }

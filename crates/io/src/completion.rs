@@ -21,7 +21,7 @@ pub struct Op {
 }
 
 impl Op {
-    /// An operation at `offset_bytes` that comes back under `token`.
+    /// An operation at `offset_bytes`, with the token of its completion.
     pub fn new(token: u64, offset_bytes: u64, kind: OpKind) -> Self {
         Self { token, offset_bytes, kind }
     }
@@ -43,7 +43,7 @@ pub enum OpKind {
     Sync,
     /// Reserve `len_bytes` from the offset on, growing the disk if need be (fallocate). The new bytes read as zero.
     Allocate {
-        /// How many bytes.
+        /// Length in bytes.
         len_bytes: u64,
     },
 }
@@ -54,7 +54,7 @@ impl OpKind {
         Self::Write { data: WriteData::Owned(buffer), durable }
     }
 
-    /// How many bytes it moves; zero for `Sync` and `Allocate`.
+    /// Number of bytes it moves; zero for `Sync` and `Allocate`.
     pub fn len_bytes(&self) -> usize {
         match self {
             Self::Read(buffer) => buffer.len(),
@@ -64,7 +64,7 @@ impl OpKind {
     }
 }
 
-/// Where the bytes of a write come from.
+/// The bytes of a write: one buffer or several.
 pub enum WriteData {
     /// A buffer that the operation owns and gives back.
     Owned(IoBuf),
@@ -97,7 +97,7 @@ impl fmt::Debug for WriteData {
     }
 }
 
-/// A finished operation: it comes back whole, with its buffer, and the result.
+/// A finished operation with its buffer and its result.
 #[derive(Debug)]
 pub struct Completion {
     /// The operation as it was pushed. After a failed read the buffer's content is unspecified.

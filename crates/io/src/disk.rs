@@ -159,13 +159,13 @@ pub trait Queue: Send {
 /// An operation that was not accepted, and why.
 #[derive(Debug)]
 pub struct Refused {
-    /// As it was pushed.
+    /// The operation, as it was pushed.
     pub op: Op,
-    /// Why.
+    /// The reason of the refusal.
     pub error: Error,
 }
 
-/// How a queue is set up.
+/// The options of a queue.
 #[derive(Debug, Clone)]
 pub struct QueueOptions {
     /// Most operations in flight at a time.
@@ -198,7 +198,7 @@ pub struct DiskInfo {
     pub notes: Vec<String>,
 }
 
-/// How a file is opened.
+/// The options of an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileOptions {
     /// Bypass the page cache.
@@ -342,7 +342,7 @@ pub trait FileLock: Send + Sync + fmt::Debug {
     }
 }
 
-/// Where nothing was to be locked.
+/// The lock of a directory without locks: it locks no file.
 #[derive(Debug)]
 pub(crate) struct NothingToLock;
 

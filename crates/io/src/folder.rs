@@ -26,13 +26,13 @@ use crate::uring::UringDisk;
 /// Threads of a pool that stands in for a ring: as many operations as keep a device busy, parked when idle.
 pub const POOL_THREADS: usize = 32;
 
-/// How disks of this machine are used.
+/// The kind of disks for the files of a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Backend {
     /// A ring where one can be had, else a pool of threads; the reason is in the disk's notes.
     #[default]
     Auto,
-    /// A ring or nothing.
+    /// Rings only: an error where they are unavailable.
     Uring,
     /// A pool of [`POOL_THREADS`] threads.
     Psync,
@@ -128,7 +128,7 @@ impl Folder {
         self
     }
 
-    /// Where it is.
+    /// The folder's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -202,16 +202,16 @@ impl Folder {
     }
 }
 
-/// Something in a folder.
+/// An entry of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// As it is, or, where that is not Unicode, something similar to print.
+    /// The name, or, where it is not Unicode, a similar one for printing.
     name: std::result::Result<String, String>,
     kind: EntryKind,
 }
 
 impl Entry {
-    /// Its name, or, where that is not Unicode, something similar to print.
+    /// The name, or, where it is not Unicode, a similar one for printing.
     pub fn name(&self) -> &str {
         self.name.as_ref().unwrap_or_else(|similar| similar)
     }
@@ -259,7 +259,7 @@ impl Directory for Folder {
             .map_err(|error| Error::from_rustix("remove", error).at(&path))
     }
 
-    /// Folders in it, and names that are not Unicode (none of ours are), are left out.
+    /// Folders in it are left out, and names that are not Unicode, which this crate never makes.
     fn list(&self) -> Result<Vec<String>> {
         let entries = self.entries()?.into_iter().filter(|entry| entry.kind != EntryKind::Folder);
         Ok(entries.filter_map(|entry| entry.name.ok()).collect())

@@ -46,24 +46,24 @@ pub enum Advice {
     Random,
     /// Sequential: read far ahead, and drop the pages behind sooner.
     Sequential,
-    /// Start reading it now; does not wait.
+    /// Start reading the range now, without waiting.
     WillNeed,
     /// Take the pages out of this map. They stay in the page cache. On a private map it would drop changes, and is refused:
     /// see [`MappedFile::discard`].
     DontNeed,
-    /// Read it in and map it; waits (Linux 5.14).
+    /// Read the range in and map it; waits (Linux 5.14).
     PopulateRead,
-    /// The same, ready to be written to (Linux 5.14).
+    /// Read the range in and map it for writing; waits (Linux 5.14).
     PopulateWrite,
     /// Reclaim it before other pages (Linux 5.4).
     Cold,
-    /// Reclaim it now (Linux 5.4).
+    /// Reclaim the range now (Linux 5.4).
     PageOut,
     /// Prefer huge pages, where the file system has them.
     HugePage,
     /// Never use huge pages.
     NoHugePage,
-    /// Put it into huge pages now, as far as it can be; waits (Linux 6.1).
+    /// Put the range into huge pages now, as far as possible; waits (Linux 6.1).
     Collapse,
 }
 
@@ -503,7 +503,7 @@ impl MappedFile {
         Error::new(kind, self.action(verb, range), why).at(&self.path)
     }
 
-    /// Why a page could not be had, by looking at the file afterwards.
+    /// Finds the reason why a page could not be read, from the file's present state.
     fn fault_error(&self, verb: &str, range: &Range<usize>, at: usize) -> Error {
         let position = self.file_offset_bytes + at as u64;
         let end = self.file_offset_bytes + range.end as u64;

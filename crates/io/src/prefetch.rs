@@ -3,7 +3,7 @@
 //! Code that is about to look at many places outside of all caches prefetches all of them first: the misses then
 //! overlap, where one after the other would each cost its full time.
 
-/// Bytes that come together.
+/// Bytes of a cache line.
 pub const LINE_BYTES: usize = 64;
 
 /// Asks for the cache line at an address, to be read. Costs an instruction, waits for nothing and changes nothing; any address will

@@ -17,9 +17,9 @@ use crate::counters::device::{BlockDevice, mount_of};
 /// Whether something can be done here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ability {
-    /// It was tried, and worked.
+    /// Available: a trial succeeded.
     Yes,
-    /// It cannot be done, or could not be tried: the reason, and the next step where there is one.
+    /// Not available, or not tried: the reason, and the next step where there is one.
     No(String),
 }
 
@@ -29,7 +29,7 @@ impl Ability {
         *self == Self::Yes
     }
 
-    /// Why not.
+    /// The reason why not; `None` for [`Ability::Yes`].
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Yes => None,
@@ -117,7 +117,7 @@ pub struct DeviceFacts {
     pub model: Option<String>,
     /// Spinning, or pretending to be. Virtual disks often claim it wrongly.
     pub rotational: Option<bool>,
-    /// How far a map or buffered read reads ahead.
+    /// Read-ahead of a map or buffered read, in KiB.
     pub read_ahead_kb: Option<u64>,
     /// The I/O scheduler in use.
     pub scheduler: Option<String>,

@@ -25,7 +25,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::file::DiskFile;
 use crate::transfer::{self, Transfer};
 
-/// Stack of a worker: it calls the kernel and nothing deep.
+/// Stack of a worker, in bytes: its calls are not deep.
 const STACK_BYTES: usize = 128 << 10;
 
 /// A file or block device, used through system calls on a pool of threads.
@@ -269,7 +269,7 @@ impl Done {
     }
 }
 
-/// One consumer's queue.
+/// The queue of one consumer.
 struct PsyncQueue {
     pool: Arc<Pool>,
     done: Arc<Done>,

@@ -181,7 +181,7 @@ impl Child {
 
 /// The memory and the kind of the whole operation, from which it is rebuilt once its parts are back.
 enum Whole {
-    /// One part, which is the operation itself.
+    /// A part that is the whole operation, passed on.
     Passed(Option<OpKind>),
     Read(Vec<Option<IoBuf>>),
     Owned {
@@ -336,7 +336,7 @@ impl StripedQueue {
         Ok(parts)
     }
 
-    /// A part has come back: takes its memory, and finishes the whole with the last one.
+    /// Completes a part: takes its memory, and with the last one finishes the whole operation.
     fn finish_part(&mut self, child: usize, completion: Completion) {
         let (slot, part) = ((completion.op.token >> 32) as usize, completion.op.token as u32);
         let Some(place) = self.parents.get_mut(slot) else { return };

@@ -69,7 +69,7 @@ pub(crate) enum Step {
     Again,
     /// Carry the rest out by system calls: the ring has cancelled too many pieces. Only an answer of a ring leads to it.
     CarryOut,
-    /// It is over.
+    /// The transfer has ended, with this result.
     Done(Result<usize>),
 }
 
@@ -102,7 +102,7 @@ impl Transfer {
         self.op
     }
 
-    /// Where the next piece lies on the disk, in bytes.
+    /// Position of the next piece on the disk, in bytes.
     pub(crate) fn offset_bytes(&self) -> u64 {
         self.op.offset_bytes + self.done_bytes as u64
     }

@@ -72,7 +72,7 @@ impl Default for UringOptions {
 /// Whether a ring takes a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlagChoice {
-    /// Where it suits and the kernel has it.
+    /// Used where it is suitable and the kernel supports it.
     Auto,
     /// Never.
     Off,
@@ -113,7 +113,7 @@ impl UringDisk {
         IoUring::new(1).map_err(|error| explain_setup(&error)).and_then(checked).err()
     }
 
-    /// Opens a queue on a ring that is set up as told.
+    /// Opens a queue on a ring with the given options.
     ///
     /// # Errors
     /// As [`Disk::queue`].

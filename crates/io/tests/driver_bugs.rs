@@ -32,7 +32,7 @@ fn ring_disk(folder: &Path) -> Option<UringDisk> {
     Some(disk)
 }
 
-/// Both kinds of disk, with 4 MiB in them, as far as they can be had.
+/// Both kinds of disk, with 4 MiB in them, as far as they are available.
 fn disks(folder: &Path) -> Vec<Box<dyn Disk>> {
     let pool = PsyncDisk::open(&folder.join("pool"), &FileOptions { create: true, ..FileOptions::default() }, 3);
     let pool = pool.expect("a disk");
@@ -355,7 +355,7 @@ fn operations_outlive_the_thread_that_submitted_them() {
     }
 }
 
-/// Fills a file so that each page of it can be told from all others, and puts it on the device.
+/// Fills a file with its page numbers, so that each page is unique, and syncs it.
 fn fill_with_page_numbers(path: &Path, pages: u64) {
     let bytes: Vec<u8> = (0..pages).flat_map(|page| (page as u32).to_le_bytes().repeat(1024)).collect();
     std::fs::write(path, bytes).expect("write");

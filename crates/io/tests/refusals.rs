@@ -52,7 +52,8 @@ fn answer_entries(answer: u32, flags: libc::c_ulong) -> std::io::Result<libc::c_
     filter_calls(&mut filter, flags)
 }
 
-/// From now on this thread can send nothing. False, and why on stderr, where there are no filters.
+/// Makes the kernel refuse every submission of this thread from now on. False, with the reason on stderr, where there
+/// are no filters.
 fn refuse_entries(errno: i32) -> bool {
     match answer_entries(libc::SECCOMP_RET_ERRNO | errno as u32, 0) {
         Ok(_) => true,

@@ -82,7 +82,7 @@ pub(crate) fn compare(a: &Group<'_>, b: &Group<'_>, metric: Metric) -> Option<Co
     compare_by(a, metric, b, metric)
 }
 
-/// Compares two groups whose same quantity is measured under two names; otherwise as [`compare`].
+/// Compares two groups by one quantity that is measured under two names; otherwise as [`compare`].
 pub(crate) fn compare_by(a: &Group<'_>, a_metric: Metric, b: &Group<'_>, b_metric: Metric) -> Option<Comparison> {
     let (x, y) = (a.values(a_metric), b.values(b_metric));
     let (a, b) = (Spread::of(x.iter().copied())?, Spread::of(y.iter().copied())?);

@@ -1,4 +1,4 @@
-//! Measures what paging a database with mmap costs on this machine, and reports it.
+//! Measures the cost of paging a database with mmap on this machine, and reports it.
 //!
 //! [`run`] executes a [`config`] and writes [`record`]s; everything else reads the records.
 

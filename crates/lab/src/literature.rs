@@ -122,7 +122,7 @@ pub struct Beside<'g, 'a> {
     pub on_file: bool,
 }
 
-/// The same contender of an experiment at its best setting, on the file.
+/// The contender that a row names, at its best setting and on the file, for each column of the table.
 pub fn on_the_file<'g, 'a>(
     experiment: ExperimentId,
     table: &LiteratureTable,

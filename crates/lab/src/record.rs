@@ -238,9 +238,9 @@ pub struct Outcome {
     pub steady: Option<Window>,
     /// When memory became full, in seconds after the start.
     pub full_at_s: Option<f64>,
-    /// Bytes of the target in the page cache before and after, where the kernel tells.
+    /// Bytes of the target in the page cache before the cell, where the kernel gives them.
     pub resident_before_bytes: Option<u64>,
-    /// As above, after.
+    /// Bytes of the target in the page cache after the cell, where the kernel gives them.
     pub resident_after_bytes: Option<u64>,
     /// How the cold (or warm) state was made and checked.
     pub cache_method: String,

@@ -122,7 +122,7 @@ pub(crate) enum Start {
 
 /// A store that holds a data set.
 pub(crate) trait Store: Sync {
-    /// Its name in the rows.
+    /// The store's name in the rows.
     fn name(&self) -> &'static str;
 
     /// Opens a reader for one thread. It sees the data committed before.

@@ -36,7 +36,7 @@ struct Version {
 struct Growth {
     seq: WriteSeq,
     range: Range<u64>,
-    /// By an allocation, so that it takes space that no write took.
+    /// Whether an allocation made it, so that it takes space that no write took.
     allocated: bool,
 }
 
@@ -240,7 +240,7 @@ impl File {
         }
     }
 
-    /// Puts bytes there behind everyone's back: seen at once, durable, and no cut brings anything older back.
+    /// Overwrites bytes outside of any operation: visible at once, durable, and no cut restores an older version.
     pub(super) fn damage(&mut self, offset: u64, data: &[u8]) {
         let range = offset..offset + data.len() as u64;
         self.cache.write(offset, data);
@@ -254,7 +254,8 @@ impl File {
         self.stable_len = self.stable_len.max(range.end);
     }
 
-    /// Cuts or extends it (with zeroes) behind everyone's back; durable at once, as is everything pending before.
+    /// Cuts or extends the file (with zeroes) outside of any operation; durable at once, as is everything pending
+    /// before.
     pub(super) fn set_len(&mut self, len: u64) {
         self.stable = self.cache.clone();
         self.stable.truncate(len);

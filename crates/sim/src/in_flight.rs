@@ -14,7 +14,7 @@ use nofault_io::completion::{Completion, Op, OpKind};
 use nofault_io::disk::describe_op;
 use nofault_io::error::{Error, ErrorKind, Result};
 
-/// Of so many reads that meet abandoned pages one finds that the page cache has dropped them.
+/// One read in this many that meets abandoned pages finds them dropped from the page cache.
 const DROP_ODDS: u8 = 4;
 
 impl State {
@@ -146,7 +146,7 @@ impl State {
         self.event(&what, None);
     }
 
-    /// After how many bytes the kernel comes back early, if it does.
+    /// Number of bytes after which the kernel returns early; `None` when it does not.
     fn short_transfer(&mut self, operation: &Operation) -> Option<usize> {
         let sectors = operation.op.kind.len_bytes().div_ceil(self.options.sector_bytes);
         let plain = operation.effect.is_none() && operation.moved == 0 && sectors > 1;

@@ -68,7 +68,8 @@
 //!
 //! Simulated time advances only in `submit` and `reap`. So `reap(0)` may find nothing, and `reap(n)` never parks. Once
 //! a queue has been asked for its `ready_fd`, one of the operations it has submitted is always ready, since its owner
-//! would otherwise never call `reap`. Dropping a queue runs the submitted operations; those only pushed run or not.
+//! would otherwise never call `reap`. Dropping a queue runs the submitted operations; operations that were only pushed
+//! may run or not.
 //!
 //! The world's lock is never held while memory of an operation is dropped, so buffers may belong to anything.
 
@@ -107,7 +108,7 @@ impl SimWorld {
         Self::of(State::new(seed, options, format!("SimWorld::new({seed}, {options:?})")))
     }
 
-    /// Its directory. Every call gives the same one.
+    /// The world's directory. Every call returns the same one.
     pub fn directory(&self) -> Arc<dyn Directory> {
         Arc::new(disk::SimDirectory(self.clone()))
     }
@@ -149,7 +150,7 @@ impl SimWorld {
         }))
     }
 
-    /// Places a fault. Several can wait at a time; of two that hit the same call the older decides.
+    /// Places a fault. Several can wait at a time; of two that apply to the same call the older decides.
     pub fn inject(&self, fault: Fault) {
         self.with(|state| state.inject(fault));
     }
@@ -190,7 +191,7 @@ impl SimWorld {
 }
 
 impl fmt::Display for SimWorld {
-    /// One line: the code that makes it again, and how far it has come.
+    /// Prints one line: the code that makes the world again, and the number of its events so far.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (story, events) = self.with(|state| (state.story(), state.events));
         write!(f, "{story} at event {events}")

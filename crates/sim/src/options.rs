@@ -2,23 +2,23 @@
 
 use nofault_io::disk::DiskInfo;
 
-/// When completions come.
+/// The order and time of completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Defer {
     /// Every operation is done by the time `submit` returns, in the order pushed.
     Immediate,
     /// Any number of operations finish at each look, in any order.
     Reordered,
-    /// Most looks find nothing, late operations overtake early ones, a `reap` yields little more than it asks for, and
-    /// a read that overlaps a write in flight sees any mix of old and new sectors.
+    /// Most reaps find no completion, late operations overtake early ones, a `reap` yields little more than it asks
+    /// for, and a read that overlaps a write in flight sees any mix of old and new sectors.
     Adversarial,
 }
 
 /// The cache between a file and its device. It decides which bytes a failed durable write leaves behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caching {
-    /// O_DIRECT, no cache. A failed durable write has stored any of its sectors, and reads then see those. No later sync makes
-    /// them durable.
+    /// O_DIRECT, no cache. A failed durable write may have stored any of its sectors, and reads then see them. No later
+    /// sync makes them durable.
     Direct,
     /// The page cache of Linux. After a failed durable write reads see all of the new bytes, from pages that are marked
     /// clean: no later sync writes them. The kernel may drop clean pages at any time, for want of memory; from then on
@@ -54,10 +54,10 @@ pub struct Rates {
     pub split_transfer: f64,
 }
 
-/// How a world behaves. `Debug` prints it in one line, as code that makes it again.
+/// The behaviour of a world. `Debug` prints it in one line, as code that makes it again.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SimOptions {
-    /// When completions come.
+    /// The order and time of completions.
     pub defer: Defer,
     /// Whether files have a page cache.
     pub caching: Caching,
@@ -71,7 +71,7 @@ pub struct SimOptions {
     pub garbage_growth: bool,
     /// Bytes that all files together may take, counted in pages of 4096 bytes; then ENOSPC.
     pub capacity_bytes: Option<u64>,
-    /// Trouble at random.
+    /// Probabilities of random faults.
     pub rates: Rates,
 }
 

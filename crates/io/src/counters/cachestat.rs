@@ -10,7 +10,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 /// The page-cache state of a range. Whole pages: a range that begins or ends inside a page counts that page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheStat {
-    /// In the cache.
+    /// Bytes in the cache.
     pub cached_bytes: u64,
     /// Changed in the cache and not yet written. `None` where only `mincore` could be asked, as all below.
     pub dirty_bytes: Option<u64>,

@@ -85,13 +85,13 @@ counters! {
     sum pgpgin: Option<u64>,
     /// KiB written to block devices by the whole machine.
     sum pgpgout: Option<u64>,
-    /// Pages that kswapd looked at.
+    /// Pages that kswapd scanned.
     sum pgscan_kswapd: Option<u64>,
-    /// Pages that allocating threads looked at; cgroup reclaim is not in it.
+    /// Pages that allocating threads scanned; cgroup reclaim is not in it.
     sum pgscan_direct: Option<u64>,
-    /// Page-cache pages looked at, by anyone, cgroup reclaim included.
+    /// Page-cache pages that any thread scanned, cgroup reclaim included.
     sum pgscan_file: Option<u64>,
-    /// Anonymous pages looked at, by anyone.
+    /// Anonymous pages that any thread scanned.
     sum pgscan_anon: Option<u64>,
     /// Pages that kswapd freed.
     sum pgsteal_kswapd: Option<u64>,
@@ -163,7 +163,7 @@ counters! {
     now cgroup_page_cache_bytes: Option<u64>,
     /// Times the watched cgroup reached its memory limit.
     sum cgroup_limit_hits: Option<u64>,
-    /// Pages looked at in the watched cgroup (version 2 only).
+    /// Pages scanned in the watched cgroup (version 2 only).
     sum cgroup_pgscan: Option<u64>,
     /// Pages freed in the watched cgroup (version 2 only).
     sum cgroup_pgsteal: Option<u64>,
@@ -181,7 +181,7 @@ counters! {
     sum cgroup_psi_memory_full_us: Option<u64>,
 }
 
-/// How a counter of either kind is subtracted and shown.
+/// Subtraction and formatting of a counter of either kind.
 trait Counter: Copy {
     fn grown_since(self, earlier: Self) -> Self;
     fn as_f64(self) -> Option<f64>;

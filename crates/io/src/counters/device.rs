@@ -73,7 +73,8 @@ impl BlockDevice {
         &self.lower
     }
 
-    /// One attribute of its disk, as `queue/read_ahead_kb`, without the line end. A partition has its disk's.
+    /// One attribute of its disk, as `queue/read_ahead_kb`, without the line end. A partition has its disk's
+    /// attributes.
     pub fn attribute(&self, name: &str) -> Option<String> {
         let text = std::fs::read_to_string(self.disk_sysfs.join(name)).ok()?;
         Some(text.trim().to_owned()).filter(|text| !text.is_empty())

@@ -19,7 +19,7 @@ use crate::disk::FileLock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::open_regular;
 
-/// How often a file is looked for again that was replaced while it was being locked.
+/// Attempts to find a file again that was replaced while it was being locked.
 const REPLACED_MAX: usize = 16;
 /// A name that a holder has left is not longer than this.
 const SIGNATURE_BYTES_MAX: u64 = 256;

@@ -50,7 +50,7 @@ impl MappedFile {
     }
 }
 
-/// An address at a multiple of `align_bytes` where so many bytes are free now; null where none is found.
+/// An address at a multiple of `align_bytes` with `len_bytes` free bytes behind it; null where none is found.
 fn free_place(len_bytes: usize, align_bytes: usize) -> *mut std::ffi::c_void {
     let Some(room) = len_bytes.checked_add(align_bytes).filter(|room| *room <= isize::MAX as usize) else {
         return std::ptr::null_mut();

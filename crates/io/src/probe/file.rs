@@ -16,12 +16,12 @@ use crate::error::ErrorKind;
 use crate::mapped::{Advice, MappedFile, Protection};
 
 const RWF_DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
-/// As many bytes as the buffered trials use, from the start of the file.
+/// Bytes that the buffered trials use, from the start of the file.
 const TRIAL_BYTES: usize = 64 << 10;
-/// Where the direct trial writes: nothing was ever cached there.
+/// Offset of the direct trial's write: it was never cached.
 const FRESH_OFFSET: u64 = 1 << 20;
 
-/// See the fields of the same names in [`super::Probe`].
+/// The results of the trials: the fields of the same names in [`super::Probe`].
 pub(super) struct Files {
     pub(super) direct_io: Ability,
     pub(super) dio_align_bytes: Option<u32>,
@@ -86,7 +86,7 @@ pub(super) fn try_at(path: &Path) -> Files {
     tried
 }
 
-/// Kernel-wide: asked of a file in memory.
+/// Tries `cachestat` on a file in memory, because it depends on the kernel alone.
 pub(super) fn try_cachestat() -> Ability {
     match page_in_memory() {
         // Only the call itself tells of dirty pages; its substitute does not.
@@ -96,7 +96,7 @@ pub(super) fn try_cachestat() -> Ability {
     }
 }
 
-/// Kernel-wide: asked of a file in memory.
+/// Tries `MADV_POPULATE_READ` on a file in memory, because it depends on the kernel alone.
 pub(super) fn try_populate_read() -> Ability {
     let attempt = || -> Result<(), String> {
         let file = page_in_memory()?;

@@ -5,7 +5,7 @@ use io_uring::{IoUring, opcode};
 use super::{Ability, memlock_bytes_max, read_trimmed};
 use crate::aligned::{IoBuf, PageKind};
 
-/// See the fields of the same names in [`super::Probe`].
+/// The results of the trials: the fields of the same names in [`super::Probe`].
 pub(super) struct Rings {
     pub(super) io_uring: Ability,
     pub(super) single_issuer: Ability,

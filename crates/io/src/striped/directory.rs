@@ -10,7 +10,7 @@ use super::StripedDisk;
 use crate::disk::{Directory, Disk, FileLock};
 use crate::error::{ErrorKind, Result};
 
-/// See the module.
+/// A directory whose disks are striped over several folders.
 #[derive(Debug)]
 pub struct StripedDirectory {
     main: Arc<dyn Directory>,

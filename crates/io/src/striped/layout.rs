@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-/// Where bytes lie.
+/// The mapping from bytes of the whole to bytes of the disks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     /// Bytes of a stripe.
     pub(super) stripe: u64,
-    /// How many disks there are.
+    /// Number of disks.
     pub(super) count: u64,
 }
 

@@ -5,7 +5,7 @@
 //! count as `held`. Each slot has at most one entry under way, so that a completion names its slot and nothing else.
 //!
 //! Invariants:
-//! 1. `held` counts the entries put into the submission ring, minus those with completions that have been taken.
+//! 1. `held` counts the entries put into the submission ring, minus the ones with completions that have been taken.
 //! 2. A slot that is held is neither freed nor changed. Slots that cannot be waited for are leaked, never freed:
 //!    `slots` is dropped by hand, and only once nothing is held.
 //! 3. An entry is made when there is space for it; a submission that fails leaves entries in the ring and slots on
@@ -247,16 +247,16 @@ impl UringQueue {
         }
     }
 
-    /// Submits nothing: makes the kernel post the completions that only an enter posts, and waits for so many
-    /// completion entries.
+    /// Submits no entry: makes the kernel post the completions that only an enter posts, and waits for `wait_for` of
+    /// them.
     fn bring_out(&self, wait_for: u32) -> std::io::Result<usize> {
         // SAFETY: no argument is passed, nothing is submitted.
         unsafe { self.ring.submitter().enter::<libc::sigset_t>(0, wait_for, ENTER_GETEVENTS, None) }
     }
 
-    /// Takes every completion entry that is there. Finished operations go to `finished`, with their results; those with
-    /// bytes left, and those that the ring has cancelled, go back to the backlog, and from there to the kernel in the name of this
-    /// thread. Those that it has cancelled too often go to `to_carry_out`.
+    /// Takes every completion entry that is there. Finished operations go to `finished`, with their results. Operations
+    /// with bytes left, or cancelled by the ring, go back to the backlog, from where this thread submits them again.
+    /// Operations that the ring has cancelled too often go to `to_carry_out`.
     fn take_completions(&mut self, mut finished: impl FnMut(Completion)) {
         let Self { ring, slots, file, backlog, to_carry_out, free, held, in_flight, .. } = self;
         for entry in ring.completion() {

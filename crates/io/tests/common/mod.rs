@@ -15,7 +15,7 @@ use nofault_io::completion::{Completion, Op, OpKind, WriteData};
 use nofault_io::disk::{Disk, Queue, QueueOptions};
 use nofault_io::error::ErrorKind;
 
-/// How far the random histories reach.
+/// Largest offset of the random histories, in bytes.
 const SPAN_BYTES: usize = 256 << 10;
 /// Longest random operation.
 const OP_BYTES_MAX: usize = 24 << 10;
@@ -24,7 +24,7 @@ const ODD_UNIT: usize = 1;
 /// How long a check waits for a required event before it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One of them.
+/// A check of the contract.
 type Check = fn(&dyn Disk, &QueueOptions, &mut fastrand::Rng);
 
 /// Runs every check on `disk`: empty or not, but growing when written past its end. Panics with a seed on failure.
@@ -87,7 +87,7 @@ pub(crate) fn reap_all(queue: &mut dyn Queue) -> Vec<Completion> {
     done
 }
 
-/// One operation that must succeed, from push to completion.
+/// Runs one operation, which must succeed, from push to completion.
 pub(crate) fn run(queue: &mut dyn Queue, offset_bytes: u64, kind: OpKind) -> Completion {
     let len_bytes = kind.len_bytes();
     push(queue, 1, offset_bytes, kind);

@@ -7,7 +7,7 @@
 //! nothing, so its cells have no checks.
 //!
 //! Not left to fio, because it would favour it:
-//! 1. Its order. The first thread of fio 3.33 reads the same blocks in every run, whatever `randseed` says, unless
+//! 1. Its order. The first thread of fio 3.33 reads the same blocks in every run, for any `randseed`, unless
 //!    `randrepeat` is off; a host below this machine then has them in its cache. With it off that thread's order cannot
 //!    be repeated; the other threads' follow from the seed.
 //! 2. Its CPU time. fio truncates each thread's to whole milliseconds at every report: with 16 threads and a report a
@@ -36,7 +36,7 @@ use crate::workload::Layout;
 /// Why fio's contenders are left out where it is not installed.
 pub const NOT_INSTALLED: &str = "fio is not installed, so there is no outside baseline; install it (apt install fio)";
 
-/// How much longer than asked fio may take before it is given up: it sets up, and it reports.
+/// Time beyond its run that fio gets for set-up and reports before it is stopped.
 const GRACE: Duration = Duration::from_secs(20);
 
 /// The I/O engine that fio uses.
@@ -144,9 +144,9 @@ fn arguments(
 /// One status report of fio: sums since its start.
 #[derive(Debug, Clone, PartialEq)]
 struct Report {
-    /// When it arrived, in seconds after the start of the cell.
+    /// Time of its arrival, in seconds after the start of the cell.
     at_s: f64,
-    /// How long fio has been reading, in seconds.
+    /// Time that fio has been reading, in seconds.
     runtime_s: f64,
     ops: u64,
     bytes: u64,

@@ -19,7 +19,7 @@ use crate::measure::{Work, Worker};
 use crate::record::CellSpec;
 use crate::workload::{Layout, Order, PAGE_BYTES, Place, first_word};
 
-/// One in so many fast touches is timed.
+/// Of this many fast touches one is timed.
 const STRIDE: u64 = 16;
 /// Touches shorter than this are sampled.
 const FAST: Duration = Duration::from_micros(1);

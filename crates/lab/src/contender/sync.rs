@@ -16,7 +16,7 @@ use crate::measure::{Work, Worker};
 use crate::record::CellSpec;
 use crate::workload::{Layout, Order, PAGE_BYTES, first_word};
 
-/// How the files are opened.
+/// The way in which the files are opened and read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Means {
     /// Through the page cache, with the kernel's own guess at read-ahead.

@@ -78,14 +78,14 @@ pub struct Header {
     pub seed: u64,
     /// Bytes of data after this block; a multiple of [`BLOCK_BYTES`].
     pub data_bytes: u64,
-    /// When it was made, in milliseconds since 1970 UTC.
+    /// Time of its creation, in milliseconds since 1970 UTC.
     pub created_unix_ms: u64,
     /// Whether all data was written. False while it is being made, and for good when the lab was killed meanwhile.
     pub complete: bool,
 }
 
 impl Header {
-    /// As it stands on disk: magic, version, seed, data bytes, time, complete, checksum; the rest zero.
+    /// Encodes the header as on disk: magic, version, seed, data bytes, time, complete, checksum; the rest zero.
     pub fn encode(&self) -> [u8; BLOCK_BYTES] {
         let mut block = [0; BLOCK_BYTES];
         block[..16].copy_from_slice(&MAGIC);

@@ -22,14 +22,14 @@ use super::system::{fail, human_bytes, unix_ms};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::record::Target;
 
-/// Data files end in this, so that their folder can be tidied.
+/// Extension of data files, by which the clean-up of a folder finds them.
 pub const EXTENSION: &str = "data";
 
 /// Bytes of one write while a file is made.
 const CHUNK_BYTES: u64 = 4 << 20;
 /// Threads that go through a file: two keep a device busy while one of them makes the next bytes.
 const WORKERS: usize = 3;
-/// Blocks looked at before a file is used again.
+/// Blocks that are verified before a file is used again.
 const SAMPLES: u64 = 64;
 
 /// Callback for the progress of a file being made: called with the data bytes written so far and the bytes to be

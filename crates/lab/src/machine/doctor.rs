@@ -60,7 +60,7 @@ impl fmt::Display for Verdict {
 pub struct Finding {
     /// Short name of the check: `clock`, `memory limit`, `io_uring`.
     pub topic: &'static str,
-    /// How well it works.
+    /// The verdict: in full, in part or not at all.
     pub verdict: Verdict,
     /// The result in words, with units.
     pub found: String,

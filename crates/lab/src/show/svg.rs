@@ -1,7 +1,7 @@
 //! Drawing primitives: an SVG canvas, text with an estimated width, and axes whose labels never touch.
 //!
-//! Kept true by: [`text_width`] overestimates what browsers draw, and every label is placed only where its estimated
-//! box is free. Colours are classes, so one drawing serves light, dark and paper.
+//! Kept true by: [`text_width`] overestimates the width that browsers draw, and every label is placed only where its
+//! estimated box is free. Colours are classes, so one drawing serves light, dark and paper.
 
 use std::fmt::Write as _;
 

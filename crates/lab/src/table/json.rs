@@ -10,7 +10,7 @@ use crate::record::{CellSpec, MachineInfo};
 use crate::summary::{Metric, Spread, Summary};
 use crate::verdict::{Verdict, Workload, judge};
 
-/// The summary for programs.
+/// The summary as JSON, for programs.
 #[derive(Debug, Serialize)]
 struct Json<'a> {
     schema: u32,

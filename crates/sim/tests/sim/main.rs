@@ -63,7 +63,7 @@ pub(crate) fn world_with_file(seed: u64, options: SimOptions) -> (SimWorld, Arc<
     (world, disk, queue)
 }
 
-/// As above with `blocks` durable blocks of `fill`.
+/// A world with one file of `blocks` durable blocks of `fill`, and a queue on it.
 pub(crate) fn world_with_blocks(seed: u64, options: SimOptions, blocks: usize, fill: u8) -> (SimWorld, Box<dyn Queue>) {
     let (world, _, mut queue) = world_with_file(seed, options);
     write(&mut *queue, 0, fill, blocks * BLOCK).unwrap();

@@ -30,9 +30,9 @@ pub struct Ballast {
 }
 
 impl Ballast {
-    /// Takes memory until only `bytes` are available to everyone else, give or take a few steps of 64 MiB: all of it
-    /// locked where this process may lock as much, else all of it touched. Takes about a second for 10 GB, much longer
-    /// where a hypervisor hands memory out lazily.
+    /// Takes memory until only `bytes` are available to all other processes, give or take a few steps of 64 MiB: all of
+    /// it locked where this process may lock as much, else all of it touched. Takes about a second for 10 GB, much
+    /// longer where a hypervisor hands memory out lazily.
     ///
     /// # Errors
     /// `Usage` when less than `bytes` are available already, `NoSpace` when the kernel refuses.

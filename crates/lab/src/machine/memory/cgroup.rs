@@ -39,7 +39,7 @@ pub struct Usage {
     pub limit_hits: u64,
     /// How many processes the kernel killed for memory.
     pub oom_kills: u64,
-    /// Pages that reclaim looked at; `None` on version 1, which does not count them by group.
+    /// Pages that reclaim scanned; `None` on version 1, which does not count them by group.
     pub pages_scanned: Option<u64>,
     /// Pages that reclaim took back; `None` on version 1.
     pub pages_reclaimed: Option<u64>,
@@ -318,7 +318,8 @@ fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
-/// Where a group may go, best first: version 2 from the own group upwards, then version 1 in the own group.
+/// The places where a group may be made, best first: version 2 from the own group upwards, then version 1 in the own
+/// group.
 fn places(own: &str, mounts: &[Mount]) -> Vec<Place> {
     let mut places = Vec::new();
     for line in own.lines() {
