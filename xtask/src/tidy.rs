@@ -7,8 +7,13 @@
 //!    ratchet: it may shrink, never grow.
 //! 5. No file in the repository contains a path of a developer's machine.
 //! 6. The lab's experiments do not import each other.
+//! 7. No circle between files ([`circles`]).
+//! 8. `unsafe` only in the files that are listed for it ([`unsafe_files`]).
 //!
 //! It reads text, not syntax: `crate::name`, `super::name` and `use crate::{…}` outside comments and tests.
+
+mod circles;
+mod unsafe_files;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -31,6 +36,8 @@ pub(crate) fn run(root: &Path) -> Result<()> {
             None => check_crates(root, &list, &mut wrong)?,
         }
     }
+    circles::check(root, &mut wrong)?;
+    unsafe_files::check(root, &files, &mut wrong)?;
     check_dead_files(root, &files, &mut wrong)?;
     check_lengths(root, &files, &mut wrong)?;
     check_paths(root, &files, &mut wrong)?;
@@ -169,13 +176,23 @@ fn top_names(text: &str) -> Vec<String> {
     names
 }
 
-/// The text with comments and everything after `#[cfg(test)]` blanked; line numbers stay.
+/// The text with comments and the items after `#[cfg(test)]` blanked; line numbers stay. An item ends with a semicolon, or with the brace
+/// that stands where the item began.
 fn without_tests(text: &str) -> String {
-    let mut in_tests = false;
     let mut code = String::with_capacity(text.len());
+    // The indentation of the item that is being left out.
+    let mut inside: Option<&str> = None;
     for line in text.lines() {
-        in_tests |= line.starts_with("#[cfg(test)]");
-        if !in_tests && !line.trim_start().starts_with("//") {
+        let bare = line.trim_start();
+        let indentation = &line[..line.len() - bare.len()];
+        if let Some(begun) = inside {
+            let is_item = !bare.starts_with("#[") && !bare.starts_with("//") && indentation == begun;
+            if is_item && (line.ends_with(';') || line.ends_with('}')) {
+                inside = None;
+            }
+        } else if bare.starts_with("#[cfg(test)]") || bare.starts_with("#[cfg(all(test") {
+            inside = Some(indentation);
+        } else if !bare.starts_with("//") {
             code.push_str(line);
         }
         code.push('\n');
@@ -341,7 +358,9 @@ mod tests {
     #[test]
     fn comments_tests_and_other_crates_do_not_count() {
         assert!(names("// use crate::disk;\n/// [`crate::disk`]\nuse other_crate::x;", 1).is_empty());
-        assert!(names("fn f() {}\n#[cfg(test)]\nmod tests { use crate::disk; }", 1).is_empty());
+        assert!(names("fn f() {}\n#[cfg(test)]\nmod tests {\n    use crate::disk;\n}", 1).is_empty());
+        let after = "#[cfg(test)]\nuse crate::x;\nuse crate::disk;\n#[cfg(test)]\nmod tests {\n    use crate::y;\n}\nuse crate::error;";
+        assert_eq!(names(after, 1), ["disk", "error"]);
     }
 
     #[test]

@@ -174,8 +174,7 @@ fn what_was_said_and_what_was_assumed_are_told_apart() {
 fn a_pool_counts_beside_bare_calls_on_either_side() {
     let rates = |pool: f64| [("mmap-random", 60_000.0), ("pread-direct", 90_000.0), ("pool-tasks", pool)];
     let better = judged(&file(crate::experiments::random::ID, "", &rates(85_000.0)), Workload::default());
-    let side =
-        |verdict: &Verdict| verdict.reasons.iter().find(|reason| reason.rule == POOL).map(|reason| reason.side);
+    let side = |verdict: &Verdict| verdict.reasons.iter().find(|reason| reason.rule == POOL).map(|reason| reason.side);
     assert_eq!((better.advice, side(&better)), (Advice::Explicit, Some(Side::Against)), "{better:#?}");
     let worse = judged(&file(crate::experiments::random::ID, "", &rates(30_000.0)), Workload::default());
     assert_eq!((worse.advice, side(&worse)), (Advice::Explicit, Some(Side::For)), "{worse:#?}");
